@@ -10,6 +10,7 @@ use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown};
 use tradewind_tuner::TunerConfig;
 
+use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
@@ -78,7 +79,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     )?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     gateway.take_over()?;
-    let packets = Running::start(packets, &shutdown, gateway.handle().health())?;
+    let logs = Logs { access: gateway.access_log(), audit: None };
+    let packets = Running::start(packets, logs, &shutdown, gateway.handle().health())?;
     if let (Some(packets), Some(course)) = (&packets, socks5_udp) {
         gateway.carry_datagrams(Arc::new(packets.socks_udp(course)));
     }
@@ -107,7 +109,10 @@ fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<Told>> {
         .ok_or_else(|| missing("identity_file: missing, and there are packets"))?;
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
     let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
-    let node = node.map_err(|error| BadFile(error.to_string()))?;
+    let mut node = node.map_err(|error| BadFile(error.to_string()))?;
+    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course).transpose();
+    // Its relays are nobody's destinations either.
+    node.courses.extend(socks5_udp.map_err(|error| BadFile(error.to_string()))?);
     Ok(Some(Told { node, revocations: config.revocations.clone() }))
 }
 

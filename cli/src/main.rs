@@ -11,6 +11,7 @@ mod forecast;
 mod forward;
 mod gateway;
 mod grant;
+mod journal;
 mod jumpstart;
 mod keygen;
 mod lab;

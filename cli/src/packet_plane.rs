@@ -8,6 +8,7 @@ use tradewind_node::{Course, Node, NodeConfig, NodeReloader, handover};
 use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
+use crate::journal::Logs;
 use crate::output::{self, BadFile};
 use crate::socks_udp::SocksUdp;
 
@@ -118,10 +119,14 @@ impl Running {
     /// Starts it once that of the process before this one has ended. Streams need not wait for that: a thread does.
     pub(crate) fn start(
         node: Option<Node>,
+        logs: Logs,
         shutdown: &Shutdown,
         health: &Health,
     ) -> anyhow::Result<Option<Self>> {
-        let Some(node) = node else { return Ok(None) };
+        let Some(mut node) = node else { return Ok(None) };
+        if logs.are_some() {
+            node.set_journal(Arc::new(logs));
+        }
         let running = Self(Arc::new(Mutex::new(Some(node))));
         let (starting, retiring) = (Arc::clone(&running.0), Self(Arc::clone(&running.0)));
         let health = health.clone();

@@ -11,6 +11,7 @@ use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Reload
 use tradewind_telemetry::{LogFormat, init_logs};
 use tradewind_tuner::TunerConfig;
 
+use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
@@ -80,7 +81,9 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     relay.take_over()?;
-    let _packets = Running::start(packets, &shutdown, relay.handle().health())?;
+    let (access, audit) = relay.logs();
+    let _packets =
+        Running::start(packets, Logs { access, audit }, &shutdown, relay.handle().health())?;
     relay.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }

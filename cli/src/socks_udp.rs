@@ -15,11 +15,12 @@ pub(crate) struct SocksUdp {
 }
 
 impl Datagrams for SocksUdp {
-    fn open(&self, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
+    fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
         // While it starts, or ends, nobody is to wait for it.
         let node = self.node.try_lock().map_err(|_| "packets do not run yet")?;
         let node = node.as_ref().ok_or("packets run no more here")?;
-        let flow = node.begin(to, self.course.clone()).map_err(|error| error.to_string())?;
+        let flow = node.begin(client, to, self.course.clone());
+        let flow = flow.map_err(|error| error.to_string())?;
         Ok(Box::new(Carried(flow)))
     }
 }

@@ -306,6 +306,61 @@ fn a_service_may_be_written_as_planned_and_unknown_flows_are_refused() {
 }
 
 #[test]
+fn a_packet_relay_before_a_loopback_hop_is_allowed_to_send_there() {
+    let configured = Configured::new("packet-loopback");
+    let files = &configured.files;
+    let allows = || -> Option<bool> {
+        let relay: toml::Table = configured.text(RELAY).parse().unwrap();
+        relay["packet"].get("allow_loopback").and_then(toml::Value::as_bool)
+    };
+    configured.configure("");
+    assert_eq!(allows(), None);
+    let inventory = configured.inventory.replace("192.0.2.9:7001", "127.0.0.1:7009");
+    files.write("inventory.toml", &inventory);
+    std::fs::remove_dir_all(files.0.join("new")).unwrap();
+    configured.configure("");
+    assert_eq!(allows(), Some(true));
+}
+
+#[test]
+fn a_relay_of_packets_alone_listens_where_the_inventory_says() {
+    let configured = Configured::new("packet-alone");
+    let files = &configured.files;
+    let stream = "flow = [{ id = \"far\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";
+    files.write("p.toml", JOINT.replace(stream, ""));
+    files.prints("plan --problem p.toml --out plan.json");
+    let operator = files.prints("keygen operator op.key");
+    let inventory = |text: &str| {
+        files.write("inventory.toml", format!("operators = ['{}']\n{text}", operator.trim()));
+    };
+    inventory(&configured.inventory);
+    configured.configure("");
+    let relay: toml::Table = configured.text(RELAY).parse().unwrap();
+    assert_eq!(relay["listen"][0].as_str(), Some("0.0.0.0:7000"));
+    let (_, without) = configured.inventory.split_once("[[packet_relay]]").unwrap();
+    inventory(&format!("[[packet_relay]]{without}"));
+    files.refuses_with(
+        "plan configure plan.json --inventory inventory.toml --out other",
+        2,
+        &format!("{RELAY}.toml: listen: missing; relay `gcp:europe-west2.1` carries packets alone"),
+    );
+}
+
+#[test]
+fn a_packet_flow_over_a_relay_that_the_inventory_does_not_have_is_refused() {
+    let configured = Configured::new("packet-relay-missing");
+    let files = &configured.files;
+    let (before, after) = configured.inventory.split_once("[[packet_relay]]").unwrap();
+    let renamed = after.replacen("gcp:europe-west2.1", "gcp:other.1", 1);
+    files.write("inventory.toml", format!("{before}[[packet_relay]]{renamed}"));
+    files.refuses_with(
+        "plan configure plan.json --inventory inventory.toml --out other",
+        2,
+        "inventory.toml: packet flow `call`: relay `gcp:europe-west2.1` is not listed under `packet_relay`",
+    );
+}
+
+#[test]
 fn the_example_is_planned() {
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let file = house.join("scenarios/plan/calls.toml").display().to_string();

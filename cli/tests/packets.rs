@@ -288,6 +288,97 @@ fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
     }
 }
 
+impl Process {
+    /// Ends it in order.
+    fn end(mut self) {
+        let number = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn conversations_and_paths_are_told_of_in_the_logs_of_their_processes() {
+    let path = std::env::temp_dir().join(format!("tradewind-packets-log-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let files = Files(path);
+    let operator = files.run(&["keygen", "operator", "operator.key"]);
+    let [near, relay, far] = ["near", "relay", "far"]
+        .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
+    let spec = format!(
+        "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"
+    );
+    files.write("grant.toml", &spec);
+    let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
+    let log = |section: &str, name: &str| {
+        format!("[{section}]\nto = '{}'\n", files.0.join(name).display())
+    };
+    let config = format!(
+        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+         operators = ['{operator}']\nrelays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\n\
+         allow_loopback = true\n{}",
+        log("access_log", "far.log")
+    );
+    let (far_process, told) = files.start("gateway", "far.toml", &config);
+    let far_address = told["packet"]["listen"].as_str().unwrap().to_owned();
+    let config = format!(
+        "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
+         metrics = '127.0.0.1:0'\n[packet]\nlisten = '127.0.0.1:0'\nworkers = 2\n\
+         next_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n{}",
+        log("audit_log", "audit.log")
+    );
+    let (relay_process, told) = files.start("relay", "relay.toml", &config);
+    let relay_address = told["packet"]["listen"].as_str().unwrap().to_owned();
+    let relay_metrics = told["metrics"].as_str().unwrap().to_owned();
+    let to = echo().to_string();
+    let config = format!(
+        "identity_file = 'near.key'\ngrant = '{grant}'\n{}[[packet]]\nlisten = '127.0.0.1:0'\n\
+         to = '{to}'\nways = 'relays'\n\
+         far = {{ address = '{far_address}', identity = '{far}' }}\n\
+         relays = [{{ address = '{relay_address}', identity = '{relay}' }}]\n",
+        log("access_log", "near.log")
+    );
+    let (near_process, told) = files.start("gateway", "near.toml", &config);
+    let application = UdpSocket::bind("127.0.0.1:0").unwrap();
+    application.connect(told["packet"]["applications"][0].as_str().unwrap()).unwrap();
+    application.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    until("answers over the relay", &[&relay_metrics], || {
+        round_trip(&application, 1)
+            && metric(&relay_metrics, "tradewind_packet_datagrams_total{outcome=\"forwarded\"}")
+                > 10.0
+    });
+    let lines = |name: &str| -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(files.0.join(name)).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    until("the relay's word on the path", &[], || !lines("audit.log").is_empty());
+    let path = lines("audit.log").remove(0);
+    assert_eq!((&path["kind"], &path["destination"]), (&"packet_path".into(), &(*to).into()));
+    assert_eq!((&path["gateway"], &path["neighbour"]), (&(*near).into(), &(*near).into()));
+    [near_process, far_process, relay_process].into_iter().for_each(Process::end);
+    let source = application.local_addr().unwrap().to_string();
+    for (name, other, source) in [("near.log", &far, Some(source)), ("far.log", &near, None)] {
+        let line = lines(name).remove(0);
+        assert_eq!((&line["grant"], &line["gateway"]), (&path["grant"], &(*near).into()), "{line}");
+        assert_eq!((&line["far"], &line["destination"]), (&(**other).into(), &(*to).into()));
+        assert_eq!(line["source"].as_str(), source.as_deref(), "{line}");
+        assert_eq!((&line["service"], &line["path"]), (&"forwarding".into(), &(*relay).into()));
+        is_of_four_bytes_a_packet(&line);
+    }
+}
+
+/// What a line tells of a conversation in which each packet had four bytes, and some were answered.
+fn is_of_four_bytes_a_packet(line: &serde_json::Value) {
+    assert_eq!((&line["program"], &line["kind"]), (&"gateway".into(), &"packets".into()));
+    let count = |key: &str| line[key].as_u64().unwrap();
+    assert!(count("packets_up") >= count("packets_down") && count("packets_down") > 0, "{line}");
+    assert_eq!(count("bytes_up"), count("packets_up") * 4, "{line}");
+    assert_eq!(count("bytes_down"), count("packets_down") * 4, "{line}");
+    assert!(line["first_byte_ms"].as_f64() <= line["duration_ms"].as_f64(), "{line}");
+    let ended = line["outcome"].as_str().unwrap();
+    assert!(["cut", "gone"].contains(&ended), "{line}");
+}
+
 #[test]
 fn what_is_wrong_with_packets_is_told_in_one_line() {
     let files =

@@ -154,8 +154,8 @@ pub fn compile_packets(
         let flow = packets.flows.iter().find(|flow| flow.id == planned.id).ok_or_else(unknown)?;
         let ends = inventory.flows.get(&planned.id).ok_or_else(unknown)?;
         let relay = |id: &RelayId| {
-            let route = format!("packet flow `{}`", planned.id);
-            let missing = || DesiredError::UnknownRelay { route, relay: id.clone() };
+            let (flow, relay) = (planned.id.clone(), id.clone());
+            let missing = || DesiredError::UnknownPacketRelay { flow, relay };
             inventory.relays.get(id).ok_or_else(missing)
         };
         let hops: Vec<&Hop> = planned.path.iter().map(relay).collect::<Result<_, _>>()?;

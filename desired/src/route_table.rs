@@ -87,6 +87,17 @@ pub enum DesiredError {
     /// A plan holds a packet flow that the inventory does not have.
     #[error("packet flow `{0}` is planned, but no `[[packet]]` names it as its `flow`")]
     UnknownPacketFlow(tradewind_units::FlowId),
+    /// A packet flow takes a relay of which the inventory does not say where it takes packets.
+    #[error(
+        "packet flow `{flow}`: relay `{relay}` is not listed under `packet_relay`, which says where \
+         it takes packets"
+    )]
+    UnknownPacketRelay {
+        /// The flow.
+        flow: tradewind_units::FlowId,
+        /// The relay.
+        relay: RelayId,
+    },
     /// A price of packet flows is missing.
     #[error(transparent)]
     Model(#[from] tradewind_model::ModelError),

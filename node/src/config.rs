@@ -204,6 +204,8 @@ pub struct NodeConfig {
     pub paths: Vec<Path>,
     /// Its own groups.
     pub groups: Vec<Group>,
+    /// Courses of flows that its program begins while it runs.
+    pub courses: Vec<Course>,
     /// Whether it sends copies again that the path to their first relay loses.
     pub repeats_copies: bool,
     /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
@@ -335,7 +337,7 @@ impl NodeConfig {
     pub(crate) fn known_policy(&self) -> Policy {
         let of_groups = self.groups.iter().flat_map(Group::courses).map(|(_, course)| course);
         let courses = self.paths.iter().map(|path| path.course.clone()).chain(of_groups);
-        let named: Vec<Course> = courses.collect();
+        let named: Vec<Course> = courses.chain(self.courses.iter().cloned()).collect();
         let named = named.iter().flat_map(Course::named);
         let deposits = self.rendezvous.deposits.iter().map(|deposits| &deposits.relay);
         let hops = named.chain(deposits).chain(&self.rendezvous.relays);

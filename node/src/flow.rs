@@ -140,20 +140,26 @@ impl Node {
         options: FlowOptions,
     ) -> Result<Flow, NodeError> {
         let judge = options.judge.clone();
-        self.begin_judged(destination, options.course(budget)?, judge)
+        self.begin_judged((None, destination), options.course(budget)?, judge)
     }
 
-    /// The same over a course that was read from a configuration ([`crate::NodeConfig::course`]).
+    /// Begins a flow for `client` over a course that was read from a configuration
+    /// ([`crate::NodeConfig::course`]).
     ///
     /// # Errors
     /// As [`Node::register`].
-    pub fn begin(&self, destination: SocketAddr, course: Course) -> Result<Flow, NodeError> {
-        self.begin_judged(destination, course, None)
+    pub fn begin(
+        &self,
+        client: SocketAddr,
+        destination: SocketAddr,
+        course: Course,
+    ) -> Result<Flow, NodeError> {
+        self.begin_judged((Some(client), destination), course, None)
     }
 
     fn begin_judged(
         &self,
-        destination: SocketAddr,
+        (client, destination): (Option<SocketAddr>, SocketAddr),
         course: Course,
         judge: Option<Judge>,
     ) -> Result<Flow, NodeError> {
@@ -169,6 +175,7 @@ impl Node {
         let number = Flow::next_number();
         desk.order(Order::Register {
             flow: number,
+            client,
             to: destination,
             course: Box::new(course),
             mailbox: Held(Arc::clone(&mailbox)),

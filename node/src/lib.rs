@@ -23,6 +23,7 @@
 //! | [`counts`] | what happened, for metrics |
 //! | [`membership`] | who is there: relays, endpoints |
 //! | `registry` | where endpoints are, kept by a relay |
+//! | [`record`] | what is told of conversations that are over |
 //! | `reload` | rules and grants that change while a node runs |
 //! | `shared` | what a relay's workers keep together |
 //! | [`status`] | how each flow fares |
@@ -37,6 +38,7 @@ mod ip;
 mod listener;
 mod mailbox;
 pub mod membership;
+pub mod record;
 mod registry;
 mod reload;
 mod rests;
@@ -67,6 +69,7 @@ use handover::{Before, Handover, Named};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};
 use membership::Watch;
+pub use record::{ConversationRecord, Journal};
 pub use reload::NodeReloader;
 use shared::Shared;
 use status::Board;
@@ -120,6 +123,7 @@ pub struct Node {
     holds: Vec<Named>,
     before: Option<Before>,
     threads: Vec<JoinHandle<()>>,
+    journal: Option<Arc<dyn Journal>>,
     /// After all else: the next process waits for it.
     _life: PipeWriter,
 }
@@ -175,6 +179,7 @@ impl Node {
             holds,
             before,
             threads: Vec::new(),
+            journal: None,
             _life: life,
         })
     }
@@ -215,6 +220,14 @@ impl Node {
             self.interceptor = Some(Interceptor::start(take(&mut self.rules), workers)?);
         }
         Ok(())
+    }
+
+    /// Has `journal` take what is to be told of conversations and paths. Before [`Node::run`].
+    pub fn set_journal(&mut self, journal: Arc<dyn Journal>) {
+        for worker in &mut self.waiting {
+            worker.set_journal(Arc::clone(&journal));
+        }
+        self.journal = Some(journal);
     }
 
     /// Returns what replaces its rules and its grant while it runs.
@@ -319,5 +332,6 @@ impl Drop for Node {
             // A worker that panicked has said so already.
             let _ = thread.join();
         }
+        self.journal.iter().for_each(|journal| journal.flush());
     }
 }

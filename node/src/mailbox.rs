@@ -4,6 +4,7 @@
 //! would do it. A bell tells whoever sleeps that a queue is no longer empty.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -198,16 +199,22 @@ impl Drop for Held {
 /// What a worker is told by flows.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// A new flow, under a number that no other has.
-    Register { flow: u64, to: std::net::SocketAddr, course: Box<Course>, mailbox: Held },
+    /// A new flow, under a number that no other has, for a client of the program, if there is one.
+    Register {
+        flow: u64,
+        client: Option<SocketAddr>,
+        to: SocketAddr,
+        course: Box<Course>,
+        mailbox: Held,
+    },
     /// A flow has something to send.
     Collect { flow: u64 },
     /// A flow is gone.
     Close { flow: u64 },
     /// Conversations with an address end in this program from now on.
-    Listen { number: u64, to: std::net::SocketAddr, queue: HeldQueue },
+    Listen { number: u64, to: SocketAddr, queue: HeldQueue },
     /// They do no more.
-    Leave { number: u64, to: std::net::SocketAddr },
+    Leave { number: u64, to: SocketAddr },
     /// Who is there from now on.
     Members(Box<Members>),
     /// Another configuration, of which rules and grant count from now on.

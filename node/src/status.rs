@@ -33,6 +33,24 @@ pub struct Fared {
 }
 
 impl Fared {
+    /// Returns what has become of packets since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            expected: self.expected.saturating_sub(before.expected),
+            in_time: self.in_time.saturating_sub(before.in_time),
+            late: self.late.saturating_sub(before.late),
+            lost: self.lost.saturating_sub(before.lost),
+            lost_by_internet: self.lost_by_internet.saturating_sub(before.lost_by_internet),
+            recovered_cache: self.recovered_cache.saturating_sub(before.recovered_cache),
+            recovered_in_stream: self
+                .recovered_in_stream
+                .saturating_sub(before.recovered_in_stream),
+            recovered_cross_stream: self
+                .recovered_cross_stream
+                .saturating_sub(before.recovered_cross_stream),
+        }
+    }
+
     /// Adds what a receiver told of an interval.
     pub(crate) fn add(&mut self, told: &Feedback) {
         let [cache, in_stream, cross_stream] = told.recovered;

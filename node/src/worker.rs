@@ -19,6 +19,7 @@ use crate::engine::{Engine, MOST_PACKET, TICK, now};
 use crate::handover::Handover;
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
+use crate::record::Journal;
 use crate::rests::{Fetched, REST, Rests};
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
@@ -117,6 +118,11 @@ impl Worker {
         of_routes.chain(self.engine.deposit_ports().map(UdpPort::address)).collect()
     }
 
+    /// Has `journal` take records from now on.
+    pub(crate) fn set_journal(&mut self, journal: Arc<dyn Journal>) {
+        self.engine.set_journal(journal);
+    }
+
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         self.engine.gates().cloned().collect()
     }
@@ -154,6 +160,7 @@ impl Worker {
                 std::thread::sleep(REST.min(due.since(steady)));
             }
         }
+        self.engine.end();
     }
 
     fn tick(&mut self, next_report: &mut Timestamp) {

@@ -35,7 +35,7 @@ use tradewind_net::tcp;
 use tradewind_telemetry::limited;
 use tradewind_units::Timestamp;
 
-use crate::access_log::{AuditLog, SessionFacts, note};
+use crate::access_log::{AccessLog, AuditLog, SessionFacts, note};
 use crate::authorization::{Authorization, Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
 use crate::connection::{Connection, Tls};
@@ -156,7 +156,7 @@ impl Relay {
             tls,
             flight_key: FirstFlightKey::of(&identity),
             entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
-            audit_log: AuditLog::open(config.audit_log.as_ref())?,
+            audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
         });
         Ok(Self { server, service, identity })
     }
@@ -177,6 +177,12 @@ impl Relay {
     #[must_use]
     pub const fn identity(&self) -> PublicIdentity {
         self.identity
+    }
+
+    /// Returns the logs that it writes to, for what else this process does.
+    #[must_use]
+    pub fn logs(&self) -> (Option<Arc<AccessLog>>, Option<Arc<AuditLog>>) {
+        (self.server.access_log().cloned(), self.service.audit_log.clone())
     }
 
     /// What can be seen of it while it runs.
@@ -211,7 +217,7 @@ impl Relay {
         let end_due = move || authorizations.end_due(Instant::now());
         let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_due)?;
         let result = self.server.run(&self.service, shutdown);
-        self.service.audit_log.iter().for_each(AuditLog::flush);
+        self.service.audit_log.iter().for_each(|log| log.flush());
         result
     }
 }
@@ -260,7 +266,7 @@ struct RelayService {
     /// What each listener asks of who dials.
     entrances: Vec<Encryption>,
     /// Where sessions are told of that are admitted.
-    audit_log: Option<AuditLog>,
+    audit_log: Option<Arc<AuditLog>>,
 }
 
 impl Service for RelayService {
@@ -314,7 +320,7 @@ impl Service for RelayService {
         let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
             return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
-        self.audit_log.iter().for_each(|log| log.tell(&header, header.neighbour()));
+        self.audit_log.iter().for_each(|log| log.tell(&header));
         let session = match self.next_header(&header) {
             Ok(Some(next)) => self.pass_on(stream, worker, &header, &next, unused).await?,
             Ok(None) => {

@@ -198,6 +198,10 @@ impl Server {
         self.handle.health()
     }
 
+    pub(crate) const fn access_log(&self) -> Option<&Arc<AccessLog>> {
+        self.access_log.as_ref()
+    }
+
     /// Its listeners, with the numbers of their addresses.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &(usize, std::net::TcpListener)> {
         self.benches.iter().flat_map(|bench| &bench.listeners)

@@ -16,6 +16,7 @@ impl NodeConfig {
             grant: None,
             paths: Vec::new(),
             groups: Vec::new(),
+            courses: Vec::new(),
             repeats_copies: true,
             leg_seal: LegSeal::default(),
             keep_sources: Vec::new(),

@@ -1,5 +1,6 @@
 //! Where packets may go: the node's rules, and what the kernel says of its host.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use tradewind_grant::{Check, Grant, GrantError, Policy, Target};
@@ -22,6 +23,12 @@ impl Access {
     /// Goes by another policy from now on.
     pub(super) fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+    }
+
+    /// Takes relays and far endpoints into account that became known while the node runs.
+    pub(super) fn add_relays(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        let mut known: BTreeSet<SocketAddr> = self.policy.relays.iter().copied().collect();
+        self.policy.relays.extend(addresses.into_iter().filter(|address| known.insert(*address)));
     }
 
     /// Returns whether something may go to `target`, under `grant` unless that is a next hop.

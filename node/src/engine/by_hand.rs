@@ -239,7 +239,7 @@ impl Hosts {
         let (flow, to) = (Flow::next_number(), ([127, 0, 0, 2], 9).into());
         let mailbox = Held(Arc::new(Mailbox::new().unwrap()));
         let course = Box::new(course);
-        self.order(number, Order::Register { flow, to, course, mailbox });
+        self.order(number, Order::Register { flow, client: None, to, course, mailbox });
         flow
     }
 

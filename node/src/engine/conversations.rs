@@ -21,10 +21,12 @@ use tradewind_units::{Duration, Timestamp};
 use super::Engine;
 use super::local::Local;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
+use super::records::{Origin, Tally};
 use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
 use crate::config::Chosen;
 use crate::counts::add;
+use crate::record::Outcome;
 pub(super) use room::LetGo;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. For one more another goes (`room`). Chosen.
@@ -101,9 +103,19 @@ pub(super) struct Outbound {
     to: SocketAddr,
     is_known: bool,
     used: Timestamp,
+    pub(super) tally: Tally,
 }
 
 impl Outbound {
+    /// Returns who has it, and at which address of this host.
+    pub(super) fn source(&self) -> Target {
+        self.source
+    }
+
+    pub(super) fn to(&self) -> SocketAddr {
+        self.to
+    }
+
     pub(super) fn route(&self) -> u32 {
         self.route
     }
@@ -126,18 +138,21 @@ pub(crate) struct Inbound {
     /// The flow that replies are in, when a service carries them.
     pub(super) end: Option<FlowNumber>,
     used: Timestamp,
+    pub(super) origin: Origin,
+    pub(super) tally: Tally,
 }
 
 impl Inbound {
-    /// One that ends in a flow.
-    pub(super) fn of_flow(
+    /// One that goes on from here to `to`, under an address of this host.
+    pub(super) fn new(
         now: Now,
         local: Local,
         far: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
     ) -> Self {
         let (kept, end, used) = (None, None, now.steady);
-        Self { local, to, kept, far, conversation, carriage, end, used }
+        let (origin, tally) = (Origin::default(), Tally::default());
+        Self { local, to, kept, far, conversation, carriage, end, used, origin, tally }
     }
 
     /// The application, or what stands for it.
@@ -178,6 +193,7 @@ impl Engine {
             // The far endpoint counts from what it has heard, and may have heard less.
             outbound.introduce_again();
         }
+        outbound.tally.count_up(now.steady, payload.len());
         if is_head {
             return self.send_group(now, at, (conversation, class), payload);
         }
@@ -222,6 +238,9 @@ impl Engine {
         }
         let class =
             written.class(self.config.copying.replies.as_ref(), (source, is_whole), payload);
+        if let Some(inbound) = self.inbound.get_mut(id) {
+            inbound.tally.count_down(now.steady, payload.len());
+        }
         let message = Message::Datagram { conversation, payload };
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
@@ -268,7 +287,9 @@ impl Engine {
         let salt = self.next_salt();
         self.routes.get_mut(at)?.local.begin(to)?;
         let oldest = self.make_room_here();
-        let outbound = Outbound { route: at, source, to, is_known: false, used: now.steady };
+        let tally = self.tally_of(self.routes.get(at)?.end);
+        let (is_known, used) = (false, now.steady);
+        let outbound = Outbound { route: at, source, to, is_known, used, tally };
         let conversation = self.outbound.insert(salt, outbound);
         if let Some(route) = self.routes.get_mut(at) {
             match conversation {
@@ -279,7 +300,9 @@ impl Engine {
                 route.known = to;
             }
         }
-        oldest.into_iter().for_each(|(id, gone)| self.forget_outbound(id, &gone));
+        if let Some((id, mut gone)) = oldest {
+            self.forget_outbound(id, &mut gone, Outcome::Evicted);
+        }
         conversation
     }
 
@@ -349,6 +372,7 @@ impl Engine {
             }
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;
+                inbound.tally.count_up(now.steady, payload.len());
                 inbound.local.push(&self.counts, inbound.kept, inbound.to.into(), payload);
                 if self.unflushed.last() != Some(&id) {
                     self.unflushed.push(id);
@@ -368,6 +392,7 @@ impl Engine {
         }
         if let Some(route) = self.routes.get_mut(outbound.route) {
             outbound.used = now.steady;
+            outbound.tally.count_down(now.steady, payload.len());
             route.local.push(&self.counts, Some(outbound.to), outbound.source, payload);
         }
     }
@@ -479,16 +504,18 @@ impl Engine {
         };
         // A client whose gateway has started again, or has changed: answers must come to the newest.
         let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
-        older.into_iter().for_each(|id| self.drop_inbound(id));
-        let (end, used) = (None, now.steady);
-        let inbound = Inbound { local, to, kept, far, conversation, carriage, end, used };
+        older.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Replaced));
+        let ends = (conversation, carriage, to);
+        let origin = Origin::told(from);
+        let inbound = Inbound { kept, origin, ..Inbound::new(now, local, far, ends) };
         let id = self.add_inbound(inbound)?;
         self.fresh.push(id);
         Some(())
     }
 
-    pub(super) fn add_inbound(&mut self, inbound: Inbound) -> Option<u32> {
+    pub(super) fn add_inbound(&mut self, mut inbound: Inbound) -> Option<u32> {
         self.make_room_for_inbound();
+        inbound.origin = self.origin_of(inbound.far, inbound.origin.source);
         let salt = self.next_salt();
         let (far, conversation) = (inbound.far, inbound.conversation);
         let kept = inbound.kept.map(|from| (from, inbound.to));
@@ -536,8 +563,15 @@ impl Engine {
         end: Option<FlowNumber>,
     ) {
         let id = self.inbound_ids.get(&(peer, conversation));
-        if let Some(inbound) = id.and_then(|id| self.inbound.get_mut(*id)) {
-            inbound.end = end;
+        let Some(inbound) = id.and_then(|id| self.inbound.get_mut(*id)) else { return };
+        if inbound.end == end {
+            return;
+        }
+        inbound.end = end;
+        let begun = self.tally_of(end);
+        let inbound = self.inbound_ids.get(&(peer, conversation));
+        if let Some(inbound) = inbound.and_then(|id| self.inbound.get_mut(*id)) {
+            inbound.tally.begin_flow(begun);
         }
     }
 
@@ -558,6 +592,9 @@ impl Engine {
             None => {
                 if let Some(outbound) = self.outbound.get_mut(conversation) {
                     outbound.is_known = is_known;
+                    if is_known {
+                        outbound.tally.refused = None;
+                    }
                 }
             }
         }

@@ -34,7 +34,7 @@ use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;
 use expected::Expectations;
-pub(super) use reports::{ByWays, name};
+pub(super) use reports::{ByWays, FlowsOfEnd, name};
 use selection::RoundTrips;
 pub(super) use selection::Selection;
 

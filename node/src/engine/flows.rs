@@ -13,6 +13,7 @@ use crate::config::Course;
 use crate::flow::Flow;
 use crate::listener::Accepted;
 use crate::mailbox::{Held, Mailbox, Order, Outgoing};
+use crate::record::Outcome;
 
 /// Flows of one worker. Chosen: as many as conversations, of which each is one.
 const MOST: usize = super::conversations::MOST;
@@ -24,8 +25,8 @@ impl Engine {
     pub(crate) fn obey_orders(&mut self, now: Now) {
         for order in self.desk.take() {
             match order {
-                Order::Register { flow, to, course, mailbox } => {
-                    self.register(now, flow, (to, *course), mailbox);
+                Order::Register { flow, client, to, course, mailbox } => {
+                    self.register(now, (flow, client), (to, *course), mailbox);
                 }
                 Order::Collect { flow } => self.collect(now, flow),
                 Order::Close { flow } => self.close(flow),
@@ -43,7 +44,13 @@ impl Engine {
         }
     }
 
-    fn register(&mut self, now: Now, flow: u64, (to, course): (SocketAddr, Course), held: Held) {
+    fn register(
+        &mut self,
+        now: Now,
+        (flow, client): (u64, Option<SocketAddr>),
+        (to, course): (SocketAddr, Course),
+        held: Held,
+    ) {
         let mailbox = Arc::clone(&held.0);
         if self.flows.len() == MOST {
             drop(held);
@@ -52,6 +59,9 @@ impl Engine {
         match self.add_route(now, Local::Flow(held), to, &course) {
             Ok(route) => {
                 self.flows.insert(flow, route);
+                if let Some(route) = self.routes.get_mut(route) {
+                    route.client = client;
+                }
                 self.tell_open();
             }
             Err(error) => {
@@ -95,7 +105,7 @@ impl Engine {
         let mailbox = Arc::new(Mailbox::new().ok()?);
         mailbox.set_open(true);
         let local = Local::Flow(Held(Arc::clone(&mailbox)));
-        let id = self.add_inbound(Inbound::of_flow(now, local, far, ends))?;
+        let id = self.add_inbound(Inbound::new(now, local, far, ends))?;
         let flow = Flow::of_another(mailbox, Arc::clone(&self.desk));
         self.accepted.insert(flow.number(), id);
         queue.put(Accepted { flow, from });
@@ -114,13 +124,16 @@ impl Engine {
 
     fn close(&mut self, flow: u64) {
         if let Some(id) = self.accepted.remove(&flow) {
-            return self.drop_inbound(id);
+            return self.drop_inbound(id, Outcome::Closed);
         }
-        let route = self.flows.remove(&flow).and_then(|id| self.routes.remove(id));
-        let Some(route) = route else { return };
-        for conversation in route.sources.values() {
-            self.outbound.remove(*conversation);
+        let Some(id) = self.flows.remove(&flow) else { return };
+        let conversations = self.routes.get(id).map(|route| route.sources.values().copied());
+        let conversations: Vec<u32> = conversations.into_iter().flatten().collect();
+        for conversation in conversations {
+            self.record_outbound(conversation, Outcome::Closed);
+            self.outbound.remove(conversation);
         }
+        let Some(route) = self.routes.remove(id) else { return };
         // Its legs stay for a while (`legs`): what it has said last is perhaps still on its way, or to be brought back.
         self.ends_are_due |= route.end.is_some();
     }

@@ -227,6 +227,7 @@ impl Engine {
         }
         let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
         self.members.members = members;
+        self.know_members();
         self.register_with(now);
         if let Some(old) = registry.and_then(|hop| self.legs.to(hop)) {
             self.leave_leg(old);
@@ -234,6 +235,15 @@ impl Engine {
         self.members.nearest = self.members.choose();
         self.aim_all(now);
         before.into_iter().for_each(|gone| self.leave_leg(gone.peer));
+    }
+
+    /// Has nobody's packets end at members.
+    pub(super) fn know_members(&mut self) {
+        let Members { relays, registry, endpoints } = &self.members.members;
+        let hops = relays.iter().chain(registry).map(|hop| hop.address);
+        let near = endpoints.iter().flat_map(|member| &member.relays).map(|near| near.address);
+        let ends = endpoints.iter().map(|member| member.address);
+        self.access.add_relays(hops.chain(near).chain(ends));
     }
 
     /// Measures relays, and has routes follow what that shows.

@@ -15,6 +15,7 @@ mod local;
 mod members;
 mod mtu;
 mod paths;
+mod records;
 mod refusals;
 mod registration;
 mod rendezvous;
@@ -51,6 +52,7 @@ use crate::handover::Handover;
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
 use crate::neighbours_options;
+use crate::record::{Journal, Outcome};
 use crate::shared::Shared;
 
 use access::Access;
@@ -143,6 +145,8 @@ pub(crate) struct Engine {
     refusals: Refusals,
     /// Before then no datagram that is too long is told of.
     next_too_long: Timestamp,
+    /// What takes records of conversations and paths, if anything does.
+    journal: Option<Arc<dyn Journal>>,
     /// How long what is taken now had waited to be fetched.
     age: Duration,
     /// Datagrams that sessions dropped and that are counted already.
@@ -252,6 +256,7 @@ impl Engine {
             dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),
             next_too_long: Timestamp::ZERO,
+            journal: None,
             age: Duration::ZERO,
             drops_counted: 0,
             salt: 0,
@@ -561,11 +566,11 @@ impl Engine {
 
     /// A neighbour that is gone takes its paths and flows along.
     fn forget(&mut self, peer: PeerId) {
-        self.fars.remove(&peer);
         self.refusals.forget(peer);
         let gone: Vec<u32> =
             self.inbound_ids.range((peer, 0)..=(peer, u32::MAX)).map(|(_, id)| *id).collect();
-        gone.into_iter().for_each(|id| self.drop_inbound(id));
+        gone.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Gone));
+        self.fars.remove(&peer);
         self.drop_labels_of(peer);
     }
 

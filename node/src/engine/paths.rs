@@ -376,7 +376,9 @@ impl Engine {
         match header.next_hop().copied() {
             Some(next) => self.lead_on(now, (from, theirs), place, &header, next),
             None => self.end_path(now, (from, theirs), place, &header),
-        }
+        }?;
+        self.journal.iter().for_each(|journal| journal.path_opened(&header));
+        Ok(())
     }
 
     /// A path ends here: what comes along it is for this node.

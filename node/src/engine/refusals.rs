@@ -135,6 +135,9 @@ impl Engine {
     ) {
         let route = self.outbound.get(conversation).map(super::Outbound::route);
         let is_theirs = route.is_some_and(|route| self.leading_to(route, peer).is_some());
+        if let Some(outbound) = self.outbound.get_mut(conversation).filter(|_| is_theirs) {
+            outbound.tally.refused = Some(reason);
+        }
         if let Some(by) = self.sessions.identity_of(peer).filter(|_| is_theirs) {
             let what = "the far gateway refuses what applications send";
             self.note_refusal(now, (peer, OF_CONVERSATION), (by, reason), what);

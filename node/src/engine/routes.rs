@@ -61,6 +61,8 @@ pub(crate) enum Part {
 pub(crate) struct Route {
     pub(crate) local: Local,
     pub(super) part: Part,
+    /// For whom a program's flow is, where that is somebody else.
+    pub(super) client: Option<SocketAddr>,
     /// Where its datagrams go, unless each goes its own way.
     pub(super) to: Option<SocketAddr>,
     /// A destination that its overlay path is opened for.
@@ -177,6 +179,7 @@ impl Engine {
         let route = Route {
             local,
             part,
+            client: None,
             to,
             known,
             course,
@@ -205,6 +208,7 @@ impl Engine {
         id: u32,
         (far, first, hops): (PeerId, Option<PeerId>, Vec<Hop>),
     ) {
+        self.know_neighbours(&hops);
         let Some(route) = self.routes.get_mut(id) else { return };
         let (before, end) = (route.far, route.end);
         (route.first, route.hops, route.next_open) = (first, hops, now.steady);

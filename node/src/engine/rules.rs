@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
+use tradewind_grant::Hop;
 use tradewind_packet::session::{Now, PeerId};
 
+use super::routes::Route;
 use super::tunnel::whole_packets;
 use super::{Engine, trust};
 use crate::config::NodeConfig;
+use crate::record::Outcome;
 
 impl Engine {
     /// Goes by the rules and the grant of `config` from now on; all else of it stays as it was.
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
         self.config = config;
         self.access.set_policy(self.config.known_policy());
+        let known: Vec<Hop> = self.routes.values().flat_map(Route::hops).copied().collect();
+        self.know_neighbours(&known);
+        self.know_members();
         self.trust = Arc::new(trust(&self.config));
         self.verifier.set_trust(Arc::clone(&self.trust));
         self.sessions.set_trust(Arc::clone(&self.trust), self.config.neighbours.clone());
@@ -32,6 +38,11 @@ impl Engine {
         }
     }
 
+    /// Has nobody's packets end at these relays and far endpoints.
+    pub(super) fn know_neighbours(&mut self, hops: &[Hop]) {
+        self.access.add_relays(hops.iter().map(|hop| hop.address));
+    }
+
     /// Ends the conversations with some far endpoints that the rules let in no more; returns how many.
     pub(super) fn drop_refused_conversations(&mut self, is_of: impl Fn(PeerId) -> bool) -> usize {
         let is_refused = |id: &u32| {
@@ -46,7 +57,10 @@ impl Engine {
             })
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
-        refused.iter().for_each(|id| self.let_go(*id));
+        refused.iter().for_each(|id| self.let_go(*id, Outcome::Revoked));
         refused.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

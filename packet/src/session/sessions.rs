@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use tradewind_grant::{
-    Grant, IdentityKey, OperatorPublicKey, PublicIdentity, ReplayTable, SignedGrant, Trust,
+    Grant, GrantId, IdentityKey, OperatorPublicKey, PublicIdentity, ReplayTable, SignedGrant, Trust,
 };
 use tradewind_units::{Duration, Timestamp};
 
@@ -524,6 +524,15 @@ impl Sessions {
     pub fn grant_of(&self, peer: PeerId) -> Option<&Grant> {
         match &self.peers.get(peer.0)?.side {
             Side::Responder { shown } => shown.as_ref().map(|shown| &*shown.verified.grant),
+            Side::Initiator { .. } => None,
+        }
+    }
+
+    /// Returns the name of the grant that the neighbour showed.
+    #[must_use]
+    pub fn grant_id_of(&self, peer: PeerId) -> Option<GrantId> {
+        match &self.peers.get(peer.0)?.side {
+            Side::Responder { shown } => shown.as_ref().map(|shown| shown.verified.id),
             Side::Initiator { .. } => None,
         }
     }

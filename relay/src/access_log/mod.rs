@@ -12,8 +12,8 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tradewind_grant::OpenHeader;
 use tradewind_grant::date::Date;
-use tradewind_grant::{OpenHeader, PublicIdentity};
 use tradewind_net::log_file;
 use tradewind_telemetry::LineQueue;
 use tradewind_telemetry::output::{LineFile, LineSocket, LineTarget, Rotation};
@@ -33,7 +33,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where sessions are told of at their end.
 #[derive(Debug)]
-pub(crate) struct AccessLog {
+pub struct AccessLog {
     program: &'static str,
     queue: LineQueue,
     one_in: NonZeroU64,
@@ -56,9 +56,7 @@ impl AccessLog {
 
     /// Tells of a session that is over. Of those that ended in order one in so many is told.
     fn tell(&self, record: &Record, outcome: Outcome) {
-        let is_left_out = outcome == Outcome::Ended
-            && !self.ended.fetch_add(1, Relaxed).is_multiple_of(self.one_in.get());
-        if is_left_out {
+        if self.leaves_out(outcome == Outcome::Ended) {
             return;
         }
         if let Some(line) = record.to_line(self.program, unix_now(), outcome) {
@@ -66,15 +64,37 @@ impl AccessLog {
         }
     }
 
+    /// Tells of something else that is over, by `fields` beside the time and the program. Of what
+    /// ended in order one in so many is told. Returns at once.
+    pub fn tell_fields(
+        &self,
+        ended_in_order: bool,
+        fields: impl FnOnce() -> serde_json::Map<String, serde_json::Value>,
+    ) {
+        if self.leaves_out(ended_in_order) {
+            return;
+        }
+        let mut line = fields();
+        line.insert("time".to_owned(), in_words(unix_now()).into());
+        line.insert("program".to_owned(), self.program.into());
+        let line = serde_json::Value::Object(line);
+        let _counted = self.queue.put(line.to_string().as_bytes());
+    }
+
+    /// Counts what is over, and returns whether it is left out.
+    fn leaves_out(&self, ended_in_order: bool) -> bool {
+        ended_in_order && !self.ended.fetch_add(1, Relaxed).is_multiple_of(self.one_in.get())
+    }
+
     /// Waits until the output has all lines, for a bounded time.
-    pub(crate) fn flush(&self) {
+    pub fn flush(&self) {
         let _all_written = self.queue.flush(FLUSH_LIMIT);
     }
 }
 
-/// Where a relay tells which sessions it admits.
+/// Where a relay tells which sessions and packet paths it admits.
 #[derive(Debug)]
-pub(crate) struct AuditLog(LineQueue);
+pub struct AuditLog(LineQueue);
 
 impl AuditLog {
     /// Opens the audit log, if there is to be one.
@@ -86,12 +106,22 @@ impl AuditLog {
     }
 
     /// Tells of a session that is admitted.
-    pub(crate) fn tell(&self, header: &OpenHeader, neighbour: PublicIdentity) {
+    pub(crate) fn tell(&self, header: &OpenHeader) {
+        self.tell_of("session", header);
+    }
+
+    /// Tells of a packet path that is admitted. Returns at once.
+    pub fn tell_of_path(&self, header: &OpenHeader) {
+        self.tell_of("packet_path", header);
+    }
+
+    fn tell_of(&self, kind: &str, header: &OpenHeader) {
         let line = serde_json::json!({
+            "kind": kind,
             "time": in_words(unix_now()),
             "grant": header.grant_id.to_string(),
             "gateway": header.grant.gateway.to_string(),
-            "neighbour": neighbour.to_string(),
+            "neighbour": header.neighbour().to_string(),
             "flow": header.flow.to_string(),
             "destination": header.destination.to_string(),
             "hop": header.hop + 1,
@@ -101,7 +131,7 @@ impl AuditLog {
     }
 
     /// Waits until the output has all lines, for a bounded time.
-    pub(crate) fn flush(&self) {
+    pub fn flush(&self) {
         let _all_written = self.0.flush(FLUSH_LIMIT);
     }
 }

@@ -172,6 +172,7 @@ impl Record {
         Some(serde_json::json!({
             "time": in_words(now),
             "program": program,
+            "kind": "session",
             "flow": text(facts.flow.as_ref()),
             "grant": text(facts.grant.as_ref()),
             "gateway": text(facts.gateway.as_ref()),

@@ -44,6 +44,7 @@ use tradewind_net::interception::{Interception, Keeper};
 use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
+use crate::access_log::AccessLog;
 use crate::config::Tproxy;
 use crate::connection::Tls;
 use crate::dial::{Dialler, try_options};
@@ -154,6 +155,12 @@ impl Gateway {
     #[must_use]
     pub const fn identity(&self) -> Option<PublicIdentity> {
         self.identity
+    }
+
+    /// Returns the access log that it writes to, for what else this process does.
+    #[must_use]
+    pub fn access_log(&self) -> Option<Arc<AccessLog>> {
+        self.server.access_log().cloned()
     }
 
     /// What can be seen of it while it runs.

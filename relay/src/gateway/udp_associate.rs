@@ -46,11 +46,11 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The packet plane, as far as SOCKS5 clients use it.
 pub trait Datagrams: Send + Sync {
-    /// Opens a flow to `to`.
+    /// Opens a flow of `client` to `to`.
     ///
     /// # Errors
     /// Why there is none, in one line.
-    fn open(&self, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String>;
+    fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String>;
 }
 
 /// Datagrams to one destination, and its answers; its descriptor has input while an answer is there.
@@ -99,13 +99,13 @@ struct Counted {
 }
 
 impl Counted {
-    fn open(plane: &Plane, to: SocketAddr) -> Result<Self, String> {
+    fn open(plane: &Plane, client: SocketAddr, to: SocketAddr) -> Result<Self, String> {
         if plane.flows.fetch_add(1, Relaxed) >= MOST_FLOWS {
             plane.flows.fetch_sub(1, Relaxed);
             return Err(format!("{MOST_FLOWS} flows are open"));
         }
         let count = Arc::clone(&plane.flows);
-        match plane.datagrams.open(to) {
+        match plane.datagrams.open(client, to) {
             Ok(flow) => Ok(Self { flow, count }),
             Err(why) => {
                 count.fetch_sub(1, Relaxed);
@@ -262,7 +262,7 @@ impl Association {
         client: SocketAddr,
     ) -> Result<(), String> {
         let to = self.address_of(to).await?;
-        let flow = Counted::open(&self.plane, to)?;
+        let flow = Counted::open(&self.plane, client, to)?;
         let opening = async {
             while !flow.flow.is_open()? {
                 sleep(LOOK).await;

@@ -18,7 +18,7 @@ struct Sockets(Arc<AtomicUsize>);
 struct Socket(UdpSocket, Arc<AtomicUsize>);
 
 impl Datagrams for Sockets {
-    fn open(&self, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
+    fn open(&self, _: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
         let socket = UdpSocket::bind(loopback()).unwrap();
         socket.connect(to).unwrap();
         socket.set_nonblocking(true).unwrap();

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use toml::{Table, Value};
+use tradewind_desired::permissions::is_loopback;
 use tradewind_desired::{GatewayPacket, RelayPacket};
 use tradewind_grant::IdentityKey;
 use tradewind_node::NodeConfig;
@@ -22,7 +23,10 @@ pub(super) fn set_gateway(table: &mut Table, flows: &[GatewayPacket]) -> anyhow:
 /// Puts what packet flows need into a relay's `[packet]`: its coding and prices are replaced, neighbours are added to those of the base,
 /// and all else of it stays.
 pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Result<()> {
-    let planned = Table::try_from(packet)?;
+    let mut planned = Table::try_from(packet)?;
+    if packet.next_hops.iter().any(is_loopback) {
+        planned.insert("allow_loopback".to_owned(), Value::Boolean(true));
+    }
     let there = table.entry("packet").or_insert_with(|| Value::Table(Table::new()));
     let there = there.as_table_mut().context("packet: expected `[packet]`")?;
     for (key, value) in planned {
@@ -30,7 +34,7 @@ pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Resu
             (Some(known @ Value::Array(_)), more @ Value::Array(_)) => add_all(known, more),
             // Sharing between gateways is the operator's to allow.
             (Some(Value::Table(known)), Value::Table(more)) => known.extend(more),
-            (Some(_), _) if key == "listen" => {}
+            (Some(_), _) if key == "listen" || key == "allow_loopback" => {}
             (_, value) => drop(there.insert(key, value)),
         }
     }

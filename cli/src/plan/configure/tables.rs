@@ -1,5 +1,6 @@
 //! The configuration of each gateway and relay: what stands on a base, and what the plan says.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -9,6 +10,7 @@ use tradewind_desired::permissions::is_loopback;
 use tradewind_desired::{
     Desired, DesiredGateway, DesiredPackets, DesiredRelay, ProcessLegs, Route,
 };
+use tradewind_grant::Destination;
 use tradewind_relay::{GatewayConfig, RelayConfig};
 use tradewind_units::{RelayId, Segments, SiteId};
 
@@ -122,10 +124,21 @@ pub(super) fn relay_table(
         set_relay(&mut table, told).with_context(|| format!("{name}.toml"))?;
     }
     if let Some(packet) = planned.packets.relays.get(relay) {
+        if let Some(told) = planned.inventory.streams.relays.get(relay) {
+            set_listen(&mut table, told.address);
+        }
         packets::set_relay(&mut table, packet).with_context(|| format!("{name}.toml"))?;
     }
     if stands || !operators.is_empty() {
         let file = format!("{name}.toml");
+        if !table.contains_key("listen") {
+            return Err(BadFile(format!(
+                "{file}: listen: missing; relay `{relay}` carries packets alone, and takes sessions \
+                 in any case: expected a `[[relay]]` of this name in the inventory, or `listen` in \
+                 the base"
+            ))
+            .into());
+        }
         let config = RelayConfig::parse(&toml::to_string(&table)?).or_bad(file.as_ref())?;
         packets::check_relay(&config).or_bad(file.as_ref())?;
     }
@@ -143,8 +156,12 @@ fn set_gateway(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()
     table.insert("routes".to_owned(), Value::try_from(&gateway.routes)?);
     if gateway.routes.routes().any(|route| *route == Route::Direct) {
         table.insert("direct".to_owned(), Value::Boolean(true));
-        let to_itself = gateway.flows.iter().any(|(_, to)| is_loopback(&to.as_rule()));
-        if to_itself && !table.contains_key("allow_loopback") {
+        let goes_direct =
+            |to: &Destination| gateway.routes.routes_to(to).1.contains(&Route::Direct);
+        let to_itself = |to: &Destination| is_loopback(&to.as_rule()) && goes_direct(to);
+        if gateway.flows.iter().any(|(_, to)| to_itself(to))
+            && !table.contains_key("allow_loopback")
+        {
             table.insert("allow_loopback".to_owned(), Value::Boolean(true));
         }
     }
@@ -178,12 +195,17 @@ fn set_forwards(
     Ok(())
 }
 
-/// Sets where a relay listens, what it may dial, its legs and what it learns.
-fn set_relay(table: &mut Table, relay: &DesiredRelay) -> anyhow::Result<()> {
+/// Has a relay listen where the inventory says, unless the base says where.
+fn set_listen(table: &mut Table, address: SocketAddr) {
     let listen = table.entry("listen").or_insert_with(|| Value::Array(Vec::new()));
     if listen.as_array().is_some_and(Vec::is_empty) {
-        *listen = Value::Array(vec![any_address(relay.address).to_string().into()]);
+        *listen = Value::Array(vec![any_address(address).to_string().into()]);
     }
+}
+
+/// Sets where a relay listens, what it may dial, its legs and what it learns.
+fn set_relay(table: &mut Table, relay: &DesiredRelay) -> anyhow::Result<()> {
+    set_listen(table, relay.address);
     let policy = table.entry("policy").or_insert_with(|| Value::Table(Table::new()));
     let policy = policy.as_table_mut().context("policy: expected `[policy]`")?;
     for (key, rules) in Table::try_from(&relay.policy)? {
@@ -249,5 +271,46 @@ fn set_legs(table: &mut Table, legs: Table) {
     match table.get_mut("leg") {
         Some(Value::Table(leg)) => leg.extend(legs),
         _ => drop(table.insert("leg".to_owned(), Value::Table(legs))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_desired::{GrantTerms, Hop, RouteTable};
+    use tradewind_grant::IdentityKey;
+    use tradewind_units::FlowId;
+
+    use super::*;
+
+    /// Whether a gateway may dial loopback whose flow to `to` takes `route`, beside a direct one to
+    /// another host.
+    fn dials_loopback(to: &str, route: Route) -> bool {
+        let destinations = [to, "198.51.100.9:443"].map(|to| to.parse::<Destination>().unwrap());
+        let routes = [route, Route::Direct];
+        let rules = destinations.iter().map(Destination::as_rule).zip(routes).collect();
+        let flows = ["a", "b"].map(|flow| FlowId::new(flow).unwrap());
+        let gateway = DesiredGateway {
+            routes: RouteTable::new(rules, Route::Refuse).unwrap(),
+            legs: ProcessLegs::default(),
+            grant: GrantTerms::default(),
+            flows: flows.into_iter().zip(destinations).collect(),
+            learned: None,
+        };
+        let mut table = Table::new();
+        set_gateway(&mut table, &gateway).unwrap();
+        assert_eq!(table["direct"].as_bool(), Some(true));
+        table.get("allow_loopback").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    #[test]
+    fn a_gateway_dials_loopback_only_for_a_flow_that_goes_there_directly() {
+        let relay = Hop {
+            name: RelayId::new("r").unwrap(),
+            address: ([192, 0, 2, 1], 7000).into(),
+            identity: IdentityKey::from_entropy([2; 32]).public(),
+        };
+        assert!(dials_loopback("127.0.0.1:80", Route::Direct));
+        assert!(!dials_loopback("127.0.0.1:80", Route::Relays(vec![relay])));
+        assert!(!dials_loopback("192.0.2.7:80", Route::Direct));
     }
 }

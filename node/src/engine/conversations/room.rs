@@ -14,6 +14,7 @@ use super::{Inbound, MOST, Outbound};
 use crate::counts::add;
 use crate::engine::Engine;
 use crate::engine::routes::Route;
+use crate::record::Outcome;
 
 /// Conversations that had to go, the newest last, as far as they are remembered: the word about it may be lost.
 #[derive(Debug, Default)]
@@ -42,7 +43,10 @@ impl Engine {
     }
 
     /// A conversation that began here is over.
-    pub(super) fn forget_outbound(&mut self, id: u32, outbound: &Outbound) {
+    pub(super) fn forget_outbound(&mut self, id: u32, outbound: &mut Outbound, why: Outcome) {
+        if let Some(tally) = outbound.tally.take() {
+            self.tell_of_outbound(outbound, &tally, why);
+        }
         if let Some(route) = self.routes.get_mut(outbound.route) {
             route.sources.remove(&(outbound.source, outbound.to));
             route.group().into_iter().for_each(|group| group.forget(id));
@@ -66,15 +70,15 @@ impl Engine {
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
         if let Some(id) = oldest.map(|(id, _)| id) {
             add(&self.counts.conversations_evicted, 1);
-            self.let_go(id);
+            self.let_go(id, Outcome::Evicted);
         }
     }
 
     /// Ends a conversation here, and tells who began it: should there be more to say, it begins anew.
-    pub(in crate::engine) fn let_go(&mut self, id: u32) {
+    pub(in crate::engine) fn let_go(&mut self, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
-        self.drop_inbound(id);
+        self.drop_inbound(id, why);
         self.let_go.add(far, conversation);
         self.say(far, &Message::Unknown { conversation });
     }

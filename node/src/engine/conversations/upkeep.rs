@@ -3,7 +3,8 @@
 use super::*;
 
 impl Engine {
-    pub(in crate::engine) fn drop_inbound(&mut self, id: u32) {
+    pub(in crate::engine) fn drop_inbound(&mut self, id: u32, why: Outcome) {
+        self.record_inbound(id, why);
         if let Some(inbound) = self.inbound.remove(id) {
             self.inbound_ids.remove(&(inbound.far, inbound.conversation));
             if let Some(from) = inbound.kept {
@@ -24,15 +25,16 @@ impl Engine {
         let all = self.outbound.ids().zip(self.outbound.values());
         let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
         for id in over {
-            if let Some(flow) = self.outbound.remove(id) {
-                self.forget_outbound(id, &flow);
+            if let Some(mut flow) = self.outbound.remove(id) {
+                self.forget_outbound(id, &mut flow, Outcome::Idle);
             }
         }
         // Those of a gateway that is gone went with its session.
         let is_over = |it: &Inbound| is_idle(it.used) && matches!(it.local, Local::Flow(_));
         let all = self.inbound.ids().zip(self.inbound.values());
         let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
-        over.into_iter().for_each(|id| self.drop_inbound(id));
+        over.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Idle));
+        self.record_silent(now);
         if std::mem::take(&mut self.ends_are_due) {
             let ids = self.inbound_ids.values();
             let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
@@ -40,6 +42,24 @@ impl Engine {
             let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
             self.forget_ends(|flow| used.contains(&flow));
         }
+    }
+
+    /// Tells of conversations that are silent for long, though they are kept: what is said after that
+    /// is told of anew.
+    fn record_silent(&mut self, now: Now) {
+        if self.journal.is_none() {
+            return;
+        }
+        let is_silent =
+            |used: Timestamp, tally: &Tally| tally.has_begun() && now.steady.since(used) >= IDLE;
+        let outbound = self.outbound.ids().zip(self.outbound.values());
+        let outbound = outbound.filter(|(_, it)| is_silent(it.used, &it.tally));
+        let outbound: Vec<u32> = outbound.map(|(id, _)| id).collect();
+        let inbound = self.inbound.ids().zip(self.inbound.values());
+        let inbound = inbound.filter(|(_, it)| is_silent(it.used, &it.tally));
+        let inbound: Vec<u32> = inbound.map(|(id, _)| id).collect();
+        outbound.into_iter().for_each(|id| self.record_outbound(id, Outcome::Idle));
+        inbound.into_iter().for_each(|id| self.record_inbound(id, Outcome::Idle));
     }
 
     /// Returns whether somebody is there who may still say something in a conversation.

@@ -14,7 +14,7 @@ use super::super::bills::Role;
 use super::super::local::Local;
 use super::super::routes::{Part, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
-use crate::status::{Billed, Direction, FlowStatus};
+use crate::status::{Billed, Direction, Fared, FlowStatus};
 
 /// Names of services in reports.
 pub(in super::super) fn name(service: Service) -> &'static str {
@@ -24,6 +24,18 @@ pub(in super::super) fn name(service: Service) -> &'static str {
         Service::Caching => "caching",
         Service::Coding => "coding",
     }
+}
+
+/// What has become so far of both flows of an end, and how they are carried.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct FlowsOfEnd {
+    /// Of the flow that is sent, as its receiver tells.
+    pub(in super::super) told: Fared,
+    pub(in super::super) received: Fared,
+    pub(in super::super) sent_by: Service,
+    pub(in super::super) comes_by: Service,
+    /// The relay near here, of the last path that answered.
+    pub(in super::super) relay: Option<PeerId>,
 }
 
 /// By far endpoint: bytes that were sent to it by ways, and what relays charge for them.
@@ -45,6 +57,18 @@ impl ByWays {
 }
 
 impl Ends {
+    /// Returns what has become so far of both flows of an end.
+    pub(in super::super) fn flows_of(&self, outgoing: FlowNumber) -> Option<FlowsOfEnd> {
+        let end = self.by_outgoing.get(&outgoing)?;
+        Some(FlowsOfEnd {
+            told: end.told,
+            received: end.received,
+            sent_by: end.service(),
+            comes_by: end.heard.map_or(end.carriage.service, |(_, service)| service),
+            relay: end.relay,
+        })
+    }
+
     /// How the flows of one end fare: the one that is sent, the one that comes in.
     pub(in super::super) fn report(
         &self,

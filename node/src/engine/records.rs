@@ -1,0 +1,278 @@
+//! What is gathered of conversations for the [`Journal`], and told of them when they are over.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tradewind_grant::{GrantId, PublicIdentity, SignedGrant};
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Refusal, Service};
+use tradewind_packet::session::{Link, PeerId};
+use tradewind_units::Timestamp;
+
+use super::Engine;
+use super::conversations::{Inbound, Outbound};
+use super::ends::{FlowsOfEnd, name};
+use super::local::Local;
+use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
+
+/// What is counted of a conversation since it was told of last.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// The first packet and the last.
+    span: Option<(Timestamp, Timestamp)>,
+    /// The first packet towards the side that began it.
+    answered: Option<Timestamp>,
+    /// Packets and bytes away from the side that began it, and towards it.
+    up: [u64; 2],
+    down: [u64; 2],
+    /// The flow that carries it, and what had become of its packets before.
+    flow: Option<(FlowNumber, FlowsOfEnd)>,
+    /// Why the other endpoint does not take it.
+    pub(super) refused: Option<Refusal>,
+}
+
+impl Tally {
+    /// Counts a packet away from the side that began the conversation.
+    pub(super) fn count_up(&mut self, at: Timestamp, bytes: usize) {
+        self.note(at);
+        self.up = [self.up[0] + 1, self.up[1] + bytes as u64];
+    }
+
+    /// Counts a packet towards that side.
+    pub(super) fn count_down(&mut self, at: Timestamp, bytes: usize) {
+        self.note(at);
+        self.answered.get_or_insert(at);
+        self.down = [self.down[0] + 1, self.down[1] + bytes as u64];
+    }
+
+    /// Returns whether something was said.
+    pub(super) fn has_begun(&self) -> bool {
+        self.span.is_some()
+    }
+
+    fn note(&mut self, at: Timestamp) {
+        self.span = Some((self.span.map_or(at, |(first, _)| first), at));
+    }
+
+    /// Notes which flow carries the conversation, from now on.
+    pub(super) fn begin_flow(&mut self, begun: Self) {
+        self.flow = begun.flow;
+    }
+
+    /// Takes what is counted, and begins anew; `None` when nothing was said.
+    pub(super) fn take(&mut self) -> Option<Self> {
+        self.span?;
+        Some(std::mem::take(self))
+    }
+}
+
+/// Who began a conversation that ends here, as it was when it began: its session may be gone when it
+/// is told of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Origin {
+    gateway: Option<PublicIdentity>,
+    grant: Option<GrantId>,
+    /// Where its gateway was.
+    peer: Option<SocketAddr>,
+    /// The application's address, as its gateway tells it.
+    pub(super) source: Option<SocketAddr>,
+}
+
+/// Who said what to whom in a conversation that is over, and how that was carried.
+struct Sides {
+    origin: Origin,
+    far: Option<PublicIdentity>,
+    to: SocketAddr,
+    service: Service,
+    path: String,
+    is_outbound: bool,
+}
+
+impl Origin {
+    /// Returns one of which nothing but the application's address is known yet.
+    pub(super) fn told(source: Option<SocketAddr>) -> Self {
+        Self { source, ..Self::default() }
+    }
+}
+
+impl Engine {
+    /// Has `journal` take records from now on.
+    pub(crate) fn set_journal(&mut self, journal: Arc<dyn Journal>) {
+        self.journal = Some(journal);
+    }
+
+    /// Tells of all conversations: this node ends.
+    pub(crate) fn end(&mut self) {
+        for id in self.outbound.ids().collect::<Vec<_>>() {
+            self.record_outbound(id, Outcome::Cut);
+        }
+        for id in self.inbound.ids().collect::<Vec<_>>() {
+            self.record_inbound(id, Outcome::Cut);
+        }
+    }
+
+    /// Returns who begins a conversation that ends here.
+    pub(super) fn origin_of(&self, far: PeerId, source: Option<SocketAddr>) -> Origin {
+        let peer = match self.sessions.link_of(far) {
+            Some(Link::Internet(pair)) => Some(pair.remote),
+            Some(Link::Overlay(_)) | None => None,
+        };
+        let gateway = self.sessions.identity_of(far);
+        Origin { gateway, grant: self.sessions.grant_id_of(far), peer, source }
+    }
+
+    /// Returns what has become so far of the packets of a flow that begins to carry a conversation.
+    pub(super) fn tally_of(&self, end: Option<FlowNumber>) -> Tally {
+        let flow = end.filter(|_| self.journal.is_some());
+        let flow = flow.and_then(|flow| Some((flow, self.services.ends.flows_of(flow)?)));
+        Tally { flow, ..Tally::default() }
+    }
+
+    /// Tells of a conversation that began here and is over, or has been silent for long.
+    pub(super) fn record_outbound(&mut self, id: u32, outcome: Outcome) {
+        let Some(outbound) = self.outbound.get_mut(id) else { return };
+        let Some(tally) = outbound.tally.take() else { return };
+        let at = outbound.route();
+        let end = self.routes.get(at).and_then(|route| route.end);
+        let next = self.tally_of(end);
+        if let Some(outbound) = self.outbound.get_mut(id) {
+            outbound.tally = next;
+        }
+        if let Some(outbound) = self.outbound.get(id) {
+            self.tell_of_outbound(outbound, &tally, outcome);
+        }
+    }
+
+    /// The same of one that was taken out.
+    pub(super) fn tell_of_outbound(&self, outbound: &Outbound, tally: &Tally, outcome: Outcome) {
+        let (Some(_), Some(route)) = (&self.journal, self.routes.get(outbound.route())) else {
+            return;
+        };
+        let carried = route.end.and_then(|end| self.services.ends.flows_of(end));
+        let service = carried.map_or(route.carriage().service, |flows| flows.sent_by);
+        let relays = route.hops().split_last().map_or(&[][..], |(_, relays)| relays);
+        let relays: Vec<_> = relays.iter().map(|hop| hop.identity.to_string()).collect();
+        let source = outbound.source().to;
+        let source =
+            if matches!(route.local, Local::Flow(_)) { route.client } else { Some(source) };
+        let sides = Sides {
+            origin: Origin {
+                gateway: Some(self.sessions.public()),
+                grant: self.config.grant.as_ref().map(SignedGrant::id),
+                peer: source,
+                source,
+            },
+            far: route.hops().last().map(|hop| hop.identity),
+            to: outbound.to(),
+            service,
+            path: path_of(service, &relays),
+            is_outbound: true,
+        };
+        self.tell(tally, outcome, carried, sides);
+    }
+
+    /// Tells of a conversation that ends here and is over, or has been silent for long.
+    pub(super) fn record_inbound(&mut self, id: u32, outcome: Outcome) {
+        let Some(inbound) = self.inbound.get_mut(id) else { return };
+        let (tally, end) = (inbound.tally.take(), inbound.end());
+        let Some(tally) = tally else { return };
+        let next = self.tally_of(end);
+        if let Some(inbound) = self.inbound.get_mut(id) {
+            inbound.tally = next;
+        }
+        if let Some(inbound) = self.inbound.get(id) {
+            self.tell_of_inbound(inbound, &tally, outcome);
+        }
+    }
+
+    fn tell_of_inbound(&self, inbound: &Inbound, tally: &Tally, outcome: Outcome) {
+        if self.journal.is_none() {
+            return;
+        }
+        let carried = inbound.end().and_then(|end| self.services.ends.flows_of(end));
+        let service = carried.map_or(inbound.carriage.service, |flows| flows.comes_by);
+        let label = self.fars.get(&inbound.far).and_then(|far| far.label);
+        let relay = label.and_then(|label| self.labels.get(label)?.way_back());
+        let relay = carried.and_then(|flows| flows.relay).or(relay.map(|(relay, _)| relay));
+        let relay = relay.and_then(|relay| self.sessions.identity_of(relay));
+        let relays: Vec<_> = relay.iter().map(ToString::to_string).collect();
+        let sides = Sides {
+            origin: inbound.origin,
+            far: inbound.origin.gateway,
+            to: inbound.to(),
+            service,
+            path: path_of(service, &relays),
+            is_outbound: false,
+        };
+        self.tell(tally, outcome, carried, sides);
+    }
+
+    fn tell(&self, tally: &Tally, outcome: Outcome, carried: Option<FlowsOfEnd>, sides: Sides) {
+        let (Some(journal), Some((first, last))) = (&self.journal, tally.span) else { return };
+        let flow = carried.map(|now| match &tally.flow {
+            Some((_, before)) => {
+                [now.told.since(&before.told), now.received.since(&before.received)]
+            }
+            None => [now.told, now.received],
+        });
+        let [away, towards] = match (flow, sides.is_outbound) {
+            (Some([sent, received]), true) => [Some(sent), Some(received)],
+            (Some([sent, received]), false) => [Some(received), Some(sent)],
+            (None, _) => [None, None],
+        };
+        let is_refused = tally.refused.is_some() && tally.down[0] == 0;
+        let outcome = if is_refused { Outcome::Refused } else { outcome };
+        let ms = |from: Timestamp, to: Timestamp| to.since(from).as_nanos() as f64 / 1e6;
+        let Origin { gateway, grant, peer, source } = sides.origin;
+        journal.conversation_ended(&ConversationRecord {
+            grant: grant.map(|grant| grant.to_string()),
+            gateway: gateway.map(|gateway| gateway.to_string()),
+            far: sides.far.map(|far| far.to_string()),
+            source,
+            peer,
+            destination: match sides.to.port() {
+                0 => sides.to.ip().to_string(),
+                _ => sides.to.to_string(),
+            },
+            service: name(sides.service),
+            path: sides.path,
+            packets_up: tally.up[0],
+            packets_down: tally.down[0],
+            bytes_up: tally.up[1],
+            bytes_down: tally.down[1],
+            flow_up: away,
+            flow_down: towards,
+            duration_ms: ms(first, last),
+            first_byte_ms: tally.answered.map(|at| ms(first, at)),
+            outcome,
+            ended_by: ended_by(outcome, sides.is_outbound),
+            timeout: (outcome == Outcome::Idle).then_some("idle"),
+            cause: tally.refused.filter(|_| is_refused).map(|reason| reason.to_string()),
+        });
+    }
+}
+
+/// Returns who ended a conversation.
+fn ended_by(outcome: Outcome, is_outbound: bool) -> EndedBy {
+    match outcome {
+        Outcome::Idle | Outcome::Evicted | Outcome::Revoked | Outcome::Cut => EndedBy::Here,
+        Outcome::Replaced => EndedBy::Upstream,
+        Outcome::Refused => EndedBy::Downstream,
+        Outcome::Gone if is_outbound => EndedBy::Downstream,
+        Outcome::Gone => EndedBy::Upstream,
+        Outcome::Closed if is_outbound => EndedBy::Upstream,
+        Outcome::Closed => EndedBy::Downstream,
+    }
+}
+
+/// Returns the relays of a path in words.
+fn path_of(service: Service, relays: &[String]) -> String {
+    match service {
+        _ if relays.is_empty() => "direct".to_owned(),
+        Service::Direct => "direct".to_owned(),
+        Service::Forwarding | Service::Caching | Service::Coding => relays.join(" > "),
+    }
+}
+
+#[cfg(test)]
+mod tests;

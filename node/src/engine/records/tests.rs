@@ -1,0 +1,163 @@
+//! What is told of conversations, and when.
+
+use std::net::UdpSocket;
+use std::sync::{Arc, Mutex};
+
+use tradewind_grant::OpenHeader;
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
+use super::super::conversations::Written;
+use super::super::local::Local;
+use crate::config::Course;
+use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
+
+/// Keeps what it takes.
+#[derive(Debug, Default)]
+struct Kept {
+    records: Mutex<Vec<ConversationRecord>>,
+    paths: Mutex<Vec<String>>,
+}
+
+impl Kept {
+    fn take(&self) -> Vec<ConversationRecord> {
+        std::mem::take(&mut *self.records.lock().unwrap())
+    }
+}
+
+impl Journal for Kept {
+    fn conversation_ended(&self, record: &ConversationRecord) {
+        self.records.lock().unwrap().push(record.clone());
+    }
+
+    fn path_opened(&self, header: &OpenHeader) {
+        self.paths.lock().unwrap().push(format!("{} {}", header.grant_id, header.destination));
+    }
+
+    fn flush(&self) {}
+}
+
+/// A gateway, a relay and a far gateway, each with its journal, and the route of one application.
+struct World {
+    hosts: Hosts,
+    route: u32,
+    journals: [Arc<Kept>; 3],
+    application: UdpSocket,
+}
+
+impl World {
+    fn new(carriage: Carriage) -> Self {
+        let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
+        let journals = [1, 2, 4].map(|number| {
+            let journal = Arc::new(Kept::default());
+            hosts.at(number).set_journal(Arc::clone(&journal) as Arc<dyn Journal>);
+            journal
+        });
+        let application = UdpSocket::bind(application()).unwrap();
+        application.set_nonblocking(true).unwrap();
+        let to = application.local_addr().unwrap();
+        let (relay, far) = (hosts.hop(2), hosts.hop(4));
+        let course = Course { carriage, ..forwarded(far, vec![relay]) };
+        let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
+        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        hosts.pass(Duration::from_secs(2));
+        Self { hosts, route, journals, application }
+    }
+
+    /// An application writes, and the other one answers what has come by as much again.
+    fn talk(&mut self, bytes: &[u8]) {
+        let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        self.hosts.at(1).take_application(now, self.route, by, bytes);
+        self.hosts.exchange();
+        let mut room = [0; 2048];
+        while let Ok((length, from)) = self.application.recv_from(&mut room) {
+            let now = self.hosts.now;
+            let far = self.hosts.at(4);
+            let id = far.inbound.ids().next().unwrap();
+            assert_eq!(far.inbound.get(id).unwrap().local.address().unwrap().port(), from.port());
+            let written = Written::by(self.application.local_addr().unwrap());
+            far.take_reply(now, id, written, &room[..length]);
+            far.take_reply(now, id, written, &room[..length]);
+        }
+        self.hosts.exchange();
+    }
+}
+
+const CACHING: Carriage =
+    Carriage { service: Service::Caching, paths: Paths::Both, budget_ms: 300 };
+
+#[test]
+fn a_silent_conversation_is_told_of_and_again_when_it_has_gone_on() {
+    let mut world = World::new(CACHING);
+    for (round, words) in [(0, 3), (1, 2)] {
+        for _ in 0..words {
+            world.talk(&[7; 100]);
+            world.hosts.pass(Duration::from_millis(500));
+        }
+        assert!(world.journals.iter().all(|journal| journal.take().is_empty()));
+        world.hosts.pass(Duration::from_secs(121));
+        let [near, relay, far] = world.journals.each_ref().map(|journal| journal.take());
+        assert!(relay.is_empty());
+        for record in [&near[..], &far[..]].map(|told| <&[_; 1]>::try_from(told).unwrap()) {
+            let [record] = record;
+            let outcome = (record.outcome, record.ended_by, record.timeout);
+            assert_eq!(outcome, (Outcome::Idle, EndedBy::Here, Some("idle")), "{round}");
+            assert_eq!((record.packets_up, record.packets_down), (words, 2 * words));
+            assert_eq!((record.bytes_up, record.bytes_down), (words * 100, words * 200));
+            assert_eq!(record.service, "caching");
+            assert!(
+                record.duration_ms >= 500.0 * (words - 1) as f64 && record.duration_ms < 3000.0
+            );
+            let [up, down] = [record.flow_up, record.flow_down].map(Option::unwrap);
+            assert_eq!((up.expected, up.lost), (words, 0), "{record:?}");
+            assert_eq!((down.expected, down.lost), (2 * words, 0), "{record:?}");
+        }
+        assert_eq!(near[0].grant, far[0].grant);
+        assert_eq!(near[0].gateway, far[0].gateway);
+        assert_eq!((&near[0].far, near[0].gateway == near[0].far), (&near[0].far, false));
+        assert_eq!(near[0].source, Some(([10, 0, 0, 1], 1).into()));
+    }
+}
+
+#[test]
+fn a_relay_tells_of_each_path_that_it_opens() {
+    let mut world = World::new(CACHING);
+    let [near, relay, far] =
+        world.journals.each_ref().map(|journal| journal.paths.lock().unwrap().clone());
+    let to = world.application.local_addr().unwrap();
+    let grant = world.hosts.at(1).config.grant.as_ref().unwrap().id();
+    assert_eq!(relay, [format!("{grant} {to}")]);
+    // The far gateway opens it, too; the near one opens it for nobody else.
+    assert_eq!((near, far), (vec![], relay));
+}
+
+#[test]
+fn what_the_other_side_refuses_is_told_with_its_reason() {
+    let mut world = World::new(Carriage::DIRECT);
+    world.hosts.at(4).access.set_policy(tradewind_grant::Policy::default());
+    world.talk(b"any");
+    world.hosts.at(1).end();
+    let told = world.journals[0].take();
+    let [record] = <&[_; 1]>::try_from(&told[..]).unwrap();
+    assert_eq!((record.outcome, record.ended_by), (Outcome::Refused, EndedBy::Downstream));
+    assert!(record.cause.is_some() && record.first_byte_ms.is_none(), "{record:?}");
+    assert_eq!((record.packets_up, record.packets_down, &*record.path), (1, 0, "direct"));
+}
+
+#[test]
+fn a_conversation_ends_with_its_gateway_s_session_and_names_it() {
+    let mut world = World::new(Carriage::DIRECT);
+    world.talk(b"any");
+    let peer = world.hosts.at(4).inbound.values().next().unwrap().far;
+    let now = world.hosts.now;
+    world.hosts.at(4).sessions.close(peer);
+    world.hosts.at(4).dispatch(now);
+    let told = world.journals[2].take();
+    let [record] = <&[_; 1]>::try_from(&told[..]).unwrap();
+    assert_eq!((record.outcome, record.ended_by), (Outcome::Gone, EndedBy::Upstream));
+    let near = world.hosts.at(1).sessions.public().to_string();
+    assert_eq!((record.gateway.as_ref(), record.far.as_ref()), (Some(&near), Some(&near)));
+    assert!(record.grant.is_some() && record.flow_up.is_none());
+}

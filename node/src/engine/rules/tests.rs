@@ -1,0 +1,74 @@
+//! Relays and far endpoints that become known while a node runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tradewind_grant::{Grant, GrantError, Hop, Target};
+
+use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+use crate::config::NodeConfig;
+use crate::membership::{Member, Members, Near};
+
+/// What a gateway answers whom a grant for all of loopback leads there.
+fn asked(hosts: &mut Hosts, to: SocketAddr) -> Result<(), GrantError> {
+    let engine = hosts.at(1);
+    let grant: Grant = engine.config.grant.as_ref().unwrap().unverified().clone();
+    engine.access.allows_inside(Some(&grant), Target::Address(to))
+}
+
+fn is_relay(told: &Result<(), GrantError>) -> bool {
+    matches!(told, Err(GrantError::Relay(_)))
+}
+
+fn hop(port: u16, number: u8) -> Hop {
+    Hop { address: ([127, 0, 0, 2], port).into(), identity: identity(number).public() }
+}
+
+#[test]
+fn relays_of_flows_that_begin_later_are_no_destinations_of_packets() {
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2))]);
+    let (far, relay, other) = (hop(7001, 9), hop(7002, 8), hop(7003, 7));
+    for known in [far, relay, other] {
+        assert_eq!(asked(&mut hosts, known.address), Ok(()));
+    }
+    hosts.register(1, forwarded(far, vec![relay]));
+    let rules = Arc::clone(&hosts.at(1).config);
+    for _ in 0..2 {
+        assert!(is_relay(&asked(&mut hosts, far.address)));
+        assert!(is_relay(&asked(&mut hosts, relay.address)));
+        assert_eq!(asked(&mut hosts, other.address), Ok(()));
+        // Nor after rules were read anew.
+        let now = hosts.now;
+        hosts.at(1).set_rules(now, Arc::clone(&rules));
+    }
+}
+
+#[test]
+fn members_are_no_destinations_of_packets() {
+    let mut hosts = Hosts::new([(1, gateway(1))]);
+    let (relay, near, registry, far) = (hop(7001, 9), hop(7002, 8), hop(7003, 7), hop(7004, 6));
+    let (address, identity) = (near.address, near.identity);
+    let endpoint = Member {
+        id: "berlin".to_owned(),
+        address: far.address,
+        identity: far.identity,
+        relays: vec![Near { address, identity, round_trip: None }],
+    };
+    let members =
+        Members { relays: vec![relay], registry: Some(registry), endpoints: vec![endpoint] };
+    let now = hosts.now;
+    hosts.at(1).set_members(now, members);
+    for known in [relay, near, registry, far] {
+        assert!(is_relay(&asked(&mut hosts, known.address)), "{known:?}");
+    }
+}
+
+#[test]
+fn relays_of_courses_that_a_program_may_take_are_known_from_the_start() {
+    let course = forwarded(hop(7001, 9), vec![hop(7002, 8)]);
+    let config = NodeConfig { courses: vec![course], ..gateway(1) };
+    let mut hosts = Hosts::new([(1, config)]);
+    for port in [7001, 7002] {
+        assert!(is_relay(&asked(&mut hosts, ([127, 0, 0, 2], port).into())));
+    }
+}

@@ -1,0 +1,114 @@
+//! What is told of conversations that are over, and of overlay paths that relays let in.
+//!
+//! A node has no files of its own for that: a [`Journal`] takes it, and must never wait.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+use tradewind_grant::OpenHeader;
+
+use crate::status::Fared;
+
+/// What takes the records of a node. Workers call it: it returns at once, whatever becomes of a
+/// record.
+pub trait Journal: fmt::Debug + Send + Sync {
+    /// Takes the record of a conversation that is over.
+    fn conversation_ended(&self, record: &ConversationRecord);
+
+    /// Takes the header of an overlay path that others open and that is let in.
+    fn path_opened(&self, header: &OpenHeader);
+
+    /// Waits until all that was taken is written, for a bounded time. No worker runs any more.
+    fn flush(&self);
+}
+
+/// A conversation that is over: what one address of an application said to one destination, and the
+/// replies.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ConversationRecord {
+    /// Name of the grant that it was under.
+    pub grant: Option<String>,
+    /// Identity that holds the grant.
+    pub gateway: Option<String>,
+    /// Identity of the other endpoint.
+    pub far: Option<String>,
+    /// The application's address, as far as it is known here.
+    pub source: Option<SocketAddr>,
+    /// Who brought it: the application, or the gateway of the other side.
+    pub peer: Option<SocketAddr>,
+    /// Where it went; an address alone for packets of any protocol.
+    pub destination: String,
+    /// The packet service that carried it last.
+    pub service: &'static str,
+    /// Identities of the relays, as far as they are known here, or `direct`.
+    pub path: String,
+    /// Packets away from the side that began it, and towards it.
+    pub packets_up: u64,
+    /// See `packets_up`.
+    pub packets_down: u64,
+    /// The application's bytes in them.
+    pub bytes_up: u64,
+    /// See `bytes_up`.
+    pub bytes_down: u64,
+    /// What became meanwhile of the packets of the flow that it was carried in, away from the side
+    /// that began it; `None` where nobody numbers them.
+    pub flow_up: Option<Fared>,
+    /// The same towards that side.
+    pub flow_down: Option<Fared>,
+    /// From the first packet to the last.
+    pub duration_ms: f64,
+    /// Until the first packet went towards the side that began it.
+    pub first_byte_ms: Option<f64>,
+    /// Why it is over.
+    pub outcome: Outcome,
+    /// Who ended it.
+    pub ended_by: EndedBy,
+    /// The time-out that ended it, if one did.
+    pub timeout: Option<&'static str>,
+    /// Why the other endpoint took nothing of it.
+    pub cause: Option<String>,
+}
+
+/// Why a conversation is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Nothing was said for long.
+    Idle,
+    /// The program that began it, or accepted it, closed it.
+    Closed,
+    /// The other endpoint did not take it.
+    Refused,
+    /// It made room for another.
+    Evicted,
+    /// The session with the other endpoint has ended.
+    Gone,
+    /// Its client came again, by another gateway or another conversation.
+    Replaced,
+    /// Rules that changed allow it no more.
+    Revoked,
+    /// This node ended.
+    Cut,
+}
+
+impl Outcome {
+    /// Whether it ended in order: then a log may leave it out.
+    #[must_use]
+    pub const fn is_in_order(self) -> bool {
+        matches!(self, Self::Idle | Self::Closed)
+    }
+}
+
+/// The side that ended a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// The one that began it.
+    Upstream,
+    /// The other.
+    Downstream,
+    /// This node.
+    #[serde(rename = "self")]
+    Here,
+}
