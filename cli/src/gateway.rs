@@ -42,14 +42,16 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     let learn = TunerConfig::of_section(&text).or_bad(&args.config)?;
     let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course);
-    let socks5_udp = socks5_udp.transpose().or_bad(&args.config)?;
+    let socks5_udp = socks5_udp.transpose();
+    let socks5_udp = socks5_udp.map_err(|error| packet_plane::refused(error, &text));
+    let socks5_udp = socks5_udp.with_context(place)?;
     let mut inheritance = Inheritance::take()?;
     config.hold_identity(&mut inheritance).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets(&config, &mut inheritance).with_context(place)?;
+    let packets = packets((&config, &text), &mut inheritance).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
@@ -66,7 +68,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
         let mut config = GatewayConfig::parse(text)?;
         // Its file may be no one's to read any more.
         (config.identity, config.identity_file) = (identity.clone(), None);
-        node_config(&config)
+        node_config(&config, text)
     })
     .start(args.watch, &shutdown)?;
     // Not before what is wrong with the configuration, which is one line.
@@ -98,7 +100,7 @@ const GATEWAY_LIVE: &[&str] = &[
 ];
 
 /// What the gateway's packet plane is told, if it has one.
-fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<Told>> {
+fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<Told>> {
     let has_packets = !config.packet.is_empty() || config.packet_endpoint.is_some();
     if !has_packets && config.socks5_udp.is_none() {
         return Ok(None);
@@ -109,15 +111,19 @@ fn node_config(config: &GatewayConfig) -> anyhow::Result<Option<Told>> {
         .ok_or_else(|| missing("identity_file: missing, and there are packets"))?;
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
     let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
-    let mut node = node.map_err(|error| BadFile(error.to_string()))?;
+    let mut node = node.map_err(|error| packet_plane::refused(error, text))?;
     let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course).transpose();
     // Its relays are nobody's destinations either.
-    node.courses.extend(socks5_udp.map_err(|error| BadFile(error.to_string()))?);
-    Ok(Some(Told { node, revocations: config.revocations.clone() }))
+    node.courses.extend(socks5_udp.map_err(|error| packet_plane::refused(error, text))?);
+    let (text, revocations) = (text.to_owned(), config.revocations.clone());
+    Ok(Some(Told { node, text, revocations }))
 }
 
 /// The gateway's packet plane, if it has one.
-fn packets(config: &GatewayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
-    let node = node_config(config)?;
+fn packets(
+    (config, text): (&GatewayConfig, &str),
+    inheritance: &mut Inheritance,
+) -> anyhow::Result<Option<Node>> {
+    let node = node_config(config, text)?;
     node.map(|node| packet_plane::open(node, inheritance)).transpose()
 }

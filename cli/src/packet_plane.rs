@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_grant::SignedRevocations;
-use tradewind_node::{Course, Node, NodeConfig, NodeReloader, handover};
+use tradewind_node::{Course, Node, NodeConfig, NodeError, NodeReloader, handover};
 use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
@@ -14,21 +14,32 @@ use crate::socks_udp::SocksUdp;
 
 /// Opens it with what the process before this one has left, and leaves the same to the next.
 pub(crate) fn open(told: Told, inheritance: &mut Inheritance) -> anyhow::Result<Node> {
-    let Told { node: config, revocations } = told;
+    let Told { node: config, revocations, text } = told;
     let lists = Told::lists(revocations.as_ref())?;
     let revocations = config.revocations.updated(&lists, &config.operators);
     let revocations = revocations.map_err(|error| BadFile(format!("revocations: {error}")))?;
     let config = NodeConfig { revocations, ..config };
-    let mut node = Node::open(config, inheritance.sockets(handover::PREFIX))?;
+    let node = Node::open(config, inheritance.sockets(handover::PREFIX));
+    let mut node = node.map_err(|error| refused(error, &text))?;
     for (name, socket) in node.hand_on() {
         inheritance.hand_on(name, socket);
     }
     Ok(node)
 }
 
+/// Says what is wrong with a configuration, whose text this is, and where.
+pub(crate) fn refused(error: NodeError, text: &str) -> anyhow::Error {
+    match error {
+        NodeError::Config { .. } | NodeError::Section { .. } => BadFile(error.told_in(text)).into(),
+        other => other.into(),
+    }
+}
+
 /// What the packet plane is told.
 pub(crate) struct Told {
     pub(crate) node: NodeConfig,
+    /// The text that says so.
+    pub(crate) text: String,
     /// The file of what its operators have revoked.
     pub(crate) revocations: Option<PathBuf>,
 }
@@ -79,13 +90,13 @@ impl<F: Fn(&str) -> anyhow::Result<Option<Told>> + Send> Reload for PacketReload
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        let refused = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
+        let told = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
         // A section that is gone is told of as one that has changed.
-        let Some(told) = (self.read)(text).map_err(refused)? else {
+        let Some(read) = (self.read)(text).map_err(told)? else {
             return Ok(Box::new(|| None));
         };
-        let config = self.node.prepare(told.node).map_err(|error| refused(error.into()))?;
-        self.ready(Some(config), told.revocations)
+        let config = self.node.prepare(read.node).map_err(|error| told(refused(error, text)))?;
+        self.ready(Some(config), read.revocations)
     }
 
     fn watched(&self) -> Option<PathBuf> {

@@ -13,7 +13,7 @@ use tradewind_tuner::TunerConfig;
 
 use crate::journal::Logs;
 use crate::learner::Learner;
-use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
+use crate::output::{self, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
 use crate::privileges;
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets(&config, &mut inheritance).with_context(place)?;
+    let packets = packets((&config, &text), &mut inheritance).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
         let mut config = RelayConfig::parse(text)?;
         // Its file may be no one's to read any more.
         (config.identity, config.identity_file) = (identity.clone(), None);
-        node_config(&config)
+        node_config(&config, text)
     })
     .start(args.watch, &shutdown)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
@@ -92,17 +92,21 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
 const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
 
 /// What the relay's packet plane is told, if it has one.
-fn node_config(config: &RelayConfig) -> anyhow::Result<Option<Told>> {
+fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<Told>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let operators = config.operators.clone();
     let node = NodeConfig::of_relay(packet, config.identity()?, operators);
-    let node = node.map_err(|error| BadFile(error.to_string()))?;
-    Ok(Some(Told { node, revocations: config.revocations.clone() }))
+    let node = node.map_err(|error| packet_plane::refused(error, text))?;
+    let (text, revocations) = (text.to_owned(), config.revocations.clone());
+    Ok(Some(Told { node, text, revocations }))
 }
 
 /// The relay's packet plane, if it has one.
-fn packets(config: &RelayConfig, inheritance: &mut Inheritance) -> anyhow::Result<Option<Node>> {
-    let Some(told) = node_config(config)? else { return Ok(None) };
+fn packets(
+    (config, text): (&RelayConfig, &str),
+    inheritance: &mut Inheritance,
+) -> anyhow::Result<Option<Node>> {
+    let Some(told) = node_config(config, text)? else { return Ok(None) };
     let node = &told.node;
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
     let is_idle = node.policy.next_hops.is_empty() && !keeps;

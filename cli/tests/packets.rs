@@ -387,9 +387,16 @@ fn what_is_wrong_with_packets_is_told_in_one_line() {
     let operator = files.run(&["keygen", "operator", "operator.key"]);
     files.run(&["keygen", "identity", "relay.key"]);
     for (packet, expected) in [
-        ("workers = 2", "packet: missing field `listen`"),
-        ("listen = '127.0.0.1:0'\nworkers = 0", "workers: expected 1 to 1024 threads"),
-        ("listen = '127.0.0.1:0'\nworker = 1", "packet: unknown field `worker`, expected"),
+        ("workers = 2", "line 4, [packet]: missing field `listen`"),
+        (
+            "listen = '127.0.0.1:0'\nworkers = 0",
+            "line 6, [packet]: workers: expected 1 to 1024 threads",
+        ),
+        (
+            "listen = '127.0.0.1:0'\nworker = 1",
+            "line 6, [packet]: unknown field `worker`, expected",
+        ),
+        ("listen = '127.0.0.1:0'\ncoding = { within = '0 s' }", "line 6, [packet]: coding: "),
         ("listen = '192.0.2.1:7001'", "bind the socket of udp 192.0.2.1:7001: "),
     ] {
         let config = format!(
@@ -447,8 +454,5 @@ fn a_gateway_says_what_its_grant_does_not_cover_and_who_does_not_answer() {
     files.write("near.toml", &config(&packet.replace("to = '127.0.0.1:5'", "to = 'tokyo:5'")));
     let output = gateway(Stdio::piped()).wait_with_output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        line.lines().count() == 1 && line.contains("the 2. [[packet]]: packet: to: "),
-        "{line}"
-    );
+    assert!(line.lines().count() == 1 && line.contains(", the 2. [[packet]]: to: "), "{line}");
 }

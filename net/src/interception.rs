@@ -117,6 +117,15 @@ impl Interception {
         Ok(Self { table, pulse: Arc::new(pulse), _routing: routing })
     }
 
+    /// Leaves datagrams with more than `most` bytes on their old way from now on.
+    ///
+    /// # Errors
+    /// When the rules are no more.
+    pub fn set_longest_datagram(&mut self, most: u16) -> Result<()> {
+        let name = self.table.name().to_owned();
+        self.table.tell(&datagrams::fitting(&name, most))
+    }
+
     /// What shows the rules that their owner goes on.
     #[must_use]
     pub fn pulse(&self) -> &Arc<Pulse> {

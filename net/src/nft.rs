@@ -73,6 +73,17 @@ impl Table {
         run(&["-c", "-f", "-"], &text(name, chains))
     }
 
+    /// Has its owner do what `command` says, in one line, whole or not at all; what the kernel refuses
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// When the owner is no more.
+    pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
+        let stdin = self.tool.stdin.as_mut().expect("standard input was asked to be a pipe");
+        let told = stdin.write_all(format!("{command}\n").as_bytes());
+        told.map_err(|source| NetError::system("change an nftables table", source))
+    }
+
     /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name

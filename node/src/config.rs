@@ -1,6 +1,6 @@
 //! What a node is told: by a program, or by a relay's or a gateway's TOML.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -24,10 +24,13 @@ mod bare;
 mod copying;
 mod file;
 mod group;
+mod place;
 mod rendezvous;
 
 pub use copying::{Chosen, Copying};
 pub use group::{Group, GroupMember};
+pub use place::Section;
+pub(crate) use place::in_section;
 pub use rendezvous::{Consignee, Deposits, Rendezvous};
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
@@ -204,6 +207,8 @@ pub struct NodeConfig {
     pub paths: Vec<Path>,
     /// Its own groups.
     pub groups: Vec<Group>,
+    /// Further addresses of relays and far endpoints, by who they are: the best is taken, as measured.
+    pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
     /// Courses of flows that its program begins while it runs.
     pub courses: Vec<Course>,
     /// Whether it sends copies again that the path to their first relay loses.
@@ -222,6 +227,9 @@ pub struct NodeConfig {
     pub rendezvous: Rendezvous,
     /// What it seals of packets that others pass on.
     pub leg_seal: LegSeal,
+    /// The section of a configuration that tells it what is not of one path alone, if it was read
+    /// from one.
+    pub section: Option<&'static str>,
 }
 
 /// What is sealed, on a leg, of packets on overlay paths, whose ends have sealed them already. What comes sealed either way is taken.
@@ -341,13 +349,23 @@ impl NodeConfig {
         let named = named.iter().flat_map(Course::named);
         let deposits = self.rendezvous.deposits.iter().map(|deposits| &deposits.relay);
         let hops = named.chain(deposits).chain(&self.rendezvous.relays);
-        let known: BTreeSet<SocketAddr> = hops.map(|hop| hop.address).collect();
+        let further = self.further_addresses.values().flatten().copied();
+        let known: BTreeSet<SocketAddr> = hops.map(|hop| hop.address).chain(further).collect();
         let mut policy = self.policy.clone();
         policy.relays.extend(known);
         policy
     }
 
     pub(crate) fn check(&self) -> Result<(), NodeError> {
+        self.check_all().map_err(|error| match (self.section, error) {
+            (Some(name), error @ NodeError::Config { key, .. }) if HERE.contains(&key) => {
+                NodeError::Section { section: Section::of(name), error: error.into() }
+            }
+            (_, error) => error,
+        })
+    }
+
+    fn check_all(&self) -> Result<(), NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
         if !(1..=MOST_WORKERS).contains(&self.workers) {
             return refused("workers", "expected 1 to 1024 threads");
@@ -434,6 +452,10 @@ impl NodeConfig {
         self.tunnel.is_some() || self.paths.iter().any(takes)
     }
 }
+
+/// Keys of a node's own section; others stand in several, or apart.
+const HERE: [&str; 7] =
+    ["workers", "coding", "rendezvous", "keep_sources", "packet_endpoint.tun", "copies", "members"];
 
 /// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram carries with all that goes before it.
 const LEAST_MTU: u16 = 576;

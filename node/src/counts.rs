@@ -60,6 +60,14 @@ counters! {
     refused,
     /// Packets of applications that are longer than any way to their far endpoint takes.
     too_long,
+    /// Datagrams of applications that were cut into pieces, and those joined from such.
+    cut,
+    /// See `cut`.
+    joined,
+    /// Datagrams of which a piece did not come in time, or that had to go for room.
+    unjoined,
+    /// Packets that were put in order: they waited for others before them.
+    reordered,
     /// Packets that had waited here, to be fetched, for longer than their latency budget, and were
     /// dropped.
     stale,

@@ -83,7 +83,13 @@ impl FlowOptions {
         copies.iter_mut().for_each(|chosen| chosen.rules.marked = true);
         let is_auto = service.is_none() && !relays.is_empty();
         let service = service.unwrap_or(Service::Direct);
-        let carriage = Carriage { service, paths: Paths::Both, budget_ms: budget_ms(budget)? };
+        let carriage = Carriage {
+            service,
+            paths: Paths::Both,
+            budget_ms: budget_ms(budget)?,
+            in_order: false,
+            fragment: false,
+        };
         let bearable_loss = is_auto.then_some(bearable_loss);
         let course = Course { far, relays, carriage, bearable_loss, copies, assumed };
         course.check()?;

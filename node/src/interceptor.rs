@@ -34,7 +34,8 @@ pub(crate) struct Gate {
     wanted: Wanted,
     /// Of packets for each range, of others for all.
     is_open: Vec<AtomicBool>,
-    /// Of a TUN device: the longest packet that its far endpoints' paths take.
+    /// Of a TUN device: the longest packet that its far endpoints' paths take; of datagrams, the
+    /// longest of those that are taken.
     mtu: AtomicU16,
 }
 
@@ -110,7 +111,11 @@ impl Gate {
 /// Rules while they are in force.
 #[derive(Debug)]
 enum Set {
-    Datagrams(Interception),
+    Datagrams {
+        rules: Interception,
+        /// The longest that is taken; 0: any.
+        longest: u16,
+    },
     Packets {
         routes: Detour,
         /// The ranges that are led into the device.
@@ -123,9 +128,11 @@ impl Set {
     fn of(wanted: &Wanted) -> Result<Self, NetError> {
         Ok(match wanted {
             Wanted::Datagrams(capture) => {
-                Self::Datagrams(Interception::set_for_datagrams(capture)?)
+                Self::Datagrams { rules: Interception::set_for_datagrams(capture)?, longest: 0 }
             }
-            Wanted::Answers(sources) => Self::Datagrams(Interception::set_for_answers(sources)?),
+            Wanted::Answers(sources) => {
+                Self::Datagrams { rules: Interception::set_for_answers(sources)?, longest: 0 }
+            }
             Wanted::Packets { device, ranges } => {
                 let routes = Detour::open(device, ranges)?;
                 if let Some(error) = routes.unguarded() {
@@ -141,13 +148,24 @@ impl Set {
     /// What shows that they are to hold on, where that can be shown.
     fn pulse(&self) -> Option<&Arc<Pulse>> {
         match self {
-            Self::Datagrams(rules) => Some(rules.pulse()),
+            Self::Datagrams { rules, .. } => Some(rules.pulse()),
             Self::Packets { routes, .. } => routes.pulse(),
         }
     }
 
-    /// Has packets to the ranges of `gate` that are open led into the device, which takes packets of at most `mtu` bytes.
+    /// Has packets to the ranges of `gate` that are open led into the device, which takes packets of at most `mtu` bytes; of datagrams, those that are no
+    /// longer.
     fn follow(&mut self, gate: &Gate, mtu: u16) -> Result<(), NetError> {
+        if let (Self::Datagrams { rules, longest }, Wanted::Datagrams(_)) =
+            (&mut *self, &gate.wanted)
+        {
+            let most = gate.mtu.load(Ordering::Relaxed);
+            if most != 0 && most != *longest {
+                rules.set_longest_datagram(most)?;
+                *longest = most;
+            }
+            return Ok(());
+        }
         let (Self::Packets { routes, led }, Wanted::Packets { device, ranges }) =
             (self, &gate.wanted)
         else {
@@ -240,7 +258,7 @@ impl Rules {
                 let set = self.in_force.insert(Set::of(&self.gate.wanted)?);
                 set.pulse().into_iter().for_each(|pulse| keeper.keep(pulse));
                 set.follow(&self.gate, self.mtu)?;
-                if matches!(set, Set::Datagrams(_)) {
+                if matches!(set, Set::Datagrams { .. }) {
                     tracing::info!("{what} are taken off their way");
                 }
             }

@@ -63,6 +63,77 @@ fn told_of(packet: &[u8]) -> Option<&[u8]> {
     message?.get(ERROR..)
 }
 
+/// Bytes of a packet that an error about it holds. Source: RFC 1812, 4.3.2.3, for IPv4; RFC 4443, 3.2,
+/// as long as the error is no longer than 1,280 bytes, for IPv6.
+const TOLD_V4: usize = 548;
+const TOLD_V6: usize = 1280 - V6 - ERROR;
+/// How far an error may go.
+const HOPS: u8 = 64;
+
+/// Returns the ICMP error that tells the sender of `packet` that it is too long, from whom it goes to:
+/// packets may have `mtu` bytes. `None` for what no error may be about: another error, a later piece,
+/// or an IPv4 packet that routers may cut.
+pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
+    let (from, to) = addresses(packet)?;
+    if told_of(packet).is_some() {
+        return None;
+    }
+    match (from, to) {
+        (IpAddr::V4(sender), IpAddr::V4(other)) => {
+            let [high, low] = packet.get(6..8)?.try_into().ok()?;
+            let (may_be_cut, is_later) = (high & 0x40 == 0, (high & 0x1f, low) != (0, 0));
+            if may_be_cut || is_later {
+                return None;
+            }
+            let told = packet.get(..packet.len().min(TOLD_V4))?;
+            let length = u16::try_from(V4 + ERROR + told.len()).ok()?;
+            let mut error = vec![0x45, 0, 0, 0, 0, 0, 0, 0, HOPS, ICMP, 0, 0];
+            error[2..4].copy_from_slice(&length.to_be_bytes());
+            error.extend_from_slice(&other.octets());
+            error.extend_from_slice(&sender.octets());
+            let sum = !sum(0, &error);
+            error[10..12].copy_from_slice(&sum.to_be_bytes());
+            // Fragmentation needed (RFC 1191).
+            error.extend_from_slice(&[3, 4, 0, 0, 0, 0]);
+            error.extend_from_slice(&mtu.to_be_bytes());
+            error.extend_from_slice(told);
+            let sum = !self::sum(0, &error[V4..]);
+            error[V4 + 2..V4 + 4].copy_from_slice(&sum.to_be_bytes());
+            Some(error)
+        }
+        (IpAddr::V6(sender), IpAddr::V6(other)) => {
+            let told = packet.get(..packet.len().min(TOLD_V6))?;
+            let length = u16::try_from(ERROR + told.len()).ok()?;
+            let mut error = vec![0x60, 0, 0, 0, 0, 0, ICMP6, HOPS];
+            error[4..6].copy_from_slice(&length.to_be_bytes());
+            error.extend_from_slice(&other.octets());
+            error.extend_from_slice(&sender.octets());
+            // Packet too big (RFC 4443, 3.2).
+            error.extend_from_slice(&[2, 0, 0, 0, 0, 0]);
+            error.extend_from_slice(&mtu.to_be_bytes());
+            error.extend_from_slice(told);
+            // The checksum covers a header of addresses, length and protocol besides.
+            let besides = u32::from(length) + u32::from(ICMP6);
+            let sum = !sum(besides, &error[8..]);
+            error[V6 + 2..V6 + 4].copy_from_slice(&sum.to_be_bytes());
+            Some(error)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the sum of 16-bit words in ones' complement (RFC 1071).
+fn sum(before: u32, bytes: &[u8]) -> u16 {
+    let (pairs, last) = bytes.as_chunks::<2>();
+    let words = pairs.iter().map(|pair| u32::from(u16::from_be_bytes(*pair)));
+    let last = last.iter().map(|byte| u32::from(*byte) << 8);
+    let mut all = before + words.chain(last).sum::<u32>();
+    while all > 0xffff {
+        all = (all & 0xffff) + (all >> 16);
+    }
+    all as u16
+}
+
 /// Says in the header that the packet has met congestion, if its ends understand that [RFC 3168].
 pub(crate) fn mark_congestion(packet: &mut [u8]) {
     const MET: u8 = 0b11;
@@ -148,10 +219,43 @@ mod tests {
 
     /// What the sixteen-bit words of a header come to, its checksum included: all ones when that is right.
     fn sum(header: &[u8]) -> u16 {
-        let words = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-        let sum: u32 = words.sum();
-        let sum = (sum & 0xffff) + (sum >> 16);
-        ((sum & 0xffff) + (sum >> 16)) as u16
+        super::sum(0, header)
+    }
+
+    #[test]
+    fn the_sender_of_a_packet_that_is_too_long_is_told_how_long_it_may_be() {
+        let mut sent = v4(17, CLIENT, SERVER, &[7; 1400]);
+        assert_eq!(too_long(&sent, 1300), None, "routers may cut it");
+        sent[6] = 0x40;
+        let error = too_long(&sent, 1300).unwrap();
+        assert_eq!(error.len(), V4 + ERROR + TOLD_V4);
+        assert_eq!((sum(&error[..V4]), sum(&error[V4..])), (0xffff, 0xffff));
+        assert_eq!(&error[V4..V4 + ERROR][..2], [3, 4]);
+        assert_eq!(u16::from_be_bytes([error[V4 + 6], error[V4 + 7]]), 1300);
+        assert_eq!(&error[V4 + ERROR..], &sent[..TOLD_V4]);
+        // It goes between the same two, the other way.
+        assert_eq!(ends(&error), Some((SERVER.into(), CLIENT.into())));
+        assert_eq!(addresses(&error), Some((SERVER.into(), CLIENT.into())));
+        assert_eq!(too_long(&error, 1300), None, "no error is about an error");
+        let (client, server) = ([1; 16], [2; 16]);
+        let sent = v6(6, client, server, &[7; 1401]);
+        let error = too_long(&sent, 1280).unwrap();
+        assert_eq!(error.len(), 1280);
+        assert_eq!(ends(&error), Some((server.into(), client.into())));
+        assert_eq!((error[V6], u16::from_be_bytes([error[V6 + 6], error[V6 + 7]])), (2, 1280));
+        let length = u16::from_be_bytes([error[4], error[5]]);
+        assert_eq!(super::sum(u32::from(length) + u32::from(ICMP6), &error[8..]), 0xffff);
+    }
+
+    #[test]
+    fn no_error_is_made_of_what_is_cut_off() {
+        let mut sent = v4(17, CLIENT, SERVER, &[7; 40]);
+        sent[6] = 0x40;
+        for length in 0..V4 {
+            assert_eq!(too_long(&sent[..length], 1300), None);
+        }
+        sent[7] = 1;
+        assert_eq!(too_long(&sent, 1300), None, "a later piece");
     }
 
     #[test]

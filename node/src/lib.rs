@@ -61,7 +61,8 @@ use tradewind_telemetry::{Health, Registry};
 
 pub use config::{
     Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
-    LegSeal, NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel, Via,
+    LegSeal, NodeConfig, Path, RelayServices, Rendezvous, Section, ServiceCosts, Taken, Tunnel,
+    Via,
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
@@ -91,11 +92,11 @@ pub enum NodeError {
         /// What is wrong and what would be right.
         problem: String,
     },
-    /// The same of one of several `[[packet]]`.
-    #[error("the {number}. [[packet]]: {error}")]
-    Packet {
-        /// Which of them, from 1.
-        number: usize,
+    /// The same of a section of a configuration.
+    #[error("{}", config::in_section(section, error))]
+    Section {
+        /// Which.
+        section: Section,
         /// What is wrong with it.
         error: Box<NodeError>,
     },

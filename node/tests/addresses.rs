@@ -32,7 +32,13 @@ fn near(far: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
         course: Course {
             far: far.into(),
             relays: relays.into(),
-            carriage: Carriage { service, paths, budget_ms: 1000 },
+            carriage: Carriage {
+                service,
+                paths,
+                budget_ms: 1000,
+                in_order: false,
+                fragment: false,
+            },
             bearable_loss: None,
             copies: None,
             assumed: Assumed::default(),
@@ -120,5 +126,39 @@ fn one_gateway_has_neighbours_of_both_families() {
         let options = FlowOptions::new(hop(far.address(), number), Vec::new());
         let flow = near.register(echo(), Duration::ZERO, options).unwrap();
         assert!(flow.wait_open(PATIENCE).unwrap(), "{listen}: {:?}", near.snapshot());
+    }
+}
+
+/// A neighbour of which one address leads nowhere, whichever comes first.
+#[test]
+fn a_neighbour_is_reached_at_whichever_of_its_addresses_answers() {
+    let (relay, far) = (
+        Node::start(plain(2, loopback(), &[])).unwrap(),
+        Node::start(plain(4, loopback(), &[2])).unwrap(),
+    );
+    let nowhere = UdpSocket::bind(loopback()).unwrap();
+    let placed = |node: &Node, number: u8, is_first: bool| {
+        let (there, nowhere) = (node.address(), nowhere.local_addr().unwrap());
+        let [one, other] = if is_first { [there, nowhere] } else { [nowhere, there] };
+        let identity = identity(number).public();
+        format!("{{ address = ['{one}', '{other}'], identity = '{identity}' }}")
+    };
+    for is_first in [true, false] {
+        let text = format!(
+            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {}\nrelays = [{}]\nservice = 'caching'",
+            echo(),
+            placed(&far, 4, is_first),
+            placed(&relay, 2, is_first)
+        );
+        let packet = text.parse::<toml::Table>().unwrap().into();
+        let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
+        let config = NodeConfig::of_gateway(&[packet], None, identity(1), grant).unwrap();
+        let near = Node::start(config).unwrap();
+        let application = application(near.local_addresses()[0]);
+        until("an answer", &near, || is_answered(&application, 1));
+        // The path's header names the first address of the far gateway to the relay.
+        if is_first {
+            until("copies", &near, || is_answered(&application, 2) && near.snapshot().copied > 10);
+        }
     }
 }

@@ -16,7 +16,13 @@ use tradewind_packet::sender::Paths;
 #[test]
 fn a_first_burst_comes_back() {
     // Relays tell each second whom they serve: what waits for that comes too late.
-    let carriage = Carriage { service: Service::Caching, paths: Paths::Both, budget_ms: 300 };
+    let carriage = Carriage {
+        service: Service::Caching,
+        paths: Paths::Both,
+        budget_ms: 300,
+        in_order: false,
+        fragment: false,
+    };
     let world = world_of(carriage, None, Duration::ZERO, (2, 1), RelayServices::default());
     let (begun, side) = (Instant::now(), &world.sides[0]);
     while world.near.snapshot().paths_up == 0 {

@@ -27,7 +27,7 @@ struct World {
 
 /// Forwarded over these paths.
 const fn over(paths: Paths) -> Carriage {
-    Carriage { service: Service::Forwarding, paths, budget_ms: 0 }
+    Carriage { service: Service::Forwarding, paths, budget_ms: 0, in_order: false, fragment: false }
 }
 
 fn world(carriage: Carriage, destinations: &str) -> World {
@@ -305,7 +305,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         "to = '10.0.0.7:5004'",
         "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] }",
     ] {
-        assert_eq!(refused(text), "packet: expected `listen` and `to`, or `tproxy`, or `tun`");
+        assert_eq!(refused(text), "[[packet]]: expected `listen` and `to`, or `tproxy`, or `tun`");
     }
     assert_eq!(
         refused("tproxy = { destinations = ['10.0.0.0/8:*'] }"),

@@ -215,18 +215,21 @@ fn members_that_are_not_there_are_told_in_one_line() {
     );
     assert_eq!(
         refused("'berlin'", "[]", Some(&file)),
-        "relays: missing; expected at least one, or `service = \"direct\"`"
+        "[[packet]]: relays: missing; expected at least one, or `service = \"direct\"`"
     );
     let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
     for (far, relays) in [("'berlin'", &*format!("[{address}]")), (&*address, "'nearest'")] {
         assert_eq!(
             refused(far, relays, None),
-            "members: missing; a far gateway by its id and the nearest relays take them"
+            "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays take them"
         );
     }
     let odd = refused("'berlin'", "'next'", Some(&file));
     assert!(odd.contains("expected a list of relays, or `nearest`"), "{odd}");
     std::fs::write(&file.0, "[[relay]]\naddress = 'here'").unwrap();
     let unread = refused("'berlin'", "'nearest'", Some(&file));
-    assert!(unread.starts_with("members: /") && unread.lines().count() == 1, "{unread}");
+    assert!(
+        unread.starts_with("[packet_endpoint]: members: /") && unread.lines().count() == 1,
+        "{unread}"
+    );
 }

@@ -32,7 +32,13 @@ fn far() -> NodeConfig {
 fn world() -> World {
     let far = Node::start(far()).unwrap();
     let relay = Node::start(relay()).unwrap();
-    let carriage = Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
+    let carriage = Carriage {
+        service: Service::Forwarding,
+        paths: Paths::Overlay,
+        budget_ms: 0,
+        in_order: false,
+        fragment: false,
+    };
     let course = Course {
         far: hop(far.address(), 3).into(),
         relays: vec![hop(relay.address(), 2)].into(),

@@ -289,28 +289,28 @@ fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
 fn what_is_wrong_is_told_in_one_line() {
     let at = loopback();
     let refused = |packet: String| sending(&packet).and_then(Node::start).unwrap_err().to_string();
-    assert_eq!(refused(section(at, at, "keep = '25 h'")), "keep: expected 1 s to 24 h");
+    assert_eq!(refused(section(at, at, "keep = '25 h'")), "[[packet]]: keep: expected 1 s to 24 h");
     assert_eq!(
         refused(section(at, at, "budget = '1 s'")),
-        "packet: expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait"
+        "[[packet]]: expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait"
     );
     assert_eq!(
         refused(section(at, at, "").replace("relays = [", "relays = [] # ")),
-        "relays: expected exactly one: where packets wait"
+        "[[packet]]: relays: expected exactly one: where packets wait"
     );
     assert_eq!(
         refused(section(at, at, "keep = '1 min'").replace("rendezvous", "caching")),
-        "keep: expected only with `service = \"rendezvous\"`"
+        "[[packet]]: keep: expected only with `service = \"rendezvous\"`"
     );
     assert_eq!(
         refused(section(at, at, "").replace("rendezvous", "caching")),
-        "far: missing field `address`; only a rendezvous does without"
+        "[[packet]]: far: missing field `address`; only a rendezvous does without"
     );
     let by_id = section(at, at, "");
     let far = by_id.lines().find(|line| line.starts_with("far")).unwrap();
     assert_eq!(
         refused(by_id.replace(far, "far = 'berlin'")),
-        "members: missing; a far gateway by its id and the nearest relays take them"
+        "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays take them"
     );
     let many = |count: u8, far: fn(u8) -> u8| {
         let paths = (0..count).map(|number| {
@@ -340,7 +340,7 @@ fn what_is_wrong_is_told_in_one_line() {
     assert!(kept("{}").is_ok());
     assert_eq!(
         kept("{ bytes = '1 MB', per_sender = '2 MB' }").unwrap_err().to_string(),
-        "rendezvous: expected `per_sender` of 100 kB at least, and `bytes` of no less"
+        "[packet]: rendezvous: expected `per_sender` of 100 kB at least, and `bytes` of no less"
     );
     assert!(kept("{ keep = '25 h' }").is_err());
 }

@@ -172,8 +172,13 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
     let usd = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
     let services =
         RelayServices { to_relays: usd(0.02), to_endpoints: usd(0.09), ..RelayServices::default() };
-    let carriage =
-        Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 3000 };
+    let carriage = Carriage {
+        service: Service::Forwarding,
+        paths: Paths::Overlay,
+        budget_ms: 3000,
+        in_order: false,
+        fragment: false,
+    };
     let world = world_of(carriage, None, Duration::ZERO, (2, 1), services);
     let sent = |world: &World| world.near.report().flows[0].clone();
     let fared = |world: &World| sent(world).fared.unwrap();

@@ -15,16 +15,17 @@ pub struct Allowance {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     allowance: Allowance,
-    nano_tokens: u128,
+    /// Below zero after [`Budget::spend`].
+    nano_tokens: i128,
     at: Timestamp,
 }
 
-const TOKEN: u128 = 1_000_000_000;
+const TOKEN: i128 = 1_000_000_000;
 
 impl Budget {
     /// A full bucket.
     pub(crate) fn new(allowance: Allowance) -> Self {
-        let nano_tokens = u128::from(allowance.burst) * TOKEN;
+        let nano_tokens = i128::from(allowance.burst) * TOKEN;
         Self { allowance, nano_tokens, at: Timestamp::ZERO }
     }
 
@@ -35,17 +36,30 @@ impl Budget {
 
     /// Takes `count` if that leaves `reserve`.
     pub(crate) fn take_above(&mut self, now: Timestamp, count: u32, reserve: u32) -> bool {
-        let since: Duration = now.since(self.at);
-        self.at = self.at.max(now);
-        let most = u128::from(self.allowance.burst) * TOKEN;
-        let more = since.as_nanos().saturating_mul(u128::from(self.allowance.per_second));
-        self.nano_tokens = self.nano_tokens.saturating_add(more).min(most);
-        let wanted = u128::from(count) * TOKEN;
-        let is_there = wanted + u128::from(reserve) * TOKEN <= self.nano_tokens;
+        self.fill(now);
+        let wanted = i128::from(count) * TOKEN;
+        let is_there = wanted + i128::from(reserve) * TOKEN <= self.nano_tokens;
         if is_there {
             self.nano_tokens -= wanted;
         }
         is_there
+    }
+
+    /// Takes `count`, which is spent in any case: what is missing is paid back before anything else is
+    /// given, up to a burst of it.
+    pub(crate) fn spend(&mut self, now: Timestamp, count: u32) {
+        self.fill(now);
+        let least = -i128::from(self.allowance.burst) * TOKEN;
+        self.nano_tokens = (self.nano_tokens - i128::from(count) * TOKEN).max(least);
+    }
+
+    fn fill(&mut self, now: Timestamp) {
+        let since: Duration = now.since(self.at);
+        self.at = self.at.max(now);
+        let most = i128::from(self.allowance.burst) * TOKEN;
+        let nanos = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+        let more = nanos.saturating_mul(i128::from(self.allowance.per_second));
+        self.nano_tokens = self.nano_tokens.saturating_add(more).min(most);
     }
 }
 
@@ -62,6 +76,18 @@ mod tests {
             given += u32::from(budget.take(now, 1));
         }
         assert!((108..=110).contains(&given), "{given}");
+    }
+
+    #[test]
+    fn what_is_spent_in_any_case_is_paid_back_first() {
+        let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
+        let mut budget = Budget::new(Allowance { per_second: 100, burst: 10 });
+        budget.spend(at(0), 15);
+        assert!(!budget.take(at(50), 1), "nothing is left");
+        assert!(budget.take(at(60), 1));
+        budget.spend(at(60), 1_000_000);
+        assert!(!budget.take(at(160), 1), "a burst is owed, and no more");
+        assert!(budget.take(at(170), 1));
     }
 
     #[test]

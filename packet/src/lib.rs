@@ -13,6 +13,8 @@
 //! | [`group`] | one seal for all members of a group |
 //! | [`rendezvous`] | packets that wait at a relay until their receiver is online |
 //! | [`session`] | who may send datagrams to whom: handshakes, sealed datagrams, replay, addresses |
+//! | [`fragment`] | long datagrams, cut and joined |
+//! | [`order`] | packets put in order where they leave |
 //! | [`path_mtu`] | how long a datagram may be on a path |
 //! | [`event`] | what machines tell of themselves: metrics come from there alone |
 //! | [`budget`], [`store`], [`outbox`] | what bounds requests, memory and queues |
@@ -53,12 +55,14 @@
 pub mod budget;
 pub mod egress;
 pub mod event;
+pub mod fragment;
 pub mod group;
 pub mod id;
 pub mod ingress;
 pub mod message;
 mod noise;
 mod numbered;
+pub mod order;
 pub mod outbox;
 pub mod path_mtu;
 pub mod receiver;

@@ -35,6 +35,7 @@ use std::net::SocketAddr;
 
 use tradewind_grant::PublicIdentity;
 
+use crate::fragment::Piece;
 use crate::group::Secret;
 use crate::id::{FlowNumber, PacketId};
 
@@ -285,6 +286,13 @@ pub enum Message<'a> {
         /// The application's.
         payload: &'a [u8],
     },
+    /// A piece of a datagram that is too long for every way ([`crate::fragment`]).
+    Fragment {
+        /// Which conversation.
+        conversation: u32,
+        /// The piece.
+        piece: Piece<'a>,
+    },
     /// A datagram of one that it perhaps does not know.
     First {
         /// Which conversation.
@@ -331,7 +339,7 @@ pub enum Message<'a> {
     Numbered {
         /// Its name for those who bring it back.
         packet: PacketId,
-        /// A [`Message::Datagram`] or [`Message::First`].
+        /// A [`Message::Datagram`], [`Message::Fragment`] or [`Message::First`].
         message: &'a [u8],
     },
     /// The key of what is sealed once for all members of a group ([`crate::group`]).

@@ -92,6 +92,12 @@ impl PathMtu {
         self.found
     }
 
+    /// Returns the longest size that has arrived so far; what every path takes before any has.
+    #[must_use]
+    pub fn proven(&self) -> usize {
+        self.fits
+    }
+
     /// Whether this size, or a shorter one, did not arrive.
     #[must_use]
     pub fn is_too_long(&self, bytes: usize) -> bool {

@@ -25,6 +25,7 @@ use crate::message::{
     COPY_HEADER_BYTES, Class, Feedback, MOST_PAYLOAD_BYTES, Message, Service, Source,
 };
 use crate::outbox::{Outbox, Transmit};
+use crate::session::OVERHEAD;
 use crate::timers::Timers;
 use access::AccessLeg;
 pub use access::Arq;
@@ -81,8 +82,8 @@ pub struct SenderFlow {
 pub struct SenderConfig {
     /// Repeats copies that are not acknowledged; `None`: never.
     pub arq: Option<Arq>,
-    /// Bytes that the uplink bears of copies of what goes over the Internet, too, and of copies
-    /// that are sent again; `None`: any.
+    /// Bytes that the uplink bears, of all that leaves; `None`: any. What goes one way leaves in any
+    /// case; copies of it and copies that are sent again take what is left.
     /// Vital copies may use the last quarter of the burst alone.
     pub uplink: Option<Allowance>,
 }
@@ -211,6 +212,9 @@ impl Sender {
         let by_internet = flow.receiver.filter(|_| !is_forwarded || flow.paths == Paths::Both);
         if let Some(receiver) = by_internet {
             self.outbox.send(receiver, &Message::Source(source));
+            if let Some(uplink) = &mut self.uplink {
+                uplink.spend(now, on_the_wire(payload.len()));
+            }
         }
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else {
             return Ok(packet);
@@ -220,7 +224,11 @@ impl Sender {
         if is_chosen {
             state.last = None;
             // What goes nowhere else is no copy that the uplink could do without.
-            if by_internet.is_none() || self.uplink_bears(now, &source) {
+            let is_only = by_internet.is_none();
+            if is_only {
+                self.spend_uplink(now, AROUND_COPY + payload.len());
+            }
+            if is_only || self.uplink_bears(now, &source) {
                 self.copy(now, leg, (source, flow.worth));
             }
         } else if let Copies::Chosen { last_after: Some(span) } = flow.copies {
@@ -236,18 +244,29 @@ impl Sender {
         Ok(packet)
     }
 
-    fn uplink_bears(&mut self, now: Timestamp, source: &Source<'_>) -> bool {
+    /// A datagram with so many bytes leaves, whatever the uplink bears: of this machine or beside it.
+    pub fn spend_uplink(&mut self, now: Timestamp, bytes: usize) {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.spend(now, on_the_wire(bytes));
+        }
+    }
+
+    /// Whether the uplink bears another datagram with so many bytes, a copy of what leaves in any
+    /// case; then it is counted.
+    pub fn uplink_bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
         let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) else {
             return true;
         };
-        let bytes = copy_bytes(source);
-        let reserve =
-            if source.class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
-        let bears = uplink.take_above(now, bytes, reserve);
+        let reserve = if class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
+        let bears = uplink.take_above(now, on_the_wire(bytes), reserve);
         if !bears {
             self.outbox.drop(DropReason::OverBudget);
         }
         bears
+    }
+
+    fn uplink_bears(&mut self, now: Timestamp, source: &Source<'_>) -> bool {
+        self.uplink_bears_copy(now, source.class, AROUND_COPY + source.payload.len())
     }
 
     fn copy(
@@ -314,7 +333,8 @@ impl Sender {
     fn resend(&mut self, now: Timestamp, peer: Peer) {
         let (Some(leg), Some(arq)) = (self.legs.get_mut(&peer), &self.config.arq) else { return };
         leg.resend(now, arq, |number, source, resent| {
-            let bears = |uplink: &mut Budget| uplink.take(now, copy_bytes(&source));
+            let bytes = on_the_wire(AROUND_COPY + source.payload.len());
+            let bears = |uplink: &mut Budget| uplink.take(now, bytes);
             if !self.uplink.as_mut().is_none_or(bears) {
                 return self.outbox.drop(DropReason::OverBudget);
             }
@@ -381,7 +401,12 @@ impl Sender {
     }
 }
 
-/// What a copy takes of the uplink.
-fn copy_bytes(source: &Source<'_>) -> u32 {
-    u32::try_from(COPY_HEADER_BYTES + source.payload.len()).unwrap_or(u32::MAX)
+/// Bytes of a copy beside its payload: the message's, and the seal's.
+const AROUND_COPY: usize = COPY_HEADER_BYTES + OVERHEAD;
+/// What UDP and IPv4 put before a datagram.
+const HEADERS: usize = 28;
+
+/// What a datagram with so many bytes takes of the uplink.
+fn on_the_wire(bytes: usize) -> u32 {
+    u32::try_from(HEADERS + bytes).unwrap_or(u32::MAX)
 }

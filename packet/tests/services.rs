@@ -476,7 +476,7 @@ fn copies_that_are_sent_again_count_for_the_uplink() {
         sender.set_flow(FlowNumber(0), flow).unwrap();
         for step in 0..400 {
             if step < 40 {
-                sender.send(at(10 * step), FlowNumber(0), Class::Vital, &[7; 973]).unwrap();
+                sender.send(at(10 * step), FlowNumber(0), Class::Vital, &[7; 916]).unwrap();
             }
             sender.handle_timeout(at(10 * step));
             while let Some(transmit) = sender.poll_transmit() {
@@ -486,8 +486,43 @@ fn copies_that_are_sent_again_count_for_the_uplink() {
         }
         copies
     };
-    // A thousand bytes each.
+    // A thousand bytes each, and 944 each of what goes over the Internet.
     assert!(copies_of(None) > 80, "{} of 40", copies_of(None));
-    let half = Allowance { per_second: 1, burst: 60_000 };
+    let half = Allowance { per_second: 1, burst: 60_000 + 40 * 944 };
     assert_eq!(copies_of(Some(half)), 60);
+}
+
+/// What the Internet path takes of the uplink copies cannot have.
+#[test]
+fn copies_get_what_the_packets_themselves_leave_of_the_uplink() {
+    // 50 packets a second, of a thousand bytes with all headers, and copies of a little more.
+    let copies_of = |service, per_second| {
+        let uplink = Some(Allowance { per_second, burst: 16_000 });
+        let (mut sender, mut copies) = (Sender::new(SenderConfig { arq: None, uplink }), 0);
+        let flow = SenderFlow {
+            receiver: Some(receiver_of(0)),
+            ingress: Some(INGRESS),
+            service,
+            paths: Paths::Both,
+            copies: Copies::All,
+            worth: Some(ms(200)),
+        };
+        sender.set_flow(FlowNumber(0), flow).unwrap();
+        for step in 0..500 {
+            sender.send(at(20 * step), FlowNumber(0), Class::Usual, &[7; 972]).unwrap();
+            while let Some(transmit) = sender.poll_transmit() {
+                let message = Message::parse(transmit.bytes).unwrap();
+                copies += u64::from(matches!(message, Message::Copy { .. }));
+            }
+        }
+        copies
+    };
+    for service in [Service::Caching, Service::Coding, Service::Forwarding] {
+        assert_eq!(copies_of(service, 120_000), 500, "{service:?}: there is room for all");
+        // A fifth of what leaves may be copies, after the first burst.
+        let some = copies_of(service, 60_000);
+        assert!((90..125).contains(&some), "{service:?}: {some}");
+        let none = copies_of(service, 50_000);
+        assert!(none < 20, "{service:?}: {none} copies, and no room for any");
+    }
 }

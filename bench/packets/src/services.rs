@@ -32,7 +32,7 @@ impl Carried {
             Self::Caching => (Service::Caching, Paths::Both),
             Self::Coding => (Service::Coding, Paths::Both),
         };
-        Carriage { service, paths, budget_ms: 3000 }
+        Carriage { service, paths, budget_ms: 3000, in_order: false, fragment: false }
     }
 }
 

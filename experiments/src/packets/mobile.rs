@@ -66,7 +66,7 @@ struct Phone {
     name: String,
     uplink: Bandwidth,
     relay_ms: f64,
-    /// What copies may take of the uplink where packets are chosen.
+    /// What the call, with its copies, may take of the uplink where packets are chosen.
     copies: Bandwidth,
 }
 

@@ -14,16 +14,30 @@ use super::{Capture, OWN_MARK, pulse};
 /// are felt or not: who comes back from a halt sends such things before.
 const KEPT_AWAY: &str = "fib saddr type != local notrack";
 
+/// Bytes of UDP's header, which its length counts.
+const UDP_HEADER: u16 = 8;
+/// The lengths that are taken, at first all: what is longer than the far endpoint's paths take goes its
+/// old way.
+const FITTING: &str = "set fitting { typeof udp length; flags interval; elements = { 0-65535 }; }";
+const FITS: &str = "udp length @fitting";
+
+/// Returns what has datagrams of at most `most` bytes taken, by the table of this name.
+pub(super) fn fitting(name: &str, most: u16) -> String {
+    let longest = most.saturating_add(UDP_HEADER);
+    format!("flush set inet {name} fitting; add element inet {name} fitting {{ 0-{longest} }}")
+}
+
 /// Addresses that share the first bits, and ports.
 type Place = (IpAddr, u8, RangeInclusive<u16>);
 
 /// The chains that take `capture` and mark it.
 pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
-    let places: Vec<String> =
-        capture.destinations.iter().map(|at| place("daddr", "dport", at)).collect();
+    let fits = |at| format!("{} {FITS}", place("daddr", "dport", at));
+    let places: Vec<String> = capture.destinations.iter().map(fits).collect();
     let takes: Vec<String> = capture.listeners.iter().map(|to| lead(to, mark)).collect();
     let (felt, others) = (pulse::OR_RETURN, "fib daddr type != unicast return");
     let mut chains = pulse::felt(mark).to_vec();
+    chains.push(FITTING.to_owned());
     chains.extend([
         format!("chain take {{ {}; }}", takes.join("; ")),
         chain(
@@ -128,14 +142,23 @@ mod tests {
         for rule in [
             "meta l4proto udp tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept",
             "meta l4proto udp tproxy ip6 to [::1]:7080 meta mark set 0x54570007 accept",
-            "ip daddr 198.51.100.0/24 udp dport 5004-5010 jump take",
-            "ip6 daddr 2001:db8::/32 udp dport 1-65535 notrack",
+            "ip daddr 198.51.100.0/24 udp dport 5004-5010 udp length @fitting jump take",
+            "ip6 daddr 2001:db8::/32 udp dport 1-65535 udp length @fitting notrack",
             "ip saddr 198.51.100.0/24 udp sport 5004-5010 fib saddr type != local notrack",
         ] {
             assert!(text.contains(rule), "{rule}\n{text}");
         }
         assert!(!text.contains("type route"), "{text}");
-        assert!(capture(true).contains("udp dport 5004-5010 meta mark set 0x54570007"));
+        assert!(capture(true).contains("@fitting meta mark set 0x54570007"));
+    }
+
+    #[test]
+    fn longer_datagrams_are_left_by_one_command() {
+        assert_eq!(
+            fitting("tw-1", 1400),
+            "flush set inet tw-1 fitting; add element inet tw-1 fitting { 0-1408 }"
+        );
+        assert!(fitting("tw-1", u16::MAX).ends_with("{ 0-65535 }"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ impl NodeConfig {
             paths: Vec::new(),
             groups: Vec::new(),
             courses: Vec::new(),
+            further_addresses: BTreeMap::new(),
             repeats_copies: true,
             leg_seal: LegSeal::default(),
             keep_sources: Vec::new(),
@@ -25,6 +26,7 @@ impl NodeConfig {
             members: None,
             copying: Copying::default(),
             rendezvous: Rendezvous::default(),
+            section: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The parts of a relay's and a gateway's TOML that tell a node what to do.
 
+mod neighbours;
 mod path;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,10 +21,11 @@ use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in
 
 use super::{
     ANY_PORT, Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group,
-    GroupMember, LegSeal, NodeConfig, Path, RelayServices, Rendezvous, ServiceCosts, Taken, Tunnel,
-    Via, bearable_loss, budget_ms, rendezvous,
+    GroupMember, LegSeal, NodeConfig, Path, RelayServices, Rendezvous, Section, ServiceCosts,
+    Taken, Tunnel, Via, bearable_loss, budget_ms, rendezvous,
 };
 use crate::NodeError;
+use neighbours::{FarSection, ViaSection};
 
 /// `[packet]` of a relay.
 #[derive(Debug, Clone, Deserialize)]
@@ -144,6 +147,10 @@ struct PathSection {
     coding: Option<CodingSection>,
     copies: Option<CopiesSection>,
     keep: Option<Keep>,
+    #[serde(default)]
+    in_order: bool,
+    #[serde(default)]
+    fragment: bool,
 }
 
 /// `[[packet]]` of a gateway with a `group`.
@@ -187,82 +194,6 @@ impl CopiesSection {
         let Self { rtp_key_frames, tcp_syn, dscp, ports, last_after } = self;
         let rules = Rules { marked: false, tcp_syn, rtp_key_frames, dscp, ports };
         Chosen { rules, last_after }
-    }
-}
-
-/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the identity will do.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "toml::Value")]
-enum FarSection {
-    Placed(Far),
-    Named(PublicIdentity),
-}
-
-/// An identity without an address.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Named {
-    identity: PublicIdentity,
-}
-
-impl TryFrom<toml::Value> for FarSection {
-    type Error = toml::de::Error;
-
-    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        // A table with any other key is meant to be a hop, whose errors tell of both.
-        let is_named =
-            value.as_table().is_some_and(|table| table.keys().all(|key| key == "identity"));
-        match value {
-            toml::Value::String(name) => Ok(Self::Placed(Far::Member(name))),
-            table if is_named => Ok(Self::Named(table.try_into::<Named>()?.identity)),
-            other => Ok(Self::Placed(Far::At(other.try_into()?))),
-        }
-    }
-}
-
-impl FarSection {
-    fn placed(self) -> Result<Far, NodeError> {
-        match self {
-            Self::Placed(far) => Ok(far),
-            Self::Named(_) => {
-                let problem = "missing field `address`; only a rendezvous does without".to_owned();
-                Err(NodeError::Config { key: "far", problem })
-            }
-        }
-    }
-
-    fn consignee(self) -> Consignee {
-        match self {
-            Self::Placed(Far::Member(name)) => match name.parse() {
-                Ok(identity) => Consignee::Identity(identity),
-                Err(_) => Consignee::Member(name),
-            },
-            Self::Placed(Far::At(hop)) => Consignee::Identity(hop.identity),
-            Self::Named(identity) => Consignee::Identity(identity),
-        }
-    }
-}
-
-/// `relays` of a `[[packet]]`: a list, or `"nearest"`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "toml::Value")]
-struct ViaSection(Via);
-
-impl Default for ViaSection {
-    fn default() -> Self {
-        Self(Via::Relays(Vec::new()))
-    }
-}
-
-impl TryFrom<toml::Value> for ViaSection {
-    type Error = toml::de::Error;
-
-    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        match value.as_str() {
-            Some("nearest") => Ok(Self(Via::Nearest)),
-            Some(_) => Err(serde::de::Error::custom("expected a list of relays, or `nearest`")),
-            None => Ok(Self(Via::Relays(value.try_into()?))),
-        }
     }
 }
 
@@ -346,9 +277,20 @@ fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Resul
     })
 }
 
+/// Several addresses where one is taken.
+fn several_refused(key: &'static str) -> NodeError {
+    let problem = "expected one address of each relay and far gateway here".to_owned();
+    NodeError::Config { key, problem }
+}
+
+/// Names the section that an error is about.
+fn in_section(name: &'static str) -> impl Fn(NodeError) -> NodeError {
+    move |error| NodeError::Section { section: Section::of(name), error: error.into() }
+}
+
 /// What one `[[packet]]` of a gateway orders.
 enum Ordered {
-    Path(Path),
+    Path(Path, Vec<(PublicIdentity, Vec<SocketAddr>)>),
     Group(Group),
     Deposits(Deposits),
 }
@@ -358,9 +300,9 @@ impl Ordered {
     fn checked(packet: &toml::Value) -> Result<Self, NodeError> {
         let ordered = Self::of(packet)?;
         match &ordered {
-            Self::Path(path) => path.check()?,
+            Self::Path(path, _) => path.check()?,
             Self::Group(group) => group.check()?,
-            Self::Deposits(_) => {}
+            Self::Deposits(deposits) => rendezvous::check_keep(deposits.keep)?,
         }
         Ok(ordered)
     }
@@ -372,7 +314,11 @@ impl Ordered {
         let section: PathSection = section("packet", packet)?;
         match section.service {
             Some(Wanted::Rendezvous) => section.resolve_deposits().map(Self::Deposits),
-            _ => section.resolve().map(Self::Path),
+            _ => {
+                let several = section.far.several().into_iter().chain(section.relays.several());
+                let several = several.collect();
+                section.resolve().map(|path| Self::Path(path, several))
+            }
         }
     }
 }
@@ -383,6 +329,16 @@ impl NodeConfig {
     /// # Errors
     /// [`NodeError::Config`] with what is wrong.
     pub fn of_relay(
+        packet: &toml::Value,
+        identity: IdentityKey,
+        operators: Vec<OperatorPublicKey>,
+    ) -> Result<Self, NodeError> {
+        let node = Self::relay_of(packet, identity, operators).map_err(in_section("packet"))?;
+        node.services.check().map_err(in_section("packet"))?;
+        Ok(node)
+    }
+
+    fn relay_of(
         packet: &toml::Value,
         identity: IdentityKey,
         operators: Vec<OperatorPublicKey>,
@@ -403,6 +359,7 @@ impl NodeConfig {
                 allow_loopback: section.allow_loopback,
                 ..bare.policy.clone()
             },
+            section: Some("packet"),
             repeats_copies: false,
             leg_seal: section.leg_seal,
             services: RelayServices {
@@ -423,6 +380,10 @@ impl NodeConfig {
     /// # Errors
     /// [`NodeError::Config`] with what is wrong.
     pub fn course(socks5_udp: &toml::Value) -> Result<Course, NodeError> {
+        Self::course_of(socks5_udp).map_err(in_section("socks5_udp"))
+    }
+
+    fn course_of(socks5_udp: &toml::Value) -> Result<Course, NodeError> {
         let key = "socks5_udp";
         let told: PathSection = section(key, socks5_udp)?;
         let has_entrance = told.listen.is_some() || told.to.is_some();
@@ -433,6 +394,9 @@ impl NodeConfig {
         if told.service == Some(Wanted::Rendezvous) {
             let problem = "expected another service than `rendezvous`: answers are waited for";
             return Err(NodeError::Config { key, problem: problem.to_owned() });
+        }
+        if told.far.several().is_some() || !told.relays.1.is_empty() {
+            return Err(several_refused(key));
         }
         let course = told.course()?;
         course.check()?;
@@ -450,17 +414,24 @@ impl NodeConfig {
         grant: Option<SignedGrant>,
     ) -> Result<Self, NodeError> {
         let endpoint: EndpointSection = match endpoint {
-            Some(value) => section("packet_endpoint", value)?,
+            Some(value) => {
+                section("packet_endpoint", value).map_err(in_section("packet_endpoint"))?
+            }
             None => EndpointSection::default(),
         };
         let (mut paths, mut groups, mut deposits) = (Vec::new(), Vec::new(), Vec::new());
+        let mut further_addresses = BTreeMap::new();
         for (at, packet) in packets.iter().enumerate() {
-            let of_which = |error: NodeError| match packets.len() {
-                1 => error,
-                _ => NodeError::Packet { number: at + 1, error: error.into() },
+            let of_which = |error: NodeError| {
+                let (number, is_only) = (Some(at + 1), packets.len() == 1);
+                let section = Section { name: "packet", number, is_only };
+                NodeError::Section { section, error: error.into() }
             };
             match Ordered::checked(packet).map_err(of_which)? {
-                Ordered::Path(path) => paths.push(path),
+                Ordered::Path(path, several) => {
+                    paths.push(path);
+                    further_addresses.extend(several);
+                }
                 Ordered::Group(group) => groups.push(group),
                 Ordered::Deposits(told) => deposits.push(told),
             }
@@ -474,9 +445,11 @@ impl NodeConfig {
                 allow_loopback: endpoint.allow_loopback,
                 ..bare.policy.clone()
             },
+            section: Some("packet_endpoint"),
             grant,
             paths,
             groups,
+            further_addresses,
             rendezvous: Rendezvous { deposits, relays: endpoint.rendezvous },
             repeats_copies: endpoint.repeat_copies,
             leg_seal: endpoint.leg_seal,
@@ -501,7 +474,10 @@ impl GroupSection {
         }
         let carriage = carriage(wanted, self.ways, self.budget)?;
         let member = |member: MemberSection| {
-            let MemberSection { far, to, relays: ViaSection(relays) } = member;
+            if member.far.several().is_some() || !member.relays.1.is_empty() {
+                return Err(several_refused("group"));
+            }
+            let MemberSection { far, to, relays: ViaSection(relays, _) } = member;
             Ok(GroupMember { far: far.placed()?, to, relays })
         };
         let members = self.group.into_iter().map(member).collect::<Result<_, NodeError>>()?;
@@ -535,151 +511,8 @@ fn carriage(
         let problem = "expected at least 1 ms".to_owned();
         return Err(NodeError::Config { key: "budget", problem });
     }
-    Ok(Carriage { service, paths, budget_ms: told.unwrap_or(0) })
+    Ok(Carriage { service, paths, budget_ms: told.unwrap_or(0), in_order: false, fragment: false })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tradewind_plan::packets::BlockCoding;
-
-    /// A relay or far gateway, each number another.
-    fn hop(number: u8) -> String {
-        let identity = IdentityKey::from_entropy([number; 32]).public();
-        format!("{{ address = '192.0.2.{number}:7001', identity = '{identity}' }}")
-    }
-
-    /// What the last `[[packet]]` with these keys beside its port counts on, or why it, or one before it, is refused.
-    fn told(packets: &[String]) -> Result<Assumed, String> {
-        let packet = |keys: &String| {
-            let text = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{keys}");
-            toml::Value::Table(text.parse().unwrap())
-        };
-        let packets: Vec<_> = packets.iter().map(packet).collect();
-        let identity = IdentityKey::from_entropy([2; 32]);
-        let node = NodeConfig::of_gateway(&packets, None, identity, None);
-        node.map(|node| node.paths.last().unwrap().course.assumed)
-            .map_err(|error| error.to_string())
-    }
-
-    /// The same of a `[[packet]]` with one relay and these further keys.
-    fn assumed(keys: &str) -> Result<Assumed, String> {
-        told(&[format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
-    }
-
-    #[test]
-    fn what_can_be_no_path_is_refused_with_the_number_of_its_section() {
-        let section =
-            |relays: &[String]| format!("far = {}\nrelays = [{}]", hop(4), relays.join(", "));
-        assert!(told(&[section(&[hop(3), hop(5)])]).is_ok());
-        let twice = told(&[section(&[hop(3)]), section(&[hop(3), hop(3)])]).unwrap_err();
-        assert!(twice.starts_with("the 2. [[packet]]: relays: route"), "{twice}");
-        assert!(twice.contains("expected no relay twice"), "{twice}");
-        let is_far = told(&[section(&[hop(4)])]).unwrap_err();
-        assert!(is_far.contains("expected no relay twice"), "{is_far}");
-        let nowhere = told(&[section(&[hop(3).replace(":7001", ":0")])]).unwrap_err();
-        assert!(nowhere.contains("expected a port from 1 to 65535"), "{nowhere}");
-        let many: Vec<String> = (10..18).map(hop).collect();
-        let many = told(&[section(&many)]).unwrap_err();
-        assert!(many.contains("expected 1 to 8 relays"), "{many}");
-        let without = told(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
-        let without = without.unwrap_err();
-        assert!(without.starts_with("the 2. [[packet]]: relays: missing"), "{without}");
-    }
-
-    #[test]
-    fn a_far_gateway_that_is_miswritten_is_told_what_it_may_have() {
-        let identity = IdentityKey::from_entropy([4; 32]).public();
-        let refused = |far: &str| told(&[format!("far = {far}")]).unwrap_err();
-        let miswritten =
-            refused(&format!("{{ adress = '192.0.2.4:7001', identity = '{identity}' }}"));
-        assert!(
-            miswritten.contains("unknown field `adress`, expected `address` or"),
-            "{miswritten}"
-        );
-        let nowhere = refused(&format!("{{ identity = '{identity}' }}"));
-        assert!(nowhere.contains("missing field `address`"), "{nowhere}");
-        let nobody = refused("{ address = '192.0.2.4:7001' }");
-        assert!(nobody.contains("missing field `identity`"), "{nobody}");
-    }
-
-    #[test]
-    fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
-        let course = |keys: &str| {
-            let text = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
-            let told = NodeConfig::course(&toml::Value::Table(text.parse().unwrap()));
-            told.map_err(|error| error.to_string())
-        };
-        let told = course("service = 'caching'\nbudget = '150 ms'").unwrap();
-        assert_eq!(told.carriage.service, Service::Caching);
-        assert_eq!(told.carriage.budget_ms, 150);
-        for (keys, expected) in [
-            ("to = '10.0.0.7:1'", "socks5_udp: expected no `listen`, `to`"),
-            ("service = 'rendezvous'", "socks5_udp: expected another service"),
-            ("keep = '1 h'", "keep: expected only with"),
-            ("foo = 1", "socks5_udp: unknown field `foo`"),
-        ] {
-            let line = course(keys).unwrap_err();
-            assert!(line.starts_with(expected), "{line}");
-        }
-    }
-
-    #[test]
-    fn two_sections_cannot_have_one_device() {
-        let section = |to: &str| {
-            let text =
-                format!("far = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4));
-            toml::Value::Table(text.parse().unwrap())
-        };
-        let packets = [section("10.1.0.0/16"), section("10.2.0.0/16")];
-        let key = IdentityKey::from_entropy([2; 32]);
-        let node = NodeConfig::of_gateway(&packets, None, key, None).unwrap();
-        let refused = node.check_devices().unwrap_err().to_string();
-        assert_eq!(refused, "tun.name: `tw0` is there twice; expected a device for each section");
-    }
-
-    #[test]
-    fn a_device_for_everything_is_refused_and_half_of_it_is_not() {
-        let check = |destinations: &str| {
-            let text = format!(
-                "far = {}\ntun = {{ name = 'tw0', destinations = [{destinations}] }}",
-                hop(4)
-            );
-            let packet = toml::Value::Table(text.parse().unwrap());
-            let key = IdentityKey::from_entropy([2; 32]);
-            let node = NodeConfig::of_gateway(&[packet], None, key, None);
-            node.map(drop).map_err(|error| error.to_string())
-        };
-        let refused = check("'0.0.0.0/0:*'").unwrap_err();
-        assert!(refused.contains("all that this host sends"), "{refused}");
-        assert_eq!(check("'0.0.0.0/1:*', '128.0.0.0/1:*'"), Ok(()));
-    }
-
-    #[test]
-    fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
-        let auto = "service = 'auto'\nbudget = '150 ms'\n";
-        assert_eq!(assumed(auto), Ok(Assumed::default()));
-        let coding = "coding = { cross_stream = [1, 4], in_stream = [0, 1], within = '50 ms' }\n";
-        let told = assumed(&format!("{auto}{coding}")).unwrap();
-        let within = Duration::from_millis(50);
-        let coded = BlockCoding { cross_stream: [1, 4], in_stream: [0, 1], within };
-        assert_eq!(told, Assumed { costs: None, coding: coded });
-        let costs = "costs = { coding = 0.03, caching = 0.01, forwarding = 0.2 }\n";
-        let told = assumed(&format!("{auto}{coding}{costs}")).unwrap();
-        let told = (told.costs.map(|told| (told.coding.as_usd(), told.loss)), told.coding);
-        assert_eq!(told, (Some((0.03, Ratio::ZERO)), coded));
-        let at_loss = costs.replace('}', ", loss = '2 %' }");
-        let told = assumed(&format!("{auto}{at_loss}")).unwrap();
-        assert_eq!(told.costs.map(|told| told.loss.as_f64()), Some(0.02));
-        for (keys, expected) in [
-            (format!("service = 'caching'\n{costs}"), "costs: expected only with"),
-            (format!("service = 'coding'\n{coding}"), "coding: expected only with"),
-            (format!("{auto}coding = {{ across_gateways = true }}"), "only at relays"),
-            (format!("{auto}coding = {{ within = '0 s' }}"), "expected `within` above 0"),
-            (format!("{auto}costs = {{ coding = 1 }}"), "missing field `caching`"),
-        ] {
-            let refused = assumed(&keys).unwrap_err();
-            assert!(refused.contains(expected), "{keys}: {refused}");
-        }
-    }
-}
+mod tests;

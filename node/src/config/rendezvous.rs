@@ -104,7 +104,7 @@ fn most_alike<T: Ord>(all: impl Iterator<Item = T>) -> usize {
     counts.into_values().max().unwrap_or(0)
 }
 
-fn check_keep(keep: Duration) -> Result<(), NodeError> {
+pub(super) fn check_keep(keep: Duration) -> Result<(), NodeError> {
     if keep < Duration::from_secs(1) || keep > MOST_KEPT {
         return Err(refused("keep", "expected 1 s to 24 h"));
     }

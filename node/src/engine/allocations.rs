@@ -27,7 +27,7 @@ fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
-    let carriage = Carriage { service, paths, budget_ms: 150 };
+    let carriage = Carriage { service, paths, budget_ms: 150, in_order: false, fragment: false };
     let course = Course { carriage, ..forwarded(far, vec![relay]) };
     let local = Local::bind(loopback(), false).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();

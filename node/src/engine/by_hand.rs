@@ -82,7 +82,13 @@ pub(super) fn gateway(number: u8) -> NodeConfig {
 
 /// Forwarded to `far`, over relays alone.
 pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> Course {
-    let carriage = Carriage { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
+    let carriage = Carriage {
+        service: Service::Forwarding,
+        paths: Paths::Overlay,
+        budget_ms: 0,
+        in_order: false,
+        fragment: false,
+    };
     let (far, relays) = (far.into(), relays.into());
     Course { far, relays, carriage, bearable_loss: None, copies: None, assumed: Assumed::default() }
 }

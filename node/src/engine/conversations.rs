@@ -2,6 +2,7 @@
 //!
 //! A conversation is what one address of an application says to one destination, and the replies.
 
+mod begin;
 mod room;
 mod upkeep;
 
@@ -15,7 +16,9 @@ use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Class, Message, Refusal, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_packet::sender::select::Seen;
-use tradewind_packet::session::{HEADER_BYTES, Now, OVERHEAD, PAYLOAD_LIMIT, PeerId, TAG_BYTES};
+use tradewind_packet::session::{
+    HEADER_BYTES, Now, PASSED_BYTES, PAYLOAD_LIMIT, PeerId, TAG_BYTES,
+};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
@@ -41,10 +44,7 @@ const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
 /// What a message of a conversation that is known has before the application's bytes.
-const DATAGRAM_BYTES: usize = 5;
-/// Time between two lines about datagrams that are too long. Chosen: an application sends many of
-/// them.
-const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
+pub(super) const DATAGRAM_BYTES: usize = 5;
 
 /// What is known of an application's datagram beside its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -201,7 +201,9 @@ impl Engine {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
         let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
         let fits = |bytes: usize| self.fits(now, far, around + bytes + payload.len());
-        let message = match is_known || (!fits(first_bytes) && fits(DATAGRAM_BYTES)) {
+        let is_cut = self.has_to_be_cut(now, (far, carriage), around + payload.len());
+        let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
+        let message = match is_known || needs_begin {
             true => Message::Datagram { conversation, payload },
             false => Message::First { conversation, carriage, to, from, payload },
         };
@@ -209,8 +211,12 @@ impl Engine {
             // It has no room for what begins its conversation.
             self.send_far(now, far, carriage, &Message::Begin { conversation, carriage, to, from });
         }
-        if !self.fits(now, far, around + DATAGRAM_BYTES + payload.len()) {
-            self.note_too_long(now, (far, to), payload.len());
+        if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
+            return;
+        }
+        let is_too_long = self.note_if_too_long(now, (far, to), (around, payload.len()));
+        if is_too_long && is_whole {
+            return self.tell_too_long(now, Some(at), payload);
         }
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
@@ -241,6 +247,14 @@ impl Engine {
         if let Some(inbound) = self.inbound.get_mut(id) {
             inbound.tally.count_down(now.steady, payload.len());
         }
+        if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
+            return;
+        }
+        let around = if end.is_some() { NUMBER_BYTES } else { 0 };
+        let is_too_long = self.note_if_too_long(now, (far, source), (around, payload.len()));
+        if is_too_long && is_whole {
+            return self.tell_too_long(now, None, payload);
+        }
         let message = Message::Datagram { conversation, payload };
         match end {
             Some(flow) => self.send_numbered(now, (flow, class), &message),
@@ -254,27 +268,6 @@ impl Engine {
     /// process had stood still.
     fn is_stale(&self, carriage: Carriage) -> bool {
         carriage.worth().is_some_and(|worth| self.age > worth)
-    }
-
-    /// Returns whether a message of so many bytes is known to be too long for no way that there is
-    /// to a far endpoint.
-    fn fits(&self, now: Now, far: PeerId, bytes: usize) -> bool {
-        let sealed = OVERHEAD + bytes;
-        let Some(far) = self.fars.get(&far) else { return true };
-        let is_over = far.label.is_some() && far.is_overlay_alive(now);
-        !far.mtus.internet.is_too_long(sealed) || (is_over && !far.mtus.overlay.is_too_long(sealed))
-    }
-
-    /// An application's datagram is longer than any way takes: it is counted, and told at times.
-    fn note_too_long(&mut self, now: Now, (far, to): (PeerId, SocketAddr), bytes: usize) {
-        add(&self.counts.too_long, 1);
-        if now.steady >= self.next_too_long {
-            self.next_too_long = now.steady + TELL_OF_LENGTH_EVERY;
-            let longest = self.fars.get(&far).and_then(|far| far.mtus.internet.longest());
-            let longest = longest.map(|takes| takes - OVERHEAD - DATAGRAM_BYTES);
-            let far = self.name_of(far);
-            tracing::warn!(far, %to, bytes, longest, "a datagram is too long for the way there");
-        }
     }
 
     fn begin_conversation(
@@ -354,11 +347,22 @@ impl Engine {
             far.is_overlay_alive(now) && !far.mtus.overlay.is_too_long(sealed.len())
         });
         let is_both = carriage.paths == Paths::Both;
+        // Beside what goes over the Internet it is a copy, which the uplink may not bear.
+        let is_copy = is_both && far.is_some_and(|far| far.is_internet_alive(now));
+        let label = label.filter(|_| is_alive || is_both);
+        let over = PASSED_BYTES + sealed.len();
+        let sender = &mut self.services.sender;
+        let label =
+            label.filter(|_| !is_copy || sender.uplink_bears_copy(now.steady, Class::Usual, over));
         let went = match label {
-            Some(label) if is_alive || is_both => self.send_over(label, sealed),
-            _ => false,
+            Some(label) => self.send_over(label, sealed),
+            None => false,
         };
+        if went && !is_copy {
+            self.services.sender.spend_uplink(now.steady, over);
+        }
         if is_both || !went {
+            self.services.sender.spend_uplink(now.steady, sealed.len());
             Self::send_internet(&mut self.sockets, &self.sessions, peer, sealed);
         }
     }
@@ -409,121 +413,6 @@ impl Engine {
         if self.begin_inbound(now, peer, (conversation, carriage, to), from) {
             self.deliver(now, peer, conversation, payload);
         }
-    }
-
-    /// Has a conversation end here, unless it does already; `false` when it may not.
-    pub(super) fn begin_inbound(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        (conversation, carriage, to): (u32, Carriage, SocketAddr),
-        from: Option<SocketAddr>,
-    ) -> bool {
-        if !self.inbound_ids.contains_key(&(peer, conversation)) {
-            if !self.may_come_from(peer, from, to) {
-                let reason = Refusal::NotGranted;
-                self.say(peer, &Message::Denied { conversation, reason });
-                add(&self.counts.foreign_sources, 1);
-                return false;
-            }
-            let granted = match whole_packets(from, to) {
-                Some(from) => self.may_put_out(peer, from, to.ip()),
-                None => self.may_deliver(peer, to),
-            };
-            let ends = (conversation, carriage, to);
-            let begun = granted.and_then(|()| {
-                let begun = match self.listeners.contains_key(&to) {
-                    true => self.accept(now, peer, ends),
-                    false => self.end_here(now, peer, ends, from),
-                };
-                begun.ok_or(Refusal::Other)
-            });
-            if let Err(reason) = begun {
-                self.say(peer, &Message::Denied { conversation, reason });
-                add(&self.counts.dropped, 1);
-                return false;
-            }
-        }
-        self.say(peer, &Message::Known { conversation });
-        true
-    }
-
-    /// Whether datagrams of `from` are delivered to `to` under that address.
-    fn keeps(&self, from: SocketAddr, to: SocketAddr) -> bool {
-        let mut rules = self.config.keep_sources.iter();
-        from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
-    }
-
-    /// Whether packets of `peer` may say where they come from: what is delivered under an address
-    /// takes a grant for it.
-    pub(super) fn may_come_from(
-        &self,
-        peer: PeerId,
-        from: Option<SocketAddr>,
-        to: SocketAddr,
-    ) -> bool {
-        let Some(from) = from else { return true };
-        let is_kept = match whole_packets(Some(from), to) {
-            Some(ip) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(ip)),
-            None => self.keeps(from, to),
-        };
-        let grant = self.sessions.grant_of(peer);
-        !is_kept || grant.is_some_and(|grant| grant.covers_source(from.ip()))
-    }
-
-    pub(super) fn may_deliver(&self, peer: PeerId, to: SocketAddr) -> Result<(), Refusal> {
-        let grant = Some(self.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
-        let target = policy::Target::Address(to);
-        let checked = match self.listeners.contains_key(&to) {
-            true => self.access.allows_inside(grant, target),
-            false => self.access.allows(grant, target),
-        };
-        checked.map_err(|error| Refusal::from(&error))
-    }
-
-    fn end_here(
-        &mut self,
-        now: Now,
-        far: PeerId,
-        (conversation, carriage, to): (u32, Carriage, SocketAddr),
-        from: Option<SocketAddr>,
-    ) -> Option<()> {
-        let device = whole_packets(from, to).and(self.tunnel.as_ref());
-        let device = device.map(|tunnel| Arc::clone(&tunnel.device));
-        let kept = from.filter(|from| device.is_some() || self.keeps(*from, to));
-        let own = match device {
-            Some(device) => kept.map(|from| (from, Local::Device(device))),
-            None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),
-        };
-        let (kept, local) = match own {
-            Some((from, local)) => (Some(from), local),
-            None => {
-                let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
-                (None, Local::bind(any_like(to), tells_dscp).ok()?)
-            }
-        };
-        // A client whose gateway has started again, or has changed: answers must come to the newest.
-        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
-        older.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Replaced));
-        let ends = (conversation, carriage, to);
-        let origin = Origin::told(from);
-        let inbound = Inbound { kept, origin, ..Inbound::new(now, local, far, ends) };
-        let id = self.add_inbound(inbound)?;
-        self.fresh.push(id);
-        Some(())
-    }
-
-    pub(super) fn add_inbound(&mut self, mut inbound: Inbound) -> Option<u32> {
-        self.make_room_for_inbound();
-        inbound.origin = self.origin_of(inbound.far, inbound.origin.source);
-        let salt = self.next_salt();
-        let (far, conversation) = (inbound.far, inbound.conversation);
-        let kept = inbound.kept.map(|from| (from, inbound.to));
-        let id = self.inbound.insert(salt, inbound)?;
-        self.kept.extend(kept.map(|ends| (ends, id)));
-        self.inbound_ids.insert((far, conversation), id);
-        self.fars.entry(far).or_default();
-        Some(id)
     }
 
     /// Whether what comes in a conversation with `peer` are whole packets, for a TUN device.

@@ -308,7 +308,7 @@ impl Engine {
         if self.has_come(peer, packet) {
             return add(&self.counts.dropped, 1);
         }
-        let Some((conversation, carriage)) = self.converse(now, peer, message) else {
+        let Some((conversation, carriage)) = self.converse(now, peer, packet, message) else {
             return add(&self.counts.dropped, 1);
         };
         match self.services.ends.far_of(packet.flow) {
@@ -331,15 +331,22 @@ impl Engine {
         &mut self,
         now: Now,
         peer: PeerId,
+        packet: PacketId,
         message: &[u8],
     ) -> Option<(u32, Option<Carriage>)> {
         match Message::parse(message) {
-            Ok(Message::Datagram { conversation, payload }) => {
-                self.deliver(now, peer, conversation, payload);
+            Ok(
+                message @ (Message::Datagram { conversation, .. }
+                | Message::Fragment { conversation, .. }),
+            ) => {
+                self.deliver_ordered(now, peer, packet, &message);
                 Some((conversation, None))
             }
             Ok(Message::First { conversation, carriage, to, from, payload }) => {
-                self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
+                if self.begin_inbound(now, peer, (conversation, carriage, to), from) {
+                    let message = Message::Datagram { conversation, payload };
+                    self.deliver_ordered(now, peer, packet, &message);
+                }
                 Some((conversation, Some(carriage)))
             }
             _ => None,
@@ -375,6 +382,7 @@ impl Engine {
         // Its far endpoint has started again.
         if let Some(before) = end.incoming.replace(incoming) {
             ends.outgoing.remove(&before);
+            self.order.end_flow(peer, before);
             self.services.receiver.remove_flow(before);
             self.services.joined.remove(&before);
         }
@@ -465,8 +473,9 @@ impl Engine {
             ends.by_outgoing.keys().copied().filter(|flow| !is_used(*flow)).collect();
         for flow in unused {
             self.services.sender.remove_flow(flow);
-            let incoming = ends.by_outgoing.remove(&flow).and_then(|end| end.incoming);
-            if let Some(incoming) = incoming {
+            let end = ends.by_outgoing.remove(&flow);
+            if let Some((far, incoming)) = end.and_then(|end| Some((end.far, end.incoming?))) {
+                self.order.end_flow(far, incoming);
                 ends.outgoing.remove(&incoming);
                 self.services.receiver.remove_flow(incoming);
                 self.services.joined.remove(&incoming);

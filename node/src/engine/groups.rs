@@ -50,8 +50,13 @@ const KEY_LASTS: Duration = Duration::from_secs(120);
 /// How long members are given to learn the next key. Those who have not are out of reach then, for a while.
 const KEY_IS_TOLD_FOR: Duration = Duration::from_secs(10);
 /// Over whichever way there is.
-const EITHER_WAY: Carriage =
-    Carriage { service: Service::Forwarding, paths: Paths::Both, budget_ms: 0 };
+const EITHER_WAY: Carriage = Carriage {
+    service: Service::Forwarding,
+    paths: Paths::Both,
+    budget_ms: 0,
+    in_order: false,
+    fragment: false,
+};
 
 /// What a head knows of its group.
 #[derive(Debug)]

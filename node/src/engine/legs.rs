@@ -147,7 +147,7 @@ impl Engine {
 
     /// Relays that this node keeps in touch with, whatever goes over them.
     fn is_kept_near(&self, peer: PeerId) -> bool {
-        self.members.has(peer) || self.meetings.is_with(peer)
+        self.members.has(peer) || self.several.has(peer) || self.meetings.is_with(peer)
     }
 
     /// Neighbours that something goes to, comes from or passes.

@@ -290,18 +290,19 @@ impl Engine {
         let Aim { far, relays, far_access } = self.members.resolve(&route.course);
         let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
         let (far_before, first_before) = (route.far, route.first());
-        if hops == route.hops() {
-            self.set_access(far_before, far_access);
-            return Some(());
-        }
+        let is_as_before = hops == route.hops();
         let first = match relays.first() {
-            Some(hop) => Some(self.leg(now, hop.identity, hop.address)?),
+            Some(hop) => Some(self.leg_to(now, *hop)?),
             None => None,
         };
         let peer = match far {
-            Some(hop) => self.leg(now, hop.identity, hop.address)?,
+            Some(hop) => self.leg_to(now, hop)?,
             None => nobody(),
         };
+        if is_as_before && (peer, first) == (far_before, first_before) {
+            self.set_access(far_before, far_access);
+            return Some(());
+        }
         self.point(now, id, (peer, first, hops));
         self.set_access(peer, far_access);
         [Some(far_before), first_before]

@@ -12,8 +12,10 @@ mod flows;
 mod groups;
 mod legs;
 mod local;
+mod long;
 mod members;
 mod mtu;
+mod ordered;
 mod paths;
 mod records;
 mod refusals;
@@ -23,6 +25,7 @@ mod routes;
 mod rules;
 mod services;
 mod serving;
+mod several;
 mod sockets;
 mod taken;
 mod tunnel;
@@ -36,8 +39,10 @@ use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
 use tradewind_net::udp::{Train, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
+use tradewind_packet::fragment::{JoinLimits, Joiner};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
+use tradewind_packet::order::Order;
 use tradewind_packet::session::{
     AddressPair, DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened,
     PASSED_BYTES, PeerId, Run, Sessions, SessionsConfig, Table,
@@ -64,6 +69,7 @@ use refusals::Refusals;
 use rendezvous::Meetings;
 use routes::{Far, Route};
 use services::Services;
+use several::Several;
 use sockets::{Outlet, Sockets};
 pub(crate) use tunnel::MOST_PACKET;
 use tunnel::TunnelEnd;
@@ -97,6 +103,7 @@ pub(crate) struct Engine {
     /// My label of what a neighbour opened under its own.
     opened: BTreeMap<(PeerId, u32), u32>,
     legs: Legs,
+    several: Several,
     fars: BTreeMap<PeerId, Far>,
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
@@ -143,6 +150,12 @@ pub(crate) struct Engine {
     /// neighbour.
     dear: SharedRate<PublicIdentity>,
     refusals: Refusals,
+    /// Pieces of datagrams that wait for others.
+    joiner: Joiner<PeerId>,
+    /// Packets that wait for others before them.
+    order: Order<PeerId, FlowNumber>,
+    /// Counts datagrams that are cut.
+    next_cut: u32,
     /// Before then no datagram that is too long is told of.
     next_too_long: Timestamp,
     /// What takes records of conversations and paths, if anything does.
@@ -226,6 +239,7 @@ impl Engine {
             labels: Table::new(LABELS),
             opened: BTreeMap::new(),
             legs: Legs::default(),
+            several: Several::default(),
             fars: BTreeMap::new(),
             leg_round_trips: BTreeMap::new(),
             members: MemberTable::default(),
@@ -255,6 +269,9 @@ impl Engine {
             refusal_lines: LogLimit::new(),
             dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),
+            joiner: Joiner::new(JoinLimits::default()),
+            order: Order::default(),
+            next_cut: 0,
             next_too_long: Timestamp::ZERO,
             journal: None,
             age: Duration::ZERO,
@@ -349,6 +366,9 @@ impl Engine {
             }
             Ok(Message::Datagram { conversation, payload }) => {
                 self.deliver(now, peer, conversation, payload);
+            }
+            Ok(Message::Fragment { conversation, piece }) => {
+                self.take_piece(now, peer, conversation, piece);
             }
             Ok(Message::First { conversation, carriage, to, from, payload }) => {
                 self.deliver_first(now, peer, (conversation, carriage, to), from, payload);
@@ -519,6 +539,7 @@ impl Engine {
         if now.steady >= self.next_ask {
             self.next_ask = now.steady + ASK_EVERY;
             self.tend_members(now);
+            self.tend_several(now);
             self.ask_all(now);
             self.tend_served(now);
         }
@@ -530,6 +551,7 @@ impl Engine {
         self.tend_ends(now);
         self.tend_groups(now);
         self.tend_conversations(now);
+        self.tend_pieces(now);
         self.tend_meetings(now);
         let drops = self.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];

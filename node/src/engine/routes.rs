@@ -246,6 +246,7 @@ impl Engine {
         (round_trip, bytes): (Duration, usize),
     ) {
         if let Link::Internet(_) = link {
+            self.several.note_answer(now.steady, peer, round_trip);
             self.members.note_answer(now.steady, peer, round_trip);
         }
         let smooth = |before: Option<Duration>| match before {

@@ -127,7 +127,7 @@ impl Genuine for Seal<'_> {
 impl Engine {
     /// When something is due before the next tick.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        self.services.due()
+        [self.services.due(), self.order.due()].into_iter().flatten().min()
     }
 
     /// Does what is due by the machines' clocks.
@@ -137,6 +137,10 @@ impl Engine {
         services.receiver.handle_timeout(now.steady);
         services.ingress.handle_timeout(now.steady);
         services.egress.handle_timeout(now.steady);
+        if self.order.due().is_some_and(|due| due <= now.steady) {
+            self.order.handle_timeout(now.steady);
+            self.deliver_ready(now);
+        }
     }
 
     /// Hands a message of a service to the machine that it is for.
@@ -259,10 +263,11 @@ impl Engine {
     fn hand_over_recovered(&mut self, now: Now) {
         let mut sealed = std::mem::take(&mut self.original);
         while let Some(delivery) = self.services.receiver.poll_delivery() {
+            let packet = delivery.packet;
             if let Some(joined) = self.services.joined.get(&delivery.packet.flow) {
                 let opened = joined.open(delivery.packet, delivery.payload, &mut sealed);
                 if let Some((far, message)) = opened {
-                    self.converse(now, far, message);
+                    self.converse(now, far, packet, message);
                 }
                 continue;
             }
@@ -275,7 +280,7 @@ impl Engine {
             {
                 let message = payload.end - message.len()..payload.end;
                 self.mark_recovered(peer, &mut sealed[message.clone()]);
-                self.converse(now, peer, &sealed[message]);
+                self.converse(now, peer, packet, &sealed[message]);
             }
         }
         self.original = sealed;

@@ -12,6 +12,8 @@ use tradewind_packet::session::Now;
 
 use super::Engine;
 use super::local::{Local, Port};
+use super::mtu::NUMBER_BYTES;
+use super::routes::Route;
 use crate::NodeError;
 use crate::config::{Chosen, Entrance, Path, Taken};
 use crate::counts::Counts;
@@ -129,13 +131,25 @@ impl Engine {
         of_routes.chain(self.tunnel.as_ref().map(|tunnel| &tunnel.gate))
     }
 
+    /// Returns the longest datagram that is to be taken: what is longer goes its old way, unless it is
+    /// cut. All, as 0 says, until it was found what the paths take.
+    fn longest_taken(&self, now: Now, route: &Route) -> u16 {
+        if route.carriage().fragment {
+            return 0;
+        }
+        let around = if route.end.is_some() { NUMBER_BYTES } else { 0 };
+        let longest = self.longest_to(now, route.far).and_then(|most| most.checked_sub(around));
+        longest.map_or(0, |most| u16::try_from(most).unwrap_or(u16::MAX))
+    }
+
     /// Has packets taken only while their far endpoint answers.
     pub(super) fn tell_gates(&self, now: Now) {
         for route in self.routes.values() {
             let far = self.fars.get(&route.far);
             match &route.local {
                 Local::Taken(taken) => {
-                    taken.gate.set_open(far.is_some_and(|far| far.is_there(now)))
+                    taken.gate.set_open(far.is_some_and(|far| far.is_there(now)));
+                    taken.gate.set_mtu(self.longest_taken(now, route));
                 }
                 Local::Tunnel(tunnel) => self.tell_tunnel(now, route, tunnel),
                 Local::Port(_) | Local::Flow(_) | Local::Device(_) | Local::Nowhere => {}

@@ -97,6 +97,16 @@ pub(super) fn put_out(
     (from, to): (Option<SocketAddr>, SocketAddr),
     packet: &[u8],
 ) {
+    let is_theirs = from.map(|from| (from.ip(), to.ip())) == ip::ends(packet);
+    if is_theirs && hand_over(device, packet) {
+        add(&counts.delivered, 1);
+    } else {
+        add(&counts.dropped, 1);
+    }
+}
+
+/// Hands the kernel a packet; `false` when it does not take it.
+fn hand_over(device: &Tun, packet: &[u8]) -> bool {
     const HEADER: VirtioHeader = VirtioHeader {
         needs_checksum: false,
         segmentation: None,
@@ -106,13 +116,8 @@ pub(super) fn put_out(
         checksum_start: 0,
         checksum_offset: 0,
     };
-    let is_theirs = from.map(|from| (from.ip(), to.ip())) == ip::ends(packet);
     let header = HEADER.encode();
-    if is_theirs && device.send(&[IoSlice::new(&header), IoSlice::new(packet)]).is_ok() {
-        add(&counts.delivered, 1);
-    } else {
-        add(&counts.dropped, 1);
-    }
+    device.send(&[IoSlice::new(&header), IoSlice::new(packet)]).is_ok()
 }
 
 /// An address as the end of a conversation about whole packets.
@@ -149,6 +154,29 @@ impl Engine {
         match self.kept.get(&(to, from)).copied() {
             Some(id) => self.take_reply(now, id, Written::by(from), packet),
             None => add(&self.counts.refused, 1),
+        }
+    }
+
+    /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how long one
+    /// may be: the kernel will know soon, and this one is lost.
+    pub(super) fn tell_too_long(&self, now: Now, at: Option<u32>, packet: &[u8]) {
+        let device = match at {
+            Some(at) => self.routes.get(at).and_then(|route| route.local.tunnel()),
+            None => self.tunnel.as_ref().map(|tunnel| &tunnel.device),
+        };
+        let (from, to) = match ip::ends(packet) {
+            Some((from, to)) => (whole(from), whole(to)),
+            None => return,
+        };
+        let far = match at {
+            Some(at) => self.routes.get(at).map(|route| route.far),
+            None => self.kept.get(&(to, from)).and_then(|id| Some(self.inbound.get(*id)?.far)),
+        };
+        let (Some(device), Some(far)) = (device, far) else { return };
+        let most = self.longest_to(now, far).map(|most| most.saturating_sub(NUMBER_BYTES));
+        let most = most.and_then(|most| u16::try_from(most).ok());
+        if let Some(error) = most.and_then(|most| ip::too_long(packet, most)) {
+            let _lost = hand_over(device, &error);
         }
     }
 
@@ -226,6 +254,16 @@ impl Engine {
                 is_of_rule && far_of(inbound).is_some_and(|far| far.is_alive(now))
             };
             tunnel.gate.set_range_open(at, self.tunnelled().any(is_there));
+        }
+    }
+
+    /// Returns what relays add to a packet of a flow where it must be short for them.
+    pub(super) fn served_bytes(&self, service: Service, flow: Option<FlowNumber>) -> usize {
+        match self.dearest(service, flow) {
+            Service::Direct => 0,
+            Service::Forwarding => FORWARDED_BYTES,
+            Service::Caching => COPIED_BYTES,
+            Service::Coding => CODED_BYTES,
         }
     }
 

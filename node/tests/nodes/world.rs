@@ -49,13 +49,15 @@ pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
 
 /// One near gateway, `relays` relays, and `sides` far gateways.
 pub fn world(service: Service, relays: usize, sides: u8, services: RelayServices) -> World {
-    let carriage = Carriage { service, paths: Paths::Both, budget_ms: 3000 };
+    let carriage =
+        Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
     world_of(carriage, None, Duration::ZERO, (relays, sides), services)
 }
 
 /// One near gateway, two relays, the first of them behind a wire that holds everything for `delay`, and a far gateway.
 pub fn world_with_a_slow_relay(service: Service, delay: Duration) -> World {
-    let carriage = Carriage { service, paths: Paths::Both, budget_ms: 3000 };
+    let carriage =
+        Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
     let slow = |node| Wire::slow(node, delay, Vec::new()).address;
     let shape = (2, 1);
     world_through(slow, carriage, None, Duration::ZERO, shape, RelayServices::default())

@@ -16,15 +16,38 @@ pub struct Carriage {
     pub paths: Paths,
     /// The latency budget in milliseconds; 0: as long as the path takes, and a round trip more.
     pub budget_ms: u16,
+    /// Whether packets are put in order where they leave, as far as the budget bears it.
+    pub in_order: bool,
+    /// Whether datagrams that are too long for every way are cut into pieces.
+    pub fragment: bool,
 }
 
 impl Carriage {
     /// Over the Internet alone.
-    pub const DIRECT: Self = Self { service: Service::Direct, paths: Paths::Both, budget_ms: 0 };
+    pub const DIRECT: Self = Self {
+        service: Service::Direct,
+        paths: Paths::Both,
+        budget_ms: 0,
+        in_order: false,
+        fragment: false,
+    };
 
     /// Over the relays alone.
     pub const FORWARDED: Self =
-        Self { service: Service::Forwarding, paths: Paths::Overlay, budget_ms: 0 };
+        Self { service: Service::Forwarding, paths: Paths::Overlay, ..Self::DIRECT };
+
+    /// Returns what the wire says of it beside service and budget.
+    pub(super) fn flags(self) -> u8 {
+        let is_both = self.paths == Paths::Both;
+        u8::from(is_both) | u8::from(self.in_order) << 1 | u8::from(self.fragment) << 2
+    }
+
+    /// Returns what flags on the wire mean; `None` for such as are not known here.
+    pub(super) fn of_flags(service: Service, flags: u8, budget_ms: u16) -> Option<Self> {
+        let paths = if flags & 1 == 1 { Paths::Both } else { Paths::Overlay };
+        let (in_order, fragment) = (flags & 2 == 2, flags & 4 == 4);
+        (flags < 8).then_some(Self { service, paths, budget_ms, in_order, fragment })
+    }
 
     /// How long a packet is worth having, if there is a latency budget.
     #[must_use]

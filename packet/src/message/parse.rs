@@ -13,9 +13,9 @@ use super::{
     HelpRequest, MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList,
     Parcel, Refusal, Repair, Scope, Service, Source, Stock,
 };
+use crate::fragment::{MOST_PIECES, Piece};
 use crate::group::{KEY_BYTES, Secret};
 use crate::id::{FlowNumber, PacketId};
-use crate::sender::Paths;
 
 impl<'a> Message<'a> {
     /// Reads a message that fills `bytes`.
@@ -82,14 +82,18 @@ fn conversation_message<'a>(
     let conversation = reader.word("conversation")?;
     match kind {
         kind::DATAGRAM => Ok(Message::Datagram { conversation, payload: reader.rest() }),
+        kind::FRAGMENT => Ok(Message::Fragment { conversation, piece: piece(reader)? }),
         kind::FIRST | kind::FIRST_FROM | kind::BEGIN | kind::BEGIN_FROM => {
             let service = service(reader)?;
-            let paths = if reader.flag("both paths")? { Paths::Both } else { Paths::Overlay };
+            let flags = reader.byte("carriage")?;
             let budget_ms = reader.half_word("budget")?;
             let to = address(reader)?;
             let has_source = matches!(kind, kind::FIRST_FROM | kind::BEGIN_FROM);
             let from = if has_source { Some(address(reader)?) } else { None };
-            let carriage = Carriage { service, paths, budget_ms };
+            let carriage = Carriage::of_flags(service, flags, budget_ms);
+            let Some(carriage) = carriage else {
+                return refuse("carriage", flags, "three bits");
+            };
             if matches!(kind, kind::BEGIN | kind::BEGIN_FROM) {
                 return Ok(Message::Begin { conversation, carriage, to, from });
             }
@@ -100,6 +104,21 @@ fn conversation_message<'a>(
         kind::DENIED => Ok(Message::Denied { conversation, reason: refusal(reader)? }),
         other => Err(MessageError::Kind(other)),
     }
+}
+
+fn piece<'a>(reader: &mut Reader<'a>) -> Result<Piece<'a>, MessageError> {
+    let (datagram, index) = (reader.word("datagram")?, reader.byte("index")?);
+    let (count, bytes) = (reader.byte("count")?, reader.rest());
+    if !(2..=MOST_PIECES).contains(&count) {
+        return refuse("count", count, "2 to 64 pieces");
+    }
+    if index >= count {
+        return refuse("index", index, "less than the count");
+    }
+    if bytes.is_empty() {
+        return refuse("piece", 0_u64, "at least a byte");
+    }
+    Ok(Piece { datagram, index, count, bytes })
 }
 
 fn group_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, MessageError> {

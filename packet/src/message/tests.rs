@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::*;
+use crate::fragment::Piece;
 use crate::group::KEY_BYTES;
 use crate::sender::Paths;
 use proptest::prelude::*;
@@ -149,7 +150,7 @@ proptest! {
         let (service, flow) = (Service::ALL[service], FlowNumber(flow));
         let paths = if both { Paths::Both } else { Paths::Overlay };
         let to = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
-        let carriage = Carriage { service, paths, budget_ms };
+        let carriage = Carriage { service, paths, budget_ms, in_order: label % 2 == 0, fragment: next % 2 == 0 };
         let first = Message::First { conversation: next, carriage, to, from: None, payload: &rest };
         let from = Some(SocketAddr::new(to.ip(), port ^ 1));
         assert_round_trip(&Message::First { conversation: next, carriage, to, from, payload: &rest });
@@ -167,6 +168,11 @@ proptest! {
         assert_round_trip(&Message::Bill { label, flow, is_egress: both, bytes, nano_usd });
         assert_round_trip(&Message::Datagram { conversation: next, payload: &rest });
         assert_round_trip(&first);
+        if !rest.is_empty() {
+            let (index, count) = (port as u8 % 64, 64.min(2 + port as u8 % 63));
+            let piece = Piece { datagram: label, index: index.min(count - 1), count, bytes: &rest };
+            assert_round_trip(&Message::Fragment { conversation: next, piece });
+        }
         assert_round_trip(&Message::Known { conversation: next });
         assert_round_trip(&Message::Unknown { conversation: next });
         let reason = Refusal::ALL[usize::from(port) % Refusal::ALL.len()];

@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{Acknowledgement, Carriage, Message, Source};
 use crate::id::PacketId;
-use crate::sender::Paths;
 
 /// The first byte of each message; the high half tells its family.
 pub(super) mod kind {
@@ -27,6 +26,7 @@ pub(super) mod kind {
     pub(crate) const DENIED: u8 = 0x39;
     pub(crate) const BEGIN: u8 = 0x3a;
     pub(crate) const BEGIN_FROM: u8 = 0x3b;
+    pub(crate) const FRAGMENT: u8 = 0x3c;
 
     pub(crate) const REGISTER: u8 = 0x51;
     pub(crate) const REGISTERED: u8 = 0x52;
@@ -68,6 +68,7 @@ impl Message<'_> {
             | Self::Join { .. }
             | Self::Bill { .. } => self.write_path(out),
             Self::Datagram { .. }
+            | Self::Fragment { .. }
             | Self::First { .. }
             | Self::Begin { .. }
             | Self::Known { .. }
@@ -173,6 +174,12 @@ impl Message<'_> {
                 out.extend_from_slice(&conversation.to_be_bytes());
                 out.extend_from_slice(payload);
             }
+            Self::Fragment { conversation, piece } => {
+                out.extend_from_slice(&conversation.to_be_bytes());
+                out.extend_from_slice(&piece.datagram.to_be_bytes());
+                out.extend_from_slice(&[piece.index, piece.count]);
+                out.extend_from_slice(piece.bytes);
+            }
             Self::First { conversation, carriage, to, from, payload } => {
                 put_beginning(out, *conversation, *carriage, (*to, *from));
                 out.extend_from_slice(payload);
@@ -264,6 +271,7 @@ impl Message<'_> {
             Self::Join { .. } => kind::JOIN,
             Self::Bill { .. } => kind::BILL,
             Self::Datagram { .. } => kind::DATAGRAM,
+            Self::Fragment { .. } => kind::FRAGMENT,
             Self::First { from: None, .. } => kind::FIRST,
             Self::First { from: Some(_), .. } => kind::FIRST_FROM,
             Self::Begin { from: None, .. } => kind::BEGIN,
@@ -305,8 +313,7 @@ fn put_beginning(
     (to, from): (SocketAddr, Option<SocketAddr>),
 ) {
     out.extend_from_slice(&conversation.to_be_bytes());
-    let is_both = carriage.paths == Paths::Both;
-    out.extend_from_slice(&[carriage.service as u8, u8::from(is_both)]);
+    out.extend_from_slice(&[carriage.service as u8, carriage.flags()]);
     out.extend_from_slice(&carriage.budget_ms.to_be_bytes());
     put_address(out, to);
     from.iter().for_each(|from| put_address(out, *from));

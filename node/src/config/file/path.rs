@@ -13,6 +13,11 @@ impl PathSection {
                 return Err(NodeError::Config { key: "packet", problem });
             }
         };
+        if self.fragment && matches!(entrance, Entrance::Tunnel(_)) {
+            let problem =
+                "expected no `fragment` with `tun`: hosts are told how long packets may be";
+            return Err(NodeError::Config { key: "fragment", problem: problem.to_owned() });
+        }
         Ok(Path { entrance, course: self.course()? })
     }
 
@@ -20,7 +25,8 @@ impl PathSection {
     pub(super) fn course(self) -> Result<Course, NodeError> {
         let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);
-        let carriage = carriage(wanted, self.ways, self.budget)?;
+        let (in_order, fragment) = (self.in_order, self.fragment);
+        let carriage = Carriage { in_order, fragment, ..carriage(wanted, self.ways, self.budget)? };
         let bearable_loss = match (wanted, self.bearable_loss) {
             (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
             (_, None) => None,
@@ -56,9 +62,14 @@ impl PathSection {
             || self.costs.is_some()
             || self.coding.is_some()
             || self.budget.is_some()
+            || self.in_order
+            || self.fragment
         {
             let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
             return refused("packet", problem);
+        }
+        if far.several().is_some() || !relays.1.is_empty() {
+            return Err(several_refused("packet"));
         }
         let relay = match relays.0 {
             Via::Relays(relays) if relays.len() == 1 => relays[0],

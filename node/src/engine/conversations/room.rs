@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Somebody goes on with a conversation that is not known here: if it had to go, that was not heard.
-    pub(super) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
+    pub(in crate::engine) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
         if self.let_go.0.contains(&(far, conversation)) {
             self.say(far, &Message::Unknown { conversation });
         }

@@ -7,6 +7,7 @@ impl Engine {
         self.record_inbound(id, why);
         if let Some(inbound) = self.inbound.remove(id) {
             self.inbound_ids.remove(&(inbound.far, inbound.conversation));
+            self.joiner.remove(inbound.far, inbound.conversation);
             if let Some(from) = inbound.kept {
                 self.kept.remove(&(from, inbound.to));
             }

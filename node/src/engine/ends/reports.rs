@@ -7,7 +7,7 @@ use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::Service;
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_plan::service::LeftRelay;
-use tradewind_units::Timestamp;
+use tradewind_units::{Duration, Timestamp};
 
 use super::super::Engine;
 use super::super::bills::Role;
@@ -67,6 +67,16 @@ impl Ends {
             comes_by: end.heard.map_or(end.carriage.service, |(_, service)| service),
             relay: end.relay,
         })
+    }
+
+    /// Returns how long something that is missing of the flow that comes in is worth waiting for.
+    pub(in super::super) fn patience(
+        &self,
+        incoming: FlowNumber,
+        measured: Option<Duration>,
+    ) -> Option<Duration> {
+        let end = self.by_outgoing.get(self.outgoing.get(&incoming)?)?;
+        Some(end.at_receiver(measured).patience)
     }
 
     /// How the flows of one end fare: the one that is sent, the one that comes in.

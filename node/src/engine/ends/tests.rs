@@ -130,7 +130,13 @@ fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let carriage = Carriage { service: Service::Caching, paths: Paths::Both, budget_ms: 3000 };
+    let carriage = Carriage {
+        service: Service::Caching,
+        paths: Paths::Both,
+        budget_ms: 3000,
+        in_order: false,
+        fragment: false,
+    };
     let course = Course { carriage, ..forwarded(far, relays) };
     let local = Local::bind(loopback(), false).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();

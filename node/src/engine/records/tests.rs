@@ -85,8 +85,13 @@ impl World {
     }
 }
 
-const CACHING: Carriage =
-    Carriage { service: Service::Caching, paths: Paths::Both, budget_ms: 300 };
+const CACHING: Carriage = Carriage {
+    service: Service::Caching,
+    paths: Paths::Both,
+    budget_ms: 300,
+    in_order: false,
+    fragment: false,
+};
 
 #[test]
 fn a_silent_conversation_is_told_of_and_again_when_it_has_gone_on() {

@@ -1,0 +1,150 @@
+//! Relays and far gateways as sections name them.
+
+use super::*;
+
+/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the identity will do.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(super) enum FarSection {
+    Placed(Far),
+    Several(Placed),
+    Named(PublicIdentity),
+}
+
+/// An identity without an address.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    identity: PublicIdentity,
+}
+
+impl TryFrom<toml::Value> for FarSection {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        // A table with any other key is meant to be a hop, whose errors tell of both.
+        let is_named =
+            value.as_table().is_some_and(|table| table.keys().all(|key| key == "identity"));
+        match value {
+            toml::Value::String(name) => Ok(Self::Placed(Far::Member(name))),
+            table if is_named => Ok(Self::Named(table.try_into::<Named>()?.identity)),
+            other => {
+                let placed = Placed::try_from(other)?;
+                Ok(match placed.others.is_empty() {
+                    true => Self::Placed(Far::At(placed.hop)),
+                    false => Self::Several(placed),
+                })
+            }
+        }
+    }
+}
+
+impl FarSection {
+    /// Returns it, if it has several addresses.
+    pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
+        match self {
+            Self::Several(placed) => Some((placed.hop.identity, placed.others.clone())),
+            Self::Placed(_) | Self::Named(_) => None,
+        }
+    }
+
+    pub(super) fn placed(self) -> Result<Far, NodeError> {
+        match self {
+            Self::Placed(far) => Ok(far),
+            Self::Several(placed) => Ok(Far::At(placed.hop)),
+            Self::Named(_) => {
+                let problem = "missing field `address`; only a rendezvous does without".to_owned();
+                Err(NodeError::Config { key: "far", problem })
+            }
+        }
+    }
+
+    pub(super) fn consignee(self) -> Consignee {
+        match self {
+            Self::Placed(Far::Member(name)) => match name.parse() {
+                Ok(identity) => Consignee::Identity(identity),
+                Err(_) => Consignee::Member(name),
+            },
+            Self::Placed(Far::At(hop)) | Self::Several(Placed { hop, .. }) => {
+                Consignee::Identity(hop.identity)
+            }
+            Self::Named(identity) => Consignee::Identity(identity),
+        }
+    }
+}
+
+/// Most addresses of one neighbour. Chosen: two families of two networks.
+const MOST_ADDRESSES: usize = 4;
+
+/// A relay or far gateway with one address or several.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    hop: Hop,
+    others: Vec<SocketAddr>,
+}
+
+impl TryFrom<toml::Value> for Placed {
+    type Error = toml::de::Error;
+
+    fn try_from(mut value: toml::Value) -> Result<Self, Self::Error> {
+        let mut others = Vec::new();
+        let address = value.as_table_mut().and_then(|table| table.get_mut("address"));
+        if let Some(address) = address
+            && let Some(all) = address.as_array().cloned()
+        {
+            if !(1..=MOST_ADDRESSES).contains(&all.len()) {
+                let problem = format!("address: expected 1 to {MOST_ADDRESSES} addresses");
+                return Err(serde::de::Error::custom(problem));
+            }
+            for other in &all[1..] {
+                let other: OneAddress = other.clone().try_into()?;
+                others.push(other.0);
+            }
+            *address = all[0].clone();
+        }
+        Ok(Self { hop: value.try_into()?, others })
+    }
+}
+
+#[derive(Deserialize)]
+struct OneAddress(#[serde(deserialize_with = "address::one")] SocketAddr);
+
+/// `relays` of a `[[packet]]`: a list, or `"nearest"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(super) struct ViaSection(pub(super) Via, pub(super) Vec<Placed>);
+
+impl ViaSection {
+    /// Returns those that have several addresses.
+    pub(super) fn several(&self) -> impl Iterator<Item = (PublicIdentity, Vec<SocketAddr>)> + '_ {
+        self.1.iter().map(|placed| (placed.hop.identity, placed.others.clone()))
+    }
+}
+
+impl Default for ViaSection {
+    fn default() -> Self {
+        Self(Via::Relays(Vec::new()), Vec::new())
+    }
+}
+
+impl TryFrom<toml::Value> for ViaSection {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        match value.as_str() {
+            Some("nearest") => Ok(Self(Via::Nearest, Vec::new())),
+            Some(_) => Err(serde::de::Error::custom("expected a list of relays, or `nearest`")),
+            None => {
+                let toml::Value::Array(all) = value else {
+                    // Told as what else it should have been.
+                    return Ok(Self(Via::Relays(value.try_into()?), Vec::new()));
+                };
+                let all: Result<Vec<Placed>, _> = all.into_iter().map(Placed::try_from).collect();
+                let all = all?;
+                let relays = all.iter().map(|placed| placed.hop).collect();
+                let several = all.into_iter().filter(|placed| !placed.others.is_empty());
+                Ok(Self(Via::Relays(relays), several.collect()))
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Conversations that begin elsewhere and end here: whether they may, and where they are delivered.
+
+use super::*;
+
+impl Engine {
+    /// Has a conversation end here, unless it does already; `false` when it may not.
+    pub(in crate::engine) fn begin_inbound(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
+    ) -> bool {
+        if !self.inbound_ids.contains_key(&(peer, conversation)) {
+            if !self.may_come_from(peer, from, to) {
+                let reason = Refusal::NotGranted;
+                self.say(peer, &Message::Denied { conversation, reason });
+                add(&self.counts.foreign_sources, 1);
+                return false;
+            }
+            let granted = match whole_packets(from, to) {
+                Some(from) => self.may_put_out(peer, from, to.ip()),
+                None => self.may_deliver(peer, to),
+            };
+            let ends = (conversation, carriage, to);
+            let begun = granted.and_then(|()| {
+                let begun = match self.listeners.contains_key(&to) {
+                    true => self.accept(now, peer, ends),
+                    false => self.end_here(now, peer, ends, from),
+                };
+                begun.ok_or(Refusal::Other)
+            });
+            if let Err(reason) = begun {
+                self.say(peer, &Message::Denied { conversation, reason });
+                add(&self.counts.dropped, 1);
+                return false;
+            }
+        }
+        self.say(peer, &Message::Known { conversation });
+        true
+    }
+
+    /// Whether datagrams of `from` are delivered to `to` under that address.
+    fn keeps(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let mut rules = self.config.keep_sources.iter();
+        from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
+    }
+
+    /// Whether packets of `peer` may say where they come from: what is delivered under an address
+    /// takes a grant for it.
+    pub(in crate::engine) fn may_come_from(
+        &self,
+        peer: PeerId,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> bool {
+        let Some(from) = from else { return true };
+        let is_kept = match whole_packets(Some(from), to) {
+            Some(ip) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.covers(ip)),
+            None => self.keeps(from, to),
+        };
+        let grant = self.sessions.grant_of(peer);
+        !is_kept || grant.is_some_and(|grant| grant.covers_source(from.ip()))
+    }
+
+    pub(in crate::engine) fn may_deliver(
+        &self,
+        peer: PeerId,
+        to: SocketAddr,
+    ) -> Result<(), Refusal> {
+        let grant = Some(self.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
+        let target = policy::Target::Address(to);
+        let checked = match self.listeners.contains_key(&to) {
+            true => self.access.allows_inside(grant, target),
+            false => self.access.allows(grant, target),
+        };
+        checked.map_err(|error| Refusal::from(&error))
+    }
+
+    fn end_here(
+        &mut self,
+        now: Now,
+        far: PeerId,
+        (conversation, carriage, to): (u32, Carriage, SocketAddr),
+        from: Option<SocketAddr>,
+    ) -> Option<()> {
+        let device = whole_packets(from, to).and(self.tunnel.as_ref());
+        let device = device.map(|tunnel| Arc::clone(&tunnel.device));
+        let kept = from.filter(|from| device.is_some() || self.keeps(*from, to));
+        let own = match device {
+            Some(device) => kept.map(|from| (from, Local::Device(device))),
+            None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),
+        };
+        let (kept, local) = match own {
+            Some((from, local)) => (Some(from), local),
+            None => {
+                let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
+                (None, Local::bind(any_like(to), tells_dscp).ok()?)
+            }
+        };
+        // A client whose gateway has started again, or has changed: answers must come to the newest.
+        let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
+        older.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Replaced));
+        let ends = (conversation, carriage, to);
+        let origin = Origin::told(from);
+        let inbound = Inbound { kept, origin, ..Inbound::new(now, local, far, ends) };
+        let id = self.add_inbound(inbound)?;
+        self.fresh.push(id);
+        Some(())
+    }
+
+    pub(in crate::engine) fn add_inbound(&mut self, mut inbound: Inbound) -> Option<u32> {
+        self.make_room_for_inbound();
+        inbound.origin = self.origin_of(inbound.far, inbound.origin.source);
+        let salt = self.next_salt();
+        let (far, conversation) = (inbound.far, inbound.conversation);
+        let kept = inbound.kept.map(|from| (from, inbound.to));
+        let id = self.inbound.insert(salt, inbound)?;
+        self.kept.extend(kept.map(|ends| (ends, id)));
+        self.inbound_ids.insert((far, conversation), id);
+        self.fars.entry(far).or_default();
+        Some(id)
+    }
+}

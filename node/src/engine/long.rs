@@ -1,0 +1,172 @@
+//! Datagrams that are too long for the ways there are: told, cut into pieces, and joined.
+
+use std::net::SocketAddr;
+
+use tradewind_packet::fragment::{FRAGMENT_HEADER_BYTES, Joined, Piece, cut};
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Carriage, Class, Message};
+use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+use tradewind_units::Duration;
+
+use super::Engine;
+use super::conversations::DATAGRAM_BYTES;
+use super::mtu::NUMBER_BYTES;
+use crate::counts::add;
+
+/// How long pieces are waited for where no latency budget tells. Chosen: a round trip around the
+/// world, and one more for what is brought back.
+const UNTOLD_WAIT: Duration = Duration::from_secs(1);
+/// Time between two lines about datagrams that are too long. Chosen: an application sends many of
+/// them.
+const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Returns whether a message of so many bytes is known to be too long for no way that there is
+    /// to a far endpoint.
+    pub(super) fn fits(&self, now: Now, far: PeerId, bytes: usize) -> bool {
+        let sealed = OVERHEAD + bytes;
+        let Some(far) = self.fars.get(&far) else { return true };
+        let is_over = far.label.is_some() && far.is_overlay_alive(now);
+        !far.mtus.internet.is_too_long(sealed) || (is_over && !far.mtus.overlay.is_too_long(sealed))
+    }
+
+    /// Returns whether a message of so many bytes is proven to arrive over a way that there is.
+    fn is_proven(&self, now: Now, far: PeerId, bytes: usize) -> bool {
+        let sealed = OVERHEAD + bytes;
+        let Some(far) = self.fars.get(&far) else { return false };
+        let is_over = far.label.is_some() && far.is_overlay_alive(now);
+        sealed <= far.mtus.internet.proven() || (is_over && sealed <= far.mtus.overlay.proven())
+    }
+
+    /// Counts a datagram that is longer than any way takes, if this is one, and tells of it at
+    /// times; whether it is.
+    pub(super) fn note_if_too_long(
+        &mut self,
+        now: Now,
+        (far, other): (PeerId, SocketAddr),
+        (around, bytes): (usize, usize),
+    ) -> bool {
+        if self.fits(now, far, around + DATAGRAM_BYTES + bytes) {
+            return false;
+        }
+        add(&self.counts.too_long, 1);
+        if now.steady >= self.next_too_long {
+            self.next_too_long = now.steady + TELL_OF_LENGTH_EVERY;
+            let longest = self.longest_to(now, far);
+            let longest = longest.and_then(|takes| takes.checked_sub(around));
+            let far = self.name_of(far);
+            tracing::warn!(far, %other, bytes, longest, "a datagram is too long for the way there");
+        }
+        true
+    }
+
+    /// Returns the longest datagram of a conversation that is known which some way to a far endpoint
+    /// takes, once that was found.
+    pub(super) fn longest_to(&self, now: Now, far: PeerId) -> Option<usize> {
+        let far = self.fars.get(&far)?;
+        let is_over = far.label.is_some() && far.is_overlay_alive(now);
+        let overlay = far.mtus.overlay.longest().filter(|_| is_over);
+        let longest = far.mtus.internet.longest()?.max(overlay.unwrap_or(0));
+        longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
+    }
+
+    /// Returns whether a datagram, with so many bytes in all beside the conversation's, is to be cut.
+    pub(super) fn has_to_be_cut(
+        &self,
+        now: Now,
+        (far, carriage): (PeerId, Carriage),
+        bytes: usize,
+    ) -> bool {
+        carriage.fragment && !self.is_proven(now, far, DATAGRAM_BYTES + bytes)
+    }
+
+    /// Sends a datagram in pieces, if it has to be and may; `false` when it is to go as it is.
+    pub(super) fn send_cut(
+        &mut self,
+        now: Now,
+        (far, conversation, carriage): (PeerId, u32, Carriage),
+        (end, class): (Option<FlowNumber>, Class),
+        payload: &[u8],
+    ) -> bool {
+        let around = if end.is_some() { NUMBER_BYTES } else { 0 };
+        if !self.has_to_be_cut(now, (far, carriage), around + payload.len()) {
+            return false;
+        }
+        let most = self.most_of_piece(now, far, carriage, end);
+        let number = self.next_cut;
+        let Some(pieces) = cut(number, payload, most) else { return false };
+        self.next_cut = number.wrapping_add(1);
+        add(&self.counts.cut, 1);
+        for piece in pieces {
+            let message = Message::Fragment { conversation, piece };
+            match end {
+                Some(flow) => self.send_numbered(now, (flow, class), &message),
+                None => {
+                    self.send_far(now, far, carriage, &message);
+                }
+            }
+        }
+        true
+    }
+
+    /// Returns the most bytes of a piece: so many that all ways take it, and relays what they make of
+    /// it.
+    fn most_of_piece(
+        &self,
+        now: Now,
+        far: PeerId,
+        carriage: Carriage,
+        end: Option<FlowNumber>,
+    ) -> usize {
+        let served = self.served_bytes(carriage.service, end);
+        let Some(far) = self.fars.get(&far) else { return 0 };
+        let is_over = far.label.is_some() && far.is_overlay_alive(now);
+        let internet = far.mtus.internet.proven() - served;
+        let overlay = far.mtus.overlay.proven();
+        let takes = if is_over { internet.min(overlay) } else { internet };
+        takes.saturating_sub(OVERHEAD + NUMBER_BYTES + FRAGMENT_HEADER_BYTES)
+    }
+
+    /// Takes a piece of a datagram, and delivers that once it is whole.
+    pub(super) fn take_piece(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        conversation: u32,
+        piece: Piece<'_>,
+    ) {
+        let Some(carriage) = self.carriage_of_any(peer, conversation) else {
+            self.tell_if_let_go(peer, conversation);
+            return add(&self.counts.dropped, 1);
+        };
+        let wait = carriage.worth().unwrap_or(UNTOLD_WAIT);
+        match self.joiner.add(now.steady, (peer, conversation), piece, wait) {
+            Joined::Whole(datagram) => {
+                add(&self.counts.joined, 1);
+                self.deliver(now, peer, conversation, &datagram);
+            }
+            Joined::Waits => {}
+            Joined::Useless => add(&self.counts.dropped, 1),
+        }
+    }
+
+    /// Returns how a conversation with `peer` is carried, whichever side began it.
+    pub(super) fn carriage_of_any(&self, peer: PeerId, conversation: u32) -> Option<Carriage> {
+        let here = self.carriage_of(peer, conversation);
+        let began = || {
+            let outbound = self.outbound.get(conversation)?;
+            Some(self.leading_to(outbound.route(), peer)?.carriage())
+        };
+        here.or_else(began)
+    }
+
+    /// Gives up datagrams whose pieces do not come, and counts them.
+    pub(super) fn tend_pieces(&mut self, now: Now) {
+        self.joiner.expire(now.steady);
+        let given_up = self.joiner.given_up();
+        self.counts.unjoined.store(given_up, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

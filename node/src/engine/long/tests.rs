@@ -1,0 +1,125 @@
+//! Datagrams that are longer than any way, between engines over real sockets.
+
+use std::net::UdpSocket;
+
+use tradewind_packet::message::Carriage;
+use tradewind_packet::path_mtu::PathMtu;
+use tradewind_packet::session::PeerId;
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
+use super::super::conversations::Written;
+use super::super::local::Local;
+use crate::config::Course;
+
+/// Gateway 1 and far endpoint 4, an application behind each, and a way that takes 1,200 bytes.
+struct World {
+    hosts: Hosts,
+    route: u32,
+    client: UdpSocket,
+    server: UdpSocket,
+}
+
+impl World {
+    fn new(fragment: bool) -> Self {
+        let mut hosts = Hosts::new([(1, gateway(1)), (4, anybody(4))]);
+        let [client, server] = [loopback(), application()].map(|at| {
+            let socket = UdpSocket::bind(at).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        });
+        let (far, now) = (hosts.hop(4), hosts.now);
+        let carriage = Carriage { fragment, budget_ms: 300, ..Carriage::DIRECT };
+        let course = Course { carriage, ..forwarded(far, Vec::new()) };
+        let (local, to) = (Local::bind(loopback(), false).unwrap(), server.local_addr().unwrap());
+        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        hosts.pass(Duration::from_secs(1));
+        let far = hosts.at(1).routes.get(route).unwrap().far;
+        let mut world = Self { hosts, route, client, server };
+        world.limit(1, far);
+        world
+    }
+
+    /// What an engine finds of the way to another: nothing longer than every path takes arrives.
+    fn limit(&mut self, number: u8, far: PeerId) {
+        let mut internet = PathMtu::new(self.hosts.now.steady);
+        let mut at = self.hosts.now.steady;
+        while internet.longest().is_none() {
+            at = at + Duration::from_secs(1);
+            internet.poll(at, Duration::ZERO);
+        }
+        self.hosts.at(number).fars.get_mut(&far).unwrap().mtus.internet = internet;
+    }
+
+    /// The client writes so many bytes; what the server gets.
+    fn ask(&mut self, length: usize) -> Option<Vec<u8>> {
+        let (now, by) = (self.hosts.now, Written::by(self.client.local_addr().unwrap()));
+        let datagram: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        self.hosts.at(1).take_application(now, self.route, by, &datagram);
+        self.hosts.exchange();
+        self.hosts.pass(Duration::from_millis(50));
+        got(&self.server).inspect(|got| assert!(*got == datagram, "{} bytes", got.len()))
+    }
+
+    /// The server answers so many bytes; how many the client gets.
+    fn answer(&mut self, length: usize) -> Option<usize> {
+        let (now, by) = (self.hosts.now, Written::by(self.server.local_addr().unwrap()));
+        let engine = self.hosts.at(4);
+        let id = engine.inbound.ids().next().unwrap();
+        engine.take_reply(now, id, by, &vec![9; length]);
+        self.hosts.exchange();
+        self.hosts.pass(Duration::from_millis(50));
+        got(&self.client).map(|got| got.len())
+    }
+}
+
+fn got(socket: &UdpSocket) -> Option<Vec<u8>> {
+    let mut room = vec![0; 65_507];
+    let length = socket.recv(&mut room).ok()?;
+    Some(room[..length].to_vec())
+}
+
+#[test]
+fn a_datagram_that_is_too_long_is_counted_in_either_direction() {
+    let mut world = World::new(false);
+    assert!(world.ask(100).is_some());
+    // It leaves all the same: what was found of the way may be over.
+    assert!(world.ask(1500).is_some());
+    assert_eq!(world.hosts.at(1).counts.snapshot().too_long, 1);
+    let far = world.hosts.at(4).inbound.values().next().unwrap().far;
+    world.limit(4, far);
+    assert!(world.answer(1500).is_some());
+    assert_eq!(world.hosts.at(4).counts.snapshot().too_long, 1);
+}
+
+#[test]
+fn long_datagrams_are_cut_and_joined_both_ways_from_the_first_one_on() {
+    let mut world = World::new(true);
+    for length in [5000, 100, 1500, 20_000, 60_000] {
+        assert_eq!(world.ask(length).map(|got| got.len()), Some(length));
+    }
+    let far = world.hosts.at(4).inbound.values().next().unwrap().far;
+    world.limit(4, far);
+    for length in [100, 1500, 40_000] {
+        assert_eq!(world.answer(length), Some(length));
+    }
+    let [near, far] = [1, 4].map(|number| world.hosts.at(number).counts.snapshot());
+    assert_eq!((near.cut, far.joined, far.cut, near.joined), (4, 4, 2, 2));
+    assert_eq!((near.too_long, far.too_long, near.unjoined, far.unjoined), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_datagram_of_which_a_piece_is_lost_is_given_up_and_holds_nothing() {
+    let mut world = World::new(true);
+    assert!(world.ask(100).is_some());
+    // Each fifth piece: one of the six of a datagram.
+    world.hosts.lose_each(1, 4, 5);
+    for _ in 0..10 {
+        world.ask(6000);
+    }
+    world.hosts.pass(Duration::from_secs(1));
+    let far = world.hosts.at(4);
+    let counts = far.counts.snapshot();
+    assert!(counts.unjoined > 5 && counts.unjoined + counts.joined == 10, "{counts:?}");
+    assert_eq!((far.joiner.len(), far.joiner.bytes()), (0, 0));
+}

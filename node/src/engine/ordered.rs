@@ -1,0 +1,70 @@
+//! Packets of flows that are to be delivered in order: those that come early wait here.
+
+use tradewind_packet::id::PacketId;
+use tradewind_packet::message::Message;
+use tradewind_packet::session::{Now, PeerId};
+use tradewind_units::Duration;
+
+use super::Engine;
+
+/// How long a packet is waited for before a round trip is measured. Chosen: as of its detection.
+const FIRST_PATIENCE: Duration = Duration::from_millis(100);
+
+impl Engine {
+    /// Hands the datagram, or the piece, of a conversation over, in its turn where its flow has an
+    /// order.
+    pub(super) fn deliver_ordered(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        packet: PacketId,
+        message: &Message<'_>,
+    ) {
+        let (Message::Datagram { conversation, .. } | Message::Fragment { conversation, .. }) =
+            message
+        else {
+            return;
+        };
+        let has_order = self.services.ends.far_of(packet.flow) == Some(peer)
+            && self.carriage_of_any(peer, *conversation).is_some_and(|it| it.in_order);
+        let key = (peer, packet.flow);
+        if !has_order || self.order.pass(key, packet.sequence) {
+            return self.deliver_message(now, peer, message);
+        }
+        let measured = self.fars.get(&peer).and_then(|far| far.round_trip);
+        let patience = self.services.ends.patience(packet.flow, measured);
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        message.write(&mut bytes);
+        let patience = patience.unwrap_or(FIRST_PATIENCE);
+        self.order.add(now.steady, key, (packet.sequence, &bytes), patience);
+        self.scratch = bytes;
+        self.deliver_ready(now);
+    }
+
+    /// Hands over what waits for nobody any more.
+    pub(super) fn deliver_ready(&mut self, now: Now) {
+        for (peer, _, bytes) in self.order.take_ready() {
+            if let Ok(message) = Message::parse(&bytes) {
+                self.deliver_message(now, peer, &message);
+            }
+        }
+        let waited = self.order.waited();
+        self.counts.reordered.store(waited, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn deliver_message(&mut self, now: Now, peer: PeerId, message: &Message<'_>) {
+        match message {
+            Message::Datagram { conversation, payload } => {
+                self.deliver(now, peer, *conversation, payload);
+            }
+            Message::Fragment { conversation, piece } => {
+                self.take_piece(now, peer, *conversation, *piece);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

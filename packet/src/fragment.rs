@@ -1,0 +1,270 @@
+//! Datagrams that are too long for every way, cut into pieces where they enter the overlay and joined
+//! where they leave it.
+//!
+//! Nothing below IP sees a fragment: each piece is a message of its conversation
+//! ([`Message::Fragment`](crate::message::Message::Fragment)), as long as ways take it, numbered and
+//! brought back like any other. A datagram of which a piece does not come in time is given up whole.
+//!
+//! Pieces that wait are bounded: by datagrams of a conversation, and in all by datagrams and bytes.
+//! Where there is no room, the oldest datagram goes of whoever has most bytes waiting.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tradewind_units::{Duration, Timestamp};
+
+/// Bytes of a piece's message before its bytes.
+pub const FRAGMENT_HEADER_BYTES: usize = 11;
+/// Most pieces of a datagram. Chosen: the longest datagram of UDP on the shortest path that IPv6 has.
+pub const MOST_PIECES: u8 = 64;
+/// The longest datagram of UDP.
+pub const MOST_DATAGRAM_BYTES: usize = 65_507;
+
+/// Datagrams of one conversation that wait for pieces. Chosen: those of a burst.
+const MOST_OF_CONVERSATION: usize = 16;
+/// Joined or given up datagrams of a conversation that are remembered, so that a piece which comes
+/// twice begins none anew. Chosen: more than wait at a time.
+const REMEMBERED: usize = 64;
+/// How long they are remembered after the last piece of the conversation. Chosen: the longest budget.
+const REMEMBERED_FOR: Duration = Duration::from_secs(65);
+/// What a piece takes beside its bytes.
+const AROUND_PIECE: usize = 32;
+
+/// What all that waits may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JoinLimits {
+    /// Bytes of pieces, with what is kept beside each.
+    pub bytes: usize,
+    /// Datagrams.
+    pub datagrams: usize,
+}
+
+impl Default for JoinLimits {
+    /// Chosen: as much as a gateway of a large site has on the way at once.
+    fn default() -> Self {
+        Self { bytes: 16 << 20, datagrams: 1024 }
+    }
+}
+
+/// A piece of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Counts the datagrams of a conversation that were cut.
+    pub datagram: u32,
+    /// Its place, from 0.
+    pub index: u8,
+    /// How many pieces the datagram has, 2 to [`MOST_PIECES`].
+    pub count: u8,
+    /// Its bytes, 1 at least.
+    pub bytes: &'a [u8],
+}
+
+/// Cuts a datagram into pieces of at most `most` bytes, which are equal but for the last. `None` when
+/// one would do, or too many were needed.
+pub fn cut(
+    datagram: u32,
+    payload: &[u8],
+    most: usize,
+) -> Option<impl Iterator<Item = Piece<'_>> + use<'_>> {
+    let count = payload.len().div_ceil(most.max(1));
+    let count = u8::try_from(count).ok().filter(|count| (2..=MOST_PIECES).contains(count))?;
+    let pieces = payload.chunks(payload.len().div_ceil(count.into()));
+    Some(pieces.zip(0..).map(move |(bytes, index)| Piece { datagram, index, count, bytes }))
+}
+
+/// What became of a piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Joined {
+    /// It was the last that was missing: the whole datagram.
+    Whole(Vec<u8>),
+    /// Others are still missing.
+    Waits,
+    /// It had come before, contradicts others, or belongs to a datagram that is over.
+    Useless,
+}
+
+/// Joins pieces, by whose they are and by conversation.
+#[derive(Debug)]
+pub struct Joiner<O> {
+    limits: JoinLimits,
+    waiting: BTreeMap<(O, u32, u32), Partial>,
+    conversations: BTreeMap<(O, u32), Conversation>,
+    bytes: usize,
+    by_owner: BTreeMap<O, usize>,
+    given_up: u64,
+}
+
+#[derive(Debug)]
+struct Partial {
+    pieces: Vec<Option<Box<[u8]>>>,
+    missing: u8,
+    /// With what is kept beside them.
+    bytes: usize,
+    begun: Timestamp,
+    ends: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Conversation {
+    waiting: usize,
+    over: VecDeque<u32>,
+    heard: Timestamp,
+}
+
+impl<O: Ord + Copy> Joiner<O> {
+    /// Returns one that holds nothing.
+    #[must_use]
+    pub fn new(limits: JoinLimits) -> Self {
+        let (waiting, conversations, by_owner) = Default::default();
+        Self { limits, waiting, conversations, bytes: 0, by_owner, given_up: 0 }
+    }
+
+    /// Returns how many datagrams were given up so far: a piece was missing for too long, or there was
+    /// no room.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// Returns how many bytes wait, with what is kept beside them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns how many datagrams wait for pieces.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes a piece of a conversation of `owner`; its datagram is given up when others are missing
+    /// for longer than `wait` after the first.
+    pub fn add(
+        &mut self,
+        now: Timestamp,
+        (owner, conversation): (O, u32),
+        piece: Piece<'_>,
+        wait: Duration,
+    ) -> Joined {
+        let Piece { datagram, index, count, bytes } = piece;
+        if !(2..=MOST_PIECES).contains(&count) || index >= count || bytes.is_empty() {
+            return Joined::Useless;
+        }
+        let known = self.conversations.entry((owner, conversation)).or_default();
+        known.heard = now;
+        if known.over.contains(&datagram) {
+            return Joined::Useless;
+        }
+        let key = (owner, conversation, datagram);
+        if !self.waiting.contains_key(&key) {
+            self.begin(now, key, count, wait);
+        }
+        let Some(partial) = self.waiting.get_mut(&key) else { return Joined::Useless };
+        let length: usize = partial.pieces.iter().flatten().map(|piece| piece.len()).sum();
+        let is_same = partial.pieces.len() == usize::from(count);
+        if !is_same || length + bytes.len() > MOST_DATAGRAM_BYTES {
+            return Joined::Useless;
+        }
+        let Some(place @ None) = partial.pieces.get_mut(usize::from(index)) else {
+            return Joined::Useless;
+        };
+        *place = Some(bytes.into());
+        partial.missing -= 1;
+        if partial.missing == 0 {
+            return self.end(key).map_or(Joined::Useless, |whole| Joined::Whole(whole.joined()));
+        }
+        partial.bytes += bytes.len();
+        self.count(owner, bytes.len());
+        self.make_room();
+        Joined::Waits
+    }
+
+    /// Gives up datagrams that wait for too long, and forgets conversations that are silent.
+    pub fn expire(&mut self, now: Timestamp) {
+        let late = self.waiting.iter().filter(|(_, partial)| partial.ends <= now);
+        let late: Vec<_> = late.map(|(key, _)| *key).collect();
+        late.into_iter().for_each(|key| self.give_up(key));
+        self.conversations
+            .retain(|_, known| known.waiting > 0 || now.since(known.heard) < REMEMBERED_FOR);
+    }
+
+    /// Forgets a conversation that is over.
+    pub fn remove(&mut self, owner: O, conversation: u32) {
+        let all = (owner, conversation, 0)..=(owner, conversation, u32::MAX);
+        let waiting: Vec<_> = self.waiting.range(all).map(|(key, _)| *key).collect();
+        waiting.into_iter().for_each(|key| self.give_up(key));
+        self.conversations.remove(&(owner, conversation));
+    }
+
+    fn begin(&mut self, now: Timestamp, key: (O, u32, u32), count: u8, wait: Duration) {
+        let (owner, conversation, _) = key;
+        let is_full = self.conversations.get(&(owner, conversation));
+        if is_full.is_some_and(|known| known.waiting >= MOST_OF_CONVERSATION) {
+            let all = (owner, conversation, 0)..=(owner, conversation, u32::MAX);
+            let oldest = self.waiting.range(all).min_by_key(|(_, partial)| partial.begun);
+            oldest.map(|(key, _)| *key).into_iter().for_each(|key| self.give_up(key));
+        }
+        let pieces = std::iter::repeat_with(|| None).take(count.into()).collect();
+        let bytes = usize::from(count) * AROUND_PIECE;
+        let partial = Partial { pieces, missing: count, bytes, begun: now, ends: now + wait };
+        self.waiting.insert(key, partial);
+        if let Some(known) = self.conversations.get_mut(&(owner, conversation)) {
+            known.waiting += 1;
+        }
+        self.count(owner, bytes);
+    }
+
+    fn count(&mut self, owner: O, bytes: usize) {
+        self.bytes += bytes;
+        *self.by_owner.entry(owner).or_default() += bytes;
+    }
+
+    /// Gives up the oldest of whoever has most, until all is within the limits.
+    fn make_room(&mut self) {
+        while self.bytes > self.limits.bytes || self.waiting.len() > self.limits.datagrams {
+            let most = self.by_owner.iter().max_by_key(|(_, bytes)| **bytes);
+            let Some(owner) = most.map(|(owner, _)| *owner) else { return };
+            let theirs = self.waiting.range((owner, 0, 0)..=(owner, u32::MAX, u32::MAX));
+            let oldest = theirs.min_by_key(|(_, partial)| partial.begun);
+            let Some(oldest) = oldest.map(|(key, _)| *key) else { return };
+            self.give_up(oldest);
+        }
+    }
+
+    fn give_up(&mut self, key: (O, u32, u32)) {
+        self.given_up += u64::from(self.end(key).is_some());
+    }
+
+    /// Takes a datagram out that is complete, or given up.
+    fn end(&mut self, (owner, conversation, datagram): (O, u32, u32)) -> Option<Partial> {
+        let partial = self.waiting.remove(&(owner, conversation, datagram))?;
+        self.bytes -= partial.bytes;
+        if let Some(bytes) = self.by_owner.get_mut(&owner) {
+            *bytes -= partial.bytes;
+            if *bytes == 0 {
+                self.by_owner.remove(&owner);
+            }
+        }
+        if let Some(known) = self.conversations.get_mut(&(owner, conversation)) {
+            known.waiting -= 1;
+            if known.over.len() >= REMEMBERED {
+                known.over.pop_front();
+            }
+            known.over.push_back(datagram);
+        }
+        Some(partial)
+    }
+}
+
+impl Partial {
+    fn joined(self) -> Vec<u8> {
+        let pieces: Vec<Box<[u8]>> = self.pieces.into_iter().flatten().collect();
+        pieces.concat()
+    }
+}

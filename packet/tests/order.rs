@@ -1,0 +1,148 @@
+//! Packets put in order: never out of order but for what was given up, never later than they may wait,
+//! none lost, none twice, and within bounds.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tradewind_packet::order::Order;
+use tradewind_units::{Duration, Timestamp};
+
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn at_ms(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+/// Adds a packet that holds its sequence; what is released then.
+fn add(order: &mut Order<u8, u8>, ms: u64, sequence: u64) -> Vec<u64> {
+    order.add(at_ms(ms), (1, 1), (sequence, &sequence.to_be_bytes()), PATIENCE);
+    ready(order)
+}
+
+fn ready(order: &mut Order<u8, u8>) -> Vec<u64> {
+    let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes[..8].try_into().unwrap());
+    order.take_ready().into_iter().map(|(_, _, packet)| number(packet)).collect()
+}
+
+#[test]
+fn what_is_in_order_never_waits() {
+    let mut order = Order::default();
+    for sequence in 0..1000 {
+        assert_eq!(add(&mut order, sequence, sequence), [sequence]);
+    }
+    assert_eq!((order.bytes(), order.due()), (0, None));
+}
+
+#[test]
+fn what_comes_early_waits_for_what_is_missing() {
+    let mut order = Order::default();
+    assert_eq!(add(&mut order, 0, 0), [0]);
+    assert_eq!(add(&mut order, 10, 2), []);
+    assert_eq!(add(&mut order, 20, 3), []);
+    assert_eq!(add(&mut order, 30, 1), [1, 2, 3]);
+    assert_eq!(order.bytes(), 0);
+}
+
+#[test]
+fn a_missing_packet_is_waited_for_until_it_would_be_too_late() {
+    let mut order = Order::default();
+    assert_eq!(add(&mut order, 0, 0), [0]);
+    assert_eq!(add(&mut order, 10, 2), []);
+    assert_eq!(add(&mut order, 60, 4), []);
+    assert_eq!(order.due(), Some(at_ms(110)));
+    order.handle_timeout(at_ms(109));
+    assert_eq!(ready(&mut order), []);
+    order.handle_timeout(at_ms(110));
+    assert_eq!(ready(&mut order), [2]);
+    assert_eq!(order.due(), Some(at_ms(160)));
+    // What was given up goes on at once, and nothing waits for it.
+    assert_eq!(add(&mut order, 120, 1), [1]);
+    assert_eq!(add(&mut order, 130, 3), [3, 4]);
+}
+
+#[test]
+fn the_first_packet_that_comes_begins_the_order_and_those_before_it_are_not_held() {
+    let mut order = Order::default();
+    assert_eq!(add(&mut order, 0, 1_000_000), [1_000_000]);
+    assert_eq!(add(&mut order, 1, 999_999), [999_999]);
+    assert_eq!(add(&mut order, 101, 1_000_001), [1_000_001]);
+    assert!(order.pass((1, 1), 1_000_002) && !order.pass((1, 1), 1_000_004));
+    assert_eq!(add(&mut order, 102, 1_000_004), []);
+    assert!(!order.pass((1, 1), 1_000_003), "something waits for it");
+    assert_eq!(add(&mut order, 103, 1_000_003), [1_000_003, 1_000_004]);
+    assert_eq!(order.waited(), 1);
+}
+
+#[test]
+fn who_leaves_holes_in_all_his_flows_is_released_first() {
+    let mut order: Order<u8, u32> = Order::new(100_000);
+    let packet = [7; 1000];
+    assert!(order.pass((1, 1), 0));
+    order.add(at_ms(0), (1, 1), (5, &packet), PATIENCE);
+    for flow in 0..500 {
+        assert!(order.pass((2, flow), 0));
+        order.add(at_ms(1), (2, flow), (5, &packet), PATIENCE);
+        assert!(order.bytes() <= 100_000);
+    }
+    assert!(order.take_ready().iter().all(|(owner, ..)| *owner == 2));
+    order.end_flow(1, 1);
+    assert_eq!(order.take_ready().len(), 1);
+}
+
+#[test]
+fn more_than_a_flow_may_hold_goes_on_without_order() {
+    let mut order = Order::default();
+    assert!(order.pass((1, 1), 0));
+    // One is missing: so many wait for it, and one more is too many.
+    assert!((2..1026).all(|sequence| add(&mut order, 0, sequence).is_empty()));
+    assert_eq!(add(&mut order, 0, 1026), (2..=1026).collect::<Vec<_>>());
+    assert_eq!(add(&mut order, 0, 1027), [1027]);
+}
+
+proptest! {
+    #[test]
+    fn packets_are_released_once_in_time_and_in_order_but_for_those_given_up(
+        delays in prop::collection::vec(prop::option::weighted(0.8, 0_u64..160), 1..300),
+        gap in 1_u64..20,
+    ) {
+        // By arrival: packet n is sent at n * gap, and lost or late by its delay.
+        let mut arrivals: Vec<(u64, u64)> = (delays.iter().zip(0_u64..))
+            .filter_map(|(delay, number)| Some((number * gap + (*delay)?, number)))
+            .collect();
+        arrivals.sort_unstable();
+        let mut order: Order<u8, u8> = Order::default();
+        let mut released: Vec<(u64, u64)> = Vec::new();
+        let mut came = BTreeMap::new();
+        let mut note = |order: &mut Order<u8, u8>, ms: u64| {
+            released.extend(ready(order).into_iter().map(|number| (ms, number)));
+        };
+        for (ms, number) in arrivals {
+            while let Some(due) = order.due().filter(|due| *due <= at_ms(ms)) {
+                order.handle_timeout(due);
+                note(&mut order, due.since(Timestamp::ZERO).as_nanos() as u64 / 1_000_000);
+            }
+            came.insert(number, ms);
+            order.add(at_ms(ms), (1, 1), (number, &number.to_be_bytes()), PATIENCE);
+            note(&mut order, ms);
+        }
+        while let Some(due) = order.due() {
+            order.handle_timeout(due);
+            note(&mut order, due.since(Timestamp::ZERO).as_nanos() as u64 / 1_000_000);
+        }
+        assert_eq!(order.bytes(), 0);
+        let mut numbers: Vec<u64> = released.iter().map(|(_, number)| *number).collect();
+        let mut highest = None;
+        for (ms, number) in &released {
+            assert!(*ms <= came[number] + 100, "{number} waited for too long");
+            if highest.is_some_and(|highest| *number < highest) {
+                // Given up before it came, and then not held.
+                assert_eq!(*ms, came[number]);
+            }
+            highest = highest.max(Some(*number));
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, came.keys().copied().collect::<Vec<_>>());
+    }
+}
