@@ -7,6 +7,7 @@ use tradewind_units::{Duration, Money};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
+#[cfg_attr(not(feature = "highs"), allow(dead_code, reason = "HiGHS goes on from there"))]
 mod auto;
 mod crew;
 #[cfg(feature = "highs")]
@@ -17,6 +18,7 @@ mod greedy;
 mod knapsack;
 pub mod makespan;
 mod obstacle;
+#[cfg_attr(not(feature = "highs"), allow(dead_code, reason = "HiGHS goes on from there"))]
 mod portfolio;
 mod proxy_greedy;
 mod registry;

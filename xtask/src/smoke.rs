@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const INVALID: i32 = 3;
 
 /// Programs of this workspace, below the folder of what is built, and their arguments.
-const PROGRAMS: [(&str, &[&str]); 14] = [
+const PROGRAMS: [(&str, &[&str]); 15] = [
     ("tradewind-bench-packets", &["--quick"]),
     ("examples/fec_speed", &["--quick"]),
     ("examples/header_cost", &["--quick"]),
@@ -36,6 +36,7 @@ const PROGRAMS: [(&str, &[&str]); 14] = [
     ("examples/core_rate", &["--quick"]),
     ("examples/exact_time", &["1", "3"]),
     ("examples/planner_times", &["1", "6", "4"]),
+    ("examples/auto_holds", &["--best", "1", "0", "2"]),
 ];
 /// Experiments without a lab, which end within seconds; the lab's figures are those of `test-lab`.
 const EXPERIMENTS: [&str; 8] = [

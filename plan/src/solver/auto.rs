@@ -18,15 +18,19 @@ use crate::packing::{pack, relays_used};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 use dual::{Ascent, Bound};
+pub(super) use margins::Margins;
 use search::Search;
+use sets::Sets;
 use state::State;
 use table::Table;
 
 mod branch;
 mod dual;
+mod margins;
 mod moves;
 mod pricing;
 mod search;
+mod sets;
 mod state;
 mod table;
 
@@ -69,6 +73,12 @@ const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
 const FIRST_KICKS: u32 = 400;
 const MOST_KICKS: u32 = 3_000;
 
+/// Kicks without a better set of relays until that search gives up. Chosen by trial.
+const SET_KICKS: u32 = 600;
+
+/// Flows times changes of a set up to which sets are searched. Chosen: a second for each of them.
+const MOST_SET_CHANGES: usize = 3_000_000;
+
 /// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
 const MOST_ROUNDS: u64 = 4_000;
 
@@ -89,10 +99,41 @@ impl Solver for Auto<'_> {
         if problem.objective() == Objective::Makespan {
             return super::makespan::solve(self, problem, limits);
         }
+        self.survey(problem, limits, Effort::Full).found
+    }
+}
+
+/// How far [`Auto`] goes when its limits allow more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// Not beyond what takes a moment: others go on from there.
+    Brief,
+    /// Until nothing helps any more.
+    Full,
+}
+
+/// A plan, if there is one, and what the way to it told of the candidates.
+pub(super) struct Survey {
+    pub(super) found: Result<Plan, SolveError>,
+    /// None where the plan came without a bound of our own.
+    pub(super) margins: Option<Margins>,
+}
+
+impl Survey {
+    fn without_margins(found: Result<Plan, SolveError>) -> Self {
+        Self { found, margins: None }
+    }
+}
+
+impl Auto<'_> {
+    /// Plans a sum of completion times, or the cost.
+    pub(super) fn survey(&self, problem: &Problem, limits: &Limits<'_>, effort: Effort) -> Survey {
         if let Some(plan) = self.exact(problem, limits) {
-            return Ok(Plan { solver: self.name().to_owned(), ..plan });
+            return Survey::without_margins(Ok(Plan { solver: "auto".to_owned(), ..plan }));
         }
-        let table = Table::new(problem).ok_or_else(|| infeasible(problem))?;
+        let Some(table) = Table::new(problem) else {
+            return Survey::without_margins(Err(infeasible(problem)));
+        };
         let plans = self.starts(problem, limits);
         let mut work = Work::new(limits);
         let mut ascent = Ascent::new(&table);
@@ -102,26 +143,33 @@ impl Solver for Auto<'_> {
         let mut proving = Work::new(&Limits { should_stop: &should_stop, ..*limits });
         let mut bound = bound(problem, &table, &mut ascent, &mut proving);
         work.left = proving.left;
+        let margins = Some(Margins::new(problem, &table, &bound));
         let mut search = Search::new(&table, bound.prices.lambda);
         search.fall_back(&cheapest(&table));
         for choices in starting_choices(problem, &table, &bound, &plans) {
             search.start(&choices, &mut work);
         }
         search.kick(FIRST_KICKS, bound.least, &mut work);
-        if !problem.leaves_out() {
-            let mut best = |choices: &[usize], work: &mut Work<'_>| {
-                search.start(choices, work);
-                search.best.as_ref().filter(|best| best.key().0 == 0).map_or(f64::INFINITY, value)
-            };
-            branch::raise(&table, &mut ascent, &mut bound, &mut best, &mut work);
+        let changes = table.supplies.len().pow(2).saturating_mul(table.flows());
+        if changes <= MOST_SET_CHANGES {
+            let sets = Sets::new(&table, search.lambda);
+            sets.improve(&mut search, SET_KICKS, bound.least, &mut work);
         }
-        search.kick(MOST_KICKS, bound.least, &mut work);
+        if effort == Effort::Full {
+            if !problem.leaves_out() {
+                let mut best = |choices: &[usize], work: &mut Work<'_>| {
+                    search.start(choices, work);
+                    let within = search.best.as_ref().filter(|best| best.key().0 == 0);
+                    within.map_or(f64::INFINITY, value)
+                };
+                branch::raise(&table, &mut ascent, &mut bound, &mut best, &mut work);
+            }
+            search.kick(MOST_KICKS, bound.least, &mut work);
+        }
         bound.least = bound.least.max(0.0);
-        finish(problem, search.best, plans, &bound)
+        Survey { found: finish(problem, search.best, plans, &bound), margins }
     }
-}
 
-impl Auto<'_> {
     /// The best plan there is, where an exact solver can tell.
     fn exact(&self, problem: &Problem, limits: &Limits<'_>) -> Option<Plan> {
         let flows = problem.flows().len();

@@ -25,8 +25,10 @@ mod cloudpilot;
 mod cuts;
 mod formulation;
 mod milp;
+mod neighbourhood;
 
 pub use formulation::Size;
+pub(in crate::solver) use neighbourhood::improve;
 
 use cloudpilot::Refused;
 use formulation::Formulation;
@@ -47,6 +49,9 @@ const START_SHARE: f64 = 0.2;
 
 /// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
 const START_STEPS: u64 = 50_000;
+
+/// Tells of a flow and a place among its candidates whether a program is to have that one.
+pub(in crate::solver) type Kept<'a> = &'a dyn Fn(usize, usize) -> bool;
 
 /// The exact solver by our own formulation, `exact`.
 ///
@@ -75,6 +80,20 @@ impl Exact<'_> {
 }
 
 impl Exact<'_> {
+    /// Solves the problem over the candidates that are `kept`, among which are those of `start`.
+    ///
+    /// What it proves holds of all plans if no plan that is better has another candidate.
+    pub(super) fn over(
+        problem: &Problem,
+        start: Plan,
+        kept: Kept<'_>,
+        limits: &Limits<'_>,
+    ) -> Result<Plan, SolveError> {
+        let formulation = aggregated::aggregated_over(problem, kept);
+        let formulation = formulation.ok_or_else(|| infeasible(problem))?;
+        Search::new(problem, formulation, limits, "exact", Some(start)).run()
+    }
+
     /// Returns the cheapest plan of the same score as `plan`, as far as the limits go; none where
     /// no program can be made.
     pub(super) fn cheapest(problem: &Problem, plan: &Plan, limits: &Limits<'_>) -> Option<Plan> {
@@ -219,7 +238,7 @@ impl<'a> Search<'a> {
         loop {
             let Some(limits) = self.next_run() else { return Ok(End::Stopped) };
             let start = self.best.as_ref();
-            let start = start.and_then(|plan| self.formulation.values(self.problem, plan));
+            let start = start.and_then(|plan| self.formulation.values_of_any(self.problem, plan));
             let budget = self.problem.budget();
             let answer = milp::run(&self.formulation, goal, budget, start.as_deref(), limits)?;
             let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);

@@ -1,5 +1,10 @@
-//! What users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then the exact solver from there.
+//! What users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then fix-and-optimise
+//! and the exact solver from there. It ends as soon as a plan is proved to be the best.
 
+#[cfg(feature = "highs")]
+use super::auto::{Effort, Survey};
+#[cfg(feature = "highs")]
+use super::exact::{self, Exact, Kept};
 use super::{
     Auto, FlowGreedyCost, FlowGreedyFct, Limits, OneProxy, SolveError, Solver, TimeLeft, TwoProxy,
     TwoProxyRollback, part, unlimited_bound,
@@ -15,13 +20,47 @@ const ALL_FIVE: &[&dyn Solver] =
 const BY_RELAY: &[(&dyn Solver, f64)] =
     &[(&OneProxy, 0.05), (&TwoProxy, 0.15), (&TwoProxyRollback, 0.4)];
 
-/// Paths of all flows together up to which the exact solver is worth half of the limits, and those up to which a quarter.
-/// Chosen: its program has a column for each of them, and closes few programs of more than some thousand.
-const MOST_PATHS_FOR_HALF: usize = 2_000;
+/// What comes after [`Auto`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Fix and optimise.
+    Parts,
+    /// The exact solver.
+    Whole,
+}
+
+/// The parts of the limits that [`Auto`] with its starts, and each stage after it, may take. What one
+/// leaves the next ones have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Shares {
+    auto: f64,
+    stages: [(Stage, f64); 3],
+}
+
+impl Shares {
+    /// By the paths of all flows together. Chosen by trial: the exact program has a column for each
+    /// of them. Up to some thousand it can be proved best, so that most of the time goes there. With
+    /// more the best plan comes from its parts, and beyond [`MOST_PATHS_FOR_EXACT`] the whole does
+    /// not end even its first relaxation.
+    fn of(paths: usize) -> Self {
+        use Stage::{Parts, Whole};
+        match paths {
+            0..2_000 => Self { auto: 0.1, stages: [(Whole, 0.1), (Parts, 0.1), (Whole, 0.65)] },
+            2_000..MOST_PATHS_FOR_EXACT => {
+                Self { auto: 0.12, stages: [(Parts, 0.13), (Whole, 0.4), (Parts, 0.3)] }
+            }
+            _ => Self { auto: 0.6, stages: [(Parts, 0.35), (Whole, 0.0), (Whole, 0.0)] },
+        }
+    }
+}
+
+/// What is kept for making the proved plan cheaper. Chosen: ties are few.
+const TIE_SHARE: f64 = 0.05;
+
 const MOST_PATHS_FOR_EXACT: usize = 20_000;
 
 /// The solver. Starts from the paper's heuristics, of those that take relay by relay as far as a part of the limits
-/// goes; what it could not prove to be the best is handed on to the exact solver.
+/// goes; what it could not prove to be the best is handed on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Portfolio;
 
@@ -44,19 +83,9 @@ impl Solver for Portfolio {
         let by_relay = InTurn { solvers: BY_RELAY, time_left: limits.time_left };
         let starters: [&dyn Solver; 3] = [&FlowGreedyFct, &FlowGreedyCost, &by_relay];
         let auto = Auto { starters: &starters, ..Auto::default() };
-        if !is_for_exact(problem) {
-            return auto.solve(problem, limits);
-        }
-        let part = if paths(problem) <= MOST_PATHS_FOR_HALF { 2 } else { 4 };
-        let kept = limits.time_left.map(|left| left() / part);
-        let is_late = || limits.time_left.zip(kept).is_some_and(|(left, kept)| left() < kept);
-        let should_stop = || (limits.should_stop)() || is_late();
-        let kept_work = limits.work / u64::from(part);
-        let work = limits.work - kept_work;
-        let share = Limits { work, should_stop: &should_stop, time_left: None, ..*limits };
-        let limits = limits.with_work(kept_work);
-        let found = go_on(problem, auto.solve(problem, &share), &limits);
-        found.map(|plan| as_cheap_as_can_be(problem, plan, &limits))
+        let found = finish(problem, &auto, limits);
+        let rest = left_after(limits, 1.0 - TIE_SHARE);
+        found.map(|plan| as_cheap_as_can_be(problem, plan, &rest))
     }
 }
 
@@ -115,40 +144,69 @@ fn paths(problem: &Problem) -> usize {
     (0..problem.flows().len()).map(|flow| problem.candidates(flow).len()).sum()
 }
 
-fn is_for_exact(problem: &Problem) -> bool {
-    cfg!(feature = "highs") && paths(problem) <= MOST_PATHS_FOR_EXACT && !problem.leaves_out()
-}
-
-/// The exact solver's plan or bound, where they are better than those at hand.
+/// [`Auto`] within its share, then parts of the problem and the whole by HiGHS.
 #[cfg(feature = "highs")]
-fn go_on(
-    problem: &Problem,
-    found: Result<Plan, SolveError>,
-    limits: &Limits<'_>,
-) -> Result<Plan, SolveError> {
-    let start = match &found {
-        Ok(plan) if !plan.is_proved_best(problem) => Some(plan.clone()),
-        Err(SolveError::WorkLimit { best, .. }) => best.as_deref().cloned(),
-        _ => return found,
-    };
-    let exact = match (super::Exact { start: start.as_ref() }).solve(problem, limits) {
+fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+    let paths = paths(problem);
+    let is_for_exact = paths < MOST_PATHS_FOR_EXACT && !problem.leaves_out();
+    let effort = if is_for_exact { Effort::Brief } else { Effort::Full };
+    let shares = Shares::of(paths);
+    let survey = part(limits, shares.auto, |limits| auto.survey(problem, limits, effort));
+    let Survey { found, margins } = survey;
+    let mut best = match found {
         Ok(plan) => plan,
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
-        Err(error @ SolveError::Infeasible { .. }) => return Err(error),
-        Err(_) => return found,
+        Err(SolveError::WorkLimit { best: None, .. }) if is_for_exact => {
+            let found = Exact::default().solve(problem, &left_after(limits, shares.auto));
+            return found.map(|plan| Plan { solver: "auto".to_owned(), ..plan });
+        }
+        Err(error) => return Err(error),
     };
-    let start = start.unwrap_or_else(|| exact.clone());
+    let mut spent = shares.auto;
+    for (stage, share) in shares.stages {
+        if best.is_proved_best(problem) {
+            break;
+        }
+        let kept = margins.as_ref().map(|margins| margins.kept(problem, &best));
+        let kept = |flow: usize, place: usize| kept.as_ref().is_none_or(|kept| kept[flow][place]);
+        let rest = left_after(limits, spent);
+        best = part(&rest, share / (1.0 - spent), |limits| match stage {
+            Stage::Parts => exact::improve(problem, best, &kept, limits),
+            Stage::Whole if is_for_exact => better_of(problem, best, &kept, limits),
+            Stage::Whole => best,
+        });
+        spent += share;
+    }
+    Ok(best)
+}
+
+/// The limits of what comes after this share of the work; the time left says itself what is left.
+fn left_after<'a>(limits: &Limits<'a>, share: f64) -> Limits<'a> {
+    let is_limited = limits.work < u64::MAX;
+    let left = (limits.work as f64 * (1.0 - share)).max(0.0) as u64;
+    limits.with_work(if is_limited { left } else { u64::MAX })
+}
+
+/// The exact solver's plan and bound, where they are better than those at hand.
+#[cfg(feature = "highs")]
+fn better_of(problem: &Problem, start: Plan, kept: Kept<'_>, limits: &Limits<'_>) -> Plan {
+    let exact = match Exact::over(problem, start.clone(), kept, limits) {
+        Ok(plan) => plan,
+        Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
+        Err(_) => return start,
+    };
     let (least, least_cost) =
         (start.bound.max(exact.bound), start.bound_cost.max(exact.bound_cost));
     let best = if exact.score(problem) < start.score(problem) { exact } else { start };
     let (score, cost) = best.score(problem);
     let (bound, bound_cost) = (least.min(score), least_cost.min(cost));
-    Ok(Plan { solver: "auto".to_owned(), bound, bound_cost, ..best })
+    Plan { solver: "auto".to_owned(), bound, bound_cost, ..best }
 }
 
+/// [`Auto`] alone, where there is no HiGHS.
 #[cfg(not(feature = "highs"))]
-fn go_on(_: &Problem, found: Result<Plan, SolveError>, _: &Limits<'_>) -> Result<Plan, SolveError> {
-    found
+fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+    auto.solve(problem, limits)
 }
 
 #[cfg(test)]

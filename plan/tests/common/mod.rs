@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod enumeration;
+pub(crate) mod family;
 pub(crate) mod near_regions;
 pub(crate) mod random;
 

@@ -9,6 +9,9 @@ use super::{dressed, flow, usd};
 
 const REGIONS: usize = 18;
 
+/// Sites that send in [`Pattern::LocalizedOneToMany`].
+const SERVERS: usize = 3;
+
 /// Who sends to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pattern {
@@ -16,6 +19,13 @@ pub(crate) enum Pattern {
     ManyToMany,
     /// 2 GB from one site to as many others as there are flows [CP VII-A].
     OneToMany,
+    /// 0.5 to 4 GB from pairs of sites that share nothing.
+    OneToOne,
+    /// 2 GB to one site from as many others as there are flows.
+    ManyToOne,
+    /// 2 GB from the nearest of three sites, of ten times once from another, to as many others as
+    /// there are flows.
+    LocalizedOneToMany,
 }
 
 /// Flows between sites some hundred kilometres around regions, which is where people live.
@@ -31,7 +41,9 @@ pub(crate) fn near_regions(
     let regions: Vec<_> = all.iter().step_by(all.len() / REGIONS).take(REGIONS).collect();
     let sites = match pattern {
         Pattern::ManyToMany => (flow_count / 2).max(4),
-        Pattern::OneToMany => flow_count + 1,
+        Pattern::OneToMany | Pattern::ManyToOne => flow_count + 1,
+        Pattern::OneToOne => 2 * flow_count,
+        Pattern::LocalizedOneToMany => SERVERS + flow_count,
     };
     let mut places: Vec<(Place, Coordinates)> = Vec::new();
     for index in 0..sites {
@@ -50,15 +62,35 @@ pub(crate) fn near_regions(
             legs.insert((from.clone(), to.clone()), dressed(leg, from, to));
         }
     }
-    let flows = (0..flow_count).map(|index| match pattern {
-        Pattern::ManyToMany => any_to_any(&mut draw, index, sites),
-        Pattern::OneToMany => {
-            flow(&format!("flow{index}"), "site0", &format!("site{}", index + 1), 2_000)
+    let site = |index: usize| format!("site{index}");
+    let flows = (0..flow_count).map(|index| {
+        let id = format!("flow{index}");
+        match pattern {
+            Pattern::ManyToMany => any_to_any(&mut draw, index, sites),
+            Pattern::OneToMany => flow(&id, "site0", &site(index + 1), 2_000),
+            Pattern::ManyToOne => flow(&id, &site(index + 1), "site0", 2_000),
+            Pattern::OneToOne => {
+                let megabytes = 500 + draw.below(3_500);
+                flow(&id, &site(2 * index), &site(2 * index + 1), megabytes)
+            }
+            Pattern::LocalizedOneToMany => {
+                let to = site(SERVERS + index);
+                let servers = by_distance(&legs, &to);
+                flow(&id, &servers[usize::from(draw.once_in(10))], &to, 2_000)
+            }
         }
     });
     let flows = flows.collect();
     let regions = regions.iter().map(|region| region.id.clone()).collect();
     Inputs::cloudpilot(flows, regions, legs, usd(usd_per_flow * flow_count as f64))
+}
+
+/// The sites that send in [`Pattern::LocalizedOneToMany`], the nearest to this one first.
+fn by_distance(legs: &Legs, to: &str) -> Vec<String> {
+    let place = |name: &str| Place::Site(SiteId::new(name).unwrap());
+    let mut servers: Vec<String> = (0..SERVERS).map(|server| format!("site{server}")).collect();
+    servers.sort_by_key(|server| legs[&(place(server), place(to))].rtt);
+    servers
 }
 
 fn any_to_any(draw: &mut Numbers, index: usize, sites: usize) -> Flow {

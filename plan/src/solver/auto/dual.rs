@@ -340,29 +340,58 @@ fn fastest(table: &Table) -> f64 {
     (0..table.flows()).map(best).sum()
 }
 
-/// Seconds won for a dollar if each flow went from its cheapest to its best option.
+/// Seconds won for a dollar if each flow went from its cheapest to its best option, each paying for
+/// what it fills of relays. Not zero where money is worth anything: products never leave that.
 fn first_lambda(table: &Table) -> f64 {
+    let filled_usd = |choice: &Choice| -> f64 {
+        let part = |relay: usize| {
+            let supply = &table.supplies[relay];
+            supply.set_up_usd * choice.rate as f64 / supply.capacity as f64
+        };
+        choice.usd + choice.relays().map(part).sum::<f64>()
+    };
     let (mut won, mut paid) = (0.0, 0.0);
     for flow in 0..table.flows() {
-        let all = table.of(flow);
-        let key = |c: &Choice| (c.score_s, c.usd);
-        let cheapest = all.iter().min_by(|a, b| {
-            (a.usd, a.score_s).partial_cmp(&(b.usd, b.score_s)).unwrap_or(std::cmp::Ordering::Equal)
-        });
-        let best = all
-            .iter()
-            .min_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
-        if let (Some(cheapest), Some(best)) = (cheapest, best) {
-            won += cheapest.score_s - best.score_s;
-            paid += best.usd - cheapest.usd;
-            paid += best
-                .relays()
-                .map(|r| {
-                    let supply = &table.supplies[r];
-                    supply.set_up_usd * best.rate as f64 / supply.capacity as f64
-                })
-                .sum::<f64>();
+        let all = || table.of(flow).iter().map(|choice| (choice.score_s, filled_usd(choice)));
+        let least = |a: &(f64, f64), b: &(f64, f64)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1));
+        let cheapest = all().min_by(|a, b| least(&(a.1, a.0), &(b.1, b.0)));
+        if let (Some(cheapest), Some(best)) = (cheapest, all().min_by(least)) {
+            won += cheapest.0 - best.0;
+            paid += best.1 - cheapest.1;
         }
     }
     if paid > 0.0 { won / paid } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::StartUp;
+    use tradewind_model::cost::Prices as Egress;
+    use tradewind_units::{Money, PricePerGb};
+
+    use super::*;
+    use crate::candidates::example;
+    use crate::problem::{Inputs, Problem};
+    use crate::solver::Limits;
+
+    #[test]
+    fn money_has_a_price_where_transfer_is_free() {
+        for seed in 0..20 {
+            let mut inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
+            inputs.prices = Egress::Flat(PricePerGb::from_usd_per_gb(0.0).unwrap());
+            inputs.relay_types[0].set_up = Money::from_usd(1.0).unwrap();
+            let budget = Money::from_usd(0.5).unwrap();
+            let problem = Problem::new(Inputs { budget, ..inputs }).unwrap();
+            let table = Table::new(&problem).unwrap();
+            let fastest = fastest(&table);
+            let direct = table.of(0)[0].score_s;
+            if direct <= fastest {
+                continue;
+            }
+            let mut ascent = Ascent::new(&table);
+            ascent.run(200, f64::INFINITY, &mut Work::new(&Limits::work(100_000)));
+            let part = (ascent.best.least - fastest) / (direct - fastest);
+            assert!(part > 0.3, "seed {seed}: {part} of the way to the only plan");
+        }
+    }
 }

@@ -23,7 +23,7 @@ const SEED: u128 = 0xcafe_f00d_d15e_a5e5;
 pub(super) struct Search<'t> {
     table: &'t Table,
     /// Seconds a dollar, by the bound's proof.
-    lambda: f64,
+    pub(super) lambda: f64,
     generator: Pcg64Mcg,
     pub(super) best: Option<State<'t>>,
 }
@@ -55,11 +55,10 @@ impl<'t> Search<'t> {
     ///
     /// Goes on from where it is, better or a little worse, and back to the best when that has led nowhere.
     pub(super) fn kick(&mut self, most_idle: u32, least: f64, work: &mut Work<'_>) {
-        let enough = |state: &State<'_>| super::value(state) <= least + 1e-9 * least.abs();
         let Some(mut now) = self.best.clone() else { return };
         let mut idle = 0;
         while let Some(best) = &self.best {
-            if work.stopped || idle >= most_idle || enough(best) {
+            if work.stopped || idle >= most_idle || self.is_at(least) {
                 return;
             }
             let before = best.key();
@@ -82,11 +81,24 @@ impl<'t> Search<'t> {
         }
     }
 
+    /// Whether the best plan meets this bound.
+    pub(super) fn is_at(&self, least: f64) -> bool {
+        let enough = |state: &State<'_>| super::value(state) <= least + 1e-9 * least.abs();
+        self.best.as_ref().is_some_and(enough)
+    }
+
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.below(last + 1);
+            items.swap(last, other);
+        }
+    }
+
     fn fraction(&mut self) -> f64 {
         (self.generator.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    pub(super) fn below(&mut self, count: usize) -> usize {
         (self.fraction() * count as f64) as usize
     }
 
@@ -140,7 +152,12 @@ impl<'t> Search<'t> {
     }
 
     /// Brings a plan into the budget, spends what is left, and keeps it if it is the best.
-    fn settle(&mut self, mut state: State<'t>, lambda: f64, work: &mut Work<'_>) -> State<'t> {
+    pub(super) fn settle(
+        &mut self,
+        mut state: State<'t>,
+        lambda: f64,
+        work: &mut Work<'_>,
+    ) -> State<'t> {
         state.tidy();
         let mut dearer = lambda;
         for _ in 0..12 {

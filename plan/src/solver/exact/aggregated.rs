@@ -27,8 +27,20 @@ use crate::problem::Problem;
 
 /// The formulation; none where a flow has no affordable path.
 pub(super) fn aggregated(problem: &Problem) -> Option<Formulation> {
-    let all: Vec<Vec<(usize, &Candidate)>> =
-        (0..problem.flows().len()).map(|flow| possible(problem, flow)).collect();
+    aggregated_over(problem, |_, _| true)
+}
+
+/// The formulation over those candidates, by flow and place, that `is_kept` says.
+pub(super) fn aggregated_over(
+    problem: &Problem,
+    is_kept: impl Fn(usize, usize) -> bool,
+) -> Option<Formulation> {
+    let of = |flow: usize| {
+        let mut all = possible(problem, flow);
+        all.retain(|(place, _)| is_kept(flow, *place));
+        all
+    };
+    let all: Vec<Vec<(usize, &Candidate)>> = (0..problem.flows().len()).map(of).collect();
     if all.iter().any(Vec::is_empty) {
         return None;
     }

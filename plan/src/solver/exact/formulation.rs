@@ -145,6 +145,30 @@ impl Formulation {
         }
         Some(values)
     }
+
+    /// The values of the columns that mean this plan, or one that is no worse: a path that the program
+    /// left out has another of the flow beside it that beats it.
+    pub(super) fn values_of_any(&self, problem: &Problem, plan: &Plan) -> Option<Vec<f64>> {
+        if let Some(values) = self.values(problem, plan) {
+            return Some(values);
+        }
+        let choice = plan.choice_in(problem)?;
+        let mut places = Vec::with_capacity(choice.len());
+        for (flow, place) in choice.into_iter().enumerate() {
+            let all = problem.candidates(flow);
+            let old = &all[place];
+            let no_worse = |pick: &&Pick| {
+                let new = &all[pick.place];
+                let within = new.relays.iter().all(|relay| old.relays.contains(relay));
+                within && new.score <= old.score && new.cost <= old.cost
+            };
+            let picks = &self.picks[flow];
+            let same = picks.iter().find(|pick| pick.place == place);
+            places.push(same.or_else(|| picks.iter().find(no_worse))?.place);
+        }
+        let plan = Plan::from_choice(problem, &places, &plan.solver, plan.bound)?;
+        self.values(problem, &plan)
+    }
 }
 
 /// How many relays of an offer the plan runs.

@@ -1,0 +1,102 @@
+//! Candidates that no better plan takes, by the bound's prices.
+//!
+//! At the prices of a Lagrangian bound each flow chooses for itself. A plan in which a flow takes
+//! another candidate than its best one lies above the bound by the difference of the two, at least.
+//! Where that comes to more than a plan in hand has, no better plan takes the candidate. That is
+//! known as fixing variables by reduced costs.
+
+use super::dual::Bound;
+use super::table::Table;
+use crate::plan::Plan;
+use crate::problem::{Objective, Problem};
+
+/// What is taken for rounding, as a part of the whole. Far more than sums of doubles lose.
+const ROUNDING: f64 = 1e-9;
+
+/// A bound, and by how much it rises at least when a flow takes a candidate.
+#[derive(Debug, Clone)]
+pub(in crate::solver) struct Margins {
+    least: f64,
+    /// By flow and place among its candidates; infinite where no relay carries the candidate.
+    rises: Vec<Vec<f64>>,
+}
+
+impl Margins {
+    /// Works them out from a bound whose prices confine nothing.
+    pub(super) fn new(problem: &Problem, table: &Table, bound: &Bound) -> Self {
+        let prices = &bound.prices;
+        let rises = |flow: usize| {
+            let values: Vec<f64> = (table.of(flow).iter())
+                .map(|choice| choice.score_s + prices.lambda * prices.usd(table, choice))
+                .collect();
+            let best = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let mut rises = vec![f64::INFINITY; problem.candidates(flow).len()];
+            for (choice, value) in table.of(flow).iter().zip(values) {
+                rises[choice.place as usize] = value - best;
+            }
+            rises
+        };
+        Self { least: bound.least, rises: (0..table.flows()).map(rises).collect() }
+    }
+
+    /// The candidates of each flow that a plan at least as good as `plan` may have, by place.
+    pub(in crate::solver) fn kept(&self, problem: &Problem, plan: &Plan) -> Vec<Vec<bool>> {
+        let (score, cost) = plan.score(problem);
+        let own = match problem.objective() {
+            Objective::Cost => cost.as_usd(),
+            Objective::TotalFct | Objective::Makespan => score.as_secs_f64(),
+        };
+        let most = own + ROUNDING * (1.0 + own.abs()) - self.least;
+        let mut kept: Vec<Vec<bool>> = (self.rises.iter())
+            .map(|rises| rises.iter().map(|rise| *rise <= most).collect())
+            .collect();
+        for (places, own) in kept.iter_mut().zip(plan.choice_in(problem).unwrap_or_default()) {
+            places[own] = true;
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::StartUp;
+    use tradewind_units::{FlowId, Money};
+
+    use super::*;
+    use crate::candidates::example;
+    use crate::problem::{Flow, Inputs};
+    use crate::solver::auto::{Auto, Effort};
+    use crate::solver::{Exhaustive, Limits, Solver};
+
+    /// Four flows of one pair over eight regions, with money for a relay or two.
+    fn problem(seed: u64) -> Problem {
+        let inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
+        let one = &inputs.flows[0];
+        let flow = |at: u64| Flow {
+            id: FlowId::new(format!("f{at}")).unwrap(),
+            weight: 1 + (at as u32 + seed as u32) % 3,
+            ..one.clone()
+        };
+        let flows = (0..4).map(flow).collect();
+        let budget = Money::from_usd(0.6 + 0.25 * (seed % 6) as f64).unwrap();
+        Problem::new(Inputs { flows, budget, ..inputs }).unwrap()
+    }
+
+    #[test]
+    fn the_best_plan_keeps_its_candidates() {
+        let (mut all, mut kept_of_all) = (0, 0);
+        for seed in 0..40 {
+            let problem = problem(seed);
+            let best = Exhaustive.solve(&problem, &Limits::work(20_000_000)).unwrap();
+            let auto = Auto { starters: &[], end_games: &[] };
+            let survey = auto.survey(&problem, &Limits::work(3_000), Effort::Brief);
+            let kept = survey.margins.unwrap().kept(&problem, &survey.found.unwrap());
+            for (flow, place) in best.choice_in(&problem).unwrap().into_iter().enumerate() {
+                assert!(kept[flow][place], "seed {seed}, flow {flow}");
+            }
+            all += kept.iter().flatten().count();
+            kept_of_all += kept.iter().flatten().filter(|kept| **kept).count();
+        }
+        assert!(kept_of_all < all / 2, "{kept_of_all} of {all} kept");
+    }
+}

@@ -1,0 +1,345 @@
+//! Fix and optimise: HiGHS improves a plan by a part of the problem at a time.
+//!
+//! Local search moves a flow, or opens or closes an offer. Where setting up a relay is dear and
+//! transfer is cheap, better plans differ in several offers and most flows at once, and each step
+//! on the way there is worse. Here some choices stay as they are and HiGHS makes the best of the
+//! others:
+//!
+//! - [`Part::Offers`]: all flows, over the offers in use and some others drawn at random;
+//! - [`Part::Flows`]: some flows, which share an offer or are drawn at random, over all offers.
+//!
+//! Parts grow while HiGHS solves them to the end without a better plan, and shrink when it does not
+//! come to an end. The best plan is never given up, so the result is never worse than the start.
+//!
+//! Source: the matheuristic known as fix-and-optimise or large neighbourhood search [Shaw 1998:
+//! Using constraint programming and local search methods to solve vehicle routing problems].
+
+use rand_core::RngCore;
+use rand_pcg::Pcg64Mcg;
+use tradewind_units::{Duration, Money};
+
+use super::aggregated::aggregated_over;
+use super::formulation::{Formulation, Pick, Relays, Row};
+use super::milp::{self, Goal, RunLimits, Status};
+use super::{Kept, STEPS_A_NODE, STEPS_AN_ITERATION};
+use crate::plan::Plan;
+use crate::problem::{Objective, Problem};
+use crate::solver::Limits;
+
+/// Seeds the draws. Any number would do.
+const SEED: u128 = 0x5eed_0f0f_f1e7_0001;
+
+/// Columns of the first parts, of the smallest and of the largest. Chosen by trial: HiGHS ends
+/// programs of some hundred columns within a tenth of a second.
+const FIRST_COLUMNS: f64 = 500.0;
+const LEAST_COLUMNS: f64 = 60.0;
+const MOST_COLUMNS: f64 = 6_000.0;
+
+/// Factors by which a part grows and shrinks. Chosen by trial.
+const GROWS: f64 = 1.15;
+const SHRINKS: f64 = 0.7;
+
+/// Most nodes of HiGHS's search tree for one part. Chosen: a part that needs more is too large.
+const MOST_NODES: u64 = 500;
+
+/// The part of the time left, and of the work, that one run may take; the time that it may take at
+/// least. Chosen: ten runs or so at least, and none that ends before it has begun.
+const RUN_SHARE: f64 = 0.1;
+const LEAST_RUN: Duration = Duration::from_millis(200);
+
+/// What is free to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All flows, over the offers in use and some more.
+    Offers,
+    /// Some flows, over all offers.
+    Flows,
+}
+
+/// Improves `start` over the candidates that are `kept`, until the limits end or the plan meets its
+/// own bound. Returns the best plan.
+pub(in crate::solver) fn improve(
+    problem: &Problem,
+    start: Plan,
+    kept: Kept<'_>,
+    limits: &Limits<'_>,
+) -> Plan {
+    let Some(formulation) = aggregated_over(problem, kept) else { return start };
+    let Some(values) = formulation.values_of_any(problem, &start) else { return start };
+    let goal = if problem.objective() == Objective::Cost { Goal::Cost } else { Goal::Score };
+    let mut search = Search {
+        problem,
+        formulation,
+        goal,
+        limits,
+        steps: limits.work,
+        generator: Pcg64Mcg::new(SEED),
+        values,
+        best: start,
+    };
+    search.run();
+    search.best
+}
+
+struct Search<'a> {
+    problem: &'a Problem,
+    formulation: Formulation,
+    goal: Goal,
+    limits: &'a Limits<'a>,
+    steps: u64,
+    generator: Pcg64Mcg,
+    /// The values of the formulation's columns that mean `best`.
+    values: Vec<f64>,
+    best: Plan,
+}
+
+impl Search<'_> {
+    fn run(&mut self) {
+        let (mut offers, mut flows) = (FIRST_COLUMNS, FIRST_COLUMNS);
+        for turn in 0_u64.. {
+            let part = if turn.is_multiple_of(2) { Part::Offers } else { Part::Flows };
+            let size = if part == Part::Offers { &mut offers } else { &mut flows };
+            let Some(run) = self.next_run() else { return };
+            if self.best.is_proved_best(self.problem) {
+                return;
+            }
+            let free = self.draw(part, *size);
+            match self.solve(&free, run) {
+                Some(Ended::Better) => {}
+                Some(Ended::Solved) => *size = (*size * GROWS).min(MOST_COLUMNS),
+                Some(Ended::Cut) => *size = (*size * SHRINKS).max(LEAST_COLUMNS),
+                None => return,
+            }
+        }
+    }
+
+    /// The limits of the next run; `None` when there is to be none.
+    fn next_run(&self) -> Option<RunLimits> {
+        let time = self.limits.time_left.map(|left| left());
+        let over = self.steps < STEPS_A_NODE || time.is_some_and(|left| left.is_zero());
+        if over || (self.limits.should_stop)() {
+            return None;
+        }
+        let affordable = (self.steps as f64 * RUN_SHARE) as u64 / STEPS_A_NODE;
+        let nodes = affordable.clamp(1, MOST_NODES);
+        let of = |left: Duration| left.mul_f64(RUN_SHARE).max(LEAST_RUN.min(left));
+        Some(RunLimits { nodes, time: time.map(of) })
+    }
+
+    /// Draws the columns that are free, some `size` of them.
+    fn draw(&mut self, part: Part, size: f64) -> Vec<bool> {
+        match part {
+            Part::Offers => self.draw_offers(size),
+            Part::Flows => self.draw_flows(size),
+        }
+    }
+
+    fn draw_offers(&mut self, size: f64) -> Vec<bool> {
+        let count = self.problem.offers().len();
+        let mut in_part = self.offers_in_use();
+        let mut free = self.columns_over(&in_part);
+        let mut closed: Vec<usize> = (0..count).filter(|offer| !in_part[*offer]).collect();
+        self.shuffle(&mut closed);
+        // One other at least, or nothing is new.
+        for (added, offer) in closed.into_iter().enumerate() {
+            in_part[offer] = true;
+            let more = self.columns_over(&in_part);
+            let is_too_many = free_columns(&more) as f64 > size;
+            if added > 0 && is_too_many {
+                break;
+            }
+            free = more;
+        }
+        free
+    }
+
+    fn draw_flows(&mut self, size: f64) -> Vec<bool> {
+        let mut order: Vec<usize> = (0..self.formulation.picks.len()).collect();
+        self.shuffle(&mut order);
+        if let Some(offer) = self.some_offer_in_use() {
+            // Those that pass this offer first: only together can they leave it.
+            order.sort_by_key(|flow| !self.passes(*flow, offer));
+        }
+        let mut free = self.counts();
+        let mut columns = 0;
+        for (taken, flow) in order.into_iter().enumerate() {
+            let picks = &self.formulation.picks[flow];
+            if taken > 1 && (columns + picks.len()) as f64 > size {
+                break;
+            }
+            columns += picks.len();
+            picks.iter().for_each(|pick| free[pick.column] = true);
+        }
+        free
+    }
+
+    /// The offers that the best plan uses, or that need no set-up.
+    fn offers_in_use(&self) -> Vec<bool> {
+        let mut in_use: Vec<bool> = (self.formulation.relays.iter())
+            .map(|relays| match relays {
+                Relays::Uncounted => true,
+                Relays::Count(column) => self.values[*column] > 0.5,
+                Relays::Each(columns) => columns.iter().any(|column| self.values[*column] > 0.5),
+            })
+            .collect();
+        for (offer, running) in self.problem.offers().iter().map(|o| o.running).enumerate() {
+            in_use[offer] |= running > 0;
+        }
+        in_use
+    }
+
+    /// The columns of counts, and of the picks that pass these offers alone.
+    fn columns_over(&self, offers: &[bool]) -> Vec<bool> {
+        let mut free = self.counts();
+        for (flow, picks) in self.formulation.picks.iter().enumerate() {
+            let all = self.problem.candidates(flow);
+            for pick in picks {
+                free[pick.column] = all[pick.place].relays.iter().all(|relay| offers[*relay]);
+            }
+        }
+        free
+    }
+
+    fn counts(&self) -> Vec<bool> {
+        let mut free = vec![false; self.formulation.columns.len()];
+        for relays in &self.formulation.relays {
+            if let Relays::Count(column) = relays {
+                free[*column] = true;
+            }
+        }
+        free
+    }
+
+    fn some_offer_in_use(&mut self) -> Option<usize> {
+        let relays = self.formulation.relays.iter().enumerate();
+        let counted = |(offer, relays): (usize, &Relays)| match relays {
+            Relays::Count(column) if self.values[*column] > 0.5 => Some(offer),
+            _ => None,
+        };
+        let in_use: Vec<usize> = relays.filter_map(counted).collect();
+        (!in_use.is_empty()).then(|| in_use[self.below(in_use.len())])
+    }
+
+    fn passes(&self, flow: usize, offer: usize) -> bool {
+        let taken = |pick: &&Pick| self.values[pick.column] > 0.5;
+        let taken = self.formulation.picks[flow].iter().find(taken);
+        let relays = |pick: &Pick| &self.problem.candidates(flow)[pick.place].relays;
+        taken.is_some_and(|pick| relays(pick).contains(&offer))
+    }
+
+    /// Solves the program with all but the `free` columns fixed. `None` when HiGHS fails.
+    fn solve(&mut self, free: &[bool], run: RunLimits) -> Option<Ended> {
+        let reduced = Reduced::new(&self.formulation, &self.values, free);
+        let start: Vec<f64> = reduced.columns.iter().map(|column| self.values[*column]).collect();
+        let budget = self.problem.budget().checked_sub(reduced.fixed_cost).unwrap_or_default();
+        let answer = milp::run(&reduced.formulation, self.goal, budget, Some(&start), run).ok()?;
+        let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
+        self.steps = self.steps.saturating_sub(taken);
+        let better = answer.values.is_some_and(|values| self.admit(&reduced, &values));
+        Some(match answer.status {
+            _ if better => Ended::Better,
+            Status::Limit => Ended::Cut,
+            Status::Optimal | Status::Infeasible => Ended::Solved,
+        })
+    }
+
+    /// Keeps the plan that these values mean if it is better.
+    fn admit(&mut self, reduced: &Reduced, values: &[f64]) -> bool {
+        let mut all = self.values.clone();
+        for (column, value) in reduced.columns.iter().zip(values) {
+            all[*column] = value.round();
+        }
+        let choice = self.formulation.choice(&all);
+        let Some(plan) =
+            Plan::from_choice(self.problem, &choice, &self.best.solver, Duration::ZERO)
+        else {
+            return false;
+        };
+        let better = plan.cost <= self.problem.budget()
+            && plan.score(self.problem) < self.best.score(self.problem);
+        if !better {
+            return false;
+        }
+        // The plan's own counts: flows may fit into fewer relays, or need more, than the program says.
+        let Some(values) = self.formulation.values(self.problem, &plan) else { return false };
+        self.values = values;
+        let (bound, bound_cost) = (self.best.bound, self.best.bound_cost);
+        self.best = Plan { bound, bound_cost, ..plan };
+        true
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.generator.next_u64() % count.max(1) as u64) as usize
+    }
+
+    fn shuffle(&mut self, items: &mut [usize]) {
+        for last in (1..items.len()).rev() {
+            let other = self.below(last + 1);
+            items.swap(last, other);
+        }
+    }
+}
+
+/// How a run over a part ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// With a better plan.
+    Better,
+    /// With the proof that this part has none.
+    Solved,
+    /// At a limit.
+    Cut,
+}
+
+fn free_columns(free: &[bool]) -> usize {
+    free.iter().filter(|free| **free).count()
+}
+
+/// A formulation in which some columns have their values for good.
+struct Reduced {
+    formulation: Formulation,
+    /// The columns of the whole formulation that are left, in order.
+    columns: Vec<usize>,
+    /// The columns that are fixed cost this much.
+    fixed_cost: Money,
+}
+
+impl Reduced {
+    fn new(whole: &Formulation, values: &[f64], free: &[bool]) -> Self {
+        let columns: Vec<usize> = (0..free.len()).filter(|column| free[*column]).collect();
+        let mut place = vec![None; free.len()];
+        columns.iter().enumerate().for_each(|(at, column)| place[*column] = Some(at));
+        let fixed = (0..free.len()).filter(|column| !free[*column]);
+        let fixed_cost =
+            fixed.map(|column| whole.columns[column].cost.times(values[column] as u64)).sum();
+        let rows = whole.rows.iter().filter_map(|row| reduced_row(row, values, &place)).collect();
+        let picks = (whole.picks.iter())
+            .map(|picks| {
+                let left = picks.iter().filter_map(|pick| {
+                    place[pick.column].map(|column| Pick { column, ..pick.clone() })
+                });
+                left.collect()
+            })
+            .collect();
+        let formulation = Formulation {
+            columns: columns.iter().map(|column| whole.columns[*column].clone()).collect(),
+            rows,
+            picks,
+            ..Formulation::default()
+        };
+        Self { formulation, columns, fixed_cost }
+    }
+}
+
+/// The row without its fixed columns; `None` where nothing of it is left.
+fn reduced_row(row: &Row, values: &[f64], place: &[Option<usize>]) -> Option<Row> {
+    let mut fixed = 0.0;
+    let mut terms = Vec::new();
+    for (column, factor) in &row.terms {
+        match place[*column] {
+            Some(at) => terms.push((at, *factor)),
+            None => fixed += factor * values[*column],
+        }
+    }
+    (!terms.is_empty()).then_some(Row { least: row.least - fixed, most: row.most - fixed, terms })
+}
