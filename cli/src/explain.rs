@@ -5,13 +5,16 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use tradewind_plan::explain;
-use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Stop, Verdict};
+use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Group, Stop, Verdict};
 use tradewind_units::FlowId;
 
 use crate::output::{self, Format, Outcome, table};
 use crate::plan::kept::Kept;
 use crate::plan::packets::explain as explain_packets;
 use crate::plan::show::prices;
+
+/// Names of a group's flows that a line shows. Chosen: they fit.
+const FLOWS_TOLD: usize = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct ExplainArgs {
@@ -22,7 +25,7 @@ pub(crate) struct ExplainArgs {
     /// The problem, instead of the one that the plan's file holds
     #[arg(long, value_name = "FILE")]
     problem: Option<PathBuf>,
-    /// How many other paths to show, the fastest first; the direct one and the one taken are always shown
+    /// How many other paths and groups to show; the direct path and the one taken are always shown
     #[arg(long, value_name = "N", default_value_t = 10)]
     alternatives: usize,
     /// Form of the answer
@@ -89,11 +92,44 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
         "Each path is judged alone: this flow moves there, all others stay. Several flows that \
          move together may fare otherwise.",
     )?;
+    show_groups(&explanation.groups, most, types)?;
     let hidden = explanation.alternatives.len().saturating_sub(rows.len());
     if hidden > 0 {
         output::say(format_args!("{hidden} other paths not shown (`--alternatives`)"));
     }
     Ok(())
+}
+
+/// Shows what flows would come to that move together.
+fn show_groups(groups: &[Group], most: usize, types: bool) -> anyhow::Result<()> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> =
+        groups.iter().take(most).map(|one| group_row(one, types)).collect();
+    let head = ["together, by one relay", "in place of", "why not", "flows", "gain s", "more $"];
+    table::print(&head, &rows, 2)?;
+    let hidden = groups.len().saturating_sub(rows.len());
+    if hidden > 0 {
+        output::say(format_args!("{hidden} other groups not shown (`--alternatives`)"));
+    }
+    Ok(())
+}
+
+fn group_row(group: &Group, types: bool) -> Vec<String> {
+    let names: Vec<&str> = group.flows.iter().take(FLOWS_TOLD).map(|flow| flow.as_str()).collect();
+    let more = match group.flows.len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    vec![
+        named(std::slice::from_ref(&group.relay), types),
+        group.instead_of.as_ref().map_or_else(|| "-".to_owned(), |stop| stop.region.to_string()),
+        verdict(group.verdict).to_owned(),
+        format!("{}{more}", names.join(", ")),
+        format!("{:+.3}", group.gain_s),
+        format!("{:+.2}", group.extra_cost_usd),
+    ]
 }
 
 fn leg_row(leg: &ExplainedLeg) -> Vec<String> {

@@ -3,6 +3,8 @@
 //! Each alternative is judged alone: the flow is moved there, all others stay where they are, relays are
 //! packed anew, and the result is held against budget, capacity, deadline and objective. That names the
 //! one constraint that stands in the way of that path; it does not prove that no other change helps.
+//! Beside that, for each relay that could be set up, the flows that would gain by it are judged as one
+//! ([`Group`]): what none of them can pay for alone they may pay for together.
 
 use serde::Serialize;
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId, time};
@@ -11,6 +13,10 @@ use crate::packing::{pack, relays_used};
 use crate::plan::{Plan, PlannedFlow, optional_seconds};
 use crate::problem::{Inputs, Objective, Problem, ProblemError};
 use crate::trees::Paths;
+
+mod groups;
+
+pub use groups::Group;
 
 /// Why there is no explanation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,6 +169,8 @@ pub struct Explanation {
     pub binding: String,
     /// The other paths, the fastest first.
     pub alternatives: Vec<Alternative>,
+    /// Other flows with which it could go over one more relay, the best group first.
+    pub groups: Vec<Group>,
 }
 
 /// Names of flows told to who asks for one that is not there. Chosen: they fit a line.
@@ -209,6 +217,7 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
         binding: binding(&legs, &alternatives),
         legs,
         alternatives,
+        groups: groups::groups(problem, plan, index),
     })
 }
 

@@ -95,6 +95,32 @@ fn a_full_relay_means_another_and_a_small_one_none() {
 }
 
 #[test]
+fn flows_that_gain_only_together_are_a_group() {
+    // Money for one relay: it stands in the region that is farther out of the way.
+    let rtts = [200, 80, 40, 200, 80, 40, 80, 100, 60, 40, 60, 60];
+    let mut inputs = drawn(1, 2, &rtts, 2_000.0, 100.0);
+    inputs.flows = vec![flow("one", "site0", "site1", 2_000), flow("two", "site0", "site1", 2_000)];
+    inputs.max_relays = 1;
+    let whole = Problem::new(inputs.clone()).unwrap();
+    let near = (inputs.regions[1].clone(), inputs.relay_types[0].id.clone());
+    inputs.not_offered.insert(near);
+    let plan = Greedy.solve(&Problem::new(inputs).unwrap(), &Limits::work(SOME)).unwrap();
+    let poor = whole.with_budget(plan.cost);
+    let why = explained(&poor, &plan, "two");
+    let verdicts = why.alternatives.iter().map(|other| other.verdict);
+    assert!(verdicts.clone().all(|verdict| verdict != Verdict::Missed), "{why:?}");
+    assert_eq!(verdicts.filter(|verdict| *verdict == Verdict::Budget).count(), 1);
+    let group = &why.groups[0];
+    assert_eq!(group.relay.region.as_str(), "cloud:r1");
+    assert_eq!(group.instead_of.as_ref().map(|stop| stop.region.as_str()), Some("cloud:r0"));
+    assert_eq!(group.flows.iter().map(FlowId::as_str).collect::<Vec<_>>(), ["two", "one"]);
+    assert_eq!((group.verdict, group.plan_cost), (Verdict::Missed, plan.cost));
+    assert!(group.gain_s > 0.0);
+    let best = Greedy.solve(&poor, &Limits::work(SOME)).unwrap();
+    assert!(explained(&poor, &best, "two").groups.iter().all(|g| g.verdict != Verdict::Missed));
+}
+
+#[test]
 fn paths_that_miss_the_deadline_are_shown_as_such() {
     let mut inputs = drawn(1, 1, &[200, 40, 60], 2_000.0, 100.0);
     inputs.objective = Objective::Cost;

@@ -1,0 +1,190 @@
+//! Flows that would move together: onto one more relay, which each of them alone cannot pay for, or
+//! which takes the place of another.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+use tradewind_units::{Duration, FlowId, Money};
+
+use super::{Stop, Verdict, stops};
+use crate::plan::Plan;
+use crate::problem::{Objective, Problem};
+
+/// Plans looked at by their flows. Chosen: a second or two.
+const MOST_LOOKED_AT: usize = 2_000_000;
+
+/// Flows that move together, all others as planned.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Group {
+    /// The relay that would be set up for them.
+    pub relay: Stop,
+    /// What would be given up for it: the flows over it move, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<Stop>,
+    /// The flows, the one asked about first, then those that gain most.
+    pub flows: Vec<FlowId>,
+    /// By how much the sum of completion times, each times its flow's weight, would fall; negative:
+    /// rise.
+    pub gain_s: f64,
+    /// What the whole plan would cost.
+    #[serde(rename = "plan_cost_usd")]
+    pub plan_cost: Money,
+    /// By how much that is more than planned; negative: less.
+    pub extra_cost_usd: f64,
+    /// Why the plan does not have it.
+    pub verdict: Verdict,
+}
+
+/// Returns the groups of two flows and more that the flow at this place could be one of: for each
+/// relay that may be set up the best group, beside the plan's relays or in place of one of its
+/// offers. Those that are affordable come first, and of them the better ones.
+///
+/// None where flows share legs: who pays for what cannot be told by flow there.
+pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize) -> Vec<Group> {
+    let Some(choice) = plan.choice_in(problem).filter(|_| !problem.has_trees()) else {
+        return Vec::new();
+    };
+    let in_use = in_use(problem, &choice);
+    let offers = problem.offers().len();
+    let some: Vec<usize> = (0..offers).filter(|offer| in_use[*offer]).collect();
+    let few = offers * some.len() * choice.len() <= MOST_LOOKED_AT;
+    let given_up = || [None].into_iter().chain(some.iter().copied().map(Some).filter(|_| few));
+    let moves = Moves { problem, plan, in_use: &in_use, choice };
+    let best = |offer: usize| {
+        let all = given_up().filter_map(|given_up| moves.group(offer, given_up, flow));
+        all.min_by_key(|(order, _)| *order)
+    };
+    let mut found: Vec<_> = (0..offers).filter_map(best).collect();
+    found.sort_by_key(|(order, _)| *order);
+    found.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Those that the budget does not afford last; else as plans are ranked.
+type Order = (bool, (Duration, Money, Duration));
+
+/// Whether each offer has a relay in the plan of these choices.
+fn in_use(problem: &Problem, choice: &[usize]) -> Vec<bool> {
+    let mut in_use = vec![false; problem.offers().len()];
+    for (flow, place) in choice.iter().enumerate() {
+        problem.candidates(flow)[*place].relays.iter().for_each(|relay| in_use[*relay] = true);
+    }
+    in_use
+}
+
+/// Another way of a flow.
+struct Move {
+    flow: usize,
+    place: usize,
+    /// What is to be made least falls by so much: nanoseconds, or nano-dollars.
+    gain: i128,
+    rate: u64,
+}
+
+struct Moves<'a> {
+    problem: &'a Problem,
+    plan: &'a Plan,
+    choice: Vec<usize>,
+    in_use: &'a [bool],
+}
+
+impl Moves<'_> {
+    /// The plan in which `offer` has one relay more and `given_up` none, and the flows that move
+    /// for that, if `flow` and another are among them.
+    fn group(&self, offer: usize, given_up: Option<usize>, flow: usize) -> Option<(Order, Group)> {
+        if given_up == Some(offer) {
+            return None;
+        }
+        let room = self.problem.offers()[offer].capacity_bps();
+        let moves = self.moves(offer, given_up, flow, room)?;
+        if moves.len() < 2 || moves[0].flow != flow {
+            return None;
+        }
+        let mut choice = self.choice.clone();
+        moves.iter().for_each(|one| choice[one.flow] = one.place);
+        let moved = Plan::from_choice(self.problem, &choice, &self.plan.solver, Duration::ZERO)?;
+        let seconds = |plan: &Plan| plan.score(self.problem).0.as_secs_f64();
+        let is_dear = moved.cost > self.problem.budget();
+        let is_better = moved.rank(self.problem) < self.plan.rank(self.problem);
+        let stop = |offer: usize| stops(self.problem, &[offer]).pop();
+        let group = Group {
+            relay: stop(offer)?,
+            instead_of: given_up.or_else(|| self.emptied_by(&choice)).and_then(stop),
+            flows: moves.iter().map(|one| self.problem.flows()[one.flow].id.clone()).collect(),
+            gain_s: seconds(self.plan) - seconds(&moved),
+            plan_cost: moved.cost,
+            extra_cost_usd: moved.cost.as_usd() - self.plan.cost.as_usd(),
+            verdict: match (is_dear, is_better) {
+                (true, _) => Verdict::Budget,
+                (false, true) => Verdict::Missed,
+                (false, false) => Verdict::NoBetter,
+            },
+        };
+        Some(((is_dear, moved.rank(self.problem)), group))
+    }
+
+    /// The first offer of the plan's that these choices use no more.
+    fn emptied_by(&self, choice: &[usize]) -> Option<usize> {
+        let left = in_use(self.problem, choice);
+        (0..left.len()).find(|offer| self.in_use[*offer] && !left[*offer])
+    }
+
+    /// The flows that move; none where one of them has nowhere to go.
+    fn moves(
+        &self,
+        offer: usize,
+        given_up: Option<usize>,
+        flow: usize,
+        mut room: u64,
+    ) -> Option<Vec<Move>> {
+        let mut wanted = Vec::new();
+        let mut must = Vec::new();
+        for other in 0..self.choice.len() {
+            let own = &self.problem.candidates(other)[self.choice[other]];
+            let loses_its_way = given_up.is_some_and(|offer| own.relays.contains(&offer));
+            let way = self.best(other, given_up, Some(offer));
+            wanted.extend(way.filter(|way| way.gain > 0 || loses_its_way));
+            if loses_its_way {
+                must.push(other);
+            }
+        }
+        wanted.sort_by_key(|one: &Move| (one.flow != flow, Reverse(one.gain), one.flow));
+        wanted.retain(|one| {
+            let fits = one.rate <= room;
+            room -= if fits { one.rate } else { 0 };
+            fits
+        });
+        let mut moves = wanted;
+        for other in must {
+            // Another way may be better than the one over the new relay.
+            let elsewhere = self.best(other, given_up, None);
+            match (moves.iter().position(|one| one.flow == other), elsewhere) {
+                (Some(at), Some(way)) if way.gain > moves[at].gain => moves[at] = way,
+                (None, way) => moves.push(way?),
+                (Some(_), _) => {}
+            }
+        }
+        moves.sort_by_key(|one| (one.flow != flow, Reverse(one.gain), one.flow));
+        Some(moves)
+    }
+
+    /// The flow's best way over relays in use but `given_up`, and over one of `offer` where that is
+    /// given.
+    fn best(&self, flow: usize, given_up: Option<usize>, offer: Option<usize>) -> Option<Move> {
+        let all = self.problem.candidates(flow);
+        let by_cost = self.problem.objective() == Objective::Cost;
+        let value = |place: usize| match by_cost {
+            true => i128::from(all[place].cost.as_nano_usd()),
+            false => i128::try_from(all[place].score.as_nanos()).unwrap_or(i128::MAX),
+        };
+        let is_open = |relay: &usize| {
+            Some(*relay) == offer || (self.in_use[*relay] && Some(*relay) != given_up)
+        };
+        let ways = (0..all.len()).filter(|place| {
+            let relays = &all[*place].relays;
+            relays.iter().all(is_open) && offer.is_none_or(|offer| relays.contains(&offer))
+        });
+        let place = ways.min_by_key(|place| value(*place))?;
+        let gain = value(self.choice[flow]) - value(place);
+        Some(Move { flow, place, gain, rate: all[place].rate.as_bps() })
+    }
+}
