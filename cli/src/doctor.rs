@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tradewind_desired::BufferNeeds;
 use tradewind_net::ability::{ABILITIES, Ability};
 use tradewind_net::capability;
 use tradewind_relay::buffers::host_buffers;
-use tradewind_relay::{GatewayConfig, RelayConfig};
+use tradewind_relay::config::{LegProfiles, Limits};
+use tradewind_relay::{GatewayConfig, RelayConfig, local_ports};
 
 use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// A relay's or gateway's configuration, whose legs' windows and buffers this host is to allow;
-    /// repeatable
+    /// A relay's or gateway's configuration, whose legs' windows and buffers this host is to allow,
+    /// and whose sessions are to find local ports; repeatable
     #[arg(short, long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// Form of the result
@@ -47,18 +47,21 @@ struct Report {
     jump_start: &'static str,
     /// Bytes in flight that a connection can grow to by this kernel's settings.
     window_bytes: Option<u64>,
-    /// What the legs of configurations need and this kernel's settings do not allow.
+    /// What configurations need and this kernel's settings do not allow.
     shortfalls: Vec<String>,
     abilities: Vec<Finding>,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
-    let host = host_buffers();
+    let (host, ports) = (host_buffers(), local_ports::host_ports());
     let mut shortfalls = Vec::new();
     for file in &args.config {
-        let needs = buffer_needs(file)?;
+        let (limits, legs) = limits_and_legs(file)?;
         let place = |line: String| format!("{}: {line}", file.display());
+        let needs = legs.buffer_needs();
         shortfalls.extend(host.iter().flat_map(|host| needs.shortfalls(host)).map(place));
+        let of_ports = |ports| local_ports::shortfalls(&limits, &legs, ports);
+        shortfalls.extend(ports.into_iter().flat_map(of_ports).map(place));
     }
     // Before the trials: one of them may make another user of this process.
     let (kernel, user_id) = (capability::kernel_release(), capability::user_id());
@@ -90,17 +93,17 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     Ok(output::CHECK_FAILED.into())
 }
 
-/// Returns what the legs of a relay's or gateway's configuration need of this host.
-fn buffer_needs(file: &Path) -> anyhow::Result<BufferNeeds> {
+/// Returns how much a relay's or gateway's configuration takes on, and its legs.
+fn limits_and_legs(file: &Path) -> anyhow::Result<(Limits, LegProfiles)> {
     let text = read_text(file)?;
     // Relays alone have operators.
     let is_relay = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("operators"));
-    let legs = if is_relay {
-        RelayConfig::parse(&text).or_bad(file)?.leg
-    } else {
-        GatewayConfig::parse(&text).or_bad(file)?.leg
-    };
-    Ok(legs.buffer_needs())
+    if is_relay {
+        let RelayConfig { limits, leg, .. } = RelayConfig::parse(&text).or_bad(file)?;
+        return Ok((limits, leg));
+    }
+    let GatewayConfig { limits, leg, .. } = GatewayConfig::parse(&text).or_bad(file)?;
+    Ok((limits, leg))
 }
 
 fn examine(ability: &Ability) -> Finding {

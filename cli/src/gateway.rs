@@ -16,6 +16,7 @@ use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
 use crate::privileges;
 use crate::relay::{Beside, Log, announce, start_log};
+use crate::socks_udp::SocksUdp;
 
 #[derive(clap::Args)]
 pub(crate) struct GatewayArgs {
@@ -63,11 +64,11 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     gateway.intercept(&shutdown)?;
     let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    let identity = config.identity.clone();
+    let held = config.held.clone();
     packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, move |text| {
         let mut config = GatewayConfig::parse(text)?;
-        // Its file may be no one's to read any more.
-        (config.identity, config.identity_file) = (identity.clone(), None);
+        // Its files may be no one's to read any more.
+        config.held = held.clone();
         node_config(&config, text)
     })
     .start(args.watch, &shutdown)?;
@@ -81,11 +82,11 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     )?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     gateway.take_over()?;
-    let logs = Logs { access: gateway.access_log(), audit: None };
-    let packets = Running::start(packets, logs, &shutdown, gateway.handle().health())?;
     if let (Some(packets), Some(course)) = (&packets, socks5_udp) {
-        gateway.carry_datagrams(Arc::new(packets.socks_udp(course)));
+        gateway.carry_datagrams(Arc::new(SocksUdp { flows: packets.flow_opener()?, course }));
     }
+    let logs = Logs { access: gateway.access_log(), audit: None };
+    let _packets = Running::start(packets, logs, &shutdown, gateway.handle().health())?;
     gateway.run(&shutdown)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -109,12 +110,15 @@ fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<Told
     let identity = config
         .identity()?
         .ok_or_else(|| missing("identity_file: missing, and there are packets"))?;
+    let others = config.identities()?.into_iter();
+    let others = others.filter(|other| other.public() != identity.public()).collect();
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
     let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
     let mut node = node.map_err(|error| packet_plane::refused(error, text))?;
     let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course).transpose();
     // Its relays are nobody's destinations either.
     node.courses.extend(socks5_udp.map_err(|error| packet_plane::refused(error, text))?);
+    node.other_identities = others;
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
     Ok(Some(Told { node, text, revocations }))
 }

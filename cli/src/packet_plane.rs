@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_grant::SignedRevocations;
-use tradewind_node::{Course, Node, NodeConfig, NodeError, NodeReloader, handover};
+use tradewind_node::{Node, NodeConfig, NodeError, NodeReloader, handover};
 use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
 use crate::journal::Logs;
 use crate::output::{self, BadFile};
-use crate::socks_udp::SocksUdp;
 
 /// Opens it with what the process before this one has left, and leaves the same to the next.
 pub(crate) fn open(told: Told, inheritance: &mut Inheritance) -> anyhow::Result<Node> {
@@ -151,13 +150,6 @@ impl Running {
         std::thread::Builder::new().name("packets".to_owned()).spawn(start)?;
         shutdown.once_retired(move || drop(retiring))?;
         Ok(Some(running))
-    }
-}
-
-impl Running {
-    /// What carries the datagrams of SOCKS5 clients, over `course`.
-    pub(crate) fn socks_udp(&self, course: Course) -> SocksUdp {
-        SocksUdp { node: Arc::clone(&self.0), course }
     }
 }
 

@@ -67,11 +67,11 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
     let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    let identity = config.identity.clone();
+    let held = config.held.clone();
     packet_plane::reload_beside(reloads, beside, RELAY_LIVE, move |text| {
         let mut config = RelayConfig::parse(text)?;
-        // Its file may be no one's to read any more.
-        (config.identity, config.identity_file) = (identity.clone(), None);
+        // Its files may be no one's to read any more.
+        config.held = held.clone();
         node_config(&config, text)
     })
     .start(args.watch, &shutdown)?;
@@ -95,8 +95,11 @@ const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow
 fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<Told>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let operators = config.operators.clone();
-    let node = NodeConfig::of_relay(packet, config.identity()?, operators);
+    let mut identities = config.identities()?;
+    let other_identities = identities.split_off(1);
+    let node = NodeConfig::of_relay(packet, identities.remove(0), operators);
     let node = node.map_err(|error| packet_plane::refused(error, text))?;
+    let node = NodeConfig { other_identities, ..node };
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
     Ok(Some(Told { node, text, revocations }))
 }

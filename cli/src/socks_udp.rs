@@ -2,24 +2,20 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tradewind_node::{Course, Flow, FlowError, Node};
+use tradewind_node::{Course, Flow, FlowError, FlowOpener};
 use tradewind_relay::{DatagramFlow, Datagrams};
 
-/// The packet plane, as long as it runs, and the course that all these datagrams take.
+/// What begins flows of the packet plane, and the course that all these datagrams take.
 pub(crate) struct SocksUdp {
-    pub(crate) node: Arc<Mutex<Option<Node>>>,
+    pub(crate) flows: FlowOpener,
     pub(crate) course: Course,
 }
 
 impl Datagrams for SocksUdp {
     fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
-        // While it starts, or ends, nobody is to wait for it.
-        let node = self.node.try_lock().map_err(|_| "packets do not run yet")?;
-        let node = node.as_ref().ok_or("packets run no more here")?;
-        let flow = node.begin(client, to, self.course.clone());
+        let flow = self.flows.begin(client, to, self.course.clone());
         let flow = flow.map_err(|error| error.to_string())?;
         Ok(Box::new(Carried(flow)))
     }

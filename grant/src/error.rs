@@ -145,6 +145,9 @@ pub enum GrantError {
         /// The relay that the route has there.
         expected: PublicIdentity,
     },
+    /// What was asked for in the name of an identity that this side does not have, or not any more.
+    #[error("identity {0} is not this side's, or not any more")]
+    NotOwnIdentity(PublicIdentity),
     /// The neighbour's tag is false: the header did not come from the hop before this one.
     #[error("header for hop {hop} did not come from its neighbour {neighbour}")]
     WrongNeighbour {

@@ -21,6 +21,8 @@ pub struct Request<'a> {
 /// A header ready to be sent, and what opens the reply to it.
 #[derive(Debug, Clone)]
 pub struct SealedHeader {
+    /// Who sends it: the identity that the connection must be opened under.
+    pub from: PublicIdentity,
     /// The bytes to send first on the connection.
     pub bytes: Vec<u8>,
     /// Opens the reply.
@@ -48,6 +50,15 @@ impl Sealer {
     #[must_use]
     pub fn grant(&self) -> &SignedGrant {
         &self.grant
+    }
+
+    /// Seals from now on as `new` does. What is known of relays is kept where the gateway stays.
+    pub fn replace(&mut self, new: Self) {
+        if new.keys.public() == self.keys.public() {
+            self.grant = new.grant;
+        } else {
+            *self = new;
+        }
     }
 
     /// Puts another grant in place, e.g. before the first expires.
@@ -122,13 +133,17 @@ impl Sealer {
     /// As [`Verifier::hello`](crate::Verifier::hello), of this gateway.
     ///
     /// # Errors
-    /// When `to` is weak.
+    /// When `to` is weak, or `from` is another gateway.
     pub fn hello(
         &mut self,
         now: Timestamp,
         nonce: Nonce,
+        from: &PublicIdentity,
         to: &PublicIdentity,
     ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+        if *from != self.keys.public() {
+            return Err(GrantError::NotOwnIdentity(*from));
+        }
         warm::hello(&mut self.keys, now, &nonce, to)
     }
 
@@ -155,11 +170,12 @@ impl Sealer {
             let tag = self.keys.get(&hop.identity)?.gateway_tag(&transcript);
             bytes.extend_from_slice(&tag);
         }
+        let from = self.keys.public();
         let first = self.keys.get(&route.hops()[0].identity)?;
         let byte = terms.byte(0);
         let neighbour_tag = first.neighbour_tag(&transcript, &bytes[tags_at..], byte);
         put_tail(&mut bytes, byte, &neighbour_tag);
-        Ok(SealedHeader { bytes, downstream: ReplyKey::new(first, transcript, 0) })
+        Ok(SealedHeader { from, bytes, downstream: ReplyKey::new(first, transcript, 0) })
     }
 }
 

@@ -68,6 +68,12 @@ impl OpenHeader {
         VerifiedGrant { id, operator, grant: Arc::clone(&self.grant) }
     }
 
+    /// Which of its identities the header knows this relay by.
+    #[must_use]
+    pub fn own(&self) -> PublicIdentity {
+        self.route.hops()[self.hop].identity
+    }
+
     /// The neighbour that dialled: the gateway, or the relay before this one.
     #[must_use]
     pub fn neighbour(&self) -> PublicIdentity {
@@ -133,7 +139,8 @@ impl ReplayJudge for ReplayTable {
 /// Opens headers for one relay.
 #[derive(Debug)]
 pub struct Verifier {
-    keys: PairKeys,
+    /// By each of its identities, its own name first.
+    keys: Vec<PairKeys>,
     trust: Arc<Trust>,
     young_grants: BTreeMap<GrantId, VerifiedGrant>,
     old_grants: BTreeMap<GrantId, VerifiedGrant>,
@@ -150,7 +157,7 @@ impl Verifier {
     #[must_use]
     pub fn new(identity: IdentityKey, operators: Vec<OperatorPublicKey>) -> Self {
         Self {
-            keys: PairKeys::new(identity, PAIR_LIMIT),
+            keys: vec![PairKeys::new(identity, PAIR_LIMIT)],
             trust: Arc::new(Trust::from(operators)),
             young_grants: BTreeMap::new(),
             old_grants: BTreeMap::new(),
@@ -205,10 +212,33 @@ impl Verifier {
         self.replays.refuse_issued_before(begin);
     }
 
+    /// Is known by `identities` from now on, the first of which is its own name: during a rotation
+    /// there are two. What it knows of neighbours by those that stay is kept.
+    ///
+    /// # Panics
+    /// Without an identity.
+    pub fn set_identities(&mut self, identities: &[IdentityKey]) {
+        assert!(!identities.is_empty(), "a relay has an identity");
+        let keys_of = |identity: &IdentityKey| {
+            let public = identity.public();
+            let at = self.keys.iter().position(|keys| keys.public() == public);
+            at.map_or_else(
+                || PairKeys::new(identity.clone(), PAIR_LIMIT),
+                |at| self.keys.swap_remove(at),
+            )
+        };
+        self.keys = identities.iter().map(keys_of).collect();
+    }
+
     /// Who this relay is.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
-        self.keys.public()
+        self.keys[0].public()
+    }
+
+    /// The keys of one of this relay's identities.
+    fn keys_of(&mut self, own: &PublicIdentity) -> Option<&mut PairKeys> {
+        self.keys.iter_mut().find(|keys| keys.public() == *own)
     }
 
     /// Whether the grant that `header` brings was learned before. If not, who shares a verifier checks
@@ -262,7 +292,10 @@ impl Verifier {
             let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
             return Err(Box::new(refusal));
         }
-        self.keys.prove(&neighbour(&parts.fixed.route, hop, &grant));
+        let own = parts.fixed.route.hops()[hop].identity;
+        if let Some(keys) = self.keys_of(&own) {
+            keys.prove(&neighbour(&parts.fixed.route, hop, &grant));
+        }
         let last = parts.fixed.route.hops().last().expect("a route has a hop").address;
         let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
         Ok(OpenHeader {
@@ -300,27 +333,31 @@ impl Verifier {
         may_stripe: bool,
     ) -> Result<Option<SealedHeader>, GrantError> {
         let Some(next) = header.next_hop() else { return Ok(None) };
-        let key = self.keys.get(&next.identity)?;
-        let hop = header.hop as u8 + 1;
+        let (from, hop) = (header.own(), header.hop as u8 + 1);
+        let gone = GrantError::NotOnRoute { hop: header.hop, expected: from };
+        let key = self.keys_of(&from).ok_or(gone)?.get(&next.identity)?;
         let mut bytes = header.bytes.clone();
         let byte = Terms { may_stripe, ..header.terms }.byte(hop);
         let tag = key.neighbour_tag(&header.transcript, &bytes[header.tags.clone()], byte);
         replace_tail(&mut bytes, byte, &tag);
-        Ok(Some(SealedHeader { bytes, downstream: ReplyKey::new(key, header.transcript, hop) }))
+        let downstream = ReplyKey::new(key, header.transcript, hop);
+        Ok(Some(SealedHeader { from, bytes, downstream }))
     }
 
     /// A hello for a connection that is to be kept ready for the relay `to`, and what opens its
-    /// reply.
+    /// reply; by the identity `from`, which is one of this relay's.
     ///
     /// # Errors
-    /// When `to` is weak.
+    /// When `to` is weak, or `from` is this relay's no more.
     pub fn hello(
         &mut self,
         now: Timestamp,
         nonce: Nonce,
+        from: &PublicIdentity,
         to: &PublicIdentity,
     ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
-        warm::hello(&mut self.keys, now, &nonce, to)
+        let keys = self.keys_of(from).ok_or(GrantError::NotOwnIdentity(*from))?;
+        warm::hello(keys, now, &nonce, to)
     }
 
     /// Opens a hello and returns what seals its reply. It is believed of neighbours alone whose
@@ -331,14 +368,18 @@ impl Verifier {
     /// [`ReplayTable::admit`].
     pub fn open_hello(&mut self, now: Timestamp, bytes: &[u8]) -> Result<ReplyKey, GrantError> {
         let hello = Hello::parse(bytes)?;
-        if !self.keys.is_proven(&hello.from) {
-            return Err(GrantError::UnknownNeighbour(hello.from));
+        let mut refusal = GrantError::UnknownNeighbour(hello.from);
+        let mut opened = None;
+        // A hello does not name whom it is for: by one of this relay's identities its tag is true.
+        for keys in self.keys.iter_mut().filter(|keys| keys.is_proven(&hello.from)) {
+            let key = keys.get(&hello.from)?;
+            if hello.is_proven_by(key) {
+                opened = Some(ReplyKey::new(key, hello.transcript, 0));
+                break;
+            }
+            refusal = GrantError::HelloTag(hello.from);
         }
-        let key = self.keys.get(&hello.from)?;
-        if !hello.is_proven_by(key) {
-            return Err(GrantError::HelloTag(hello.from));
-        }
-        let reply = ReplyKey::new(key, hello.transcript, 0);
+        let reply = opened.ok_or(refusal)?;
         self.replays.admit(now, &hello.from, hello.issued_at, &hello.nonce)?;
         Ok(reply)
     }
@@ -347,15 +388,15 @@ impl Verifier {
     fn prove(&mut self, parts: &ReceivedHeader<'_>, grant: &Grant) -> Result<ReplyKey, GrantError> {
         let (hop, gateway) = (usize::from(parts.hop), grant.gateway);
         let expected = parts.fixed.route.hops()[hop].identity;
-        if expected != self.keys.public() {
+        let Some(keys) = self.keys_of(&expected) else {
             return Err(GrantError::NotOnRoute { hop, expected });
-        }
-        let ours = self.keys.get(&gateway)?.gateway_tag(&parts.transcript);
+        };
+        let ours = keys.get(&gateway)?.gateway_tag(&parts.transcript);
         if !tags_match(&ours, &parts.gateway_tag()) {
             return Err(GrantError::GatewayTag { gateway, hop });
         }
         let neighbour = neighbour(&parts.fixed.route, hop, grant);
-        let key = self.keys.get(&neighbour)?;
+        let key = keys.get(&neighbour)?;
         let byte = parts.terms.byte(parts.hop);
         let ours = key.neighbour_tag(&parts.transcript, parts.tags, byte);
         if !tags_match(&ours, &parts.neighbour_tag) {

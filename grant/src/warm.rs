@@ -126,6 +126,16 @@ mod tests {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
+    /// The hello of a relay by its own name, at 1,000 s.
+    fn hello_of(
+        relay: &mut Verifier,
+        nonce: Nonce,
+        to: &PublicIdentity,
+    ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+        let from = relay.public();
+        relay.hello(at(1000), nonce, &from, to)
+    }
+
     fn nonce(number: u8) -> Nonce {
         Nonce::from_entropy([number; 16])
     }
@@ -167,7 +177,7 @@ mod tests {
     #[test]
     fn a_hello_of_a_known_neighbour_is_answered_once_and_in_time() {
         let (mut near, mut far) = (verifier(1), far_that_knows_1());
-        let (bytes, key) = near.hello(at(1000), nonce(7), &far.public()).unwrap();
+        let (bytes, key) = hello_of(&mut near, nonce(7), &far.public()).unwrap();
         assert_eq!(bytes.len(), HELLO_BYTES);
         assert!(is_hello(&bytes));
         assert_eq!(sender(&bytes), Some(near.public()));
@@ -175,21 +185,21 @@ mod tests {
         assert_eq!(key.open(&reply).unwrap(), Reply::ok(0));
         let replayed = far.open_hello(at(1002), &bytes).unwrap_err();
         assert!(matches!(replayed, GrantError::Replayed(_)), "{replayed}");
-        let late = near.hello(at(1000), nonce(8), &far.public()).unwrap().0;
+        let late = hello_of(&mut near, nonce(8), &far.public()).unwrap().0;
         assert!(matches!(far.open_hello(at(2000), &late), Err(GrantError::Skew { .. })));
     }
 
     #[test]
     fn whoever_was_only_named_here_is_a_stranger() {
         let unknown = |far: &mut Verifier, who: u8| {
-            let bytes = verifier(who).hello(at(1000), nonce(7), &far.public()).unwrap().0;
+            let bytes = hello_of(&mut verifier(who), nonce(7), &far.public()).unwrap().0;
             let refused = far.open_hello(at(1000), &bytes).unwrap_err();
             let stranger = identity(who).public();
             assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == stranger));
         };
         let mut far = far_that_knows_1();
         // This relay has said hello to it, or passed a session on to it.
-        far.hello(at(1000), nonce(9), &identity(4).public()).unwrap();
+        hello_of(&mut far, nonce(9), &identity(4).public()).unwrap();
         unknown(&mut far, 4);
         let onward = far.open(at(1000), &header(5, &[2, 6], at(1000))).unwrap();
         far.forward(&onward).unwrap();
@@ -205,14 +215,14 @@ mod tests {
     #[test]
     fn a_gateways_hello_is_a_relays_hello() {
         let (mut near, far) = (verifier(1), verifier(2));
-        let gateways = gateway(1).hello(at(1000), nonce(7), &far.public()).unwrap();
-        assert_eq!(gateways.0, near.hello(at(1000), nonce(7), &far.public()).unwrap().0);
+        let gateways = gateway(1).hello(at(1000), nonce(7), &near.public(), &far.public()).unwrap();
+        assert_eq!(gateways.0, hello_of(&mut near, nonce(7), &far.public()).unwrap().0);
     }
 
     #[test]
     fn a_changed_bit_anywhere_and_a_cut_are_refused() {
         let (mut near, mut far) = (verifier(1), far_that_knows_1());
-        let (bytes, _) = near.hello(at(1000), nonce(7), &far.public()).unwrap();
+        let (bytes, _) = hello_of(&mut near, nonce(7), &far.public()).unwrap();
         for index in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[index] ^= 1;

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::{
     Destination, DialLimit, Grant, GrantError, Hop, IdentityKey, OperatorKey, PublicIdentity,
-    Relays, Request, Route, Sealer, Terms, Verifier,
+    Relays, Reply, Request, Route, Sealer, Terms, Verifier,
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
@@ -123,6 +123,47 @@ fn a_relay_that_is_not_the_hop_refuses() {
         assert_eq!(refused.cause, GrantError::NotOnRoute { hop: 0, expected });
         assert!(refused.upstream.is_none(), "nobody is proven to a relay that is not on the route");
     }
+}
+
+#[test]
+fn a_relay_between_two_identities_is_known_by_either_and_passes_on_as_it_is_named() {
+    let mut rotating = verifier(9);
+    rotating.set_identities(&[relay(9), relay(1)]);
+    assert_eq!(rotating.public(), relay(9).public());
+    let mut headers = [[1, 2], [9, 2]].map(|relays| {
+        let grant = Grant { relays: Relays::Any, ..grant() }.sign(&operator()).unwrap();
+        seal_with(grant, &relays, TO).unwrap()
+    });
+    for (header, named) in headers.iter().zip([1, 9]) {
+        // Each with a table of its own, since both have the same nonce.
+        let mut rotating = verifier(9);
+        rotating.set_identities(&[relay(9), relay(1)]);
+        let open = rotating.open(NOW, &header.bytes).unwrap();
+        assert_eq!(open.own(), relay(named).public());
+        let next = rotating.forward(&open).unwrap().unwrap();
+        assert_eq!(next.from, relay(named).public());
+        let at_next = verifier(2).open(NOW, &next.bytes).unwrap();
+        assert_eq!(at_next.neighbour(), relay(named).public());
+    }
+    let open = rotating.open(NOW, &headers[0].bytes).unwrap();
+    rotating.set_identities(&[relay(9)]);
+    assert!(rotating.forward(&open).is_err(), "it is not that relay any more");
+    headers.reverse();
+    let expected = relay(1).public();
+    let refused = rotating.open(NOW, &headers[1].bytes).unwrap_err();
+    assert_eq!(refused.cause, GrantError::NotOnRoute { hop: 0, expected });
+}
+
+#[test]
+fn a_hello_is_for_either_identity_of_a_relay() {
+    let mut rotating = verifier(1);
+    rotating.open(NOW, &sealed(&[1], TO).bytes).unwrap();
+    rotating.set_identities(&[relay(9), relay(1)]);
+    let mut sealer = Sealer::new(gateway(), signed_grant()).unwrap();
+    let (from, to) = (gateway().public(), relay(1).public());
+    let (hello, key) = sealer.hello(NOW, nonce(2), &from, &to).unwrap();
+    let reply = rotating.open_hello(NOW, &hello).unwrap().seal(&Reply::ok(0));
+    assert_eq!(key.open(&reply).unwrap(), Reply::ok(0));
 }
 
 #[test]

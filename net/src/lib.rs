@@ -26,6 +26,7 @@ pub mod interception;
 pub mod iproute;
 pub mod jump_start;
 pub mod lifeline;
+pub mod listeners;
 pub mod local_address;
 pub mod log_file;
 mod netlink;

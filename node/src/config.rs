@@ -21,6 +21,7 @@ use crate::NodeError;
 use crate::membership::Members;
 
 mod bare;
+mod clashes;
 mod copying;
 mod file;
 mod group;
@@ -191,6 +192,8 @@ pub struct NodeConfig {
     pub listen: SocketAddr,
     /// Who it is.
     pub identity: IdentityKey,
+    /// Other identities that it answers to: during a rotation.
+    pub other_identities: Vec<IdentityKey>,
     /// Threads. An endpoint has one.
     pub workers: usize,
     /// Whose grants it trusts.
@@ -395,28 +398,12 @@ impl NodeConfig {
             let problem = "missing: expected one for packets to be sent (`tradewind grant issue`)";
             return refused("grant", problem);
         }
+        self.check_listeners()?;
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
         self.rendezvous.check()?;
         self.check_devices()?;
         self.paths.iter().try_for_each(Path::check)
-    }
-
-    /// Each TUN device is of one section.
-    fn check_devices(&self) -> Result<(), NodeError> {
-        let of_paths = self.paths.iter().filter_map(|path| match &path.entrance {
-            Entrance::Tunnel(tunnel) => Some(tunnel),
-            Entrance::Port { .. } | Entrance::Taken(_) => None,
-        });
-        let mut names = BTreeSet::new();
-        match of_paths.chain(&self.tunnel).find(|tunnel| !names.insert(&tunnel.name)) {
-            None => Ok(()),
-            Some(Tunnel { name, .. }) => {
-                let problem =
-                    format!("`{name}` is there twice; expected a device for each section");
-                Err(NodeError::Config { key: "tun.name", problem })
-            }
-        }
     }
 
     fn check_members(&self) -> Result<(), NodeError> {

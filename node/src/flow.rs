@@ -163,12 +163,11 @@ impl Node {
         self.begin_judged((Some(client), destination), course, None)
     }
 
-    fn begin_judged(
-        &self,
-        (client, destination): (Option<SocketAddr>, SocketAddr),
-        course: Course,
-        judge: Option<Judge>,
-    ) -> Result<Flow, NodeError> {
+    /// Returns what begins flows of this node from any thread, also while it starts or ends.
+    ///
+    /// # Errors
+    /// When the node has several workers, or no grant.
+    pub fn flow_opener(&self) -> Result<FlowOpener, NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
         let [Outside { desk, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
@@ -176,8 +175,49 @@ impl Node {
         if self.config.grant.is_none() {
             return refused("grant", "missing, and there are flows");
         }
-        course.check_members(self.config.members.is_some())?;
-        let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(desk));
+        let (desk, has_members) = (Arc::clone(desk), self.config.members.is_some());
+        Ok(FlowOpener { desk, has_members })
+    }
+
+    fn begin_judged(
+        &self,
+        (client, destination): (Option<SocketAddr>, SocketAddr),
+        course: Course,
+        judge: Option<Judge>,
+    ) -> Result<Flow, NodeError> {
+        self.flow_opener()?.begin_judged((client, destination), course, judge)
+    }
+}
+
+/// What begins flows of a node; clones begin flows of the same.
+#[derive(Debug, Clone)]
+pub struct FlowOpener {
+    desk: Arc<Desk>,
+    has_members: bool,
+}
+
+impl FlowOpener {
+    /// As [`Node::begin`]. Of a node that has ended, the flow never opens.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin(
+        &self,
+        client: SocketAddr,
+        destination: SocketAddr,
+        course: Course,
+    ) -> Result<Flow, NodeError> {
+        self.begin_judged((Some(client), destination), course, None)
+    }
+
+    fn begin_judged(
+        &self,
+        (client, destination): (Option<SocketAddr>, SocketAddr),
+        course: Course,
+        judge: Option<Judge>,
+    ) -> Result<Flow, NodeError> {
+        course.check_members(self.has_members)?;
+        let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(&self.desk));
         let number = Flow::next_number();
         desk.order(Order::Register {
             flow: number,

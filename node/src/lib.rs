@@ -65,7 +65,7 @@ pub use config::{
     Via,
 };
 pub use counts::{Counts, Snapshot};
-pub use flow::{Congestion, Flow, FlowError, FlowOptions, Judge};
+pub use flow::{Congestion, Flow, FlowError, FlowOpener, FlowOptions, Judge};
 use handover::{Before, Handover, Named};
 use interceptor::{Gate, Interceptor, Rules};
 pub use listener::{Accepted, Listener};

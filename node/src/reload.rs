@@ -2,11 +2,36 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tradewind_grant::SignedRevocations;
+use tradewind_grant::{IdentityKey, SignedGrant, SignedRevocations};
 
 use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::mailbox::{Desk, Order};
+
+/// Whom a node answers to, its own name first, and its grant.
+type Named = (IdentityKey, Vec<IdentityKey>, Option<SignedGrant>);
+
+/// Returns what a node that goes by `current` takes over of `config`. One that begins paths in its own
+/// name keeps it, and the grant for it, as long as it runs: paths, routes and groups hang on it.
+fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> {
+    let present = current.identity.public();
+    if config.identity.public() == present || current.grant.is_none() {
+        let NodeConfig { identity, other_identities, grant, .. } = config;
+        return Ok((identity.clone(), other_identities.clone(), grant.clone()));
+    }
+    let restart = "it takes an upgrade (SIGUSR2) or a restart";
+    let told = std::iter::once(&config.identity).chain(&config.other_identities);
+    let others: Vec<IdentityKey> =
+        told.clone().filter(|identity| identity.public() != present).cloned().collect();
+    if others.len() == told.count() {
+        let problem = format!("packets go on under {present}, which is gone from it: {restart}");
+        return Err(NodeError::Config { key: "identity", problem });
+    }
+    tracing::warn!(
+        "packets go on under identity {present} and its grant: another takes an upgrade (SIGUSR2) or a restart"
+    );
+    Ok((current.identity.clone(), others, current.grant.clone()))
+}
 
 /// Replaces a node's rules and its grant while it runs; clones reload the same node.
 #[derive(Debug, Clone)]
@@ -28,9 +53,11 @@ impl NodeReloader {
     /// # Errors
     /// When the node would not start with it, or the grant is there no more or is another gateway's.
     pub fn prepare(&self, config: NodeConfig) -> Result<Arc<NodeConfig>, NodeError> {
-        let NodeConfig { operators, neighbours, policy, grant, .. } = config;
         let current = NodeConfig::clone(&self.lock());
-        let ready = NodeConfig { operators, neighbours, policy, grant, ..current };
+        let (identity, other_identities, grant) = named(&config, &current)?;
+        let NodeConfig { operators, neighbours, policy, .. } = config;
+        let rules = NodeConfig { operators, neighbours, policy, ..current };
+        let ready = NodeConfig { identity, other_identities, grant, ..rules };
         ready.check()?;
         if let Some(grant) = &ready.grant
             && grant.unverified().gateway != ready.identity.public()

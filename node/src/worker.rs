@@ -10,6 +10,7 @@ use tradewind_net::tun::Tun;
 use tradewind_net::udp::{ReceiveBatch, UdpPort};
 use tradewind_net::virtio::HEADER_BYTES;
 use tradewind_packet::session::AddressPair;
+use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
@@ -224,7 +225,7 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a socket cannot be read");
+                    limited!(warn, self.engine.refusal_lines, None, %error, "a socket cannot be read");
                     break;
                 }
             }
@@ -316,7 +317,13 @@ impl Worker {
             if let Some(port) = inbound.and_then(|inbound| inbound.local.port())
                 && let Err(error) = self.epoll.watch(port, ENDS + u64::from(id))
             {
-                tracing::warn!(%error, "a flow's replies are not seen");
+                limited!(
+                    warn,
+                    self.engine.refusal_lines,
+                    None,
+                    %error,
+                    "a flow's replies are not seen"
+                );
             }
         }
     }

@@ -87,6 +87,31 @@ fn who_may_not_gets_silence() {
 }
 
 #[test]
+fn a_neighbour_between_two_identities_answers_to_either_until_one_is_gone() {
+    let mut pair = Pair::fresh(Limits::default());
+    let new = IdentityKey::from_entropy([33; 32]);
+    pair.relay.set_identities([new.clone(), relay()]);
+    pair.exchange(at(10));
+    assert!(pair.endpoint.is_open(pair.peer), "by its old name");
+    let grant = Some(signed(grant_for(endpoint().public(), Relays::listed(&[new.public()]))));
+    let peer = pair.endpoint.connect(at(20), new.public(), link(RELAY), grant).unwrap();
+    pair.exchange(at(30));
+    assert!(pair.endpoint.is_open(peer), "by its new one");
+    // The endpoint's own name changes as well: what begins under one that is gone is not sent.
+    let old = endpoint().public();
+    pair.endpoint.set_identities([IdentityKey::from_entropy([22; 32])]);
+    let to = (new.public(), link(RELAY));
+    let gone = pair.endpoint.connect_as(at(40), old, to.0, to.1, None).unwrap();
+    pair.exchange(at(50));
+    assert!(!pair.endpoint.is_open(gone));
+    pair.relay.set_identities([new]);
+    let mut late = Pair::fresh(Limits::default());
+    std::mem::swap(&mut late.relay, &mut pair.relay);
+    late.exchange(at(60));
+    assert!(!late.endpoint.is_open(late.peer), "nobody has the old name any more");
+}
+
+#[test]
 fn who_does_not_know_the_relay_gets_silence_even_under_load() {
     let limits = Limits { handshakes: 0, ..Limits::default() };
     let mut relay = machine(relay(), &[], limits, 12);

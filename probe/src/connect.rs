@@ -1,7 +1,7 @@
 //! From a target's name to a TCP connection, with errors that name the target.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -19,13 +19,32 @@ fn is_host_and_port(target: &str) -> bool {
     !host.is_empty() && !bare_v6 && digits && port.parse::<u16>().is_ok()
 }
 
+/// The file of names that this host knows by itself.
+const HOSTS: &str = "/etc/hosts";
+
+/// `target` so that the system's resolver completes its name by no search list: with a dot at its end,
+/// unless it is an address or a name in the hosts file, of which names there stand without.
+fn absolute(target: &str, hosts: &str) -> String {
+    let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));
+    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+    let lines = hosts.lines().filter_map(|line| line.split('#').next());
+    let is_there = lines
+        .flat_map(|line| line.split_whitespace().skip(1))
+        .any(|name| name.eq_ignore_ascii_case(host));
+    match is_address || is_there || host.ends_with('.') {
+        true => target.to_owned(),
+        false => format!("{host}.:{port}"),
+    }
+}
+
 /// The first address of `target`, a `host:port`.
 pub(crate) async fn resolve(target: &str, limit: Duration) -> Result<SocketAddr, ProbeError> {
     let failed = |cause: String| ProbeError::Resolve { target: target.to_owned(), cause };
     if !is_host_and_port(target) {
         return Err(ProbeError::Target { target: target.to_owned() });
     }
-    match timeout(limit, lookup_host(target)).await {
+    let hosts = std::fs::read_to_string(HOSTS).unwrap_or_default();
+    match timeout(limit, lookup_host(absolute(target, &hosts))).await {
         Err(_) => Err(failed("the resolver did not answer in time".to_owned())),
         Ok(Err(error)) => Err(failed(error.to_string())),
         Ok(Ok(mut addresses)) => {
@@ -59,4 +78,27 @@ pub(crate) async fn open_named(
 /// Now, in seconds since the Unix epoch.
 pub(crate) fn unix_time_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_search_list_completes_a_name() {
+        let hosts =
+            "127.0.0.1 localhost # loop\n192.0.2.1 Relay-1.example relay-1\n# 192.0.2.2 old\n";
+        for (target, expected) in [
+            ("typo.example:7000", "typo.example.:7000"),
+            ("typo.example.:7000", "typo.example.:7000"),
+            ("old:1", "old.:1"),
+            ("loop:1", "loop.:1"),
+            ("localhost:1", "localhost:1"),
+            ("relay-1.EXAMPLE:1", "relay-1.EXAMPLE:1"),
+            ("192.0.2.1:1", "192.0.2.1:1"),
+            ("[2001:db8::1]:1", "[2001:db8::1]:1"),
+        ] {
+            assert_eq!(absolute(target, hosts), expected);
+        }
+    }
 }

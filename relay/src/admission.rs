@@ -60,6 +60,25 @@ impl<T> Admission<T> {
         }
     }
 
+    /// Has other limits hold from now on. Sessions stay, however many; returns the tasks of resting
+    /// and unauthenticated connections for which there is no room any more.
+    pub(crate) fn set(&mut self, most_sessions: usize, most_unauthenticated: usize) -> Vec<T> {
+        (self.most_sessions, self.most_unauthenticated) = (most_sessions, most_unauthenticated);
+        let mut evicted = Vec::new();
+        while self.unauthenticated.len() > most_unauthenticated
+            && let Some(task) = self.unauthenticated.evict()
+        {
+            evicted.push(task);
+        }
+        while self.sessions > most_sessions
+            && let Some(task) = self.resting.evict()
+        {
+            self.sessions -= 1;
+            evicted.push(task);
+        }
+        evicted
+    }
+
     /// Returns the number of the next connection.
     pub(crate) const fn number(&mut self) -> u64 {
         self.next_number += 1;
@@ -211,6 +230,29 @@ mod tests {
         assert_eq!(admission.admit(other, Stage::Unauthenticated), Err(NotAdmitted::Full));
         assert!(admission.leave(warm, Stage::Admitted));
         assert_eq!(admission.admit(other, Stage::Unauthenticated), Ok(None));
+    }
+
+    #[test]
+    fn lower_limits_end_no_session_and_admit_none_until_there_is_room() {
+        let mut admission = Admission::new(4, 4);
+        let numbers = [1; 4].map(|last| arrive(&mut admission, holder(last)).0);
+        let [first, second, third, resting] = numbers;
+        for number in [first, second, third] {
+            assert_eq!(admission.admit(number, Stage::Unauthenticated), Ok(None));
+        }
+        assert_eq!(admission.rest(resting), Ok(None));
+        let waiting = [2, 3, 4].map(|last| arrive(&mut admission, holder(last)).0);
+        assert_eq!(admission.set(2, 1), [waiting[0], waiting[1], resting]);
+        let last = waiting[2];
+        let refused = Err(NotAdmitted::Full);
+        assert_eq!(admission.admit(last, Stage::Unauthenticated), refused);
+        assert!(admission.leave(first, Stage::Admitted));
+        assert_eq!(admission.admit(last, Stage::Unauthenticated), refused, "two are open still");
+        assert!(admission.leave(second, Stage::Admitted));
+        assert_eq!(admission.admit(last, Stage::Unauthenticated), Ok(None));
+        assert!(admission.set(3, 1).is_empty());
+        let (more, _) = arrive(&mut admission, holder(5));
+        assert_eq!(admission.admit(more, Stage::Unauthenticated), Ok(None));
     }
 
     #[test]

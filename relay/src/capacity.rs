@@ -30,44 +30,61 @@ impl Listening {
     }
 }
 
-/// Returns how many sessions there may be, of those wanted: admitting more would let connections in
-/// that can then not be carried on. Call it when the listeners are open.
-///
-/// # Errors
-/// When there is no descriptor left for any.
-pub(crate) fn affordable_sessions(
-    limits: &Limits,
+/// What a process has for sessions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Capacity {
     listening: Listening,
-) -> Result<usize, RelayError> {
-    let mut wanted = limits.sessions;
-    if let Some(memory) = limits.memory {
-        let affordable = Memory::sessions(memory);
+    /// How many descriptors it may have; absent where nobody knows.
+    descriptors: Option<usize>,
+    /// Of these, what is open before there are sessions.
+    open: usize,
+}
+
+impl Capacity {
+    /// Finds out what this process has. Call it when the listeners are open.
+    pub(crate) fn find(listening: Listening) -> Self {
+        let descriptors = match descriptors::raise_limit() {
+            Ok(limit) => Some(usize::try_from(limit).unwrap_or(usize::MAX)),
+            Err(error) => {
+                tracing::warn!("descriptor limit: {}", plain(&error));
+                None
+            }
+        };
+        let open = descriptors::count(std::process::id())
+            .map_or(0, |open| usize::try_from(open).unwrap_or(usize::MAX));
+        Self { listening, descriptors, open }
+    }
+
+    /// Returns how many sessions there may be, of those wanted: admitting more would let connections
+    /// in that can then not be carried on.
+    ///
+    /// # Errors
+    /// When there is no descriptor left for any.
+    pub(crate) fn sessions(&self, limits: &Limits) -> Result<usize, RelayError> {
+        let mut wanted = limits.sessions;
+        if let Some(memory) = limits.memory {
+            let affordable = Memory::sessions(memory);
+            if affordable < wanted {
+                tracing::warn!("{memory} of memory allow {affordable} sessions, not {wanted}");
+                wanted = affordable.max(1);
+            }
+        }
+        let Some(limit) = self.descriptors else { return Ok(wanted) };
+        let affordable = sessions_of(limit, self.open, self.listening, limits.unauthenticated);
+        let Listening { addresses, workers } = self.listening;
+        let taken = EACH_LISTENER * self.listening.listeners();
+        if affordable == 0 {
+            return Err(RelayError::Descriptors { limit, taken, addresses, workers });
+        }
         if affordable < wanted {
-            tracing::warn!("{memory} of memory allow {affordable} sessions, not {wanted}");
-            wanted = affordable.max(1);
+            tracing::warn!(
+                "{limit} descriptors, {taken} of them for {addresses} listeners of {workers} \
+                 workers each, allow {affordable} sessions, not {wanted}; raise the limit \
+                 (ulimit -n) or lower `workers`"
+            );
         }
+        Ok(wanted.min(affordable))
     }
-    let limit = match descriptors::raise_limit() {
-        Ok(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
-        Err(error) => {
-            tracing::warn!("descriptor limit: {}", plain(&error));
-            return Ok(wanted);
-        }
-    };
-    let open = descriptors::count(std::process::id())
-        .map_or(0, |open| usize::try_from(open).unwrap_or(usize::MAX));
-    let affordable = sessions_of(limit, open, listening, limits.unauthenticated);
-    let Listening { addresses, workers } = listening;
-    let taken = EACH_LISTENER * listening.listeners();
-    if affordable == 0 {
-        return Err(RelayError::Descriptors { limit, taken, addresses, workers });
-    }
-    if affordable < wanted {
-        tracing::warn!(
-            "{limit} descriptors, {taken} of them for {addresses} listeners of {workers} workers each, allow {affordable} sessions, not {wanted}; raise the limit (ulimit -n) or lower `workers`"
-        );
-    }
-    Ok(wanted.min(affordable))
 }
 
 /// Returns the sessions that `limit` descriptors allow of which `open` are open already, listeners

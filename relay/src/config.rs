@@ -2,28 +2,31 @@
 
 mod checks;
 mod forward;
+mod limits;
 pub mod users;
 
+pub(crate) use checks::check_twice;
 use checks::*;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_desired::{BufferNeeds, Encryption, LegProfile, LegTo, Route, RouteTable};
-use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, Policy, SignedGrant};
+use tradewind_grant::{
+    DestinationRule, GrantError, IdentityKey, OperatorPublicKey, Policy, SignedGrant,
+};
 use tradewind_telemetry as telemetry;
-use tradewind_units::time::{as_text, or_off};
-use tradewind_units::{Bandwidth, Bytes, FlowId, address, in_plain_words};
+use tradewind_units::{FlowId, address, in_plain_words};
 
 use crate::RelayError;
 use crate::access_log::{AccessLogConfig, AuditLogConfig};
+use crate::rights::HeldKeys;
 
 pub use forward::{Forward, ProxyVersion};
+pub use limits::{Limits, Share, Timeouts};
 use users::User;
 
 /// A relay's configuration.
@@ -38,6 +41,15 @@ pub struct RelayConfig {
     /// The secret identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub identity: Option<IdentityKey>,
+    /// A file that holds the identity that it had before, by which it is known still: during a
+    /// rotation.
+    pub previous_identity_file: Option<PathBuf>,
+    /// That identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub previous_identity: Option<IdentityKey>,
+    /// Keys that were read at the start of the process.
+    #[serde(skip)]
+    pub held: HeldKeys,
     /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
     /// absent.
     pub run_as: Option<String>,
@@ -87,6 +99,15 @@ pub struct GatewayConfig {
     /// The secret identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub identity: Option<IdentityKey>,
+    /// A file that holds the identity that it had before, by which it is known still: during a
+    /// rotation.
+    pub previous_identity_file: Option<PathBuf>,
+    /// That identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub previous_identity: Option<IdentityKey>,
+    /// Keys that were read at the start of the process.
+    #[serde(skip)]
+    pub held: HeldKeys,
     /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
     /// absent.
     pub run_as: Option<String>,
@@ -189,6 +210,16 @@ pub struct Tproxy {
     pub accept_proxy: Vec<DestinationRule>,
 }
 
+impl Tproxy {
+    /// Returns where its connections are led to: loopback, once for each family of its destinations.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = SocketAddr> {
+        let ranges = || self.destinations.iter().filter_map(|rule| rule.range());
+        let v4 = ranges().any(|(base, _)| base.is_ipv4()).then_some(Ipv4Addr::LOCALHOST.into());
+        let v6 = ranges().any(|(base, _)| base.is_ipv6()).then_some(Ipv6Addr::LOCALHOST.into());
+        [v4, v6].into_iter().flatten().map(|ip: IpAddr| SocketAddr::new(ip, self.port))
+    }
+}
+
 fn tproxy_flow() -> FlowId {
     FlowId::new("tproxy").expect("a short word")
 }
@@ -199,15 +230,40 @@ fn identity_text<'de, D: serde::Deserializer<'de>>(
     String::deserialize(text)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-/// The identity that the configuration gives or points to.
+/// The identities that a configuration gives or points to, the present one first.
+fn load_identities(
+    present: (Option<&PathBuf>, Option<&IdentityKey>),
+    previous: (Option<&PathBuf>, Option<&IdentityKey>),
+    held: &HeldKeys,
+) -> Result<Vec<IdentityKey>, RelayError> {
+    let present = load_identity("identity", present, held)?;
+    let previous = load_identity("previous_identity", previous, held)?;
+    if let Some(previous) = &previous {
+        let is_same = |present: &IdentityKey| present.public() == previous.public();
+        match &present {
+            None => {
+                return Err(refused("identity_file", "missing beside `previous_identity_file`"));
+            }
+            Some(present) if is_same(present) => {
+                let problem = "holds the same identity as `identity_file`; expected the one before";
+                return Err(refused("previous_identity_file", problem));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(present.into_iter().chain(previous).collect())
+}
+
+/// The identity that the configuration gives under `key` or points to.
 fn load_identity(
-    file: Option<&PathBuf>,
-    inline: Option<&IdentityKey>,
+    key: &str,
+    (file, inline): (Option<&PathBuf>, Option<&IdentityKey>),
+    held: &HeldKeys,
 ) -> Result<Option<IdentityKey>, RelayError> {
     match (file, inline) {
         (None, inline) => Ok(inline.cloned()),
-        (Some(_), Some(_)) => Err(refused("identity", "give either `identity_file` or `identity`")),
-        (Some(path), None) => crate::rights::read_identity(path).map(Some),
+        (Some(_), Some(_)) => Err(refused(key, format!("give either `{key}_file` or `{key}`"))),
+        (Some(path), None) => held.read(path).map(Some),
     }
 }
 
@@ -234,114 +290,6 @@ impl PolicyConfig {
             allow_loopback: self.allow_loopback,
             never: self.never.clone(),
             relays: Vec::new(),
-        }
-    }
-}
-
-/// How much a process takes on.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and some
-    /// for pipes, which fit into 20,000.
-    pub sessions: usize,
-    /// Connections besides that have not shown a valid header or request yet; where there are more,
-    /// the source that holds most of them pays with its oldest. Chosen: 1,000.
-    pub unauthenticated: usize,
-    /// Of these, warm connections that each neighbour keeps at rest here; a hello beyond is refused. Chosen: 1,000,
-    /// an eighth of all.
-    pub resting: u32,
-    /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
-    pub backlog: u16,
-    /// What all sessions together may move a second, both directions added up; no limit when absent.
-    pub rate: Option<Bandwidth>,
-    /// What sessions may hold of what one side has given and the other has not taken, with their own
-    /// memory; sockets' buffers come on top. No limit but that of the sessions when absent.
-    pub memory: Option<Bytes>,
-    /// What the sessions of each gateway may take, at relays. While `sessions` is absent a gateway
-    /// may have as many as are still free: one alone half of all, n of them 1/(n+1) each.
-    pub each_gateway: Share,
-    /// What the sessions of each grant may take, at relays.
-    pub each_grant: Share,
-    /// What each source address may take; of IPv6 each /56.
-    pub each_source: Share,
-    /// Sources that `each_source` does not bind, such as other relays; ports do not count.
-    pub trusted_sources: Vec<DestinationRule>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            sessions: 8000,
-            unauthenticated: 1000,
-            resting: 1000,
-            backlog: 4096,
-            rate: None,
-            memory: None,
-            each_gateway: Share::default(),
-            each_grant: Share::default(),
-            each_source: Share::default(),
-            trusted_sources: Vec::new(),
-        }
-    }
-}
-
-/// What one grant or source may take; what is absent is not limited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Share {
-    /// Sessions at a time.
-    pub sessions: Option<NonZeroU32>,
-    /// What they may move a second, both directions added up.
-    pub rate: Option<Bandwidth>,
-    /// What they may hold of what one side has given and the other has not taken, with their own memory; it may lower their
-    /// number.
-    pub memory: Option<Bytes>,
-}
-
-/// How long a process waits.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Timeouts {
-    /// For a header or proxy request after the connection opened.
-    #[serde(with = "as_text")]
-    pub header: Duration,
-    /// For each connection of a path to open; a name's addresses share it.
-    #[serde(with = "as_text")]
-    pub dial: Duration,
-    /// For the next byte of a session with both directions open; `off` is for ever.
-    #[serde(deserialize_with = "or_off::deserialize")]
-    pub idle: Option<Duration>,
-    /// For the next byte of a session once one direction has ended; `off` is for ever.
-    #[serde(deserialize_with = "or_off::deserialize")]
-    pub half_closed: Option<Duration>,
-    /// For a peer to acknowledge, or to open its window again (`TCP_USER_TIMEOUT`); `off` leaves it
-    /// to the kernel.
-    #[serde(deserialize_with = "or_off::deserialize")]
-    pub user: Option<Duration>,
-    /// Silence after which the kernel asks whether the peer is there; with `off` it never does.
-    #[serde(deserialize_with = "or_off::deserialize")]
-    pub keepalive: Option<Duration>,
-    /// For open sessions to end when draining; the rest is reset then.
-    #[serde(with = "as_text")]
-    pub drain: Duration,
-    /// For open sessions to end after an upgrade, when the next process has taken over; the rest is reset
-    /// then.
-    #[serde(with = "as_text")]
-    pub retire: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            header: Duration::from_secs(5),
-            dial: Duration::from_secs(10),
-            idle: Some(Duration::from_secs(3600)),
-            half_closed: Some(Duration::from_secs(300)),
-            user: Some(Duration::from_secs(120)),
-            keepalive: Some(Duration::from_secs(60)),
-            drain: Duration::from_secs(30),
-            retire: Duration::from_secs(3600),
         }
     }
 }
@@ -420,6 +368,8 @@ impl RelayConfig {
             return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
         }
         check_zones("listen", &config.listen)?;
+        let metrics = config.metrics.map(|metrics| ("metrics", metrics));
+        check_twice(config.listen.iter().map(|at| ("listen", *at)).chain(metrics))?;
         if config.identity_file.is_none() && config.identity.is_none() {
             return Err(refused(
                 "identity_file",
@@ -439,13 +389,18 @@ impl RelayConfig {
         Ok(config)
     }
 
-    /// The relay's secret identity.
+    /// The relay's secret identities: its own, and during a rotation the one before.
     ///
     /// # Errors
-    /// When its file cannot be read or holds no identity.
-    pub fn identity(&self) -> Result<IdentityKey, RelayError> {
-        load_identity(self.identity_file.as_ref(), self.identity.as_ref())?
-            .ok_or_else(|| refused("identity_file", "missing"))
+    /// When a file cannot be read or holds no identity, or there is none.
+    pub fn identities(&self) -> Result<Vec<IdentityKey>, RelayError> {
+        let present = (self.identity_file.as_ref(), self.identity.as_ref());
+        let previous = (self.previous_identity_file.as_ref(), self.previous_identity.as_ref());
+        let identities = load_identities(present, previous, &self.held)?;
+        match identities.is_empty() {
+            true => Err(refused("identity_file", "missing")),
+            false => Ok(identities),
+        }
     }
 }
 
@@ -460,12 +415,37 @@ impl GatewayConfig {
         Ok(config)
     }
 
-    /// The gateway's secret identity, if it has one.
+    /// Where it listens, and the keys that say so.
+    fn listeners(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
+        let forwards = self.forward.iter().map(|forward| ("forward", forward.listen));
+        let socks5 = self.socks5.iter().map(|at| ("socks5", *at));
+        let connect = self.connect.iter().map(|at| ("connect", *at));
+        let tproxy = self.tproxy.iter().flat_map(Tproxy::listeners).map(|at| ("tproxy", at));
+        let metrics = self.metrics.map(|at| ("metrics", at));
+        forwards.chain(socks5).chain(connect).chain(tproxy).chain(metrics)
+    }
+
+    /// The gateway's secret identities, if it has any: its own, and during a rotation the one before.
     ///
     /// # Errors
-    /// When its file cannot be read or holds no identity.
+    /// When a file cannot be read or holds no identity.
+    pub fn identities(&self) -> Result<Vec<IdentityKey>, RelayError> {
+        let present = (self.identity_file.as_ref(), self.identity.as_ref());
+        let previous = (self.previous_identity_file.as_ref(), self.previous_identity.as_ref());
+        load_identities(present, previous, &self.held)
+    }
+
+    /// Of these, the one that the grant names, under which sessions are opened; without a grant its own.
+    ///
+    /// # Errors
+    /// As [`GatewayConfig::identities`] and [`GatewayConfig::grant`], and when the grant names none
+    /// of them.
     pub fn identity(&self) -> Result<Option<IdentityKey>, RelayError> {
-        load_identity(self.identity_file.as_ref(), self.identity.as_ref())
+        let (identities, grant) = (self.identities()?, self.grant()?);
+        let Some(own) = identities.first().map(IdentityKey::public) else { return Ok(None) };
+        let named = grant.map_or(own, |grant| grant.unverified().gateway);
+        let found = identities.into_iter().find(|identity| identity.public() == named);
+        found.map(Some).ok_or(GrantError::WrongGateway { granted: named, found: own }.into())
     }
 
     /// Returns the gateway's grant, if it has one.
@@ -537,6 +517,7 @@ impl GatewayConfig {
                 return Err(refused(key, problem));
             }
         }
+        check_twice(self.listeners())?;
         if !self.direct && self.routes.routes().any(|route| *route == Route::Direct) {
             return Err(refused("routes", "a route is `direct`, which needs `direct = true`"));
         }
@@ -580,245 +561,4 @@ fn one_line(message: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tradewind_grant::{Grant, OperatorKey, Relays};
-    use tradewind_units::Timestamp;
-
-    const OPERATOR: [u8; 32] = [9; 32];
-
-    fn relay_text(rest: &str) -> String {
-        let operator = OperatorKey::from_entropy(OPERATOR).public();
-        format!(
-            "listen = ['127.0.0.1:0']\nidentity_file = 'key'\noperators = ['{operator}']\n{rest}"
-        )
-    }
-
-    fn line(result: Result<impl Sized, RelayError>) -> String {
-        let line = result.err().expect("refused").to_string();
-        assert!(!line.contains('\n'), "{line}");
-        line
-    }
-
-    #[test]
-    fn what_is_not_said_has_its_default() {
-        let config = RelayConfig::parse(&relay_text("[timeouts]\nidle = '2 h'")).unwrap();
-        assert_eq!(config.timeouts.idle, Some(Duration::from_secs(7200)));
-        assert_eq!(config.timeouts.header, Duration::from_secs(5));
-        assert!(config.policy.destinations.is_empty(), "default deny");
-        assert_eq!(config.metrics, None);
-    }
-
-    #[test]
-    fn timeouts_that_may_be_missing_are_turned_off() {
-        let off = "idle = 'off'\nhalf_closed = 'off'\nuser = 'off'\nkeepalive = 'off'";
-        let timeouts =
-            RelayConfig::parse(&relay_text(&format!("[timeouts]\n{off}"))).unwrap().timeouts;
-        let Timeouts { idle, half_closed, user, keepalive, .. } = timeouts;
-        assert_eq!([idle, half_closed, user, keepalive], [None; 4]);
-        for key in ["header", "dial", "drain", "retire"] {
-            let line = line(RelayConfig::parse(&relay_text(&format!("[timeouts]\n{key} = 'off'"))));
-            assert!(line.contains(&format!("`timeouts.{key}`")), "{line}");
-        }
-    }
-
-    #[test]
-    fn errors_of_a_relays_configuration_name_the_key() {
-        for (rest, expected) in [
-            ("foo = 1", "configuration, `foo` (line 4): unknown field `foo`"),
-            ("[limits]\nsessions = 'x'", "configuration, `limits.sessions` (line 5): invalid type"),
-            ("[timeouts]\nidle = '5'", "configuration, `timeouts.idle` (line 5): duration: a span"),
-            ("[timeouts]\nidle = '0 s'", "configuration, timeouts.idle: expected a span above"),
-            (
-                "[policy]\ndestinations = ['10.0.0.1/8:1']",
-                "configuration, `policy.destinations[0]` (line 5): destination rule `10.0.0.1/8:1`",
-            ),
-            (
-                "workers = -1",
-                "configuration, `workers` (line 4): invalid value: integer `-1`, expected a whole number",
-            ),
-            ("workers = 0", "configuration, workers: expected 1 to 1024"),
-            ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
-            (
-                "[limits.each_source]\nmemory = '1 kB'",
-                "configuration, limits.each_source.memory: expected at least 1 MB",
-            ),
-            ("[limits]\nrate = '5'", "configuration, `limits.rate` (line 5): bandwidth"),
-            (
-                "[limits.each_source]\nsessions = 0",
-                "configuration, `limits.each_source.sessions` (line 5): invalid value",
-            ),
-            ("[limits", "configuration, line 4: "),
-            ("metrics = '[::]:9464'", "configuration, metrics: [::]:9464 is no loopback address"),
-            (
-                "[leg.dial]\nencryption = 'either'",
-                "configuration, leg.dial.encryption: `either` is for who accepts",
-            ),
-            (
-                "[leg.dial]\nencryption = 'ssl'",
-                "configuration, `leg.dial.encryption` (line 5): unknown variant `ssl`, expected one of",
-            ),
-            (
-                "[[leg.at]]\naddress = '127.0.0.1:1'\nencryption = 'none'",
-                "configuration, leg.at.address: 127.0.0.1:1 is not among `listen`",
-            ),
-            (
-                "[[leg.to]]\naddress = '192.0.2.2:1'\ndial = {}\n[[leg.to]]\naddress = '192.0.2.2:1'\ndial = { connections = 4 }",
-                "configuration, leg.to.address: 192.0.2.2:1 is there twice",
-            ),
-            (
-                "[leg.dial]\nwarm = 0",
-                "configuration, `leg.dial.warm` (line 5): invalid value: integer `0`, expected a whole number from 1 to 65535",
-            ),
-            (
-                "[policy]\nnext_hops = ['*.example.com:7000']",
-                "configuration, policy.next_hops: `*.example.com:7000`: expected ranges of addresses",
-            ),
-            (
-                "metrics = '[fe80::1]:9000'",
-                "configuration, metrics: [fe80::1]:9000 is link-local: say on which interface, by its number, as in `[fe80::1%2]:9000`",
-            ),
-            (
-                "metrics = '[fe80::1%eth0]:9000'",
-                "configuration, `metrics` (line 4): socket address: IP:PORT whose zone is the number",
-            ),
-            (
-                "[limits]\ntrusted_sources = ['relay.example.com:*']",
-                "configuration, limits.trusted_sources: `relay.example.com:*`: expected ranges",
-            ),
-        ] {
-            let line = line(RelayConfig::parse(&relay_text(rest)));
-            assert!(line.starts_with(expected), "{line}");
-        }
-        let line = line(RelayConfig::parse("listen = []\noperators = []"));
-        assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
-    }
-
-    #[test]
-    fn where_only_addresses_make_sense_names_are_refused() {
-        for (rest, key) in [
-            ("metrics = 'relay.example.com:7000'", "`metrics` (line 4)"),
-            ("[policy]\nnever = ['relay.example.com:7000']", "`policy.never[0]` (line 5)"),
-            ("[[leg.at]]\naddress = 'relay.example.com:7000'", "`leg.at[0].address` (line 5)"),
-            ("[[leg.to]]\naddress = 'relay.example.com:7000'", "`leg.to[0].address` (line 5)"),
-        ] {
-            let line = line(RelayConfig::parse(&relay_text(rest)));
-            let expected = format!("configuration, {key}: socket address: IP:PORT such as");
-            assert!(line.starts_with(&expected), "{line}");
-            assert!(line.ends_with("not `relay.example.com:7000`"), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_secret_never_shows_in_an_error() {
-        let secret = IdentityKey::from_entropy([7; 32]).to_secret_text();
-        let cut = &secret[..secret.len() - 3];
-        let text = format!("listen = ['127.0.0.1:0']\noperators = []\nidentity = '{cut}'");
-        let line = line(RelayConfig::parse(&text));
-        assert!(line.contains("identity") && !line.contains(&cut[10..30]), "{line}");
-    }
-
-    #[test]
-    fn a_gateway_must_mean_what_opens_it_to_others() {
-        for (text, expected) in [
-            (
-                "",
-                "configuration, forward: expected at least one of forward, tproxy, socks5, connect and packet",
-            ),
-            (
-                "[[tproxy]]\ndestinations = ['*.example.com:443']",
-                "configuration, tproxy[0].destinations: `*.example.com:443`: expected ranges of addresses",
-            ),
-            (
-                "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\naccept_proxy = ['lb.example.com:*']",
-                "configuration, `forward[0]` (line 1): accept_proxy: `lb.example.com:*`: expected ranges of addresses",
-            ),
-            (
-                "socks5 = ['127.0.0.1:0']\n[limits.each_grant]\nsessions = 3",
-                "configuration, limits.each_grant: for relays",
-            ),
-            (
-                "socks5 = ['127.0.0.1:0']\n[limits.each_gateway]\nsessions = 3",
-                "configuration, limits.each_gateway: for relays",
-            ),
-            (
-                "[[tproxy]]\ndestinations = ['10.0.0.0/8:443']\nfoo = 1",
-                "configuration, `tproxy[0].foo` (line 3): unknown field `foo`",
-            ),
-            (
-                "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\nsend_proxy = 'v1'",
-                "configuration, `forward[0].send_proxy`",
-            ),
-            (
-                "socks5 = ['localhost:1080']",
-                "configuration, `socks5[0]` (line 1): socket address: IP:PORT such as",
-            ),
-            (
-                "connect = [3128]",
-                "configuration, `connect[0]` (line 1): invalid type: integer `3128`, expected text: IP:PORT",
-            ),
-            (
-                "[[forward]]\nlisten = 'localhost:1'\nto = '192.0.2.1:1'",
-                "configuration, `forward[0].listen` (line 2): socket address: IP:PORT such as",
-            ),
-            ("socks5 = ['0.0.0.0:1080']", "configuration, socks5: 0.0.0.0:1080 is no loopback"),
-            (
-                "socks5 = ['127.0.0.1:0']\nmetrics = '0.0.0.0:9464'",
-                "configuration, metrics: 0.0.0.0:9464 is no loopback address",
-            ),
-            (
-                "connect = ['127.0.0.1:0']\n[routes]\ndefault = 'direct'",
-                "configuration, routes: a route is `direct`, which needs `direct = true`",
-            ),
-            (
-                "connect = ['127.0.0.1:0']\n[routes]\ndefault = ['lima']",
-                "configuration, `routes` (line 2): default: relay `lima` is not listed",
-            ),
-            (
-                "socks5 = ['127.0.0.1:0']\n[leg.accept]\nencryption = 'none'",
-                "configuration, leg.accept.encryption: a gateway accepts applications",
-            ),
-        ] {
-            let line = line(GatewayConfig::parse(text));
-            assert!(line.starts_with(expected), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_missing_identity_file_is_named() {
-        let mut config = RelayConfig::parse(&relay_text("")).unwrap();
-        config.identity_file = Some("/nonexistent/relay.key".into());
-        let line = line(crate::Relay::bind(&config));
-        let expected = "identity file /nonexistent/relay.key: no such file or directory";
-        assert_eq!(line, expected);
-    }
-
-    #[test]
-    fn the_manuals_examples_are_valid() {
-        let manual = include_str!("../../docs/relay.md");
-        let gateway = IdentityKey::from_entropy([1; 32]).public();
-        let grant = Grant {
-            gateway,
-            not_before: Timestamp::ZERO,
-            expires: Timestamp::FAR_FUTURE,
-            sessions: None,
-            extensions: tradewind_grant::Extensions::default(),
-            relays: Relays::Any,
-            destinations: vec!["10.0.0.0/8:*".parse().unwrap()],
-        };
-        let grant = grant.sign(&OperatorKey::from_entropy(OPERATOR)).unwrap().to_string();
-        let relay = |seed| IdentityKey::from_entropy([seed; 32]).public().to_string();
-        let manual = manual
-            .replace("GRANT", &grant)
-            .replace("OPERATOR", &OperatorKey::from_entropy(OPERATOR).public().to_string())
-            .replace("RELAY-1", &relay(2))
-            .replace("RELAY-2", &relay(3));
-        let example = |name: &str| {
-            let start = format!("```toml\n# {name}\n");
-            let (_, rest) = manual.split_once(&start).expect("the example is there");
-            rest.split("```").next().unwrap_or_default().to_owned()
-        };
-        RelayConfig::parse(&example("relay")).unwrap();
-        GatewayConfig::parse(&example("gateway")).unwrap();
-    }
-}
+mod tests;

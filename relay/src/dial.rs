@@ -11,14 +11,17 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tradewind_grant::{Check, Destination, GrantError, Hop, Status, Target};
+use tradewind_grant::{Check, Destination, GrantError, Hop, PublicIdentity, Status, Target};
 use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
-use crate::connection::{Connection, Tls};
+use crate::connection::Connection;
 use crate::failure::{Failure, plain};
+use crate::local_ports::{self, LocalPorts};
+use crate::own_identities::OwnIdentities;
 use crate::profile::Legs;
 use crate::resolver::{Lookups, Resolver};
+use crate::timeouts::LiveTimeouts;
 
 /// Silence of one address of a name after which the next is dialled as well. Source: what RFC 8305 recommends.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -38,15 +41,17 @@ pub(crate) enum Speaker {
 #[derive(Debug, Clone)]
 pub(crate) struct Dialler {
     pub(crate) legs: Arc<Legs>,
-    pub(crate) limit: Duration,
+    pub(crate) timeouts: LiveTimeouts,
     /// Where this process itself listens.
     pub(crate) own_listeners: Vec<SocketAddr>,
     /// What names mean.
     pub(crate) resolver: Resolver,
     /// The mark of what it dials (`SO_MARK`), where rules of this host must tell it from others'.
     pub(crate) mark: Option<u32>,
-    /// What legs are encrypted with; absent where this process has no identity.
-    pub(crate) tls: Option<Arc<Tls>>,
+    /// Those of this host, for what is dialled.
+    pub(crate) local_ports: LocalPorts,
+    /// Under whose names legs are encrypted; none where this process has no identity.
+    pub(crate) own: Arc<OwnIdentities>,
 }
 
 /// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
@@ -60,32 +65,43 @@ pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
 }
 
 impl Dialler {
-    /// Connects to a relay, and makes sure that it is this one where the leg is encrypted.
-    pub(crate) async fn dial(&self, hop: &Hop, speaker: Speaker) -> Result<Connection, Failure> {
-        self.dial_within(hop, speaker, self.limit).await
+    /// Returns how long each connection may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.timeouts.dial()
+    }
+
+    /// Connects to a relay in the name of `from`, and makes sure that it is this one where the leg is encrypted.
+    pub(crate) async fn dial(
+        &self,
+        from: &PublicIdentity,
+        hop: &Hop,
+        speaker: Speaker,
+    ) -> Result<Connection, Failure> {
+        self.dial_within(from, hop, speaker, Duration::MAX).await
     }
 
     /// The same, given up after `limit`, or after that of all dials if it is less.
     pub(crate) async fn dial_within(
         &self,
+        from: &PublicIdentity,
         hop: &Hop,
         speaker: Speaker,
         limit: Duration,
     ) -> Result<Connection, Failure> {
-        let (address, deadline) = (hop.address, Instant::now() + limit.min(self.limit));
+        let (address, deadline) = (hop.address, Instant::now() + limit.min(self.limit()));
         let leg = self.legs.to(address);
         let stream = self.dial_until(address, speaker, deadline, &leg.early).await;
         let stream = stream.map_err(|error| Failure::dial(address, &error))?;
         if !leg.is_encrypted {
             return Ok(Connection::plain(stream));
         }
-        let Some(tls) = &self.tls else {
-            let message = format!("next relay {address}: an encrypted leg takes an identity");
+        let Some(own) = self.own.get(from) else {
+            let message = format!("next relay {address}: {}", GrantError::NotOwnIdentity(*from));
             return Err(Failure::new(Status::Internal, message));
         };
         let failed =
             |status, cause: String| Failure::new(status, format!("next relay {address}: {cause}"));
-        match timeout_at(deadline, tls.seal_dialled(stream, hop.identity)).await {
+        match timeout_at(deadline, own.tls.seal_dialled(stream, hop.identity)).await {
             Ok(sealed) => sealed.map_err(|error| failed(Status::NextHopFailed, error.to_string())),
             Err(_) => Err(failed(Status::TimedOut, "no TLS handshake in time".to_owned())),
         }
@@ -114,7 +130,11 @@ impl Dialler {
             socket.connect(address).await
         };
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
-        timeout_at(deadline, attempt).await.unwrap_or_else(|_| late())
+        let dialled = timeout_at(deadline, attempt).await.unwrap_or_else(|_| late());
+        if dialled.as_ref().is_err_and(local_ports::are_exhausted) {
+            self.local_ports.note_exhausted(address);
+        }
+        dialled
     }
 
     /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as one of
@@ -131,14 +151,19 @@ impl Dialler {
         check: &Check<'_>,
         begun: &AtomicBool,
     ) -> Result<TcpStream, Failure> {
-        let deadline = Instant::now() + self.limit;
+        let deadline = Instant::now() + self.limit();
         let none = SocketOptions::default();
         check.allows(Target::of(destination))?;
         let (name, port) = match destination {
             Destination::Address(address) => {
                 begun.store(true, Relaxed);
                 let dialled = self.dial_until(*address, speaker, deadline, &none).await;
-                return dialled.map_err(|error| Failure::dial(*address, &error));
+                return dialled.map_err(|error| {
+                    if local_ports::are_exhausted(&error) {
+                        begun.store(false, Relaxed);
+                    }
+                    Failure::dial(*address, &error)
+                });
             }
             Destination::Name { name, port } => (name, *port),
         };
@@ -168,8 +193,12 @@ impl Dialler {
         let none = &none;
         let dial = |address| async move {
             let dialled = self.dial_until(address, speaker, deadline, none).await;
-            let told = |error: &io::Error| format!("dial {destination}: {}", plain(error));
-            dialled.map_err(|error| Failure::dial(address, &error).telling(told(&error)))
+            dialled.map_err(|error| {
+                let failure = Failure::dial(address, &error);
+                let own = format!("dial {address}");
+                let told = failure.message.replacen(&own, &format!("dial {destination}"), 1);
+                failure.telling(told)
+            })
         };
         let dialled = first_of(in_turns_of_families(allowed), dial).await;
         dialled.map_err(|failed| failed.or(refusal).unwrap_or_else(|| nowhere("no address")))

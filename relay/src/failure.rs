@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 
 use tradewind_grant::{GrantError, Status};
 
+use crate::local_ports::{self, EXHAUSTED};
+
 /// What went wrong in this process, as it is told upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -60,10 +62,15 @@ impl Failure {
             Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::NetworkDown => {
                 Status::Unreachable
             }
+            Kind::AddrNotAvailable => Status::Overloaded,
             _ if out_of_descriptors(error) => Status::Overloaded,
             _ => Status::Internal,
         };
-        Self::new(status, format!("dial {address}: {}", plain(error)))
+        let why = match local_ports::are_exhausted(error) {
+            true => EXHAUSTED.to_owned(),
+            false => plain(error),
+        };
+        Self::new(status, format!("dial {address}: {why}"))
     }
 }
 
@@ -105,6 +112,9 @@ mod tests {
             Failure::dial("10.0.0.9:80".parse().unwrap(), &io::Error::from_raw_os_error(number))
         };
         assert!(of(101).is_of_network() && !of(113).is_of_network(), "ENETUNREACH, EHOSTUNREACH");
+        let exhausted = of(99);
+        assert_eq!(exhausted.status, Status::Overloaded, "EADDRNOTAVAIL");
+        assert_eq!(exhausted.message, format!("dial 10.0.0.9:80: {EXHAUSTED}"));
         assert_eq!(plain(&io::Error::from(io::ErrorKind::TimedOut)), "timed out");
     }
 }

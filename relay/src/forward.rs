@@ -8,6 +8,7 @@ use tradewind_grant::forbidden::class_of;
 use tradewind_net::NetError;
 use tradewind_net::nft;
 
+use crate::config::check_twice;
 use crate::shutdown::Phase;
 use crate::{RelayError, Shutdown};
 
@@ -49,10 +50,11 @@ impl Forwarder {
     /// Puts all of `rules` in force, or none. They go with this process, however it ends.
     ///
     /// # Errors
-    /// When `nft` is missing or may not, another forwarder holds one of the addresses, or the kernel does not forward.
-    pub fn set(rules: &[ForwardRule]) -> Result<Self, NetError> {
+    /// When two of them listen where one leaves no room for the other, `nft` is missing or may not, another forwarder holds one of the addresses, or the kernel does not forward.
+    pub fn set(rules: &[ForwardRule]) -> Result<Self, RelayError> {
+        check_twice(rules.iter().map(|rule| ("forward", rule.0.listen)))?;
         let rules = rules.iter().map(|rule| nft::Forwarding::set(&rule.0));
-        Ok(Self { rules: rules.collect::<Result<_, _>>()? })
+        Ok(Self { rules: rules.collect::<Result<_, NetError>>()? })
     }
 
     /// The names of its nftables tables.
@@ -79,6 +81,15 @@ impl Forwarder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_rules_cannot_listen_at_one_address() {
+        let rules = ["0.0.0.0:7000=192.0.2.9:443", "198.51.100.1:7000=192.0.2.8:443"];
+        let rules = rules.map(|rule| rule.parse().unwrap());
+        let refused = Forwarder::set(&rules).unwrap_err().to_string();
+        let expected = "configuration, forward: 198.51.100.1:7000 is listened on twice: `forward` has 0.0.0.0:7000";
+        assert!(refused.starts_with(expected), "{refused}");
+    }
 
     #[test]
     fn a_rule_names_two_places_and_the_second_may_be_dialled() {

@@ -1,7 +1,6 @@
 //! What a process holds beside its sessions, and how it lets go: at its end, or when the next takes over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -11,30 +10,22 @@ use tradewind_telemetry::Health;
 use crate::failure::plain;
 use crate::server::Service;
 use crate::shutdown::Phase;
+use crate::timeouts::LiveTimeouts;
 use crate::upgrade::Estate;
 use crate::{RelayError, Shutdown};
 
-/// How long open sessions may go on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    pub(crate) drain: Duration,
-    pub(crate) retire: Duration,
-}
-
-impl Patience {
-    /// Ready when open sessions have had their time, or the process is told to stop.
-    pub(crate) async fn ends(self, phase: &mut watch::Receiver<Phase>) {
-        let retiring = *phase.borrow() == Phase::Retiring;
-        if retiring {
-            tokio::select! {
-                () = tokio::time::sleep(self.retire) => return,
-                _ = phase.wait_for(|phase| *phase > Phase::Retiring) => {}
-            }
-        }
+/// Waits until open sessions have had their time, or the process is told to stop.
+pub(crate) async fn sessions_time_out(timeouts: &LiveTimeouts, phase: &mut watch::Receiver<Phase>) {
+    let retiring = *phase.borrow() == Phase::Retiring;
+    if retiring {
         tokio::select! {
-            () = tokio::time::sleep(self.drain) => {}
-            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {}
+            () = tokio::time::sleep(timeouts.retire()) => return,
+            _ = phase.wait_for(|phase| *phase > Phase::Retiring) => {}
         }
+    }
+    tokio::select! {
+        () = tokio::time::sleep(timeouts.drain()) => {}
+        _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {}
     }
 }
 

@@ -13,8 +13,10 @@
 //! | [`forward`] | forwarding without splitting, by the kernel |
 //! | [`shutdown`], `signals` | how either is told to end, to upgrade or to reload |
 //! | [`reload`], `live` | what either takes over of a changed configuration while it runs |
+//! | `live_limits`, `timeouts` | of these, limits and timeouts |
 //! | `authorization` | what open sessions were let in by |
 //! | [`buffers`] | whether this host allows the buffers that legs need |
+//! | [`local_ports`] | whether this host has a local port for each connection |
 //! | [`resolver`] | what names mean |
 //! | [`revocations`] | the file of what operators have revoked |
 //! | [`handle`] | what can be seen of either while it runs |
@@ -23,6 +25,7 @@
 //! | `admission` | which connections have a place, and which are evicted for others |
 //! | `connection` | a leg's connection, encrypted or not |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
+//! | `own_identities` | who this process is, during a rotation by two names |
 //! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
 //! | `stripe` | a session of which a leg runs over several connections |
@@ -54,9 +57,12 @@ mod head;
 mod holdings;
 mod lift;
 mod live;
+mod live_limits;
+pub mod local_ports;
 mod memory;
 mod opening;
 mod own_host;
+mod own_identities;
 mod pool;
 mod pool_metrics;
 mod probe_leg;
@@ -75,6 +81,7 @@ mod side;
 mod signals;
 mod stock;
 mod stripe;
+mod timeouts;
 mod upgrade;
 mod worker;
 
@@ -86,6 +93,7 @@ pub use handle::{Handle, Snapshot};
 pub use relay::{Relay, RelayReloader};
 pub use reload::{Prepared, Reload, Reloads};
 pub use resolver::Resolver;
+pub use rights::HeldKeys;
 pub use server::Additions;
 pub use shutdown::Shutdown;
 pub use upgrade::Inheritance;

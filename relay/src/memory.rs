@@ -21,7 +21,7 @@ const PART: usize = 16;
 /// What all sessions, or those of one grant or source, share beyond what is set aside for each.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    shared: usize,
+    shared: AtomicUsize,
     held: AtomicUsize,
     /// What else binds whoever this binds.
     above: Vec<Arc<Self>>,
@@ -42,8 +42,33 @@ impl Memory {
 
     /// What is left of `limit` when `sessions` have theirs set aside.
     pub(crate) fn new(limit: Bytes, sessions: usize) -> Arc<Self> {
-        let shared = in_memory(limit).saturating_sub(sessions * SET_ASIDE);
-        Arc::new(Self { shared, held: AtomicUsize::new(0), above: Vec::new() })
+        Self::sharing(shared_of(Some(limit), sessions), Vec::new())
+    }
+
+    /// Returns what binds from now on whoever `held` bound until now: the same object where there
+    /// was one, so that open sessions go by `limit` as well.
+    pub(crate) fn of_limit(
+        held: Option<&Arc<Self>>,
+        limit: Option<Bytes>,
+        sessions: usize,
+    ) -> Option<Arc<Self>> {
+        match held {
+            Some(held) => {
+                held.set(limit, sessions);
+                Some(Arc::clone(held))
+            }
+            None => limit.map(|limit| Self::new(limit, sessions)),
+        }
+    }
+
+    /// Has whoever this binds share what is left of `limit` when `sessions` have theirs set aside;
+    /// as much as they like where it is absent.
+    pub(crate) fn set(&self, limit: Option<Bytes>, sessions: usize) {
+        self.shared.store(shared_of(limit, sessions), Relaxed);
+    }
+
+    fn sharing(shared: usize, above: Vec<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { shared: AtomicUsize::new(shared), held: AtomicUsize::new(0), above })
     }
 
     /// What binds a session that all of `parts` bind; `None` where none does.
@@ -51,7 +76,7 @@ impl Memory {
         if parts.len() < 2 {
             return parts.pop();
         }
-        Some(Arc::new(Self { shared: usize::MAX, held: AtomicUsize::new(0), above: parts }))
+        Some(Self::sharing(usize::MAX, parts))
     }
 
     /// Most bytes that one read may take now.
@@ -61,7 +86,7 @@ impl Memory {
 
     /// Bytes that are not held now.
     pub(crate) fn free(&self) -> usize {
-        let own = self.shared.saturating_sub(self.held.load(Relaxed));
+        let own = self.shared.load(Relaxed).saturating_sub(self.held.load(Relaxed));
         self.above.iter().map(|above| above.free()).fold(own, usize::min)
     }
 
@@ -99,6 +124,10 @@ impl Held {
     }
 }
 
+fn shared_of(limit: Option<Bytes>, sessions: usize) -> usize {
+    limit.map_or(usize::MAX, |limit| in_memory(limit).saturating_sub(sessions * SET_ASIDE))
+}
+
 /// A limit as this machine counts bytes.
 fn in_memory(limit: Bytes) -> usize {
     usize::try_from(limit.as_u64()).unwrap_or(usize::MAX)
@@ -128,6 +157,18 @@ mod tests {
         drop(held);
         assert_eq!(memory.held(), 0);
         assert!(!memory.is_short());
+    }
+
+    #[test]
+    fn another_limit_binds_who_was_bound_before() {
+        let memory = Memory::new(Bytes::new(1 << 20), 0);
+        let held = memory.hold(1 << 19);
+        memory.set(Some(Bytes::new(1 << 18)), 0);
+        assert!(memory.is_short());
+        memory.set(None, 0);
+        assert!(!memory.is_short());
+        drop(held);
+        assert_eq!(memory.held(), 0);
     }
 
     #[test]

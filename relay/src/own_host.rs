@@ -4,20 +4,24 @@ use std::net::IpAddr;
 
 use tradewind_net::NetError;
 use tradewind_net::local_address::LocalAddresses;
+use tradewind_telemetry::{LogLimit, limited};
 
 /// The kernel's word on addresses of this host.
 #[derive(Debug)]
-pub(crate) struct OwnHost(LocalAddresses);
+pub(crate) struct OwnHost {
+    addresses: LocalAddresses,
+    lines: LogLimit<()>,
+}
 
 impl OwnHost {
     pub(crate) fn open() -> Result<Self, NetError> {
-        LocalAddresses::open().map(Self)
+        Ok(Self { addresses: LocalAddresses::open()?, lines: LogLimit::new() })
     }
 
     /// Returns whether `ip` is this host's own; also when the kernel does not say.
     pub(crate) fn holds(&self, ip: IpAddr) -> bool {
-        self.0.contains(ip).unwrap_or_else(|error| {
-            tracing::warn!(%error, "taken for an address of this host");
+        self.addresses.contains(ip).unwrap_or_else(|error| {
+            limited!(warn, self.lines, (), %error, "taken for an address of this host");
             true
         })
     }

@@ -68,11 +68,16 @@ pub(crate) enum Greeter {
 }
 
 impl Greeter {
-    fn hello(&self, nonce: Nonce, to: &PublicIdentity) -> Result<(Vec<u8>, ReplyKey), GrantError> {
+    fn hello(
+        &self,
+        nonce: Nonce,
+        from: &PublicIdentity,
+        to: &PublicIdentity,
+    ) -> Result<(Vec<u8>, ReplyKey), GrantError> {
         let now = unix_now();
         match self {
-            Self::Relay(verifier) => lock(verifier).hello(now, nonce, to),
-            Self::Gateway(sealer) => lock(sealer).hello(now, nonce, to),
+            Self::Relay(verifier) => lock(verifier).hello(now, nonce, from, to),
+            Self::Gateway(sealer) => lock(sealer).hello(now, nonce, from, to),
         }
     }
 }
@@ -89,8 +94,8 @@ pub(crate) struct PoolCounts {
     pub(crate) misses: u64,
 }
 
-/// The next relay: where it listens and who it is.
-type Key = (SocketAddr, PublicIdentity);
+/// Who dials, and the next relay: where it listens and who it is.
+type Key = (PublicIdentity, SocketAddr, PublicIdentity);
 
 /// A connection taken from a pool.
 #[derive(Debug)]
@@ -205,13 +210,13 @@ impl Pools {
         PoolCounts { resting, hits, misses }
     }
 
-    /// Keeps connections to `hop` ready from now on, if a pool is wanted: a session has just reached it, so that it is who
+    /// Keeps connections of `from` to `hop` ready from now on, if a pool is wanted: a session has just reached it, so that it is who
     /// it is said to be, and knows whose hello will come.
-    pub(crate) fn keep_ready(self: &Arc<Self>, hop: &Hop) {
+    pub(crate) fn keep_ready(self: &Arc<Self>, from: &PublicIdentity, hop: &Hop) {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
             return;
         }
-        let (key, now) = ((hop.address, hop.identity), Instant::now());
+        let (key, now) = ((*from, hop.address, hop.identity), Instant::now());
         let mut shelves = self.lock();
         if shelves.len() < MOST_POOLS && !shelves.contains_key(&key) {
             let mut shelf = Shelf::new(now);
@@ -221,12 +226,12 @@ impl Pools {
         }
     }
 
-    /// A warm connection to `hop`, if one is ready. Costs nothing where no pool is wanted.
-    pub(crate) fn take(&self, hop: &Hop) -> Option<Warm> {
+    /// A warm connection of `from` to `hop`, if one is ready. Costs nothing where no pool is wanted.
+    pub(crate) fn take(&self, from: &PublicIdentity, hop: &Hop) -> Option<Warm> {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
             return None;
         }
-        let (key, now) = ((hop.address, hop.identity), Instant::now());
+        let (key, now) = ((*from, hop.address, hop.identity), Instant::now());
         let mut shelves = self.lock();
         let Some(shelf) = shelves.get_mut(&key) else {
             self.misses.fetch_add(1, Relaxed);
@@ -252,7 +257,7 @@ impl Pools {
     /// Looks after one pool until nobody takes from it any more. What lacks is made at once, all of it: one after the other
     /// they would come no faster than one in the time that it takes to make it.
     async fn keep(self: Arc<Self>, key: Key, wanted: Arc<Notify>) {
-        let most = self.dialler.legs.to(key.0).most_warm;
+        let most = self.dialler.legs.to(key.1).most_warm;
         let mut making = JoinSet::new();
         let mut next_try = Instant::now();
         let mut wait = FIRST_WAIT;
@@ -276,7 +281,7 @@ impl Pools {
                         self.put(key, start, resting);
                     }
                     Ok(Err(why)) => {
-                        tracing::debug!("no warm connection to {}: {why}", key.0);
+                        tracing::debug!("no warm connection to {}: {why}", key.1);
                         // Those that were made at once fail at once.
                         failures += u32::from(Instant::now() >= next_try);
                         next_try = Instant::now() + wait;
@@ -325,11 +330,11 @@ impl Pools {
     }
 
     /// Dials and says hello. The error is for the log.
-    async fn make(&self, (address, identity): Key) -> Result<Resting, String> {
-        let dialled = self.dialler.dial(&Hop { address, identity }, Speaker::Us).await;
+    async fn make(&self, (from, address, identity): Key) -> Result<Resting, String> {
+        let dialled = self.dialler.dial(&from, &Hop { address, identity }, Speaker::Us).await;
         let mut connection = dialled.map_err(|failure| failure.message)?;
         let entropy = tradewind_net::entropy::bytes().map_err(|error| error.to_string())?;
-        let hello = self.greeter.hello(Nonce::from_entropy(entropy), &identity);
+        let hello = self.greeter.hello(Nonce::from_entropy(entropy), &from, &identity);
         let (hello, key) = hello.map_err(|error| error.to_string())?;
         let mut reply = vec![0; key.seal(&Reply::ok(0)).len()];
         let said = async {
@@ -339,7 +344,7 @@ impl Pools {
             tcp::acknowledge_at_once(&connection)
         };
         let late = || Err(io::ErrorKind::TimedOut.into());
-        let said = timeout(self.dialler.limit, said).await.unwrap_or_else(|_| late());
+        let said = timeout(self.dialler.limit(), said).await.unwrap_or_else(|_| late());
         said.map_err(|error| crate::failure::plain(&error))?;
         match key.open(&reply).map_err(|error| error.to_string())?.status {
             Status::Ok => connection.rest().map_err(|error| error.to_string()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tradewind_grant::reply::REPLY_LIMIT;
-use tradewind_grant::{Hop, Reply, ReplyKey, Status};
+use tradewind_grant::{Hop, PublicIdentity, Reply, SealedHeader, Status};
 
 use crate::connection::Connection;
 use crate::dial::{Dialler, Speaker};
@@ -22,6 +22,7 @@ const MOST_PROBES: u32 = 2 * PROBES_A_CONNECTION;
 
 /// A connection to the next relay that has carried a probe.
 pub(crate) struct ProbeLeg {
+    from: PublicIdentity,
     hop: Hop,
     connection: Connection,
     unused: Unused,
@@ -31,8 +32,7 @@ pub(crate) struct ProbeLeg {
 /// One probe for the next relay.
 pub(crate) struct Ask<'a> {
     pub(crate) hop: Hop,
-    pub(crate) header: &'a [u8],
-    pub(crate) key: &'a ReplyKey,
+    pub(crate) header: &'a SealedHeader,
 }
 
 /// What the next relay answered.
@@ -56,14 +56,22 @@ impl ProbeLeg {
         stock: &Stock,
         ask: &Ask<'_>,
     ) -> Result<Answer, Failure> {
-        let fit = |leg: &Self| leg.hop == ask.hop && leg.asked < MOST_PROBES;
+        let fit = |leg: &Self| {
+            leg.hop == ask.hop && leg.from == ask.header.from && leg.asked < MOST_PROBES
+        };
         if let Some(leg) = slot.take().filter(fit)
             && let Ok(answer) = leg.carry(slot, stock, ask).await
         {
             return answer;
         }
-        let connection = dialler.dial(&ask.hop, Speaker::Us).await?;
-        let leg = Self { hop: ask.hop, connection, unused: Unused::default(), asked: 0 };
+        let connection = dialler.dial(&ask.header.from, &ask.hop, Speaker::Us).await?;
+        let leg = Self {
+            from: ask.header.from,
+            hop: ask.hop,
+            connection,
+            unused: Unused::default(),
+            asked: 0,
+        };
         match leg.carry(slot, stock, ask).await {
             Ok(answer) => answer,
             Err(cause) => {
@@ -81,14 +89,14 @@ impl ProbeLeg {
         ask: &Ask<'_>,
     ) -> Result<Result<Answer, Failure>, String> {
         let sent = Instant::now();
-        self.connection.write_all(ask.header).await.map_err(|error| plain(&error))?;
+        self.connection.write_all(&ask.header.bytes).await.map_err(|error| plain(&error))?;
         let read = self.unused.read_head(&self.connection, stock, REPLY_LIMIT, reply_bytes).await;
         let bytes = read.map_err(|error| match error {
             HeadError::Ended(_) => "ended the connection without a reply".to_owned(),
             other => format!("{other} before a reply"),
         })?;
         let waited = sent.elapsed();
-        let reply = match ask.key.open(&bytes) {
+        let reply = match ask.header.downstream.open(&bytes) {
             Ok(reply) => reply,
             Err(error) => return Ok(Err(Failure::new(Status::NextHopFailed, error.to_string()))),
         };

@@ -33,49 +33,77 @@ const LEAST_BOOKING: usize = 2048;
 
 /// A rate that sessions share.
 #[derive(Debug)]
-pub(crate) struct Rate {
-    rate: Bandwidth,
+pub(crate) struct Rate(Mutex<Booked>);
+
+#[derive(Debug)]
+struct Booked {
+    /// Absent once the rate was taken back: whoever was bound by it moves freely.
+    rate: Option<Bandwidth>,
     /// Until when everything is booked.
-    booked_until: Mutex<Instant>,
+    until: Instant,
 }
 
 impl Rate {
     pub(crate) fn new(rate: Bandwidth) -> Self {
-        Self { rate, booked_until: Mutex::new(Instant::now()) }
+        Self(Mutex::new(Booked { rate: Some(rate), until: Instant::now() }))
+    }
+
+    /// Has whoever this binds go by another rate from now on.
+    pub(crate) fn set(&self, rate: Option<Bandwidth>) {
+        let mut booked = self.lock();
+        booked.rate = rate;
+        if rate.is_none() {
+            booked.until = Instant::now();
+        }
     }
 
     /// Books `bytes`, and says when they may move.
     fn book(&self, now: Instant, bytes: usize) -> Instant {
-        let mut booked_until = self.lock();
-        let start = now.max(*booked_until);
-        *booked_until = start + self.time_for(bytes);
+        let mut booked = self.lock();
+        let start = now.max(booked.until);
+        booked.until = start + booked.time_for(bytes);
         start.checked_sub(BURST).map_or(now, |due| due.max(now))
     }
 
     /// Gives back what was booked and did not move.
     fn give_back(&self, bytes: usize) {
-        let mut booked_until = self.lock();
-        if let Some(earlier) = booked_until.checked_sub(self.time_for(bytes)) {
-            *booked_until = earlier;
+        let mut booked = self.lock();
+        if let Some(earlier) = booked.until.checked_sub(booked.time_for(bytes)) {
+            booked.until = earlier;
         }
     }
 
     /// Whether nothing is booked any more, so that to forget it gives nothing away.
     fn rests(&self, now: Instant) -> bool {
-        *self.lock() <= now
+        self.lock().until <= now
     }
 
     fn booking(&self) -> usize {
-        let bytes = usize::try_from(self.rate.volume_in(BOOKING).as_u64()).unwrap_or(usize::MAX);
+        let volume = self.lock().rate.map(|rate| rate.volume_in(BOOKING).as_u64());
+        let bytes = volume.and_then(|volume| usize::try_from(volume).ok()).unwrap_or(usize::MAX);
         bytes.clamp(LEAST_BOOKING, BUFFER_BYTES)
     }
 
-    fn time_for(&self, bytes: usize) -> Duration {
-        self.rate.time_for(Bytes::new(bytes as u64))
+    fn lock(&self) -> MutexGuard<'_, Booked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Instant> {
-        self.booked_until.lock().unwrap_or_else(PoisonError::into_inner)
+impl Booked {
+    fn time_for(&self, bytes: usize) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(bytes as u64)))
+    }
+}
+
+/// Returns what binds from now on whoever `held` bound until now: the same object where there was
+/// one, so that open sessions go by `rate` as well.
+pub(crate) fn rate_of(held: Option<&Arc<Rate>>, rate: Option<Bandwidth>) -> Option<Arc<Rate>> {
+    match held {
+        Some(held) => {
+            held.set(rate);
+            Some(Arc::clone(held))
+        }
+        None => rate.map(|rate| Arc::new(Rate::new(rate))),
     }
 }
 
@@ -83,7 +111,6 @@ impl Rate {
 #[derive(Debug)]
 pub(crate) struct Meter {
     rates: Vec<Arc<Rate>>,
-    booking: usize,
     /// Until the booking may move.
     wait: Option<Pin<Box<Sleep>>>,
     booked: usize,
@@ -92,13 +119,15 @@ pub(crate) struct Meter {
 impl Meter {
     /// A way through `rates`; `None` when there are none. What has `moved` before is booked late.
     pub(crate) fn through(rates: &[Arc<Rate>], moved: u64) -> Option<Self> {
-        let booking = rates.iter().map(|rate| rate.booking()).min()?;
+        if rates.is_empty() {
+            return None;
+        }
         let moved = usize::try_from(moved).unwrap_or(usize::MAX);
         let now = Instant::now();
         for rate in rates {
             rate.book(now, moved);
         }
-        Some(Self { rates: rates.to_vec(), booking, wait: None, booked: 0 })
+        Some(Self { rates: rates.to_vec(), wait: None, booked: 0 })
     }
 
     /// Ready with how much may move now; `on_wait` is called once for each wait.
@@ -109,8 +138,10 @@ impl Meter {
     ) -> Poll<usize> {
         if self.booked == 0 {
             let now = Instant::now();
-            self.booked = self.booking;
-            let due = self.rates.iter().map(|rate| rate.book(now, self.booking)).max();
+            // Rates may have changed since the last one.
+            let booking = self.rates.iter().map(|rate| rate.booking()).min();
+            self.booked = booking.unwrap_or(BUFFER_BYTES);
+            let due = self.rates.iter().map(|rate| rate.book(now, self.booked)).max();
             if let Some(due) = due.filter(|due| *due > now) {
                 on_wait();
                 self.wait = Some(Box::pin(tokio::time::sleep_until(due)));
@@ -142,14 +173,14 @@ impl Drop for Meter {
 /// source.
 #[derive(Debug)]
 pub(crate) struct Members<K: Ord> {
-    share: Share,
-    /// Sessions of all members, where each gets its share of them by a dynamic threshold.
-    most_in_all: Option<usize>,
     table: Mutex<Table<K>>,
 }
 
 #[derive(Debug)]
 struct Table<K> {
+    share: Share,
+    /// Sessions of all members, where each gets its share of them by a dynamic threshold.
+    most_in_all: Option<usize>,
     members: BTreeMap<K, Member>,
     /// Sessions of all members.
     open: usize,
@@ -193,20 +224,30 @@ impl<K: Ord + Copy> Members<K> {
     fn within(most_in_all: Option<usize>, share: Share) -> Arc<Self> {
         /// Chosen: a table of some 100 kB is not worth the sweep.
         const SWEEP_AT: usize = 1024;
-        let table = Table { members: BTreeMap::new(), open: 0, sweep_at: SWEEP_AT };
-        Arc::new(Self { share, most_in_all, table: Mutex::new(table) })
+        let members = BTreeMap::new();
+        let table = Table { share, most_in_all, members, open: 0, sweep_at: SWEEP_AT };
+        Arc::new(Self { table: Mutex::new(table) })
+    }
+
+    /// Has members get another share from now on, where they share `most_in_all` sessions as
+    /// [`Members::sharing`] says. Who has more than that keeps it, and gets nothing more.
+    pub(crate) fn set(&self, most_in_all: Option<usize>, share: Share) {
+        let mut table = self.lock();
+        table.most_in_all = most_in_all.filter(|_| share.sessions.is_none());
+        table.share = share;
+        table.members.values_mut().for_each(|member| member.set(&share));
     }
 
     /// Counts one more session of `key`; `None` when it has its share of them, or `most` of its own.
     pub(crate) fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
         let mut table = self.lock();
         table.sweep();
-        let open = table.open;
-        let member = table.members.entry(key).or_insert_with(|| Member::new(&self.share));
-        let most = most.into_iter().chain(self.share.most_sessions()).min();
+        let (open, share, most_in_all) = (table.open, table.share, table.most_in_all);
+        let member = table.members.entry(key).or_insert_with(|| Member::new(&share));
+        let most = most.into_iter().chain(share.most_sessions()).min();
         let has_share =
             |most| has_share(usize::try_from(member.open).unwrap_or(usize::MAX), open, most);
-        if most.is_some_and(|most| member.open >= most) || !self.most_in_all.is_none_or(has_share) {
+        if most.is_some_and(|most| member.open >= most) || !most_in_all.is_none_or(has_share) {
             return None;
         }
         member.open += 1;
@@ -256,6 +297,12 @@ impl Member {
             memory: share.memory.map(|limit| Memory::new(limit, sessions)),
             lookups: Lookups::of_one(),
         }
+    }
+
+    fn set(&mut self, share: &Share) {
+        let sessions = share.most_sessions().map_or(0, |most| most as usize);
+        self.rate = rate_of(self.rate.as_ref(), share.rate);
+        self.memory = Memory::of_limit(self.memory.as_ref(), share.memory, sessions);
     }
 
     fn rests(&self, now: Instant) -> bool {
@@ -343,9 +390,32 @@ mod tests {
     }
 
     #[test]
+    fn another_share_binds_open_sessions_rates_and_no_more_than_new_sessions() {
+        let rate = |bps| Bandwidth::from_bps(bps).ok();
+        let members = Members::new(Share { rate: rate(8), ..share(3) });
+        let open: Vec<_> = (0..3).map(|_| members.enter(1, None).unwrap()).collect();
+        members.set(None, Share { rate: rate(8_000), ..share(2) });
+        assert!(members.enter(1, None).is_none(), "it has more than its share");
+        let (now, held) = (Instant::now(), open[0].rate.as_ref().unwrap());
+        held.book(now, 1000);
+        let due = held.book(now, 1) - now;
+        assert!(due < Duration::from_secs(2), "{due:?}");
+        drop(open);
+        let taken: Vec<_> = (0..9).map_while(|_| members.enter(1, None)).collect();
+        assert_eq!(taken.len(), 2);
+        // A rate that is gone holds up nobody whom it bound.
+        members.set(Some(8), Share::default());
+        let held = taken[0].rate.as_ref().unwrap();
+        held.book(Instant::now(), 1_000_000);
+        assert!(held.rests(Instant::now()));
+        let others: Vec<_> = (0..9).map_while(|_| members.enter(2, None)).collect();
+        assert_eq!(others.len(), 3, "half of what is free");
+    }
+
+    #[test]
     fn bookings_are_served_in_turn_and_what_did_not_move_is_given_back() {
         let rate = Rate::new(Bandwidth::from_bps(8_000).unwrap());
-        let start = *rate.lock();
+        let start = rate.lock().until;
         // 1,000 bytes a second: the burst holds 100 bytes, each later hundred comes a tenth of a second later.
         let dues: Vec<_> = (0..4).map(|_| rate.book(start, 100) - start).collect();
         assert_eq!(dues, [0, 0, 100, 200].map(Duration::from_millis));

@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -26,9 +26,8 @@ use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    Check, Destination, FirstFlightKey, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity,
-    ReceivedHeader, Refusal, ReplayTable, Reply, Revocations, SealedHeader, Status, Target,
-    Verifier, join, warm,
+    Check, Destination, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader,
+    Refusal, ReplayTable, Reply, Revocations, SealedHeader, Status, Target, Verifier, join, warm,
 };
 use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
@@ -38,30 +37,36 @@ use tradewind_units::Timestamp;
 use crate::access_log::{AccessLog, AuditLog, SessionFacts, note};
 use crate::authorization::{Authorization, Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
-use crate::connection::{Connection, Tls};
+use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::{Dialler, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
 use crate::live::Live;
+use crate::live_limits::LiveLimits;
+use crate::local_ports::LocalPorts;
 use crate::opening::part;
 use crate::own_host::OwnHost;
+use crate::own_identities::OwnIdentities;
 use crate::pool::{Greeter, Pools};
 use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
 use crate::resolver::{Lookups, Resolver};
+use crate::rights::HeldKeys;
 use crate::server::{Additions, Server, Service, Setup};
 use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::stripe::{Offer, Offers, Sessions};
+use crate::timeouts::LiveTimeouts;
 use crate::upgrade::{Inheritance, Successor, send_bytes};
 use crate::worker::{Cause, Permit, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::header_bytes;
 use next::{Closed, Opened};
 pub use reloader::RelayReloader;
+use reloader::most_probing;
 use welcome::{Welcomed, complain, stay_silent};
 
 /// Between two looks at which sessions are to end. Chosen: they end within a second of it.
@@ -92,9 +97,10 @@ impl Relay {
         inheritance: Inheritance,
         additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
-        let identity = config.identity()?;
-        let tls = Arc::new(Tls::new(&identity)?);
-        let mut verifier = Verifier::new(identity, config.operators.clone());
+        let identities = config.identities()?;
+        let own = Arc::new(OwnIdentities::new(&identities)?);
+        let mut verifier = Verifier::new(identities[0].clone(), config.operators.clone());
+        verifier.set_identities(&identities);
         verifier.refuse_issued_before(unix_now());
         let identity = verifier.public();
         let mut legs = Legs::new(&config.leg, &config.timeouts, additions.learned);
@@ -103,6 +109,7 @@ impl Relay {
         legs.accept.acknowledge_with_data = true;
         let legs = Arc::new(legs);
         try_options(&legs)?;
+        let (timeouts, local_ports) = (LiveTimeouts::new(&config.timeouts), LocalPorts::default());
         let warm = PoolCollector { program: "relay", pools: Arc::default() };
         let setup = Setup {
             program: "relay",
@@ -110,13 +117,14 @@ impl Relay {
             workers: config.workers,
             limits: &config.limits,
             accept: &legs.accept,
-            drain: config.timeouts.drain,
-            retire: config.timeouts.retire,
+            timeouts: &timeouts,
             metrics: config.metrics,
             access_log: config.access_log.as_ref(),
             metrics_hosts: &config.metrics_hosts,
             register: &|registry| {
                 let collector = Box::new(warm.clone());
+                registry.register(|inner| inner.register_collector(collector));
+                let collector = Box::new(local_ports.collector("relay"));
                 registry.register(|inner| inner.register_collector(collector));
                 (additions.register)(registry);
             },
@@ -127,11 +135,12 @@ impl Relay {
         verifier.set_trust(Arc::clone(&rules.trust));
         let dialler = Arc::new(Dialler {
             legs: Arc::clone(&legs),
-            limit: config.timeouts.dial,
+            timeouts: timeouts.clone(),
             own_listeners,
             resolver: Resolver::default(),
             mark: None,
-            tls: Some(Arc::clone(&tls)),
+            local_ports,
+            own: Arc::clone(&own),
         });
         let verifier = Arc::new(Mutex::new(verifier));
         let greeter = Greeter::Relay(Arc::clone(&verifier));
@@ -142,7 +151,8 @@ impl Relay {
             rules: Live::new(rules),
             authorizations: Arc::default(),
             own_host: OwnHost::open()?,
-            keeping: Keeping::new(legs, &config.timeouts),
+            keeping: Keeping { timeouts, legs },
+            limits: server.limits(),
             dialler,
             pools,
             phase: OnceLock::new(),
@@ -150,11 +160,10 @@ impl Relay {
             gateways: Members::sharing(server.most_sessions(), config.limits.each_gateway),
             probing: Members::sharing(most_probing(config.limits.sessions), Share::default()),
             resting: Members::new(Share::default()),
-            most_resting: config.limits.resting,
+            most_resting: AtomicU32::new(config.limits.resting),
             joinable: Arc::default(),
-            header_limit: config.timeouts.header,
-            tls,
-            flight_key: FirstFlightKey::of(&identity),
+            own,
+            held: config.held.clone(),
             entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
             audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
         });
@@ -222,14 +231,6 @@ impl Relay {
     }
 }
 
-/// Connections that may bring probes at a time, where there is room for `sessions`; each gateway
-/// gets its share of them. Chosen: an eighth, since they take no place among a gateway's sessions;
-/// a gateway has two for each path, and four while they are replaced.
-const fn most_probing(sessions: usize) -> usize {
-    const LEAST: usize = 32;
-    if sessions / 8 > LEAST { sessions / 8 } else { LEAST }
-}
-
 /// Sessions, and further connections of them, that the grant of `header` has at a time, by itself.
 fn most_sessions(header: &OpenHeader) -> Option<u32> {
     header.grant.sessions.map(NonZeroU32::get)
@@ -255,14 +256,16 @@ struct RelayService {
     probing: Arc<Members<PublicIdentity>>,
     /// Neighbours whose warm connections rest here, and how many of each may.
     resting: Arc<Members<PublicIdentity>>,
-    most_resting: u32,
+    most_resting: AtomicU32,
     /// Sessions of striped legs.
     joinable: Arc<Sessions>,
-    header_limit: Duration,
     keeping: Keeping,
-    tls: Arc<Tls>,
-    /// What proves that who dials knows this relay.
-    flight_key: FirstFlightKey,
+    /// Those that a reload changes.
+    limits: LiveLimits,
+    /// Who this relay is.
+    own: Arc<OwnIdentities>,
+    /// Keys that were read at the start.
+    held: HeldKeys,
     /// What each listener asks of who dials.
     entrances: Vec<Encryption>,
     /// Where sessions are told of that are admitted.
@@ -280,7 +283,7 @@ impl Service for RelayService {
         entrance: usize,
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
-        let deadline = Instant::now() + self.header_limit;
+        let deadline = Instant::now() + self.keeping.timeouts.header();
         let wanted = self.entrances[entrance];
         let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
         let Welcomed { connection: stream, must_be_tls } = welcomed;
@@ -310,27 +313,25 @@ impl Service for RelayService {
         // Who is refused here stays unauthenticated, to be told and to be evicted.
         let admitted = self.admit(permit, &header);
         let worker = permit.worker();
-        match admitted {
+        let lookups = match admitted {
             Ok(_) if header.is_probe => {
                 return Err(self.answer_probes(stream, worker, header, unused).await);
             }
-            Ok(()) => {}
+            Ok(lookups) => lookups,
             Err(refusal) => return Err(self.turn_away(stream, worker, &header, refusal).await),
-        }
+        };
         let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
             return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
         self.audit_log.iter().for_each(|log| log.tell(&header));
         let session = match self.next_header(&header) {
             Ok(Some(next)) => self.pass_on(stream, worker, &header, &next, unused).await?,
-            Ok(None) => {
-                self.reach_destination(stream, worker, &header, unused, &place.lookups).await?
-            }
+            Ok(None) => self.reach_destination(stream, worker, &header, unused, &lookups).await?,
             Err(failure) => {
                 return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
             }
         };
-        let authorization = self.authorize(&header, &session)?;
+        let authorization = self.authorize(permit.worker(), &header, &session)?;
         Ok(Session { place: Some(place), authorization, ..session })
     }
 
@@ -384,7 +385,8 @@ impl RelayService {
                 Err(Outcome::NoHeader)
             }
             Err(_) => {
-                tracing::debug!("refused: no whole header within {:?}", self.header_limit);
+                let limit = self.keeping.timeouts.header();
+                tracing::debug!("refused: no whole header within {limit:?}");
                 Err(Outcome::NoHeader)
             }
         }
@@ -406,11 +408,12 @@ impl RelayService {
     }
 
     /// Gives a connection a place among those of the gateway of its header: a session's or a
-    /// probe's.
-    fn admit(&self, permit: &mut Permit, header: &OpenHeader) -> Result<(), Outcome> {
+    /// probe's. Returns the names that the gateway looks up.
+    fn admit(&self, permit: &mut Permit, header: &OpenHeader) -> Result<Lookups, Outcome> {
         let gateways = if header.is_probe { &self.probing } else { &self.gateways };
         let place = gateways.enter(header.grant.gateway, None).ok_or(Outcome::GatewayFull)?;
-        permit.admit(Some(place))
+        let lookups = place.lookups.clone();
+        permit.admit(Some(place)).map(|()| lookups)
     }
 
     fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
@@ -456,6 +459,7 @@ impl RelayService {
     /// Enters a session whose path has just been opened, unless what it was let in by has changed meanwhile.
     fn authorize(
         &self,
+        worker: &Worker,
         header: &OpenHeader,
         session: &Session,
     ) -> Result<Option<Authorization>, Outcome> {
@@ -471,13 +475,38 @@ impl RelayService {
         let basis = Arc::new(Basis { verified, destination, dialled });
         let authorization = self.authorizations.enter(unix_now(), Arc::clone(&basis));
         // A reload from now on finds it among the others.
-        match self.allows(&self.rules.current(), &basis) {
-            Ok(()) => Ok(Some(authorization)),
-            Err(cause) => {
-                tracing::info!(flow = %header.flow, "flow to {} ended: {cause}", header.destination);
-                Err(Outcome::Revoked)
-            }
-        }
+        self.check_still(worker, header, &basis).map(|()| Some(authorization))
+    }
+
+    /// Refuses a session for which `dialled` stands now, if what it was let in by has changed during
+    /// the dial: the other end is to see nothing of it.
+    fn check_dialled(
+        &self,
+        worker: &Worker,
+        header: &OpenHeader,
+        dialled: Dialled,
+    ) -> Result<(), Outcome> {
+        let (verified, destination) = (header.verified_grant(), header.destination.clone());
+        self.check_still(worker, header, &Basis { verified, destination, dialled })
+    }
+
+    fn check_still(
+        &self,
+        worker: &Worker,
+        header: &OpenHeader,
+        basis: &Basis,
+    ) -> Result<(), Outcome> {
+        self.allows(&self.rules.current(), basis).map_err(|cause| {
+            limited!(
+                info,
+                worker.lines(),
+                Cause::Gateway(header.grant.gateway),
+                flow = %header.flow,
+                "flow to {} ended: {cause}",
+                header.destination
+            );
+            Outcome::Revoked
+        })
     }
 
     /// Checks that `rules` would let a session in.

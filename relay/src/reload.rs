@@ -218,9 +218,20 @@ fn compare(at: &str, old: &toml::Table, new: &toml::Table, keys: &mut Vec<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live_limits::LIMITS_KEYS;
+    use crate::timeouts::LiveTimeouts;
 
     fn told(old: &str, new: &str) -> String {
         changed(&old.parse().unwrap(), &new.parse().unwrap(), &["grant", "routes"]).join(", ")
+    }
+
+    #[test]
+    fn limits_and_timeouts_that_sockets_have_from_their_start_are_named() {
+        let live: Vec<_> = LIMITS_KEYS.into_iter().chain(LiveTimeouts::KEYS).collect();
+        let old = "[limits]\nsessions = 1\nbacklog = 5\n[limits.each_source]\nsessions = 3";
+        let new = "[limits]\nsessions = 2\nrate = '8 Gbit/s'\n[timeouts]\nidle = '1 s'\nuser = '1 s'\nkeepalive = '1 s'\ndial = '1 s'";
+        let left = changed(&old.parse().unwrap(), &new.parse().unwrap(), &live).join(", ");
+        assert_eq!(left, "`limits.backlog`, `timeouts.keepalive`, `timeouts.user`");
     }
 
     #[test]

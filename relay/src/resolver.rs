@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use asker::Files;
 use table::Wanted;
 
-/// Lookups that one asker, such as a grant, has under way. Chosen: 320 names a second where each
+/// Lookups that one asker, such as a gateway, has under way. Chosen: 320 names a second where each
 /// takes a tenth.
 const MOST_LOOKUPS: usize = 32;
 
@@ -55,11 +55,6 @@ impl Lookups {
     /// Those of one asker among others.
     pub(crate) fn of_one() -> Self {
         Self { under_way: Arc::default(), most: MOST_LOOKUPS }
-    }
-
-    /// Those of all, where askers are not told apart.
-    pub(crate) fn of_all() -> Self {
-        Self { under_way: Arc::default(), most: usize::MAX }
     }
 
     /// Whether none is under way.

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tradewind_grant::IdentityKey;
 use tradewind_net::privileges::Capability;
@@ -40,11 +40,8 @@ impl RelayConfig {
     /// # Errors
     /// When neither the file can be read nor one was handed on.
     pub fn hold_identity(&mut self, inheritance: &mut Inheritance) -> Result<(), RelayError> {
-        hold(self.identity_file.as_deref(), &mut self.identity, inheritance)?;
-        if self.identity.is_some() {
-            self.identity_file = None;
-        }
-        Ok(())
+        let files = [&self.identity_file, &self.previous_identity_file];
+        files.into_iter().flatten().try_for_each(|file| self.held.hold(file, inheritance))
     }
 }
 
@@ -65,11 +62,8 @@ impl GatewayConfig {
     /// # Errors
     /// As there.
     pub fn hold_identity(&mut self, inheritance: &mut Inheritance) -> Result<(), RelayError> {
-        hold(self.identity_file.as_deref(), &mut self.identity, inheritance)?;
-        if self.identity.is_some() {
-            self.identity_file = None;
-        }
-        Ok(())
+        let files = [&self.identity_file, &self.previous_identity_file];
+        files.into_iter().flatten().try_for_each(|file| self.held.hold(file, inheritance))
     }
 }
 
@@ -111,9 +105,50 @@ fn needed<'a>(
     needed
 }
 
-/// Reads a secret identity.
-pub(crate) fn read_identity(path: &Path) -> Result<IdentityKey, RelayError> {
-    parse(path, secret_file::read(path, MOST_KEY_BYTES))
+/// Keys that a process has read at its start, by the files that they were in: its user may not be
+/// allowed to read these again.
+#[derive(Debug, Clone, Default)]
+pub struct HeldKeys(Vec<HeldKey>);
+
+#[derive(Debug, Clone)]
+struct HeldKey {
+    path: PathBuf,
+    /// Which file that was.
+    number: Option<(u64, u64)>,
+    key: IdentityKey,
+}
+
+impl HeldKeys {
+    /// Reads the secret identity in `path`; one that is held still counts where it may not be read.
+    pub(crate) fn read(&self, path: &Path) -> Result<IdentityKey, RelayError> {
+        let text = secret_file::read(path, MOST_KEY_BYTES);
+        let is_denied =
+            text.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+        match self.0.iter().find(|held| held.path == path).filter(|_| is_denied) {
+            Some(held) if held.number.is_none() || held.number == number_of(path.metadata()) => {
+                Ok(held.key.clone())
+            }
+            Some(_) => {
+                let problem = "is another file than at the start of this process, whose user may \
+                               not read it: restart instead";
+                parse(path, Err::<String, _>(io::Error::other(problem)))
+            }
+            None => {
+                let key = parse(path, text)?;
+                // One copy of it is enough.
+                let held = self.0.iter().find(|held| held.key.public() == key.public());
+                Ok(held.map_or(key, |held| held.key.clone()))
+            }
+        }
+    }
+
+    fn hold(&mut self, path: &Path, inheritance: &mut Inheritance) -> Result<(), RelayError> {
+        let (key, file) = open_key(path, inheritance)?;
+        let number = number_of(file.metadata());
+        self.0.push(HeldKey { path: path.to_owned(), number, key });
+        inheritance.hand_on(format!("{KEY_FILE}{}", path.display()), OwnedFd::from(file));
+        Ok(())
+    }
 }
 
 fn parse(path: &Path, text: io::Result<impl AsRef<str>>) -> Result<IdentityKey, RelayError> {
@@ -122,12 +157,8 @@ fn parse(path: &Path, text: io::Result<impl AsRef<str>>) -> Result<IdentityKey, 
     text.as_ref().trim().parse().map_err(|error| refused(format!("{error}")))
 }
 
-fn hold(
-    path: Option<&Path>,
-    identity: &mut Option<IdentityKey>,
-    inheritance: &mut Inheritance,
-) -> Result<(), RelayError> {
-    let (Some(path), None) = (path, identity.as_ref()) else { return Ok(()) };
+/// Opens the file of a key, or takes the open one that was handed on.
+fn open_key(path: &Path, inheritance: &mut Inheritance) -> Result<(IdentityKey, File), RelayError> {
     let name = format!("{KEY_FILE}{}", path.display());
     let handed_on = inheritance.sockets(&name).pop().map(|(_, file)| File::from(file));
     let file = match (File::open(path), handed_on) {
@@ -137,23 +168,28 @@ fn hold(
                 let problem = "is another file than the one that the process before this one \
                     was started with, and this process's user may not read it: restart instead";
                 let error = io::Error::new(ErrorKind::PermissionDenied, problem);
-                return parse(path, Err::<String, _>(error)).map(drop);
+                return Err(not_read(path, &error));
             }
             file
         }
-        (Err(error), _) => return parse(path, Err::<String, _>(error)).map(drop),
+        (Err(error), _) => return Err(not_read(path, &error)),
     };
     let text = secret_file::read_open(&file, MOST_KEY_BYTES);
-    *identity = Some(parse(path, text.map(SecretText))?);
-    inheritance.hand_on(name, OwnedFd::from(file));
-    Ok(())
+    Ok((parse(path, text.map(SecretText))?, file))
+}
+
+fn not_read(path: &Path, error: &io::Error) -> RelayError {
+    RelayError::IdentityFile { path: path.to_owned(), problem: plain(error) }
+}
+
+fn number_of(found: io::Result<Metadata>) -> Option<(u64, u64)> {
+    found.ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Whether another file lies at `path` by now, as far as that can be seen.
 fn is_replaced(path: &Path, file: &File) -> bool {
-    let number = |found: Metadata| (found.dev(), found.ino());
-    match (path.metadata(), file.metadata()) {
-        (Ok(there), Ok(held)) => number(there) != number(held),
+    match (number_of(path.metadata()), number_of(file.metadata())) {
+        (Some(there), Some(held)) => there != held,
         _ => false,
     }
 }

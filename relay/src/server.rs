@@ -24,14 +24,16 @@ use tradewind_units::Timestamp;
 
 use crate::RelayError;
 use crate::access_log::{AccessLog, AccessLogConfig, recorded};
-use crate::capacity::{Listening, affordable_sessions};
+use crate::capacity::{Capacity, Listening};
 use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
-use crate::holdings::{Holdings, Patience};
+use crate::holdings::{Holdings, sessions_time_out};
+use crate::live_limits::LiveLimits;
 use crate::session::{Keeping, Session};
 use crate::shutdown::{Phase, Shutdown};
+use crate::timeouts::LiveTimeouts;
 use crate::upgrade::{Inheritance, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::worker::{Permit, SharedLimits, Worker};
 
@@ -90,8 +92,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) workers: Option<usize>,
     pub(crate) limits: &'a Limits,
     pub(crate) accept: &'a SocketOptions,
-    pub(crate) drain: Duration,
-    pub(crate) retire: Duration,
+    pub(crate) timeouts: &'a LiveTimeouts,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) access_log: Option<&'a AccessLogConfig>,
     pub(crate) metrics_hosts: &'a [String],
@@ -118,9 +119,10 @@ impl Default for Additions<'_> {
 pub(crate) struct Server {
     benches: Vec<Bench>,
     most_sessions: usize,
+    limits: LiveLimits,
     handle: Handle,
     holdings: Holdings,
-    patience: Patience,
+    timeouts: LiveTimeouts,
     predecessor: Option<UnixStream>,
     access_log: Option<Arc<AccessLog>>,
 }
@@ -154,7 +156,8 @@ impl Server {
             }
         }
         let listening = Listening { addresses: setup.addresses.len(), workers: count };
-        let most_sessions = affordable_sessions(setup.limits, listening)?;
+        let capacity = Capacity::find(listening);
+        let most_sessions = capacity.sessions(setup.limits)?;
         let limits = Arc::new(SharedLimits::new(setup.limits, most_sessions, access_log.clone()));
         let mut benches =
             (0..count).map(|_| Bench::new(Arc::clone(&limits))).collect::<Result<Vec<_>, _>>()?;
@@ -179,15 +182,30 @@ impl Server {
         let runtimes = benches.iter().map(|bench| bench.runtime.handle().clone()).collect();
         let metrics = telemetry.as_ref().map(tradewind_telemetry::Server::local_addr);
         let handle = Handle::new(local_addrs, metrics, workers, runtimes, health.clone());
-        let patience = Patience { drain: setup.drain, retire: setup.retire };
+        let timeouts = setup.timeouts.clone();
+        let limits = LiveLimits::new(limits, capacity, timeouts.clone());
         let predecessor = legacy.predecessor();
         let holdings = Holdings::new(health, telemetry, estate);
-        Ok(Self { benches, most_sessions, handle, holdings, patience, predecessor, access_log })
+        Ok(Self {
+            benches,
+            most_sessions,
+            limits,
+            handle,
+            holdings,
+            timeouts,
+            predecessor,
+            access_log,
+        })
     }
 
     /// Returns how many sessions there may be.
     pub(crate) const fn most_sessions(&self) -> usize {
         self.most_sessions
+    }
+
+    /// Returns what changes the limits while it runs.
+    pub(crate) fn limits(&self) -> LiveLimits {
+        self.limits.clone()
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -226,6 +244,7 @@ impl Server {
         let mut result = self.holdings.watch(service, shutdown);
         for (index, bench) in self.benches.into_iter().enumerate() {
             let (service, shutdown) = (Arc::clone(service), shutdown.clone());
+            let timeouts = self.timeouts.clone();
             let thread = std::thread::Builder::new().name(format!("worker {index}"));
             let heart =
                 self.holdings.health.expect_beats(format!("worker {index}"), LONGEST_SILENCE);
@@ -233,7 +252,7 @@ impl Server {
                 let _guard = StopOnPanic(&shutdown);
                 clock::sharpen_timers();
                 start_no_programs();
-                bench.work(&service, shutdown.watch(), self.patience, heart);
+                bench.work(&service, shutdown.watch(), &timeouts, heart);
             };
             match thread.spawn(body) {
                 Ok(thread) => threads.push(thread),
@@ -312,7 +331,7 @@ impl Bench {
         self,
         service: &Arc<S>,
         mut phase: watch::Receiver<Phase>,
-        patience: Patience,
+        timeouts: &LiveTimeouts,
         heart: Heart,
     ) {
         self.runtime.block_on(async {
@@ -339,7 +358,7 @@ impl Bench {
             self.worker.leave();
             tokio::select! {
                 () = self.worker.emptied() => {}
-                () = patience.ends(&mut phase) => {}
+                () = sessions_time_out(timeouts, &mut phase) => {}
             }
         });
         self.runtime.shutdown_background();

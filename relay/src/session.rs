@@ -11,16 +11,16 @@ use tradewind_units::FlowId;
 
 use crate::access_log::note;
 use crate::authorization::Authorization;
-use crate::config::Timeouts;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::gateway::Taken;
 use crate::memory::Memory;
 use crate::profile::Legs;
-use crate::pump::{Broken, Direction, IdleLimits, Pump, Stopped};
+use crate::pump::{Broken, Direction, Pump, Stopped};
 use crate::quota::Place;
 use crate::side::Side;
 use crate::stripe::{Carry, End, Left, Offers};
+use crate::timeouts::LiveTimeouts;
 use crate::worker::Worker;
 
 /// A session whose path is open.
@@ -46,15 +46,8 @@ pub(crate) struct Session {
 /// How sessions are kept.
 #[derive(Debug)]
 pub(crate) struct Keeping {
-    pub(crate) idle: IdleLimits,
+    pub(crate) timeouts: LiveTimeouts,
     pub(crate) legs: Arc<Legs>,
-}
-
-impl Keeping {
-    pub(crate) fn new(legs: Arc<Legs>, timeouts: &Timeouts) -> Self {
-        let idle = IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed };
-        Self { idle, legs }
-    }
 }
 
 impl Session {

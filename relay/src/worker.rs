@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -16,9 +16,10 @@ use crate::access_log::{AccessLog, Goes, Record};
 use crate::admission::{Admission, NotAdmitted, Stage};
 use crate::config::{Limits, Share};
 use crate::counts::{Counts, DirectionCounts, Outcome};
+use crate::live::Live;
 use crate::memory::Memory;
 use crate::pump::{GiveWay, Means};
-use crate::quota::{Members, Meter, Place, Rate};
+use crate::quota::{Members, Meter, Place, Rate, rate_of};
 use crate::session::Session;
 use crate::stock::Stock;
 use crate::stripe::LEAST_TO_STRIPE;
@@ -39,14 +40,31 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct SharedLimits {
     admission: Mutex<Admission<AbortHandle>>,
-    rate: Option<Arc<Rate>>,
-    memory: Option<Arc<Memory>>,
-    /// Who is bound by a share for each source; absent when there is none.
-    sources: Option<Arc<Members<Source>>>,
-    trusted_sources: Vec<DestinationRule>,
+    rate: Mutex<Option<Arc<Rate>>>,
+    /// Set once it is limited, and then as long as the process runs.
+    memory: OnceLock<Arc<Memory>>,
+    /// Who is bound by a share for each source.
+    sources: Arc<Members<Source>>,
+    bound_sources: Live<BoundSources>,
     /// Where sessions are told of at their end.
     access_log: Option<Arc<AccessLog>>,
     lines: LogLimit<Cause>,
+}
+
+/// Which sources are bound by a share.
+#[derive(Debug)]
+struct BoundSources {
+    /// Whether there is a share for each.
+    has_share: bool,
+    /// Those that it does not bind.
+    trusted: Vec<DestinationRule>,
+}
+
+impl BoundSources {
+    fn of(limits: &Limits) -> Self {
+        let has_share = limits.each_source != Share::default();
+        Self { has_share, trusted: limits.trusted_sources.clone() }
+    }
 }
 
 /// Who causes a line in the log.
@@ -65,31 +83,57 @@ impl SharedLimits {
         most_sessions: usize,
         access_log: Option<Arc<AccessLog>>,
     ) -> Self {
-        let by_source = limits.each_source != Share::default();
+        let memory = OnceLock::new();
+        if let Some(limit) = limits.memory {
+            let _first = memory.set(Memory::new(limit, most_sessions));
+        }
         Self {
             admission: Mutex::new(Admission::new(most_sessions, limits.unauthenticated)),
-            rate: limits.rate.map(|rate| Arc::new(Rate::new(rate))),
-            memory: limits.memory.map(|limit| Memory::new(limit, most_sessions)),
-            sources: by_source.then(|| Members::new(limits.each_source)),
-            trusted_sources: limits.trusted_sources.clone(),
+            rate: Mutex::new(limits.rate.map(|rate| Arc::new(Rate::new(rate)))),
+            memory,
+            sources: Members::new(limits.each_source),
+            bound_sources: Live::new(BoundSources::of(limits)),
             access_log,
             lines: LogLimit::new(),
         }
     }
 
+    /// Has other limits hold from now on. Open sessions go on, however many; rates and memory bind
+    /// those that they bound before as well.
+    pub(crate) fn set(&self, limits: &Limits, most_sessions: usize) {
+        match (self.memory.get(), limits.memory) {
+            (Some(memory), limit) => memory.set(limit, most_sessions),
+            (None, Some(limit)) => {
+                let _first = self.memory.set(Memory::new(limit, most_sessions));
+            }
+            (None, None) => {}
+        }
+        let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
+        *rate = rate_of(rate.as_ref(), limits.rate);
+        drop(rate);
+        self.sources.set(None, limits.each_source);
+        self.bound_sources.replace(BoundSources::of(limits));
+        let evicted = self.lock().set(most_sessions, limits.unauthenticated);
+        evicted.iter().for_each(AbortHandle::abort);
+    }
+
+    /// What all sessions together may move, if that is limited.
+    fn rate(&self) -> Option<Arc<Rate>> {
+        self.rate.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn holder(&self, peer: IpAddr) -> Holder {
-        let is_trusted = self.trusted_sources.iter().any(|rule| rule.covers_source(peer));
+        let bound = self.bound_sources.current();
+        let is_trusted = bound.trusted.iter().any(|rule| rule.covers_source(peer));
         Holder { is_trusted, source: Source::of(peer) }
     }
 
     /// Takes a place among the sessions of a source; none is needed without a limit.
     fn place_of(&self, holder: Holder) -> Result<Option<Place<Source>>, Outcome> {
-        match &self.sources {
-            Some(sources) if !holder.is_trusted => {
-                sources.enter(holder.source, None).map(Some).ok_or(Outcome::SourceFull)
-            }
-            _ => Ok(None),
+        if holder.is_trusted || !self.bound_sources.current().has_share {
+            return Ok(None);
         }
+        self.sources.enter(holder.source, None).map(Some).ok_or(Outcome::SourceFull)
     }
 
     /// Runs `act` on the admission, and ends the connection that is evicted by it.
@@ -154,12 +198,12 @@ impl Worker {
 
     /// Bytes that wait in sessions, where they are limited.
     pub(crate) fn held_bytes(&self) -> Option<usize> {
-        self.limits.memory.as_ref().map(|memory| memory.held())
+        self.limits.memory.get().map(|memory| memory.held())
     }
 
     /// Whether there is memory for another striped leg.
     pub(crate) fn may_stripe(&self) -> bool {
-        may_stripe_within(self.limits.memory.as_ref())
+        may_stripe_within(self.limits.memory.get())
     }
 
     /// What an upstream direction moves with.
@@ -174,7 +218,7 @@ impl Worker {
 
     fn means<'a>(&'a self, counts: &'a DirectionCounts) -> Means<'a> {
         let Self { stock, give_way, limits, .. } = self;
-        Means { stock, counts, give_way, memory: limits.memory.as_ref() }
+        Means { stock, counts, give_way, memory: limits.memory.get() }
     }
 
     /// From now on connections that could serve for something new end instead.
@@ -300,7 +344,7 @@ impl Permit {
     pub(crate) fn memory(&self, by_grant: Option<Arc<Memory>>) -> Option<Arc<Memory>> {
         let by_source = self.source.as_ref().and_then(|place| place.memory.clone());
         let by_gateway = self.gateway.as_ref().and_then(|place| place.memory.clone());
-        let memory = [self.worker.limits.memory.clone(), by_source, by_gateway, by_grant];
+        let memory = [self.worker.limits.memory.get().cloned(), by_source, by_gateway, by_grant];
         Memory::joint(memory.into_iter().flatten().collect())
     }
 
@@ -308,7 +352,7 @@ impl Permit {
     pub(crate) fn rates(&self, by_grant: Option<Arc<Rate>>) -> Vec<Arc<Rate>> {
         let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
         let by_gateway = self.gateway.as_ref().and_then(|place| place.rate.clone());
-        let rates = [self.worker.limits.rate.clone(), by_source, by_gateway, by_grant];
+        let rates = [self.worker.limits.rate(), by_source, by_gateway, by_grant];
         rates.into_iter().flatten().collect()
     }
 

@@ -15,7 +15,7 @@ use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, sysctl};
-use tradewind_relay::{ForwardRule, Forwarder, Shutdown};
+use tradewind_relay::{ForwardRule, Forwarder, RelayError, Shutdown};
 
 const TEST: &str = "two_forwarding_relays_carry_every_byte_and_leave_nothing_behind";
 
@@ -33,7 +33,7 @@ fn main() {
     let made = become_root_inside().and_then(|()| Chain::new());
     match made.map(|chain| (chain.relay_rules(), chain)) {
         Ok((Ok(relays), chain)) => chain.check(relays),
-        Ok((Err(error @ NetError::MissingTool { .. }), _)) | Err(error) => {
+        Ok((Err(RelayError::Rules(error @ NetError::MissingTool { .. })), _)) | Err(error) => {
             return eprintln!("SKIPPED {TEST}: {error}");
         }
         Ok((Err(error), _)) => panic!("{error}"),
@@ -80,7 +80,7 @@ impl Chain {
         Ok(Self { hosts })
     }
 
-    fn relay_rules(&self) -> Result<[Forwarder; 2], NetError> {
+    fn relay_rules(&self) -> Result<[Forwarder; 2], RelayError> {
         let first = rule("10.77.0.2:7000=10.77.1.2:7001");
         let second = rule("10.77.1.2:7001=10.77.2.2:9000");
         let first = self.hosts[1].run(|| Forwarder::set(&first))??;

@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use tradewind_units::Source;
 use tradewind_units::eviction::{EvictionQueue, Holder};
 
-use crate::{Health, Registry, TelemetryError};
+use crate::{Health, LogLimit, Registry, TelemetryError, limited};
 
 /// Where a process serves its telemetry unless told otherwise: loopback, port 9464, the one that
 /// OpenTelemetry gives to Prometheus exporters.
@@ -155,6 +155,7 @@ async fn accept_all(listener: TcpListener, state: Arc<State>) {
         Err(error) => return tracing::error!(%error, "telemetry cannot watch its listener"),
     };
     let connections = Arc::<Mutex<EvictionQueue<AbortHandle>>>::default();
+    let lines = LogLimit::new();
     for number in 0.. {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -174,7 +175,7 @@ async fn accept_all(listener: TcpListener, state: Arc<State>) {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "telemetry cannot accept a connection");
+                limited!(warn, lines, (), %error, "telemetry cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

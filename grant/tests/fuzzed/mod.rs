@@ -93,7 +93,8 @@ pub(crate) fn hop_header(data: &[u8]) {
 fn hello(cast: &mut Cast, data: &[u8]) {
     // Asked for, so that the two know each other.
     let peer = cast.identities[0];
-    let _known = cast.relays[1].hello(NOW, Nonce::from_entropy([3; 16]), &peer);
+    let own = cast.relays[1].public();
+    let _known = cast.relays[1].hello(NOW, Nonce::from_entropy([3; 16]), &own, &peer);
     assert!(cast.relays[1].open_hello(NOW, data).is_err(), "a hello was forged");
 }
 

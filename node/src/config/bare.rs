@@ -8,6 +8,7 @@ impl NodeConfig {
         Self {
             listen,
             identity,
+            other_identities: Vec::new(),
             workers: 1,
             operators: Vec::new(),
             revocations: Revocations::default(),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use tradewind_grant::{Check, Grant, GrantError, Policy, Target};
 use tradewind_net::NetError;
 use tradewind_net::local_address::LocalAddresses;
+use tradewind_telemetry::{LogLimit, limited};
 
 /// What a worker asks before something goes anywhere.
 pub(super) struct Access {
@@ -13,11 +14,12 @@ pub(super) struct Access {
     /// Where neighbours reach this node.
     listener: SocketAddr,
     own_host: LocalAddresses,
+    lines: LogLimit<()>,
 }
 
 impl Access {
     pub(super) fn new(policy: Policy, listener: SocketAddr) -> Result<Self, NetError> {
-        Ok(Self { policy, listener, own_host: LocalAddresses::open()? })
+        Ok(Self { policy, listener, own_host: LocalAddresses::open()?, lines: LogLimit::new() })
     }
 
     /// Goes by another policy from now on.
@@ -42,7 +44,7 @@ impl Access {
     ) -> Result<(), GrantError> {
         self.allows_unless_local(grant, target, &|ip| {
             self.own_host.contains(ip).unwrap_or_else(|error| {
-                tracing::warn!(%error, "taken for an address of this host");
+                limited!(warn, self.lines, (), %error, "taken for an address of this host");
                 true
             })
         })

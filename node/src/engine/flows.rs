@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tradewind_packet::message::Carriage;
 use tradewind_packet::session::{Now, PeerId};
+use tradewind_telemetry::limited;
 
 use super::Engine;
 use super::conversations::{Inbound, Written};
@@ -65,7 +66,7 @@ impl Engine {
                 self.tell_open();
             }
             Err(error) => {
-                tracing::warn!(%error, "a flow was refused");
+                limited!(warn, self.refusal_lines, None, %error, "a flow was refused");
                 mailbox.end("its node has no room for another neighbour");
             }
         }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_packet::session::{Link, Now, PeerId};
+use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
@@ -25,10 +26,13 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a relay's neighbours a sixteenth.
 const MOST_FOR_ONE: usize = 256;
 
-/// All legs, by where they lead.
+/// Whose of this node's identities a leg is, and where it leads: who is there, and at which address.
+type Key = (PublicIdentity, PublicIdentity, SocketAddr);
+
+/// All legs, by whose they are of this node's identities and where they lead.
 #[derive(Debug, Default)]
 pub(super) struct Legs {
-    by_hop: BTreeMap<(PublicIdentity, SocketAddr), Leg>,
+    by_hop: BTreeMap<Key, Leg>,
     next_look: Timestamp,
 }
 
@@ -49,9 +53,9 @@ impl Legs {
         self.by_hop.values().map(|leg| leg.peer)
     }
 
-    /// The neighbour there, if there is a leg to it.
-    pub(super) fn to(&self, hop: Hop) -> Option<PeerId> {
-        self.by_hop.get(&(hop.identity, hop.address)).map(|leg| leg.peer)
+    /// The neighbour there, if `own` has a leg to it.
+    pub(super) fn to(&self, own: PublicIdentity, hop: Hop) -> Option<PeerId> {
+        self.by_hop.get(&(own, hop.identity, hop.address)).map(|leg| leg.peer)
     }
 
     fn begun_for(&self, gateway: PublicIdentity) -> usize {
@@ -67,37 +71,40 @@ impl Engine {
         identity: PublicIdentity,
         address: SocketAddr,
     ) -> Option<PeerId> {
-        self.begin_leg(now, Hop { identity, address }, None)
+        self.begin_leg(now, self.sessions.public(), Hop { identity, address }, None)
     }
 
-    /// The same for the next hop of a gateway's path.
+    /// The same for the next hop of a gateway's path, which knows this node as `own`.
     pub(super) fn leg_for(
         &mut self,
         now: Now,
+        own: PublicIdentity,
         next: Hop,
         gateway: PublicIdentity,
     ) -> Option<PeerId> {
-        let is_there = self.legs.to(next).is_some();
+        let is_there = self.legs.to(own, next).is_some();
         if !is_there && self.legs.begun_for(gateway) >= MOST_FOR_ONE {
             return None;
         }
-        self.begin_leg(now, next, Some(gateway))
+        self.begin_leg(now, own, next, Some(gateway))
     }
 
     fn begin_leg(
         &mut self,
         now: Now,
+        own: PublicIdentity,
         hop: Hop,
         begun_for: Option<PublicIdentity>,
     ) -> Option<PeerId> {
-        if let Some(peer) = self.legs.to(hop) {
+        if let Some(peer) = self.legs.to(own, hop) {
             return Some(peer);
         }
         let shown = self.config.grant.clone();
-        let peer = self.sessions.connect(now, hop.identity, Link::to(hop.address), shown)?;
+        let peer =
+            self.sessions.connect_as(now, own, hop.identity, Link::to(hop.address), shown)?;
         let (begun, needed) = (now.steady, now.steady);
         let leg = Leg { peer, begun, is_told: false, needed, begun_for };
-        self.legs.by_hop.insert((hop.identity, hop.address), leg);
+        self.legs.by_hop.insert((own, hop.identity, hop.address), leg);
         Some(peer)
     }
 
@@ -131,10 +138,14 @@ impl Engine {
 
     /// A neighbour that is not there, is another, or does not let this node in, answers nothing: its operator is to look.
     fn tell_of_silence(&mut self, now: Now) {
-        for ((identity, address), leg) in &mut self.legs.by_hop {
+        for ((_, identity, address), leg) in &mut self.legs.by_hop {
             let is_open = self.sessions.is_open(leg.peer);
             if !is_open && !leg.is_told && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
-                tracing::warn!(
+                // Tenants name next hops: who has legs begun to nobody fills no log.
+                limited!(
+                    warn,
+                    self.refusal_lines,
+                    leg.begun_for,
                     %address, %identity,
                     "no answer: is it there, at an address of a family that both have, with that \
                      identity, does it trust who signed the grant, which must list it, and do the \

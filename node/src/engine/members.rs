@@ -229,7 +229,7 @@ impl Engine {
         self.members.members = members;
         self.know_members();
         self.register_with(now);
-        if let Some(old) = registry.and_then(|hop| self.legs.to(hop)) {
+        if let Some(old) = registry.and_then(|hop| self.legs.to(self.sessions.public(), hop)) {
             self.leave_leg(old);
         }
         self.members.nearest = self.members.choose();

@@ -35,7 +35,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
+use tradewind_grant::{IdentityKey, PublicIdentity, Sealer, Trust, Verifier};
 use tradewind_net::udp::{Train, UdpPort};
 use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
@@ -145,7 +145,7 @@ pub(crate) struct Engine {
     ends_are_due: bool,
     next_ask: Timestamp,
     /// Lines of refused paths, by the neighbours that asked for them; `None` is this node itself.
-    refusal_lines: LogLimit<Option<PublicIdentity>>,
+    pub(crate) refusal_lines: LogLimit<Option<PublicIdentity>>,
     /// What takes a signature or Diffie-Hellman step and is asked for by a gateway or its
     /// neighbour.
     dear: SharedRate<PublicIdentity>,
@@ -181,6 +181,11 @@ fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
     Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
 }
 
+/// Whom it answers to, its own name first.
+fn identities(config: &NodeConfig) -> Vec<IdentityKey> {
+    std::iter::once(&config.identity).chain(&config.other_identities).cloned().collect()
+}
+
 /// Whose grants it believes.
 fn trust(config: &NodeConfig) -> Trust {
     Trust::new(config.operators.clone(), config.revocations.clone())
@@ -200,13 +205,15 @@ fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<S
 
 /// No session yet, and who may have one.
 fn sessions(config: &NodeConfig, now: Now) -> Result<Sessions, NodeError> {
-    let config = SessionsConfig {
+    let own = SessionsConfig {
         identity: config.identity.clone(),
         operators: config.operators.clone(),
         neighbours: config.neighbours.clone(),
         limits: Limits::default(),
     };
-    Ok(Sessions::new(config, now, entropy::bytes::<32>()?))
+    let mut sessions = Sessions::new(own, now, entropy::bytes::<32>()?);
+    sessions.set_identities(identities(config));
+    Ok(sessions)
 }
 
 impl Engine {
@@ -224,6 +231,7 @@ impl Engine {
         let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
         let sealer = sealer(&config)?;
         let trust = Arc::new(trust(&config));
+        verifier.set_identities(&identities(&config));
         verifier.set_trust(Arc::clone(&trust));
         sessions.set_trust(Arc::clone(&trust), config.neighbours.clone());
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));

@@ -421,7 +421,7 @@ impl Engine {
         let objection = |reason, text| move || Objection::new(reason, text);
         let sealed = self.verifier.forward(header)?;
         let sealed = sealed.ok_or_else(objection(Refusal::Other, "no next hop"))?;
-        let leg = self.leg_for(now, next, place.gateway);
+        let leg = self.leg_for(now, sealed.from, next, place.gateway);
         let peer = leg.ok_or_else(objection(Refusal::Full, "there are too many next hops"))?;
         let salt = self.next_salt();
         let to = To::Next { peer: from, label: Some(theirs), opening: None };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use tradewind_grant::{PublicIdentity, SignedGrant, Target, Trust};
+use tradewind_grant::{IdentityKey, PublicIdentity, SignedGrant, Target, Trust};
 use tradewind_net::entropy;
 use tradewind_net::udp::UdpPort;
 use tradewind_packet::id::FlowNumber;
@@ -14,10 +14,10 @@ use tradewind_packet::rendezvous::{
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-use super::Engine;
 use super::access::Access;
 use super::conversations::{IDLE, MOST, any_like};
 use super::local::Local;
+use super::{Engine, identities};
 use crate::NodeError;
 use crate::config::{Consignee, Deposits, NodeConfig};
 use crate::counts::{Counts, add};
@@ -78,15 +78,22 @@ struct End {
 
 impl Meetings {
     pub(super) fn new(config: &NodeConfig) -> Self {
+        let mut opener = Opener::new(config.identity.clone());
+        opener.set_identities(identities(config));
         Self {
             lines: Vec::new(),
             collections: Vec::new(),
-            opener: Opener::new(config.identity.clone()),
+            opener,
             ends: BTreeMap::new(),
             answers: BTreeMap::new(),
             next_ask: Timestamp::ZERO,
             replayed: 0,
         }
+    }
+
+    /// Collects what is left for any of `identities`.
+    pub(super) fn set_identities(&mut self, identities: Vec<IdentityKey>) {
+        self.opener.set_identities(identities);
     }
 
     /// Whether packets are left there or collected from there.

@@ -7,7 +7,7 @@ use tradewind_packet::session::{Now, PeerId};
 
 use super::routes::Route;
 use super::tunnel::whole_packets;
-use super::{Engine, trust};
+use super::{Engine, identities, trust};
 use crate::config::NodeConfig;
 use crate::record::Outcome;
 
@@ -16,6 +16,9 @@ impl Engine {
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
         self.config = config;
         self.access.set_policy(self.config.known_policy());
+        self.verifier.set_identities(&identities(&self.config));
+        self.sessions.set_identities(identities(&self.config));
+        self.meetings.set_identities(identities(&self.config));
         let known: Vec<Hop> = self.routes.values().flat_map(Route::hops).copied().collect();
         self.know_neighbours(&known);
         self.know_members();

@@ -81,7 +81,8 @@ pub enum Refused {
 /// Opens the parcels of one receiver.
 #[derive(Debug)]
 pub struct Opener {
-    identity: IdentityKey,
+    /// Whom parcels may be sealed for.
+    own: Vec<IdentityKey>,
     flows: BTreeMap<FlowNumber, Flow>,
     /// When the newest envelope of a sender's forgotten flows was made; no unknown flow of it begins with one that is not newer.
     floors: BTreeMap<PublicIdentity, Timestamp>,
@@ -118,7 +119,12 @@ impl Opener {
     #[must_use]
     pub fn new(identity: IdentityKey) -> Self {
         let (flows, floors) = (BTreeMap::new(), BTreeMap::new());
-        Self { identity, flows, floors, ground: Timestamp::ZERO }
+        Self { own: vec![identity], flows, floors, ground: Timestamp::ZERO }
+    }
+
+    /// Opens from now on what is sealed for any of `identities`.
+    pub fn set_identities(&mut self, identities: impl IntoIterator<Item = IdentityKey>) {
+        self.own = identities.into_iter().collect();
     }
 
     /// Opens a parcel in place, at `now` since the Unix epoch. `judge` tells of an envelope when its sender's grant ends, or that its packets may
@@ -152,33 +158,17 @@ impl Opener {
     }
 
     fn unseal(&self, message: &[u8]) -> Result<Letter, Refused> {
-        let secret = self.identity.to_secret_bytes();
-        let mut state = noise::builder(NAME, None)
-            .local_private_key(secret.as_slice())
-            .and_then(|builder| builder.prologue(PROLOGUE))
-            .and_then(Builder::build_responder)
-            .map_err(|_| Refused::Malformed)?;
-        let mut content = vec![0; message.len()];
-        let length = state.read_message(message, &mut content).map_err(|_| Refused::NotGenuine)?;
-        let sender = state.get_remote_static().and_then(|key| key.try_into().ok());
-        let sender = PublicIdentity::from_bytes(sender.ok_or(Refused::NotGenuine)?);
-        let key = key_of(&mut state);
-        let content = content.get(..length).unwrap_or_default();
-        let (fixed, grant) = content.split_at_checked(CONTENT_BYTES).ok_or(Refused::Malformed)?;
-        let number =
-            |at: usize| u64::from_be_bytes(fixed[at..at + 8].try_into().expect("8 of 42 bytes"));
-        let made = number(0).checked_mul(1_000_000).ok_or(Refused::Malformed)?;
-        let ip: [u8; 16] = fixed[24..40].try_into().expect("16 of 42 bytes");
-        let port = u16::from_be_bytes([fixed[40], fixed[41]]);
-        Ok(Letter {
-            sender,
-            made: Timestamp::from_nanos(made),
-            flow: FlowNumber(number(8)),
-            first: number(16),
-            to: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)).to_canonical(), port),
-            grant: grant.to_vec(),
-            key,
-        })
+        let mut refused = Err(Refused::NotGenuine);
+        for own in &self.own {
+            match unseal(own, message) {
+                Err(Refused::NotGenuine) => {}
+                unsealed => {
+                    refused = unsealed;
+                    break;
+                }
+            }
+        }
+        refused
     }
 
     fn learn(
@@ -282,6 +272,37 @@ impl Opener {
         }
         Ok(Opened::Packet { flow: flow_number, to: flow.to, payload })
     }
+}
+
+/// Opens an envelope that was sealed for `own`.
+fn unseal(own: &IdentityKey, message: &[u8]) -> Result<Letter, Refused> {
+    let secret = own.to_secret_bytes();
+    let mut state = noise::builder(NAME, None)
+        .local_private_key(secret.as_slice())
+        .and_then(|builder| builder.prologue(PROLOGUE))
+        .and_then(Builder::build_responder)
+        .map_err(|_| Refused::Malformed)?;
+    let mut content = vec![0; message.len()];
+    let length = state.read_message(message, &mut content).map_err(|_| Refused::NotGenuine)?;
+    let sender = state.get_remote_static().and_then(|key| key.try_into().ok());
+    let sender = PublicIdentity::from_bytes(sender.ok_or(Refused::NotGenuine)?);
+    let key = key_of(&mut state);
+    let content = content.get(..length).unwrap_or_default();
+    let (fixed, grant) = content.split_at_checked(CONTENT_BYTES).ok_or(Refused::Malformed)?;
+    let number =
+        |at: usize| u64::from_be_bytes(fixed[at..at + 8].try_into().expect("8 of 42 bytes"));
+    let made = number(0).checked_mul(1_000_000).ok_or(Refused::Malformed)?;
+    let ip: [u8; 16] = fixed[24..40].try_into().expect("16 of 42 bytes");
+    let port = u16::from_be_bytes([fixed[40], fixed[41]]);
+    Ok(Letter {
+        sender,
+        made: Timestamp::from_nanos(made),
+        flow: FlowNumber(number(8)),
+        first: number(16),
+        to: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)).to_canonical(), port),
+        grant: grant.to_vec(),
+        key,
+    })
 }
 
 #[cfg(test)]

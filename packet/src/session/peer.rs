@@ -32,6 +32,8 @@ const QUESTIONS: usize = 32;
 /// A neighbour.
 #[derive(Debug)]
 pub(super) struct Peer {
+    /// By which of its identities this side is known to it.
+    pub(super) own: PublicIdentity,
     pub(super) identity: PublicIdentity,
     /// Tells an initiator's sockets apart, which share an identity.
     pub(super) instance: u64,
@@ -112,6 +114,7 @@ pub(super) struct Question {
 
 impl Peer {
     pub(super) fn new(
+        own: PublicIdentity,
         identity: PublicIdentity,
         instance: u64,
         side: Side,
@@ -119,6 +122,7 @@ impl Peer {
         now: Now,
     ) -> Self {
         Self {
+            own,
             identity,
             instance,
             home: matches!(side, Side::Initiator { .. }).then_some(link),

@@ -107,13 +107,28 @@ pub struct Transmit {
     pub is_ours: bool,
 }
 
+/// One of this side's identities, and what goes with it.
+#[derive(Debug)]
+struct Own {
+    identity: IdentityKey,
+    public: PublicIdentity,
+    doorplate: Doorplate,
+}
+
+impl Own {
+    fn of(identity: IdentityKey) -> Self {
+        let public = identity.public();
+        Self { identity, public, doorplate: Doorplate::of(&public) }
+    }
+}
+
 /// All sessions of one socket.
 #[derive(Debug)]
 pub struct Sessions {
     config: SessionsConfig,
     trust: Arc<Trust>,
-    public: PublicIdentity,
-    doorplate: Doorplate,
+    /// Its identities, its own name first; never empty.
+    own: Vec<Own>,
     randomness: Randomness,
     cookies: CookieJar,
     gate: Gate,
@@ -146,11 +161,10 @@ impl Sessions {
         let mut replays = ReplayTable::new(config.limits.replays);
         // What was issued before, another process may have seen.
         replays.refuse_issued_before(now.unix);
-        let public = config.identity.public();
+        let own = vec![Own::of(config.identity.clone())];
         let peers = config.limits.peers.min(1 << 14);
         Self {
-            public,
-            doorplate: Doorplate::of(&public),
+            own,
             cookies: CookieJar::new(now.steady, &mut randomness),
             gate: Gate::new(now.steady, &config.limits),
             randomness,
@@ -167,6 +181,16 @@ impl Sessions {
             duplicate: None,
             config,
         }
+    }
+
+    /// Answers to `identities` from now on, the first of which is its own name: during a rotation there
+    /// are two. Sessions that stand under another go on until their keys are worn out.
+    ///
+    /// # Panics
+    /// Without an identity.
+    pub fn set_identities(&mut self, identities: impl IntoIterator<Item = IdentityKey>) {
+        self.own = identities.into_iter().map(Own::of).collect();
+        self.config.identity = self.own.first().expect("a node has an identity").identity.clone();
     }
 
     /// Answers from now on whoever shows a grant that `trust` believes, and `neighbours`. Ends what there is with others who
@@ -191,6 +215,7 @@ impl Sessions {
             let side = self.peers.get_mut(id.0).map(|peer| &mut peer.side);
             if let Some(Side::Initiator { shown: Some(shown), .. }) = side
                 && shown != grant
+                && shown.unverified().gateway == grant.unverified().gateway
             {
                 *shown = grant.clone();
                 self.initiate(now, id);
@@ -483,10 +508,10 @@ impl Sessions {
         self.events.pop_front()
     }
 
-    /// Who this side is.
+    /// Who this side is, by its own name.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
-        self.public
+        self.own[0].public
     }
 
     /// Datagrams dropped for each reason, in the order of [`DropReason::ALL`].

@@ -71,6 +71,8 @@ pub(crate) struct SessionFacts {
     pub(crate) destination: Option<Destination>,
     pub(crate) grant: Option<GrantId>,
     pub(crate) gateway: Option<PublicIdentity>,
+    /// To how many destinations its datagrams went, if it is an association of SOCKS5.
+    pub(crate) datagrams_to: Option<usize>,
     /// Who brought it, at relays.
     pub(crate) neighbour: Option<PublicIdentity>,
     /// The client's address, where another told it.
@@ -130,11 +132,19 @@ impl Record {
         })
     }
 
+    /// The record of the next request on the same connection, from now on.
+    pub(crate) fn of_next_request(&self) -> Arc<Self> {
+        let next = Self::new(&self.log, self.source);
+        next.facts().client = self.facts().client;
+        next
+    }
+
     fn facts(&self) -> MutexGuard<'_, SessionFacts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn moved(&self, goes: Goes, bytes: u64) {
+    /// Counts bytes that were given to the receiving side.
+    pub(crate) fn moved(&self, goes: Goes, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -161,7 +171,10 @@ impl Record {
         outcome: Outcome,
     ) -> Option<serde_json::Value> {
         let facts = self.facts();
-        let destination = facts.destination.as_ref()?;
+        let destination = match (&facts.destination, facts.datagrams_to) {
+            (None, None) => return None,
+            (destination, _) => destination.as_ref().map(ToString::to_string),
+        };
         let ended_first = self.ended_first.load(Relaxed);
         let (ended_by, timeout) = ending(&facts, outcome, ended_first);
         let first_byte_us = self.first_byte_us.load(Relaxed);
@@ -169,7 +182,7 @@ impl Record {
         fn text<T: ToString>(known: Option<&T>) -> Option<String> {
             known.map(T::to_string)
         }
-        Some(serde_json::json!({
+        let mut line = serde_json::json!({
             "time": in_words(now),
             "program": program,
             "kind": "session",
@@ -179,7 +192,7 @@ impl Record {
             "source": facts.client.unwrap_or(self.source).to_string(),
             "peer": self.source.to_string(),
             "neighbour": text(facts.neighbour.as_ref()),
-            "destination": destination.to_string(),
+            "destination": destination,
             "path": facts.path,
             "bytes_up": self.bytes_up.load(Relaxed),
             "bytes_down": self.bytes_down.load(Relaxed),
@@ -189,7 +202,11 @@ impl Record {
             "ended_by": ended_by,
             "timeout": timeout,
             "cause": facts.cause,
-        }))
+        });
+        if let Some(count) = facts.datagrams_to {
+            line["destinations"] = count.into();
+        }
+        Some(line)
     }
 }
 

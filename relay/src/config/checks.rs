@@ -1,5 +1,10 @@
 //! Checks that relays' and gateways' configurations have in common.
 
+use std::time::Duration;
+
+use tradewind_net::listeners::first_clash;
+use tradewind_units::Bytes;
+
 use super::*;
 
 pub(super) fn check_common(
@@ -82,6 +87,19 @@ pub(super) fn check_zones<'a>(
         }
         None => Ok(()),
     }
+}
+
+/// Refuses two listeners that leave no room for each other, each told with the key that it stands
+/// under.
+pub(crate) fn check_twice<'a>(
+    listeners: impl IntoIterator<Item = (&'a str, SocketAddr)>,
+) -> Result<(), RelayError> {
+    let Some([(other, taken), (key, address)]) = first_clash(listeners) else { return Ok(()) };
+    let problem = format!(
+        "{address} is listened on twice: `{other}` has {taken} already; expected another address \
+         or port for one of them"
+    );
+    Err(refused(key, problem))
 }
 
 pub(super) fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result<(), RelayError> {

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::timeout;
 use tradewind_grant::{
-    Check, Destination, DialLimit, GrantError, Nonce, Reply, Request, SealedHeader, Sealer, Status,
-    Terms,
+    Check, Destination, DialLimit, GrantError, Nonce, PublicIdentity, Reply, Request, SealedHeader,
+    Sealer, Status, Terms,
 };
 use tradewind_telemetry::limited;
+use tradewind_units::Source;
 
 use super::paths::{RelayPath, Routing, Way, order};
 use super::session::{Entrance, GatewayService};
@@ -27,6 +28,7 @@ use crate::opening::{NextRelay, Waited};
 use crate::pool::Warm;
 use crate::pump::Direction;
 use crate::relay::unix_now;
+use crate::resolver::Lookups;
 use crate::stripe::Offer;
 use crate::worker::{Cause, Worker};
 
@@ -70,10 +72,15 @@ pub(super) struct Wanted<'a> {
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
     /// Who causes what is told of it.
-    pub(super) cause: Cause,
+    pub(super) source: Source,
 }
 
 impl Wanted<'_> {
+    /// Who causes what is told of it.
+    const fn cause(&self) -> Cause {
+        Cause::Source(self.source)
+    }
+
     /// Does `work`, unless the application resets its connection before it is done.
     async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, NotOpen> {
         match self.application {
@@ -144,7 +151,7 @@ impl GatewayService {
                     limited!(
                         info,
                         wanted.worker.lines(),
-                        wanted.cause,
+                        wanted.cause(),
                         %flow,
                         "flow to {to} takes the next path: {}",
                         failure.message
@@ -193,7 +200,9 @@ impl GatewayService {
             ..Check::new(&routing.policy, &is_local)
         };
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
-        let (to, lookups) = (wanted.destination, &self.lookups);
+        let asker = self.askers.enter((wanted.entrance.number, wanted.source), None);
+        let lookups = asker.as_ref().map_or_else(Lookups::of_one, |asker| asker.lookups.clone());
+        let (to, lookups) = (wanted.destination, &lookups);
         let dialling = self.dialler.dial_destination(to, speaker, lookups, &check, &begun);
         let dialled = wanted.unless_reset(dialling).await;
         let downstream = match dialled? {
@@ -227,7 +236,7 @@ impl GatewayService {
         if reply.status == Status::Ok {
             drop(up.take_kept());
             path.unreached.forget(wanted.destination);
-            let offer = Offer::of_dialled(&self.dialler, &hops[0], &header.downstream);
+            let offer = Offer::of_dialled(&self.dialler, &hops[0], &header);
             let down = Direction::new(unused.into_bytes());
             return Ok(Path { downstream, up, down, offer });
         }
@@ -264,14 +273,14 @@ impl GatewayService {
         has_next: bool,
     ) -> Result<Reached, NotOpen> {
         let hop = &path.route.hops()[0];
-        let mut taken = self.pools.as_ref().and_then(|pools| pools.take(hop));
+        let mut taken = self.pools.as_ref().and_then(|pools| pools.take(&header.from, hop));
         // Silence does not tell whether the relay has the header. It takes it once and no more, but another
         // path's relays would take another.
         let (mut may_have_it, mut has_asked) = (false, false);
         loop {
             let first = match taken.take() {
                 Some(warm) => First::Warm(warm),
-                None => match self.dial_first(wanted, path, has_next).await? {
+                None => match self.dial_first(wanted, &header.from, path, has_next).await? {
                     Ok(fresh) => First::Fresh(fresh),
                     Err(failure) => {
                         self.routes.names.suspect(hop.address);
@@ -290,7 +299,7 @@ impl GatewayService {
             }
             match self.ask(wanted, path, header, &first, &mut up).await {
                 Waited::Replied(reply, unused) => {
-                    self.pools.iter().for_each(|pools| pools.keep_ready(hop));
+                    self.pools.iter().for_each(|pools| pools.keep_ready(&header.from, hop));
                     let downstream = first.into_connection();
                     // Who calls it replayed has had it, when its acknowledgement was lost.
                     let has_it = has_asked && reply.status == Status::Replayed;
@@ -327,7 +336,7 @@ impl GatewayService {
         let _started = up.start(connection, wanted.worker.means_up());
         let next = NextRelay { connection, address, key: &header.downstream };
         let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
-        let limit = self.dialler.limit * legs;
+        let limit = self.dialler.limit() * legs;
         let silence = path.health().dial_limit();
         let reply = next.reply(wanted.application, up, wanted.worker, limit);
         match first {
@@ -341,16 +350,17 @@ impl GatewayService {
     async fn dial_first(
         &self,
         wanted: &Wanted<'_>,
+        from: &PublicIdentity,
         path: &RelayPath,
         has_next: bool,
     ) -> Result<Result<Connection, Failure>, NotOpen> {
         let first = &path.route.hops()[0];
         let dial = async {
-            let dial = self.dialler.dial(first, Speaker::Us);
+            let dial = self.dialler.dial(from, first, Speaker::Us);
             if !has_next {
                 return dial.await;
             }
-            let limit = path.health().dial_limit().min(self.dialler.limit);
+            let limit = path.health().dial_limit().min(self.dialler.limit());
             let late = || {
                 let message = format!("dial {}: no answer within {limit:?}", first.address);
                 Err(Failure::new(Status::TimedOut, message))

@@ -75,6 +75,29 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
+/// Returns where a relay may be whose name has these addresses: not on this host where that has its own
+/// connections taken, since what the relay dials would be taken, too, without end.
+///
+/// # Errors
+/// Why it can be nowhere.
+pub(super) fn without_loops(
+    entries: &[Tproxy],
+    addresses: Vec<SocketAddr>,
+) -> Result<Vec<SocketAddr>, String> {
+    let Some(index) = entries.iter().position(|tproxy| tproxy.own_host) else {
+        return Ok(addresses);
+    };
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| is_local(address.ip()));
+    match here.first().filter(|_| elsewhere.is_empty()) {
+        None => Ok(elsewhere),
+        Some(here) => Err(format!(
+            "its name means this host ({here}): what it dials would be taken as well, without end; \
+             leave `tproxy[{index}].own_host` out, or run the relay on another host"
+        )),
+    }
+}
+
 /// Refuses to take this host's own connections where a relay of `routes` is on this host: what that
 /// dials would be taken, too, without end.
 pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<(), RelayError> {
@@ -153,5 +176,15 @@ mod tests {
         check("127.0.0.1:7000", false).unwrap();
         check("198.51.100.2:7000", true).unwrap();
         check("far.example.com:7000", true).unwrap();
+        // A name is judged by what it means.
+        let found = |own, addresses: &[&str]| {
+            let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            without_loops(&config("198.51.100.2:7000", own).tproxy, addresses)
+        };
+        let (here, there) = ("127.0.0.1:7000", "198.51.100.2:7000");
+        assert_eq!(found(true, &[here, there]), Ok(vec![there.parse().unwrap()]));
+        assert_eq!(found(false, &[here]), Ok(vec![here.parse().unwrap()]));
+        let line = found(true, &[here]).unwrap_err();
+        assert!(line.starts_with("its name means this host (127.0.0.1:7000): "), "{line}");
     }
 }

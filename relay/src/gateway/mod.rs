@@ -46,20 +46,21 @@ use tradewind_units::FlowId;
 
 use crate::access_log::AccessLog;
 use crate::config::Tproxy;
-use crate::connection::Tls;
 use crate::dial::{Dialler, try_options};
+use crate::local_ports::LocalPorts;
 use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::relay::unix_now;
 use crate::resolver::Resolver;
 use crate::server::{Additions, Server, Setup};
 use crate::shutdown::Phase;
+use crate::timeouts::LiveTimeouts;
 use crate::upgrade::Inheritance;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
 pub(crate) use loops::Taken;
 use paths::Routes;
-use session::{Answer, Entrance, GatewayService, Kind};
+use session::{Answer, Entrance, GatewayService, Host, Kind};
 use udp_associate::Plane;
 
 /// A gateway whose listeners are open.
@@ -105,6 +106,7 @@ impl Gateway {
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
         let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
+        let (timeouts, local_ports) = (LiveTimeouts::new(&config.timeouts), LocalPorts::default());
         let warm = PoolCollector { program: "gateway", pools: Arc::default() };
         let setup = Setup {
             program: "gateway",
@@ -112,8 +114,7 @@ impl Gateway {
             workers: config.workers,
             limits: &config.limits,
             accept: &legs.accept,
-            drain: config.timeouts.drain,
-            retire: config.timeouts.retire,
+            timeouts: &timeouts,
             metrics: config.metrics,
             access_log: config.access_log.as_ref(),
             metrics_hosts: &config.metrics_hosts,
@@ -121,12 +122,16 @@ impl Gateway {
                 show(registry, &routes);
                 let collector = Box::new(warm.clone());
                 registry.register(|inner| inner.register_collector(collector));
+                let collector = Box::new(local_ports.collector("gateway"));
+                registry.register(|inner| inner.register_collector(collector));
                 (additions.register)(registry);
             },
         };
         let server = Server::bind(&setup, inheritance)?;
-        let own = server.handle().own_listeners();
-        let service = Arc::new(GatewayService::new(config, entrances, routes, legs, own)?);
+        let own_listeners = server.handle().own_listeners();
+        let limits = Some(server.limits());
+        let host = Host { own_listeners, timeouts, local_ports, limits };
+        let service = Arc::new(GatewayService::new(config, entrances, routes, legs, host)?);
         if let Some(pools) = &service.pools {
             let _first = warm.pools.set(Arc::clone(pools));
         }
@@ -236,11 +241,6 @@ fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
     Ok(Some(Sealer::new(identity, grant)?))
 }
 
-/// What its legs to relays are encrypted with, if it has an identity.
-fn tls(config: &GatewayConfig) -> Result<Option<Arc<Tls>>, RelayError> {
-    config.identity()?.map(|identity| Ok(Arc::new(Tls::new(&identity)?))).transpose()
-}
-
 /// Refuses a grant that is over. One that is not in force yet may be waited for.
 fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
     match grant.unverified().check_time(unix_now()) {
@@ -272,6 +272,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let answer = if config.optimistic { Answer::Optimistic } else { Answer::Open };
     let plain = |kind, name| Entrance {
         kind,
+        number: 0,
         flow: word(name),
         tells_client: false,
         accept_proxy: Vec::new(),
@@ -279,6 +280,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let forwards = config.forward.iter().map(|forward| {
         let entrance = Entrance {
             kind: Kind::Forward { to: forward.to.clone() },
+            number: 0,
             flow: forward.flow.clone(),
             tells_client: forward.send_proxy.is_some(),
             accept_proxy: forward.accept_proxy.clone(),
@@ -287,7 +289,8 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     });
     let socks5 = config.socks5.iter().map(|at| (*at, plain(Kind::Socks5(answer), "socks5")));
     let connect = config.connect.iter().map(|at| (*at, plain(Kind::Connect(answer), "connect")));
-    forwards.chain(socks5).chain(connect).chain(tproxy::entrances(config)).collect()
+    let all = forwards.chain(socks5).chain(connect).chain(tproxy::entrances(config)).enumerate();
+    all.map(|(number, (listen, entrance))| (listen, Entrance { number, ..entrance })).collect()
 }
 
 #[cfg(test)]

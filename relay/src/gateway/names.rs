@@ -11,6 +11,7 @@ use tradewind_desired::RouteTable;
 use tradewind_grant::Destination;
 use tradewind_units::Duration;
 
+use super::loops::without_loops;
 use super::session::GatewayService;
 use crate::failure::plain;
 
@@ -122,7 +123,12 @@ pub(super) async fn look_up(service: &GatewayService) -> bool {
         let asking = resolver.resolve(name.as_str(), *port, &service.relay_lookups);
         let missed = |why: &str| names.missed(&wanted, why);
         match timeout(PATIENCE, asking).await {
-            Ok(Ok(addresses)) if !addresses.is_empty() => names.found(&wanted, &addresses),
+            Ok(Ok(addresses)) if !addresses.is_empty() => {
+                match without_loops(&service.tproxy, addresses) {
+                    Ok(addresses) => names.found(&wanted, &addresses),
+                    Err(why) => all_known &= missed(&why),
+                }
+            }
             Ok(Ok(_)) => all_known &= missed("its name has no address"),
             Ok(Err(error)) => all_known &= missed(&format!("its name: {}", plain(&error))),
             Err(_) => all_known &= missed("its name: no answer in time"),

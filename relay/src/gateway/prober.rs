@@ -198,7 +198,7 @@ impl GatewayService {
         })?;
         let hops = path.route.hops();
         let address = hops[0].address;
-        let ask = Ask { hop: hops[0], header: &header.bytes, key: &header.downstream };
+        let ask = Ask { hop: hops[0], header: &header };
         let answer = ProbeLeg::ask(leg, &self.dialler, stock, &ask).await?;
         let reply = answer.reply;
         if reply.status != Status::Ok {

@@ -1,59 +1,78 @@
-//! A gateway's routes and grant, replaced while it runs.
+//! A gateway's routes, grant, limits and timeouts, replaced while it runs.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, LazyLock, PoisonError};
+
+use tradewind_grant::Sealer;
 
 use super::check_not_over;
 use super::loops::check_own_host;
 use super::session::GatewayService;
+use crate::config::refused;
+use crate::live_limits::{LIMITS_KEYS, LiveLimits};
 use crate::reload::{Prepared, Reload};
+use crate::timeouts::LiveTimeouts;
 use crate::{GatewayConfig, RelayError};
 
 /// The keys that a reload takes over.
-const LIVE: [&str; 3] = ["routes", "grant", "grant_file"];
+static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let own = [
+        "routes",
+        "grant",
+        "grant_file",
+        "identity",
+        "identity_file",
+        "previous_identity",
+        "previous_identity_file",
+    ];
+    own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
+});
 
-/// Replaces a gateway's routes and grant; clones reload the same gateway.
+/// Replaces a gateway's routes, grant, limits and timeouts; clones reload the same gateway.
 #[derive(Clone)]
 pub struct GatewayReloader(pub(super) Arc<GatewayService>);
 
 impl GatewayReloader {
-    /// Takes the routes and the grant of `config` over. New sessions use them; open ones go on, and so
-    /// does what is known of paths that remain.
+    /// Takes routes, identities, grant, limits and timeouts of `config` over. New sessions use them; open ones go
+    /// on, and so does what is known of paths that remain.
     ///
     /// # Errors
-    /// When the grant has expired or is for another gateway, or routes go over relays and the gateway was started without
+    /// When an identity cannot be read, the grant has expired or is for another gateway, or routes go over relays and the gateway was started without
     /// identity or grant. Nothing changes then.
     pub fn apply(&self, config: &GatewayConfig) -> Result<(), RelayError> {
         self.ready(config.clone()).map(|take_over| drop(take_over()))
     }
 
     fn ready(&self, config: GatewayConfig) -> Result<Prepared, RelayError> {
-        check_own_host(&config.tproxy, &config.routes)?;
         let service = Arc::clone(&self.0);
-        let grant = config.grant()?;
+        // What is taken stays as it was at the start.
+        check_own_host(&service.tproxy, &config.routes)?;
+        let prepare = |live: &LiveLimits| live.prepare(&config.limits, &config.timeouts);
+        let limits = service.limits.as_ref().map(prepare).transpose()?;
+        let own = service.dialler.own.prepare(&config.identities()?)?;
+        let (identity, grant) = (config.identity()?, config.grant()?);
         let routing = service.routes.prepare(config.routes)?;
-        let grant = match (&service.sealer, grant) {
-            (Some(sealer), Some(grant)) => {
+        let sealer = match (&service.sealer, grant) {
+            (Some(_), Some(grant)) => {
                 check_not_over(&grant)?;
-                let sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
-                sealer.check_grant(&grant)?;
-                Some(grant)
+                let identity = identity.ok_or_else(|| refused("identity_file", "missing"))?;
+                Some(Sealer::new(identity, grant)?)
             }
             (None, Some(_)) => {
                 let problem = "the gateway was started without identity or grant; restart it";
-                return Err(RelayError::Config {
-                    place: "grant".to_owned(),
-                    problem: problem.to_owned(),
-                });
+                return Err(refused("grant", problem));
             }
             (_, None) => None,
         };
         Ok(Box::new(move || {
-            if let (Some(sealer), Some(grant)) = (&service.sealer, grant) {
-                // It was checked, and the identity stays.
-                let mut sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
-                let _taken = sealer.set_grant(grant);
+            // Before anything is sealed under one that is new.
+            service.dialler.own.set(own);
+            if let (Some(sealer), Some(new)) = (&service.sealer, sealer) {
+                sealer.lock().unwrap_or_else(PoisonError::into_inner).replace(new);
             }
             service.routes.replace(routing);
+            if let (Some(live), Some(limits)) = (&service.limits, limits) {
+                live.set(&limits);
+            }
             None
         }))
     }
@@ -61,10 +80,12 @@ impl GatewayReloader {
 
 impl Reload for GatewayReloader {
     fn live(&self) -> &'static [&'static str] {
-        &LIVE
+        &LIVE[..]
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        self.ready(GatewayConfig::parse(text)?)
+        let mut config = GatewayConfig::parse(text)?;
+        config.held = self.0.held.clone();
+        self.ready(config)
     }
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -11,7 +10,7 @@ use tradewind_grant::reply::MESSAGE_LIMIT;
 use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
 use tradewind_net::interception::OWN_MARK;
 use tradewind_telemetry::limited;
-use tradewind_units::{FlowId, one_line};
+use tradewind_units::{FlowId, Source, one_line};
 
 use super::attempt::{NotOpen, Path, Wanted, here};
 use super::http::{self, Client, Served, Target};
@@ -20,23 +19,29 @@ use super::paths::Routes;
 use super::proxy_header::{self, Ends, Told};
 use super::udp_associate::Plane;
 use super::users::{Credentials, NotLetIn, Users};
-use super::{sealer, socks5, tls};
+use super::{sealer, socks5};
 use crate::access_log::note;
+use crate::config::{Share, Tproxy};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Dialler;
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, Unused};
+use crate::live_limits::LiveLimits;
+use crate::local_ports::LocalPorts;
 use crate::opening::part;
 use crate::own_host::OwnHost;
+use crate::own_identities::OwnIdentities;
 use crate::pool::{Greeter, Pools};
 use crate::profile::Legs;
 use crate::pump::Broken;
-use crate::quota::Meter;
+use crate::quota::{Members, Meter};
 use crate::resolver::{Lookups, Resolver};
+use crate::rights::HeldKeys;
 use crate::server::Service;
 use crate::session::{Keeping, Session, broken};
 use crate::stripe::Offers;
+use crate::timeouts::LiveTimeouts;
 use crate::worker::{Cause, Permit, Worker};
 use crate::{GatewayConfig, RelayError};
 
@@ -44,6 +49,8 @@ use crate::{GatewayConfig, RelayError};
 #[derive(Debug)]
 pub(super) struct Entrance {
     pub(super) kind: Kind,
+    /// Its number among all.
+    pub(super) number: usize,
     pub(super) flow: FlowId,
     /// Whether destinations are told whose connection it is.
     pub(super) tells_client: bool,
@@ -117,18 +124,31 @@ pub(super) struct GatewayService {
     pub(super) dialler: Arc<Dialler>,
     /// Connections to first relays that are kept ready; `None` without an identity.
     pub(super) pools: Option<Arc<Pools>>,
-    /// The names of direct paths: its applications are not told apart.
-    pub(super) lookups: Lookups,
+    /// Who looks names up for direct paths: clients, told apart by listener and source.
+    pub(super) askers: Arc<Members<(usize, Source)>>,
     /// Those of relays by name: applications' dead names do not hold them up.
     pub(super) relay_lookups: Lookups,
-    pub(super) request_limit: Duration,
     /// Who may use the proxies; everybody where absent.
     pub(super) users: Option<Arc<Users>>,
+    /// Keys that were read at the start.
+    pub(super) held: HeldKeys,
+    /// Which connections are taken off their way.
+    pub(super) tproxy: Vec<Tproxy>,
     /// What carries the datagrams of SOCKS5 clients, if anything does.
     pub(super) plane: OnceLock<Arc<Plane>>,
     pub(super) keeping: Keeping,
+    /// Those that a reload changes; absent where nothing is served.
+    pub(super) limits: Option<LiveLimits>,
     /// Who dials for the connections that were taken off their way.
     loops: Arc<Loops>,
+}
+
+/// What a gateway's service has of the process that it serves in.
+pub(super) struct Host {
+    pub(super) own_listeners: Vec<SocketAddr>,
+    pub(super) timeouts: LiveTimeouts,
+    pub(super) local_ports: LocalPorts,
+    pub(super) limits: Option<LiveLimits>,
 }
 
 /// Why a request was not understood, and what to answer.
@@ -139,25 +159,32 @@ pub(super) struct BadRequest {
 }
 
 impl GatewayService {
+    /// Returns the timeouts in force.
+    pub(super) const fn timeouts(&self) -> &LiveTimeouts {
+        &self.keeping.timeouts
+    }
+
     /// A gateway's service; `legs` is what it dials by.
     pub(super) fn new(
         config: &GatewayConfig,
         entrances: Vec<Entrance>,
         routes: Arc<Routes>,
         legs: Arc<Legs>,
-        own_listeners: Vec<SocketAddr>,
+        host: Host,
     ) -> Result<Self, RelayError> {
+        let Host { own_listeners, timeouts, local_ports, limits } = host;
         let key = tradewind_net::entropy::bytes().map_err(RelayError::Runtime)?;
         let takes_own = config.tproxy.iter().any(|tproxy| tproxy.own_host);
         let sealer = sealer(config)?.map(|sealer| Arc::new(Mutex::new(sealer)));
-        let keeping = Keeping::new(Arc::clone(&legs), &config.timeouts);
+        let keeping = Keeping { timeouts: timeouts.clone(), legs: Arc::clone(&legs) };
         let dialler = Arc::new(Dialler {
             legs,
-            limit: config.timeouts.dial,
+            timeouts,
             own_listeners,
             resolver: Resolver::default(),
             mark: takes_own.then_some(OWN_MARK),
-            tls: tls(config)?,
+            local_ports,
+            own: Arc::new(OwnIdentities::new(&config.identities()?)?),
         });
         let greeter = sealer.clone().map(Greeter::Gateway);
         let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
@@ -167,11 +194,13 @@ impl GatewayService {
             own_host: OwnHost::open()?,
             sealer,
             keeping,
+            limits,
             dialler,
             pools,
-            lookups: Lookups::of_all(),
+            askers: Members::new(Share::default()),
             relay_lookups: Lookups::of_one(),
-            request_limit: config.timeouts.header,
+            tproxy: config.tproxy.clone(),
+            held: config.held.clone(),
             users: Users::new(&config.user, key),
             loops: Arc::default(),
             plane: OnceLock::new(),
@@ -210,13 +239,13 @@ impl Service for GatewayService {
             facts.destination = Some(destination.clone());
         });
         let gone = |error| broken(flow, &destination, &Broken::Upstream(error));
-        let cause = Cause::Source(permit.source());
+        let (source, cause) = (permit.source(), Cause::Source(permit.source()));
         let wanted = Wanted {
             application: Some(&application),
             entrance,
             destination: &destination,
             worker,
-            cause,
+            source,
         };
         let (when, word) = entrance.opened().unwrap_or((Answer::Open, &[]));
         if when == Answer::Optimistic {
@@ -327,7 +356,7 @@ impl GatewayService {
                 }
                 Kind::Connect(_) => {
                     // Its own limit is this one's, and gets an answer.
-                    let limit = self.request_limit;
+                    let limit = self.timeouts().header();
                     let request = http::read_request(application, worker, unused, limit).await?;
                     self.admit_request(application, &request).await?;
                     match request.target {
@@ -339,15 +368,16 @@ impl GatewayService {
             let leading = ends.filter(|_| entrance.tells_client).map(Told::into_header);
             Ok(Asked { wish, leading: leading.unwrap_or_default() })
         };
+        let request_limit = self.timeouts().header();
         let late = || BadRequest {
-            line: format!("no whole request within {:?}", self.request_limit),
+            line: format!("no whole request within {request_limit:?}"),
             answer: Vec::new(),
             outcome: Outcome::NoHeader,
         };
         if matches!(entrance.kind, Kind::Connect(_)) {
             return asking.await;
         }
-        timeout(self.request_limit, asking).await.unwrap_or_else(|_| Err(late()))
+        timeout(request_limit, asking).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Does what a client wishes, as far as that is no session.
@@ -361,7 +391,9 @@ impl GatewayService {
     ) -> Served {
         match wish {
             Wish::Session(destination) => Served::Tunnel(destination),
-            Wish::Association(port) => Box::pin(self.associate(application, port, permit)).await,
+            Wish::Association(port) => {
+                Box::pin(self.associate(application, port, entrance, permit)).await
+            }
             Wish::Requests(first) => {
                 Box::pin(self.serve(application, entrance, permit, *first, unused)).await
             }
@@ -377,11 +409,21 @@ impl GatewayService {
         first: http::Request,
         unused: &mut Unused,
     ) -> Served {
-        let (rates, cause) = (permit.rates(None), Cause::Source(permit.source()));
+        let (rates, source) = (permit.rates(None), permit.source());
         let meters = [Meter::through(&rates, 0), Meter::through(&rates, 0)];
         let (service, worker, memory) = (self, permit.worker(), permit.memory(None));
-        let mut client =
-            Client { service, entrance, application, worker, cause, unused, meters, memory };
+        let record = permit.record();
+        let mut client = Client {
+            service,
+            entrance,
+            application,
+            worker,
+            source,
+            record,
+            unused,
+            meters,
+            memory,
+        };
         client.serve(first).await
     }
 

@@ -13,11 +13,13 @@ use super::Routes;
 use super::names;
 use super::paths::{RelayPath, Way};
 use super::report::{PathsReport, Source, report};
-use super::session::GatewayService;
+use super::session::{GatewayService, Host};
 use crate::config::LegProfiles;
 use crate::dial::try_options;
+use crate::local_ports::LocalPorts;
 use crate::profile::Legs;
 use crate::stock::Stock;
+use crate::timeouts::LiveTimeouts;
 use crate::{GatewayConfig, RelayError};
 
 /// Longest wait for one probe. Chosen: a lost handshake packet is sent again after a second.
@@ -38,8 +40,11 @@ pub fn survey(
     let legs = Arc::new(Legs::new(&without_traces(&config.leg), &config.timeouts, None));
     try_options(&legs)?;
     let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
-    let service =
-        Arc::new(GatewayService::new(config, Vec::new(), Arc::clone(&routes), legs, Vec::new())?);
+    let timeouts = LiveTimeouts::new(&config.timeouts);
+    let local_ports = LocalPorts::default();
+    let host = Host { own_listeners: Vec::new(), timeouts, local_ports, limits: None };
+    let service = GatewayService::new(config, Vec::new(), Arc::clone(&routes), legs, host)?;
+    let service = Arc::new(service);
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
     runtime.block_on(async {

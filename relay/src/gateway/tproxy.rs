@@ -4,7 +4,7 @@
 //! The rules are the kernel's (`net::interception`) and go with the process, however it ends: new connections then go their
 //! old way. Those that were open are reset by whoever hears of them next.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use tradewind_net::interception::{Capture, Interception, make_transparent};
 
@@ -13,24 +13,18 @@ use crate::config::Tproxy;
 use crate::server::Server;
 use crate::{GatewayConfig, RelayError};
 
-/// Where the connections of one entry are led to: loopback, once for each family of its destinations.
-fn listeners(tproxy: &Tproxy) -> impl Iterator<Item = SocketAddr> {
-    let ranges = || tproxy.destinations.iter().filter_map(|rule| rule.range());
-    let v4 = ranges().any(|(base, _)| base.is_ipv4()).then_some(Ipv4Addr::LOCALHOST.into());
-    let v6 = ranges().any(|(base, _)| base.is_ipv6()).then_some(Ipv6Addr::LOCALHOST.into());
-    [v4, v6].into_iter().flatten().map(|ip: IpAddr| SocketAddr::new(ip, tproxy.port))
-}
-
 /// The entrances of all entries, in order.
 pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let entrance = |tproxy: &Tproxy| Entrance {
         kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
+        number: 0,
         flow: tproxy.flow.clone(),
         tells_client: tproxy.send_proxy.is_some(),
         accept_proxy: tproxy.accept_proxy.clone(),
     };
-    let of = |tproxy| listeners(tproxy).map(move |listener| (listener, entrance(tproxy)));
-    config.tproxy.iter().flat_map(of).collect()
+    let all = config.tproxy.iter();
+    all.flat_map(|tproxy| tproxy.listeners().map(move |listener| (listener, entrance(tproxy))))
+        .collect()
 }
 
 /// Makes the listeners of these entrances, which are the last, transparent, and leads connections to them.
@@ -38,12 +32,12 @@ pub(super) fn intercept(
     entries: &[Tproxy],
     server: &Server,
 ) -> Result<Vec<Interception>, RelayError> {
-    let count: usize = entries.iter().map(|tproxy| listeners(tproxy).count()).sum();
+    let count: usize = entries.iter().map(|tproxy| tproxy.listeners().count()).sum();
     let addresses = server.handle().local_addrs();
     let mut next = addresses.len() - count;
     let mut interceptions = Vec::with_capacity(entries.len());
     for tproxy in entries {
-        let entrances = next..next + listeners(tproxy).count();
+        let entrances = next..next + tproxy.listeners().count();
         next = entrances.end;
         for listener in server.listeners().filter(|(number, _)| entrances.contains(number)) {
             make_transparent(&listener.1)?;

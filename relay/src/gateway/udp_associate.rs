@@ -10,23 +10,26 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tradewind_grant::Destination;
 use tradewind_net::registration;
 use tradewind_telemetry::limited;
-use tradewind_units::Duration;
+use tradewind_units::{Duration, Source};
 
 use super::http::Served;
-use super::session::GatewayService;
+use super::session::{Entrance, GatewayService};
 use super::socks5;
+use crate::access_log::{Goes, Record, note};
+use crate::config::Share;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::plain;
+use crate::quota::{Members, Place};
 use crate::resolver::{Lookups, Resolver};
 use crate::stock::BUFFER_BYTES;
 use crate::worker::{Cause, Permit, Worker};
@@ -35,6 +38,9 @@ use crate::worker::{Cause, Permit, Worker};
 const MOST_DESTINATIONS: usize = 64;
 /// The same of all associations. Chosen: each holds two queues and a descriptor.
 const MOST_FLOWS: usize = 1024;
+/// Bytes of datagrams of one association that wait, for whatever flow. Chosen: the first round trips of a
+/// video call.
+const MOST_WAITING_BYTES: usize = 1 << 20;
 /// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no more.
 const MOST_WAITING: usize = 64;
 /// How long a destination may be silent. Chosen: what translators (NAT) give UDP.
@@ -77,12 +83,13 @@ pub trait DatagramFlow: AsFd + Send + Sync {
 /// What carries the datagrams of all associations.
 pub(super) struct Plane {
     datagrams: Arc<dyn Datagrams>,
-    flows: Arc<AtomicUsize>,
+    /// Whose flows are open: each source has its share of all.
+    flows: Arc<Members<Source>>,
 }
 
 impl Plane {
     pub(super) fn new(datagrams: Arc<dyn Datagrams>) -> Self {
-        Self { datagrams, flows: Arc::default() }
+        Self { datagrams, flows: Members::sharing(MOST_FLOWS, Share::default()) }
     }
 }
 
@@ -95,31 +102,23 @@ impl fmt::Debug for Plane {
 /// A flow, one of those that are counted.
 struct Counted {
     flow: Box<dyn DatagramFlow>,
-    count: Arc<AtomicUsize>,
+    _place: Place<Source>,
 }
 
 impl Counted {
-    fn open(plane: &Plane, client: SocketAddr, to: SocketAddr) -> Result<Self, String> {
-        if plane.flows.fetch_add(1, Relaxed) >= MOST_FLOWS {
-            plane.flows.fetch_sub(1, Relaxed);
-            return Err(format!("{MOST_FLOWS} flows are open"));
-        }
-        let count = Arc::clone(&plane.flows);
-        match plane.datagrams.open(client, to) {
-            Ok(flow) => Ok(Self { flow, count }),
-            Err(why) => {
-                count.fetch_sub(1, Relaxed);
-                Err(why)
-            }
-        }
+    fn open(
+        plane: &Plane,
+        source: Source,
+        (client, to): (SocketAddr, SocketAddr),
+    ) -> Result<Self, String> {
+        let place = plane.flows.enter(source, None);
+        let place = place.ok_or("its source has its share of the flows")?;
+        plane.datagrams.open(client, to).map(|flow| Self { flow, _place: place })
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Relaxed);
-    }
-}
+/// A datagram that waits for its flow, and its part of what may wait.
+type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 
 /// Whom an association serves.
 struct Client {
@@ -138,7 +137,7 @@ impl Client {
 
 /// A destination that an association talks to.
 struct Talk {
-    datagrams: Sender<Vec<u8>>,
+    datagrams: Sender<Waiting>,
     last: Instant,
     task: AbortHandle,
 }
@@ -155,6 +154,11 @@ struct Association {
     plane: Arc<Plane>,
     resolver: Resolver,
     lookups: Lookups,
+    source: Source,
+    /// What it is to be told as.
+    record: Option<Arc<Record>>,
+    /// Bytes that may wait yet.
+    room: Arc<Semaphore>,
     /// How long a name may take.
     limit: Duration,
     socket: UdpSocket,
@@ -167,6 +171,7 @@ impl GatewayService {
         &self,
         application: &Connection,
         port: u16,
+        entrance: &Entrance,
         permit: &Permit,
     ) -> Served {
         let (worker, cause) = (permit.worker(), Cause::Source(permit.source()));
@@ -194,11 +199,21 @@ impl GatewayService {
             return Served::Broken(Outcome::Broken);
         }
         let client = Client { ip: peer.ip().to_canonical(), port: (port != 0).then_some(port) };
+        note(|facts| {
+            facts.flow = Some(entrance.flow.clone());
+            facts.path = Some("packets".to_owned());
+            facts.datagrams_to = Some(0);
+        });
+        let asker = self.askers.enter((entrance.number, permit.source()), None);
+        let lookups = asker.as_ref().map_or_else(Lookups::of_one, |asker| asker.lookups.clone());
         let association = Arc::new(Association {
             plane: Arc::clone(plane),
             resolver: self.dialler.resolver.clone(),
-            lookups: self.lookups.clone(),
-            limit: self.dialler.limit,
+            lookups,
+            source: permit.source(),
+            record: permit.record().cloned(),
+            room: Arc::new(Semaphore::new(MOST_WAITING_BYTES)),
+            limit: self.dialler.limit(),
             socket,
         });
         tokio::select! {
@@ -232,6 +247,7 @@ impl Association {
             }
             let Some((to, data)) = socks5::unwrap(&buffer[..length]) else { continue };
             worker.counts.up.moved(data.len());
+            self.record.iter().for_each(|record| record.moved(Goes::Up, data.len() as u64));
             talks.retain(|_, talk| !talk.datagrams.is_closed());
             if !talks.contains_key(&to) && talks.len() >= MOST_DESTINATIONS {
                 let oldest = talks.iter().min_by_key(|(_, talk)| talk.last);
@@ -240,6 +256,10 @@ impl Association {
             }
             let talk = talks.entry(to).or_insert_with_key(|to| {
                 let (datagrams, waiting) = mpsc::channel(MOST_WAITING);
+                note(|facts| {
+                    facts.destination.get_or_insert_with(|| to.clone());
+                    facts.datagrams_to = facts.datagrams_to.map(|count| count + 1);
+                });
                 let (association, to) = (Arc::clone(self), to.clone());
                 let task = tasks.spawn(async move {
                     if let Err(why) = association.talk(&to, waiting, source).await {
@@ -250,7 +270,10 @@ impl Association {
             });
             talk.last = Instant::now();
             // What finds no room is lost, as in a socket.
-            let _lost = talk.datagrams.try_send(data.to_vec());
+            let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(length) {
+                let _lost = talk.datagrams.try_send((data.to_vec(), room));
+            }
         }
     }
 
@@ -258,11 +281,11 @@ impl Association {
     async fn talk(
         &self,
         to: &Destination,
-        mut waiting: Receiver<Vec<u8>>,
+        mut waiting: Receiver<Waiting>,
         client: SocketAddr,
     ) -> Result<(), String> {
         let to = self.address_of(to).await?;
-        let flow = Counted::open(&self.plane, client, to)?;
+        let flow = Counted::open(&self.plane, self.source, (client, to))?;
         let opening = async {
             while !flow.flow.is_open()? {
                 sleep(LOOK).await;
@@ -275,7 +298,7 @@ impl Association {
         loop {
             tokio::select! {
                 datagram = waiting.recv() => match datagram {
-                    Some(datagram) => flow.flow.send(&datagram)?,
+                    Some((datagram, _room)) => flow.flow.send(&datagram)?,
                     None => return Ok(()),
                 },
                 ready = answers.readable() => {
@@ -284,6 +307,8 @@ impl Association {
                         Some(datagram) => {
                             // Who is gone hears nothing.
                             let wrapped = socks5::wrap(to, &datagram);
+                            let length = datagram.len() as u64;
+                            self.record.iter().for_each(|kept| kept.moved(Goes::Down, length));
                             let _gone = self.socket.send_to(&wrapped, client).await;
                         }
                         None => ready.clear_ready(),
@@ -319,6 +344,51 @@ async fn ended(application: &Connection, worker: &Worker) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Flows that lead nowhere.
+    struct Nowhere;
+
+    struct Silence(std::fs::File);
+
+    impl Datagrams for Nowhere {
+        fn open(&self, _: SocketAddr, _: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
+            Ok(Box::new(Silence(std::fs::File::open("/dev/null").unwrap())))
+        }
+    }
+
+    impl AsFd for Silence {
+        fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl DatagramFlow for Silence {
+        fn is_open(&self) -> Result<bool, String> {
+            Ok(true)
+        }
+
+        fn send(&self, _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn receive(&self) -> Result<Option<Vec<u8>>, String> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn one_source_leaves_flows_to_others() {
+        let plane = Plane::new(Arc::new(Nowhere));
+        let to = SocketAddr::from(([192, 0, 2, 1], 1));
+        let [greedy, other] = [1, 2].map(|last| Source::of([192, 0, 2, last].into()));
+        let open = |source| Counted::open(&plane, source, (to, to));
+        let held: Vec<_> = (0..MOST_FLOWS).map_while(|_| open(greedy).ok()).collect();
+        assert_eq!(held.len(), MOST_FLOWS / 2);
+        assert!(open(greedy).is_err_and(|why| why.contains("share")));
+        assert!(open(other).is_ok());
+        drop(held);
+        assert!(open(greedy).is_ok());
+    }
 
     #[test]
     fn only_the_clients_own_address_is_served() {

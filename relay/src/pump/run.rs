@@ -24,7 +24,7 @@ impl Pump<'_> {
     pub(crate) async fn run(mut self) -> Result<Stopped, Broken> {
         let up_means = self.worker.means_up().within(self.memory);
         let down_means = self.worker.means_down().within(self.memory);
-        let limits = self.keeping.idle;
+        let limits = self.keeping.timeouts.idle();
         let answers = !self.down.answer.is_empty();
         let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
         let timer = pin!(tokio::time::sleep(limits.open.map_or(first, |open| first.min(open))));

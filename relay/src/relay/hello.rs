@@ -1,5 +1,7 @@
 //! Warm connections that neighbours keep here: a hello, a rest, and then the header of a session.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use tokio::time::timeout;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::{GrantError, PublicIdentity, Reply, ReplyKey, Status, warm};
@@ -32,7 +34,7 @@ impl RelayService {
         // What rests without a place would keep its session from one, whatever room there is then.
         // It may be evicted for a session, which is worth more than what a session may need.
         let rest = permit.rest().map_err(|refusal| (refusal, refusal.no_room())).and_then(|()| {
-            let rests = self.resting.enter(neighbour, Some(self.most_resting));
+            let rests = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
             rests.ok_or((Outcome::Full, "too many warm connections rest"))
         });
         let _rests = match rest {

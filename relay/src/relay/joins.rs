@@ -59,7 +59,7 @@ impl RelayService {
         }
         // Until the neighbour has said where its frames begin the session goes on without.
         let reading = unused.read_head(&connection, &permit.worker().stock, START_BYTES, start);
-        match timeout(self.header_limit, reading).await {
+        match timeout(self.keeping.timeouts.header(), reading).await {
             Ok(Ok(mut input)) => {
                 input.extend(unused.into_bytes());
                 match admitted.hand_over(connection, input).await {

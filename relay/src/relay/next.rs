@@ -6,7 +6,9 @@ use std::time::Duration;
 use tradewind_grant::{DialLimit, OpenHeader, Reply, SealedHeader, Status};
 
 use super::{Dial, RelayService};
+use crate::authorization::Dialled;
 use crate::connection::Connection;
+use crate::counts::Outcome;
 use crate::dial::Speaker;
 use crate::failure::Failure;
 use crate::head::Unused;
@@ -39,6 +41,8 @@ enum NotOpened {
 pub(super) enum Closed {
     Failed(Failure, Dial),
     UpstreamGone(io::Error),
+    /// What the session was let in by has changed meanwhile.
+    Refused(Outcome),
 }
 
 impl From<Closed> for NotOpened {
@@ -102,10 +106,13 @@ impl RelayService {
             None => {
                 // A gateway that has another path wants to hear of a dead leg in time to take it.
                 let wanted = header.terms.dial_limit.map_or(Duration::MAX, DialLimit::duration);
-                let dialling = self.dialler.dial_within(&hop, Speaker::Us, wanted);
+                let dialling = self.dialler.dial_within(&next.from, &hop, Speaker::Us, wanted);
                 let dialled =
                     upstream.unless_reset(dialling).await.map_err(Closed::UpstreamGone)?;
-                (Some(dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?), None)
+                let fresh = dialled.map_err(|failure| Closed::Failed(failure, Dial::NotBegun))?;
+                let checked = self.check_dialled(worker, header, Dialled::NextHop(address));
+                checked.map_err(Closed::Refused)?;
+                (Some(fresh), None)
             }
         };
         let downstream = warm.as_ref().map(|warm| &warm.connection).or(fresh.as_ref());
@@ -118,7 +125,7 @@ impl RelayService {
         let _started = up.start(downstream, worker.means_up());
         let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
-        let limit = self.dialler.limit * u32::try_from(legs_left).unwrap_or(u32::MAX);
+        let limit = self.dialler.limit() * u32::try_from(legs_left).unwrap_or(u32::MAX);
         let reply = opening.reply(Some(upstream), &mut up, worker, limit);
         let waited = match &warm {
             Some(warm) => warm.unless_silent(warm.patience(), address, reply).await,

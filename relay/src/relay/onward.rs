@@ -26,6 +26,9 @@ impl RelayService {
             Ok(downstream) => {
                 let address = downstream.peer_addr().ok();
                 note(|facts| facts.path = address.map(|address| address.to_string()));
+                if let Some(address) = address {
+                    self.check_dialled(worker, header, Dialled::Destination(address))?;
+                }
                 Connection::plain(downstream)
             }
             Err(failure) => {
@@ -57,7 +60,7 @@ impl RelayService {
         let hop = &header.route.hops()[header.hop + 1];
         let early = !unused.is_empty();
         let leading = unused.into_bytes();
-        let taken = self.pools.take(hop);
+        let taken = self.pools.take(&next.from, hop);
         let opened = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken).await;
         let Opened { downstream, up, reply, unused } = match opened {
             Ok(opened) => opened,
@@ -65,8 +68,9 @@ impl RelayService {
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
             }
             Err(Closed::UpstreamGone(error)) => return Err(gone(header, error)),
+            Err(Closed::Refused(outcome)) => return Err(outcome),
         };
-        self.pools.keep_ready(hop);
+        self.pools.keep_ready(&next.from, hop);
         let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
             limited!(
@@ -84,7 +88,7 @@ impl RelayService {
             part(upstream, worker, &sealed).await;
             return Err(Outcome::Failed(reply.status));
         }
-        let offer = Offer::of_dialled(&self.dialler, hop, &next.downstream);
+        let offer = Offer::of_dialled(&self.dialler, hop, next);
         let offers = Offers::new(self.offer(header), offer);
         match agree(&upstream, sealed, early, unused.into_bytes()).await {
             Ok(down) => Ok(Session { offers, ..session(header, upstream, downstream, up, down) }),

@@ -88,7 +88,7 @@ impl RelayService {
         };
         let hop = header.route.hops()[header.hop + 1];
         let address = hop.address;
-        let ask = Ask { hop, header: &next.bytes, key: &next.downstream };
+        let ask = Ask { hop, header: &next };
         let asking = ProbeLeg::ask(leg, &self.dialler, &worker.stock, &ask);
         let late = || {
             let message = format!("next relay {address}: no answer to a probe in time");

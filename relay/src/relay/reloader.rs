@@ -1,17 +1,41 @@
 //! What a relay takes over of a changed configuration while it runs, and of what operators revoke.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
 
-use tradewind_grant::{OperatorPublicKey, Revocations, Trust};
+use tradewind_grant::{IdentityKey, OperatorPublicKey, Revocations, Trust};
 
 use super::RelayService;
 use crate::authorization::Rules;
+use crate::config::Share;
+use crate::live_limits::{LIMITS_KEYS, NewLimits};
+use crate::own_identities::OwnIdentity;
 use crate::reload::{Prepared, Reload};
+use crate::timeouts::LiveTimeouts;
 use crate::{RelayConfig, RelayError, revocations};
 
 /// The keys that a reload takes over.
-const LIVE: [&str; 3] = ["operators", "policy", "revocations"];
+static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let own = [
+        "operators",
+        "policy",
+        "revocations",
+        "identity",
+        "identity_file",
+        "previous_identity",
+        "previous_identity_file",
+    ];
+    own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
+});
+
+/// Connections that may bring probes at a time, where there is room for `sessions`; each gateway
+/// gets its share of them. Chosen: an eighth, since they take no place among a gateway's sessions;
+/// a gateway has two for each path, and four while they are replaced.
+pub(super) const fn most_probing(sessions: usize) -> usize {
+    const LEAST: usize = 32;
+    if sessions / 8 > LEAST { sessions / 8 } else { LEAST }
+}
 
 /// What a relay goes by, which went by `before` until now.
 pub(super) fn rules(config: &RelayConfig, before: &Revocations) -> Result<Rules, RelayError> {
@@ -36,18 +60,50 @@ fn trust(
     Ok(Trust::new(operators.to_vec(), revocations))
 }
 
+/// What is in a configuration that a relay can take over.
+struct New {
+    rules: Rules,
+    limits: NewLimits,
+    identities: Vec<IdentityKey>,
+    own: Vec<Arc<OwnIdentity>>,
+}
+
 /// Replaces what a relay goes by; clones reload the same relay.
 #[derive(Clone)]
 pub struct RelayReloader(pub(super) Arc<RelayService>);
 
 impl RelayReloader {
-    /// Takes operators, policy and revocations of `config` over. Open sessions go on if these would let them in, and
-    /// end at once if not; returns how many end.
+    /// Takes operators, policy, revocations, identities, limits and timeouts of `config` over. Open sessions go
+    /// on if operators, policy and revocations would let them in, and end at once if not; returns
+    /// how many end.
     ///
     /// # Errors
-    /// When the file of revocations cannot be read, or is older than what is in force. Nothing changes then.
+    /// When an identity or the file of revocations cannot be read, the latter is older than what is in
+    /// force, or the limits leave no descriptor for any session. Nothing changes then.
     pub fn apply(&self, config: &RelayConfig) -> Result<usize, RelayError> {
-        self.rules(config).map(|rules| self.put_in_force(rules))
+        let new = self.read(config)?;
+        self.set(&new);
+        Ok(self.put_in_force(new.rules))
+    }
+
+    fn read(&self, config: &RelayConfig) -> Result<New, RelayError> {
+        let limits = self.0.limits.prepare(&config.limits, &config.timeouts)?;
+        let identities = config.identities()?;
+        let own = self.0.own.prepare(&identities)?;
+        Ok(New { rules: self.rules(config)?, limits, identities, own })
+    }
+
+    /// Puts in force what ends no open session, however many there are.
+    fn set(&self, new: &New) {
+        let service = &self.0;
+        service.lock_verifier().set_identities(&new.identities);
+        service.own.set(new.own.clone());
+        let NewLimits { limits, most_sessions, .. } = &new.limits;
+        service.limits.set(&new.limits);
+        service.grants.set(None, limits.each_grant);
+        service.gateways.set(Some(*most_sessions), limits.each_gateway);
+        service.probing.set(Some(most_probing(limits.sessions)), Share::default());
+        service.most_resting.store(limits.resting, Relaxed);
     }
 
     fn rules(&self, config: &RelayConfig) -> Result<Rules, RelayError> {
@@ -75,11 +131,18 @@ impl RelayReloader {
 
 impl Reload for RelayReloader {
     fn live(&self) -> &'static [&'static str] {
-        &LIVE
+        &LIVE[..]
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        self.rules(&RelayConfig::parse(text)?).map(|rules| self.ready(rules))
+        let mut config = RelayConfig::parse(text)?;
+        config.held = self.0.held.clone();
+        let new = self.read(&config)?;
+        let reloader = self.clone();
+        Ok(Box::new(move || {
+            reloader.set(&new);
+            reloader.ready(new.rules)()
+        }))
     }
 
     fn watched(&self) -> Option<PathBuf> {

@@ -2,6 +2,7 @@
 //! dials has proved that it knows this relay.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -16,6 +17,7 @@ use crate::connection::{Connection, NO_TLS, TLS_WANTED};
 use crate::counts::Outcome;
 use crate::failure::plain;
 use crate::opening::part;
+use crate::own_identities::OwnIdentity;
 use crate::worker::{Cause, Permit};
 
 /// A connection whose first byte says whether it is plain, or whose first flight is whole.
@@ -43,7 +45,7 @@ impl RelayService {
                 let must_be_tls = wanted == Encryption::Tls;
                 Ok(Welcomed { connection: Connection::plain(stream), must_be_tls })
             }
-            Ok(Flight::Hello) if wanted == Encryption::None => {
+            Ok(Flight::Hello(_)) if wanted == Encryption::None => {
                 limited!(
                     warn,
                     lines,
@@ -54,10 +56,10 @@ impl RelayService {
                 part(Connection::plain(stream), permit.worker(), &NO_TLS).await;
                 Err(Outcome::TlsUnwanted)
             }
-            Ok(Flight::Hello) => {
+            Ok(Flight::Hello(own)) => {
                 let peer = peer_of(&stream);
                 let hello = &bytes[PROOF_BYTES..];
-                let sealed = timeout_at(deadline, self.tls.seal_accepted(stream, hello)).await;
+                let sealed = timeout_at(deadline, own.tls.seal_accepted(stream, hello)).await;
                 let connection = sealed.map_err(|_| Outcome::NoHeader)?.map_err(|error| {
                     limited!(warn, lines, cause, "refused: {peer} {error}");
                     Outcome::TlsFailed
@@ -89,8 +91,8 @@ impl RelayService {
         }
         bytes.reserve_exact(PROOF_BYTES + HELLO_LIMIT);
         loop {
-            match self.flight_key.open(bytes) {
-                Ok(Some(_)) => return Ok(Flight::Hello),
+            match self.own.find_addressed(bytes) {
+                Ok(Some(own)) => return Ok(Flight::Hello(own)),
                 Err(_) => return Ok(Flight::None),
                 Ok(None) => {}
             }
@@ -154,8 +156,8 @@ pub(super) fn complain(permit: &Permit, connection: &Connection, cause: &GrantEr
 enum Flight {
     /// What is not encrypted; it was not read.
     Plain,
-    /// The proof that this relay is known, and a ClientHello.
-    Hello,
+    /// The proof that this relay is known, by this identity, and a ClientHello.
+    Hello(Arc<OwnIdentity>),
     /// Neither, or not in time.
     None,
 }

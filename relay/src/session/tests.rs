@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use tradewind_net::tcp::SocketOptions;
 
 use super::*;
-use crate::config::{LegProfiles, Limits};
+use crate::config::{LegProfiles, Limits, Timeouts};
 use crate::connection::tests::runtime;
 use crate::worker::SharedLimits;
 
@@ -34,7 +34,8 @@ pub(crate) async fn carry(session: Session) -> Outcome {
     let limits = SharedLimits::new(&limits, limits.sessions, None);
     let worker = Worker::new(Arc::new(limits));
     let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
-    Box::new(session).carry(&worker, &Keeping::new(Arc::new(legs), &timeouts)).await
+    let keeping = Keeping { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
+    Box::new(session).carry(&worker, &keeping).await
 }
 
 /// Both directions are blocked, and the download then goes on until nothing is left of it; the upload's socket is registered anew by

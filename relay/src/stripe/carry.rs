@@ -281,7 +281,7 @@ impl<'a> Carry<'a> {
             return Ok(());
         }
         let half_closed = self.up.over || self.down.over;
-        let limits = self.keeping.idle;
+        let limits = self.keeping.timeouts.idle();
         let limit = if half_closed { limits.half_closed } else { limits.open };
         match limit.filter(|limit| self.alive.1.elapsed() >= *limit) {
             Some(limit) => Err(Broken::Idle(limit)),

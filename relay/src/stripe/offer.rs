@@ -15,7 +15,9 @@ use tokio::time::{Instant, timeout};
 use tradewind_desired::Connections;
 use tradewind_desired::connections::MOST_CONNECTIONS;
 use tradewind_grant::join::{self, WELCOME_BYTES};
-use tradewind_grant::{GrantError, GrantId, Hop, JoinKey, PublicIdentity, ReplyKey, SessionName};
+use tradewind_grant::{
+    GrantError, GrantId, Hop, JoinKey, PublicIdentity, ReplyKey, SealedHeader, SessionName,
+};
 use tradewind_net::tcp;
 use tradewind_stripe::Growth;
 use tradewind_units::Timestamp;
@@ -68,6 +70,8 @@ enum Role {
 #[derive(Debug)]
 struct Dialling {
     key: JoinKey,
+    /// Whose session it is.
+    from: PublicIdentity,
     hop: Hop,
     dialler: Arc<Dialler>,
     done: mpsc::UnboundedSender<Option<Joined>>,
@@ -81,7 +85,7 @@ struct Dialling {
 
 impl Offer {
     /// For the side that dialled `hop`, where its leg's profile asks for it.
-    pub(crate) fn of_dialled(dialler: &Dialler, hop: &Hop, reply: &ReplyKey) -> Option<Self> {
+    pub(crate) fn of_dialled(dialler: &Dialler, hop: &Hop, header: &SealedHeader) -> Option<Self> {
         let leg = dialler.legs.to(hop.address);
         let growth = match leg.connections {
             Connections::One => return None,
@@ -92,7 +96,8 @@ impl Offer {
         };
         let (done, arrivals) = mpsc::unbounded_channel();
         let dialling = Dialling {
-            key: JoinKey::of(reply),
+            key: JoinKey::of(&header.downstream),
+            from: header.from,
             hop: *hop,
             dialler: Arc::new(dialler.clone()),
             done,
@@ -176,12 +181,13 @@ impl Dialling {
             let number = self.next_number;
             self.next_number += 1;
             self.under_way += 1;
-            let (key, hop, dialler) = (self.key.clone(), self.hop, Arc::clone(&self.dialler));
+            let (key, dialler) = (self.key.clone(), Arc::clone(&self.dialler));
+            let (from, hop) = (self.from, self.hop);
             let done = self.done.clone();
             let pause = LOOK * u32::try_from(self.failures).unwrap_or(1);
             tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
-                let joined = match join(&key, number, &hop, &dialler).await {
+                let joined = match join(&key, number, (from, hop), &dialler).await {
                     Ok(connection) => {
                         Some(Joined { number, connection, input: Vec::new(), seat: None })
                     }
@@ -198,8 +204,13 @@ impl Dialling {
 }
 
 /// Dials and joins. The error is for the log.
-async fn join(key: &JoinKey, number: u32, hop: &Hop, dialler: &Dialler) -> Result<Resting, String> {
-    let dialled = dialler.dial(hop, Speaker::Us).await;
+async fn join(
+    key: &JoinKey,
+    number: u32,
+    (from, hop): (PublicIdentity, Hop),
+    dialler: &Dialler,
+) -> Result<Resting, String> {
+    let dialled = dialler.dial(&from, &hop, Speaker::Us).await;
     let mut connection = dialled.map_err(|failure| failure.message)?;
     let mut welcome = [0; WELCOME_BYTES];
     let said = async {
@@ -209,7 +220,7 @@ async fn join(key: &JoinKey, number: u32, hop: &Hop, dialler: &Dialler) -> Resul
         tcp::acknowledge_at_once(&connection)
     };
     let late = || Err(io::ErrorKind::TimedOut.into());
-    let said = timeout(dialler.limit, said).await.unwrap_or_else(|_| late());
+    let said = timeout(dialler.limit(), said).await.unwrap_or_else(|_| late());
     said.map_err(|error| crate::failure::plain(&error))?;
     if !key.is_welcome(number, &welcome) {
         return Err("the welcome is not that of the session's other end".to_owned());
@@ -418,8 +429,8 @@ pub(super) mod tests {
     /// The reply key of a leg, which is the same at both ends.
     pub(crate) fn reply_key(seed: u8) -> ReplyKey {
         let mut verifier = Verifier::new(IdentityKey::from_entropy([1; 32]), Vec::new());
-        let peer = peer();
-        verifier.hello(Timestamp::ZERO, Nonce::from_entropy([seed; 16]), &peer).unwrap().1
+        let (own, peer) = (verifier.public(), peer());
+        verifier.hello(Timestamp::ZERO, Nonce::from_entropy([seed; 16]), &own, &peer).unwrap().1
     }
 
     #[test]

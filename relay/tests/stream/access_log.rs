@@ -11,15 +11,15 @@ use tradewind_relay::RelayConfig;
 use tradewind_relay::access_log::{AccessLogConfig, AuditLogConfig};
 
 use crate::support::{
-    Running, closed_port, connect, destination, digest, echo, forward, gateway_config,
+    Running, closed_port, connect, destination, digest, echo, forward, gateway_config, loopback,
     open_relay_config, relay_config, reset, route_over, send, wait_for,
 };
 
 /// A folder of a test's own, removed at its end.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let name = format!("tradewind-access-log-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _none = std::fs::remove_dir_all(&path);
@@ -28,7 +28,7 @@ impl Folder {
     }
 
     /// The lines of a log, once there are so many.
-    fn lines(&self, log: &str, count: usize) -> Vec<Value> {
+    pub(super) fn lines(&self, log: &str, count: usize) -> Vec<Value> {
         let mut lines = Vec::new();
         wait_for("lines of a log", || {
             let text = std::fs::read_to_string(self.0.join(log)).unwrap_or_default();
@@ -50,7 +50,7 @@ fn access_log(text: &str) -> Option<AccessLogConfig> {
     Some(toml::from_str(text).unwrap())
 }
 
-fn access_log_in(folder: &Folder, name: &str) -> Option<AccessLogConfig> {
+pub(super) fn access_log_in(folder: &Folder, name: &str) -> Option<AccessLogConfig> {
     access_log(&format!("to = '{}'", folder.0.join(name).display()))
 }
 
@@ -191,4 +191,68 @@ fn a_collector_that_takes_nothing_stops_no_session() {
         let line: Value = serde_json::from_slice(&bytes[..length]).unwrap();
         assert_eq!(line["outcome"], "ended");
     }
+}
+
+/// A server of HTTP that answers each request of a connection with `body`.
+fn http_server(body: &'static str) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut request = Vec::new();
+                let mut byte = [0];
+                while stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                    request.push(byte[0]);
+                    if request.ends_with(b"\r\n\r\n") {
+                        request.clear();
+                        let length = body.len();
+                        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn each_plain_request_of_a_connection_has_its_own_line() {
+    let folder = Folder::new("requests");
+    let servers = [http_server("one"), http_server("twelve bytes")];
+    let mut config = gateway_config(tradewind_desired::Route::Direct);
+    config.routes = tradewind_desired::RouteTable::new(
+        vec![("127.0.0.0/8:*".parse().unwrap(), tradewind_desired::Route::Direct)],
+        tradewind_desired::Route::Refuse,
+    )
+    .unwrap();
+    config.access_log = access_log_in(&folder, "gateway");
+    config.connect = vec![loopback()];
+    let gateway = Running::gateway(&config);
+    let closed = closed_port();
+    let mut stream = connect(gateway.address());
+    for (at, body) in [(0, "one"), (1, "twelve bytes"), (0, "one")] {
+        let to = servers[at];
+        write!(stream, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+    }
+    let to = closed.address;
+    write!(stream, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+    assert!(digest(&mut stream).unwrap().0 > 0, "a refusal");
+    let lines = folder.lines("gateway", 4);
+    let of = |key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
+    let to = [servers[0], servers[1], servers[0], closed.address];
+    assert_eq!(of("destination"), to.map(|to| to.to_string()));
+    assert_eq!(of("outcome"), ["ended", "ended", "ended", "connection_refused"]);
+    let down: Vec<u64> = of("bytes_down").iter().map(|bytes| bytes.as_u64().unwrap()).collect();
+    assert_eq!(down[0], down[2]);
+    // The longer body, and one more digit of its length.
+    assert_eq!(down[1], down[0] + 10);
 }

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use tradewind_relay::{Relay, Resolver};
+use tradewind_desired::Route;
+use tradewind_grant::Extensions;
+use tradewind_relay::{Gateway, GatewayConfig, Relay, RelayConfig, Resolver};
 
 use crate::support::names::{NameServer, Says};
 use crate::support::{
@@ -67,4 +69,81 @@ fn name_with_a_dot_at_its_end_is_reached_by_the_same_rule() {
     let mut stream = ask(&gateway, &format!("typo.test.:{port}"));
     assert_eq!(status(&mut stream), "HTTP/1.1 502");
     assert!(names.questions().iter().all(|name| !name.contains("corp")));
+}
+
+/// Names without an answer, each another one.
+fn dead_names(prefix: &str, count: usize) -> Vec<&'static str> {
+    (0..count).map(|number| &*format!("{prefix}-{number}.test").leak()).collect()
+}
+
+#[test]
+fn dead_names_of_one_listener_of_a_gateway_delay_no_direct_name_of_another() {
+    const DEAD: usize = 140;
+    let dead = dead_names("dead", DEAD);
+    let mut names: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
+    names.push(("healthy.test", Says::Address([127, 0, 0, 1])));
+    let names = NameServer::new("listeners", &names);
+    let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
+    let mut config = gateway_config(Route::Direct);
+    config.connect = vec![loopback(), loopback()];
+    let gateway = Gateway::bind(&config).unwrap().with_resolver(resolver);
+    let gateway = Running::gateway_of(gateway);
+    let ask = |listener: usize, name: &str| {
+        let mut stream = connect(gateway.handle.local_addrs()[listener]);
+        write!(stream, "CONNECT {name}:{} HTTP/1.1\r\n\r\n", 1).unwrap();
+        stream
+    };
+    let waiting: Vec<_> = dead.iter().map(|name| ask(0, name)).collect();
+    wait_for("the sessions", || gateway.handle.snapshot().open == DEAD as u64);
+    wait_for("the questions", || !names.questions().is_empty());
+    let mut healthy = ask(1, "healthy.test");
+    // What it means may not be dialled, which is known once it is found.
+    assert_eq!(status(&mut healthy), "HTTP/1.1 502");
+    drop(healthy);
+    wait_for("its end", || gateway.handle.snapshot().open == DEAD as u64);
+    drop(waiting);
+}
+
+#[test]
+fn names_are_looked_up_for_a_gateway_whatever_grants_it_has() {
+    const MOST: usize = 32;
+    let dead = dead_names("grants", 2 * MOST + 20);
+    let mut known: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
+    known.push(("healthy.test", Says::Address([127, 0, 0, 1])));
+    let names = NameServer::new("grants", &known);
+    let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
+    let mut config: RelayConfig = relay_config();
+    config.policy.destinations.push("*.test:*".parse().unwrap());
+    let relay = Running::relay_of(Relay::bind(&config).unwrap().with_resolver(resolver));
+    let key = identity();
+    let gateway_of = |key: &tradewind_grant::IdentityKey, sessions: u32| {
+        let mut grant = grant_for(key.public()).unverified().clone();
+        grant.destinations.push("*.test:*".parse().unwrap());
+        grant.sessions = std::num::NonZeroU32::new(sessions);
+        grant.extensions = Extensions::default();
+        let config = gateway_config(route_over(std::slice::from_ref(&relay)));
+        let config = GatewayConfig {
+            grant: Some(grant.sign(&operator()).unwrap()),
+            identity: Some(key.clone()),
+            connect: vec![loopback()],
+            ..config
+        };
+        Running::gateway(&config)
+    };
+    // Two grants of one gateway, told apart by what they allow.
+    let gateways = [gateway_of(&key, 1000), gateway_of(&key, 2000)];
+    let ask_all = |gateway: &Running, names: &[&str]| -> Vec<TcpStream> {
+        names.iter().map(|name| ask(gateway, &format!("{name}:1"))).collect()
+    };
+    let (first, second) = dead.split_at(dead.len() / 2);
+    let mut waiting = ask_all(&gateways[0], first);
+    waiting.extend(ask_all(&gateways[1], second));
+    let open = |count: usize| relay.handle.snapshot().open == count as u64;
+    wait_for("the sessions", || open(dead.len()));
+    let other = gateway_of(&identity(), 1000);
+    assert_eq!(status(&mut ask(&other, "healthy.test:1")), "HTTP/1.1 502");
+    let asked: std::collections::BTreeSet<_> =
+        names.questions().into_iter().filter(|name| name.starts_with("grants")).collect();
+    assert!(asked.len() <= MOST, "{} of one gateway", asked.len());
+    drop(waiting);
 }

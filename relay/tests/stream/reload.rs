@@ -1,17 +1,19 @@
-//! A relay that takes another configuration over while sessions run.
+//! Relays and gateways that take another configuration over while sessions run.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tradewind_desired::Connections;
+use tradewind_desired::{Connections, Encryption, Hop, Route, RouteTable};
 use tradewind_grant::{Extensions, Grant};
-use tradewind_relay::{Relay, RelayConfig, RelayReloader};
+use tradewind_relay::config::Share;
+use tradewind_relay::{Gateway, Relay, RelayConfig, RelayReloader};
 use tradewind_units::Bytes;
 
 use crate::support::{
-    Chain, Running, connect, content, destination, echo, forward, gateway_config, grant_for,
-    operator, relay_config, route_over, unix_now, wait_for,
+    Chain, FullBacklog, Running, connect, content, destination, echo, forward, gateway_config,
+    grant_for, identity, operator, relay_config, route_over, unix_now, wait_for,
 };
 
 fn reloadable(config: &RelayConfig) -> (Running, RelayReloader) {
@@ -105,4 +107,143 @@ fn a_session_ends_with_its_grant_or_at_its_greatest_age() {
     // A new session has its own age; a grant that is over opens none.
     ping(&mut connect(ageing.address())).unwrap();
     assert!(ping(&mut connect(expiring.address())).is_err());
+}
+
+/// Opens a session and shows that it carries bytes.
+fn open_session(chain: &Chain) -> std::io::Result<TcpStream> {
+    let mut stream = chain.connect();
+    ping(&mut stream).map(|()| stream)
+}
+
+#[test]
+fn a_relays_lower_limits_keep_open_sessions_and_refuse_new_ones() {
+    let config = relay_config();
+    let (relay, reloader) = reloadable(&config);
+    let chain = Chain::of(vec![relay], echo());
+    let mut open: Vec<_> = (0..3).map(|_| open_session(&chain).unwrap()).collect();
+    let outcome = |name| chain.relays[0].handle.snapshot().outcome(name);
+    let mut changed = config.clone();
+    let told = |sessions| Share { sessions: NonZeroU32::new(sessions), ..Share::default() };
+    changed.limits.each_gateway = told(2);
+    assert_eq!(reloader.apply(&changed).unwrap(), 0);
+    assert!(open_session(&chain).is_err());
+    wait_for("the count", || outcome("gateway_full") == 1);
+    changed.limits.each_gateway = told(9);
+    changed.limits.sessions = 3;
+    assert_eq!(reloader.apply(&changed).unwrap(), 0);
+    assert!(open_session(&chain).is_err());
+    wait_for("the count", || outcome("full") == 1);
+    changed.limits.sessions = 8;
+    changed.limits.each_source = told(1);
+    assert_eq!(reloader.apply(&changed).unwrap(), 0);
+    open.push(open_session(&chain).unwrap());
+    assert!(open_session(&chain).is_err(), "the source has its one session");
+    wait_for("the count", || outcome("source_full") == 1);
+    assert_eq!(reloader.apply(&config).unwrap(), 0);
+    open.push(open_session(&chain).unwrap());
+    open.iter_mut().for_each(|stream| ping(stream).unwrap());
+}
+
+#[test]
+fn a_relays_other_timeouts_bind_new_sessions() {
+    let config = relay_config();
+    let (relay, reloader) = reloadable(&config);
+    let chain = Chain::of(vec![relay], echo());
+    let mut old = open_session(&chain).unwrap();
+    let mut changed = config.clone();
+    changed.timeouts.idle = Some(Duration::from_millis(100));
+    changed.timeouts.header = Duration::from_millis(100);
+    assert_eq!(reloader.apply(&changed).unwrap(), 0);
+    let mut new = open_session(&chain).unwrap();
+    assert!(new.read_exact(&mut [0; 1]).is_err(), "silent for too long");
+    let snapshot = || chain.relays[0].handle.snapshot();
+    wait_for("the count", || snapshot().outcome("idle") == 1);
+    let mut silent = connect(chain.relays[0].address());
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "closed in order");
+    wait_for("the count", || snapshot().outcome("no_header") == 1);
+    ping(&mut old).unwrap();
+}
+
+#[test]
+fn a_gateways_lower_limits_keep_open_sessions_and_refuse_new_ones() {
+    let mut config = gateway_config(route_over(&[]));
+    config.forward = vec![forward(echo())];
+    let gateway = Gateway::bind(&config).unwrap();
+    let reloader = gateway.reloader();
+    let chain = Chain { gateway: Running::gateway_of(gateway), relays: Vec::new() };
+    let mut open: Vec<_> = (0..3).map(|_| open_session(&chain).unwrap()).collect();
+    let mut changed = config.clone();
+    changed.limits.sessions = 2;
+    changed.timeouts.idle = Some(Duration::from_millis(100));
+    reloader.apply(&changed).unwrap();
+    assert!(open_session(&chain).is_err());
+    wait_for("the count", || chain.gateway.handle.snapshot().outcome("full") == 1);
+    changed.limits.sessions = 4;
+    reloader.apply(&changed).unwrap();
+    assert!(open_session(&chain).unwrap().read_exact(&mut [0; 1]).is_err(), "silent for too long");
+    open.iter_mut().for_each(|stream| ping(stream).unwrap());
+}
+
+/// Whether a connection to `port` of loopback is being dialled.
+fn is_dialled(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+    let syn_sent = format!("0100007F:{port:04X} 02 ");
+    table.lines().any(|line| line.contains(&syn_sent))
+}
+
+/// Has what lets a session in be changed by `change` while the first of `relays` dials, and returns what the
+/// destination sees of it.
+fn seen_after_a_slow_dial(
+    relay: RelayConfig,
+    change: impl FnOnce(&mut RelayConfig),
+    is_next_hop: bool,
+) -> Vec<u8> {
+    let full = FullBacklog::new();
+    let (running, reloader) = reloadable(&relay);
+    let handle = running.handle.clone();
+    let mut config = gateway_config(route_over(std::slice::from_ref(&running)));
+    config.forward = vec![forward(full.address)];
+    if is_next_hop {
+        let name = "second".parse().unwrap();
+        let second = Hop { name, address: full.address, identity: identity().public() };
+        let route = Route::Relays(vec![running.hop("first"), second]);
+        config.routes = RouteTable::new(Vec::new(), route).unwrap();
+    }
+    let gateway = Running::gateway(&config);
+    let mut stream = connect(gateway.address());
+    stream.write_all(b"secret").unwrap();
+    wait_for("the dial", || is_dialled(full.address.port()));
+    let mut changed = relay.clone();
+    change(&mut changed);
+    assert_eq!(reloader.apply(&changed).unwrap(), 0, "none is open");
+    let others = full.others_until(|| handle.snapshot().outcome("revoked") == 1);
+    let mut seen = Vec::new();
+    for mut dialled in others {
+        let _reset = dialled.read_to_end(&mut seen);
+    }
+    seen
+}
+
+#[test]
+fn a_destination_that_is_allowed_no_more_once_it_is_dialled_sees_nothing() {
+    let seen = seen_after_a_slow_dial(
+        relay_config(),
+        |config| config.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()],
+        false,
+    );
+    assert!(seen.is_empty(), "{}", String::from_utf8_lossy(&seen));
+}
+
+#[test]
+fn a_next_hop_that_is_allowed_no_more_once_it_is_dialled_sees_no_header() {
+    let mut config = relay_config();
+    config.policy.next_hops = vec!["127.0.0.0/8:*".parse().unwrap()];
+    config.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()];
+    config.leg.dial.encryption = Some(Encryption::None);
+    let seen = seen_after_a_slow_dial(
+        config,
+        |config| config.policy.next_hops = vec!["192.0.2.0/24:*".parse().unwrap()],
+        true,
+    );
+    assert!(seen.is_empty(), "{} bytes", seen.len());
 }

@@ -4,11 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use tradewind_desired::Route;
 use tradewind_relay::{DatagramFlow, Datagrams, Gateway};
 
+use super::access_log::{Folder, access_log_in};
 use crate::support::{PATIENCE, Running, connect, gateway_config, loopback, wait_for};
 
 /// Flows that are sockets of this host, and how many there are.
@@ -181,4 +182,95 @@ fn an_association_without_a_packet_plane_is_refused_as_a_command() {
     let (mut stream, reply) = associate(&gateway);
     assert_eq!(reply[..2], [5, 7]);
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+/// Flows that are not open before they are told to be.
+struct Slow(Arc<AtomicBool>, Sockets);
+
+struct SlowSocket(Arc<AtomicBool>, Box<dyn DatagramFlow>);
+
+impl Datagrams for Slow {
+    fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
+        Ok(Box::new(SlowSocket(Arc::clone(&self.0), self.1.open(client, to)?)))
+    }
+}
+
+impl DatagramFlow for SlowSocket {
+    fn is_open(&self) -> Result<bool, String> {
+        Ok(self.0.load(SeqCst))
+    }
+
+    fn send(&self, datagram: &[u8]) -> Result<(), String> {
+        self.1.send(datagram)
+    }
+
+    fn receive(&self) -> Result<Option<Vec<u8>>, String> {
+        self.1.receive()
+    }
+}
+
+impl AsFd for SlowSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
+    }
+}
+
+#[test]
+fn bytes_that_wait_in_an_association_are_bounded() {
+    const DATAGRAM: usize = 50_000;
+    const MOST_BYTES: usize = 1 << 20;
+    let (is_open, sent) = (Arc::<AtomicBool>::default(), 2 * MOST_BYTES / DATAGRAM);
+    let mut config = gateway_config(Route::Direct);
+    config.socks5 = vec![loopback()];
+    let gateway = Gateway::bind(&config).unwrap();
+    gateway.carry_datagrams(Arc::new(Slow(Arc::clone(&is_open), Sockets::default())));
+    let gateway = Running::gateway_of(gateway);
+    let (_stream, reply) = associate(&gateway);
+    let client = client(reply);
+    let far = UdpSocket::bind(loopback()).unwrap();
+    let to = far.local_addr().unwrap();
+    for number in 1..=sent {
+        client.send(&wrapped(0, to, &vec![7; DATAGRAM])).unwrap();
+        // One after the other, so that none is lost on its way here.
+        wait_for("a datagram", || gateway.handle.snapshot().bytes_up >= (number * DATAGRAM) as u64);
+    }
+    let (received, counted) = (Arc::<AtomicUsize>::default(), far.try_clone().unwrap());
+    let count = Arc::clone(&received);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; DATAGRAM];
+        while counted.recv(&mut buffer).is_ok_and(|length| length == DATAGRAM) {
+            count.fetch_add(1, SeqCst);
+        }
+    });
+    is_open.store(true, SeqCst);
+    // What comes once it is open comes after all that waited.
+    wait_for("the last one", || {
+        client.send(&wrapped(0, to, b"last")).unwrap();
+        Arc::strong_count(&received) == 1
+    });
+    let received = received.load(SeqCst);
+    assert!((1..=MOST_BYTES / DATAGRAM).contains(&received), "{received} of {sent}");
+}
+
+#[test]
+fn an_association_has_a_line_in_the_access_log_at_its_end() {
+    let folder = Folder::new("association");
+    let mut config = gateway_config(Route::Direct);
+    config.socks5 = vec![loopback()];
+    config.access_log = access_log_in(&folder, "gateway");
+    let gateway = Gateway::bind(&config).unwrap();
+    gateway.carry_datagrams(Arc::new(Sockets::default()));
+    let gateway = Running::gateway_of(gateway);
+    let (stream, reply) = associate(&gateway);
+    let (client, to) = (client(reply), [echo(), echo()]);
+    for to in [to[0], to[1], to[0]] {
+        client.send(&wrapped(0, to, b"hello")).unwrap();
+        received(&client);
+    }
+    drop(stream);
+    let line = &folder.lines("gateway", 1)[0];
+    assert_eq!(line["destination"], to[0].to_string());
+    let counts = ["destinations", "bytes_up", "bytes_down"].map(|key| line[key].as_u64());
+    assert_eq!(counts, [Some(2), Some(15), Some(15)], "{line}");
+    assert_eq!((&line["path"], &line["outcome"]), (&"packets".into(), &"ended".into()));
 }

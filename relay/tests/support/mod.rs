@@ -47,8 +47,8 @@ pub fn closed_port() -> ClosedPort {
 /// An address that answers nothing: the queue of its listener is full.
 pub struct FullBacklog {
     pub address: SocketAddr,
-    _listener: TcpListener,
-    _waiting: Vec<TcpStream>,
+    listener: TcpListener,
+    waiting: Vec<TcpStream>,
 }
 
 impl FullBacklog {
@@ -60,7 +60,26 @@ impl FullBacklog {
         let connect = |_| TcpStream::connect_timeout(&address, ONE_WAITS).ok();
         let waiting: Vec<_> = (0..64).map_while(connect).collect();
         assert!(waiting.len() < 64, "the queue is never full");
-        Self { address, _listener: listener, _waiting: waiting }
+        Self { address, listener, waiting }
+    }
+
+    /// Empties the queue, so that others get in, and returns those that have come before `over`.
+    pub fn others_until(self, mut over: impl FnMut() -> bool) -> Vec<TcpStream> {
+        let own: Vec<_> = self.waiting.iter().map(|one| one.local_addr().unwrap()).collect();
+        let mut others = Vec::new();
+        wait_for("the others", || {
+            // What has come before that is accepted after it.
+            let is_over = over();
+            while let Ok((stream, peer)) = self.listener.accept() {
+                if !own.contains(&peer) {
+                    stream.set_nonblocking(false).unwrap();
+                    patient(&stream);
+                    others.push(stream);
+                }
+            }
+            is_over
+        });
+        others
     }
 }
 
@@ -270,6 +289,9 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         grant: Some(grant_for(key.public())),
         identity: Some(key),
         identity_file: None,
+        previous_identity: None,
+        held: Default::default(),
+        previous_identity_file: None,
         revocations: None,
         forward: Vec::new(),
         tproxy: Vec::new(),

@@ -109,6 +109,25 @@ fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
 }
 
 #[test]
+fn two_sections_cannot_have_one_port() {
+    let check = |ports: &[&str]| {
+        let section = |port: &&str| {
+            let text = format!("listen = '{port}'\nto = '10.0.0.7:1'\nfar = {}", hop(4));
+            toml::Value::Table(text.parse().unwrap())
+        };
+        let packets: Vec<_> = ports.iter().map(section).collect();
+        let key = IdentityKey::from_entropy([2; 32]);
+        let node = NodeConfig::of_gateway(&packets, None, key, None).unwrap();
+        node.check_listeners().map_err(|error| error.to_string())
+    };
+    let refused = check(&["127.0.0.1:5", "127.0.0.2:5", "0.0.0.0:5"]).unwrap_err();
+    let expected =
+        "packet.listen: 0.0.0.0:5 is listened on twice: `packet.listen` has 127.0.0.1:5 already";
+    assert!(refused.starts_with(expected), "{refused}");
+    check(&["127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:0", "127.0.0.1:0"]).unwrap();
+}
+
+#[test]
 fn two_sections_cannot_have_one_device() {
     let section = |to: &str| {
         let text = format!("far = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4));

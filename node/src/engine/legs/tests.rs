@@ -1,6 +1,7 @@
 //! When legs end that nothing needs, and how many one gateway may have begun.
 
 use tradewind_grant::Hop;
+use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
 use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
@@ -33,6 +34,12 @@ fn next_hops_that_no_path_needs_any_more_are_let_go() {
     assert_eq!(far, 2, "it has still the relay and the gateway");
 }
 
+/// The leg of node 2 to `hop`.
+fn leg_to(hosts: &mut Hosts, hop: Hop) -> Option<PeerId> {
+    let engine = hosts.at(2);
+    engine.legs.to(engine.sessions.public(), hop)
+}
+
 #[test]
 fn one_gateway_has_no_more_legs_begun_than_its_share() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
@@ -47,10 +54,10 @@ fn one_gateway_has_no_more_legs_begun_than_its_share() {
     hosts.open(5, other, vec![relay, far]);
     hosts.exchange();
     assert_eq!(hosts.at(2).legs.by_hop.len(), MOST_FOR_ONE + 1, "another has its own share");
-    let known = hosts.at(2).legs.to(nobody(0)).unwrap();
+    let known = leg_to(&mut hosts, nobody(0)).unwrap();
     hosts.open(1, first, vec![relay, nobody(0)]);
     hosts.exchange();
-    assert_eq!(hosts.at(2).legs.to(nobody(0)), Some(known), "legs that there are serve more paths");
+    assert_eq!(leg_to(&mut hosts, nobody(0)), Some(known), "legs that there are serve more paths");
 }
 
 #[test]

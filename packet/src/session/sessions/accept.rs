@@ -11,7 +11,7 @@ use super::super::cookie::tags_match;
 use super::super::handshake::Responder;
 use super::super::peer::{Peer, PeerId, Phase, Session, Shown, Side};
 use super::super::wire::{self, FIXED_PAYLOAD_BYTES, Initiation};
-use super::{DropReason, Link, MAKES_ROOM_AFTER, Now, Sessions, Transmit};
+use super::{DropReason, Link, MAKES_ROOM_AFTER, Now, Own, Sessions, Transmit};
 
 /// The payload of an initiation.
 struct Payload<'a> {
@@ -38,22 +38,25 @@ impl Sessions {
         link: Link,
         initiation: &Initiation<'_>,
     ) -> Result<(), DropReason> {
-        let first_tag = self.doorplate.first_tag(initiation.first_covers);
-        if !tags_match(&first_tag, &initiation.first_tag) {
-            return Err(DropReason::FirstTag);
-        }
-        self.pass_gate(now, link, initiation)?;
+        let is_meant = |own: &Own| {
+            let first_tag = own.doorplate.first_tag(initiation.first_covers);
+            tags_match(&first_tag, &initiation.first_tag)
+        };
+        let at = self.own.iter().position(is_meant).ok_or(DropReason::FirstTag)?;
+        self.pass_gate(now, link, at, initiation)?;
         let ephemeral = self.randomness.draw();
-        let identity = &self.config.identity;
+        let Own { identity, public, .. } = &self.own[at];
+        let public = *public;
         let opened = Responder::open(identity, ephemeral, initiation.prefix, initiation.noise)
             .ok_or(DropReason::Handshake)?;
         let payload = Payload::cut(&opened.payload).ok_or(DropReason::Malformed)?;
-        let grant = self.judge(now, &opened.initiator, payload.grant)?;
+        let grant = self.judge(now, &public, &opened.initiator, payload.grant)?;
         let nonce = initiation.noise[..16].try_into().expect("an ephemeral key is longer");
         self.replays
             .admit(now.unix, &opened.initiator, payload.issued_at, &Nonce::from_entropy(nonce))
             .map_err(|_| DropReason::Stale)?;
-        let peer = self.peer_of(now, link, opened.initiator, payload.instance, grant)?;
+        let ends = (public, opened.initiator);
+        let peer = self.peer_of(now, link, ends, payload.instance, grant)?;
         self.respond(now, link, peer, initiation.initiator, opened)
     }
 
@@ -61,6 +64,7 @@ impl Sessions {
         &mut self,
         now: Now,
         link: Link,
+        at: usize,
         initiation: &Initiation<'_>,
     ) -> Result<(), DropReason> {
         self.cookies.turn(now.steady, &mut self.randomness);
@@ -73,7 +77,7 @@ impl Sessions {
             return Ok(());
         }
         let cookie = self.cookies.bake(&address);
-        let tag = self.doorplate.answer_tag(&initiation.first_tag, &cookie);
+        let tag = self.own[at].doorplate.answer_tag(&initiation.first_tag, &cookie);
         let prefix = wire::prefix(wire::COOKIE, initiation.initiator);
         let bytes = [&prefix[..], &cookie, &tag].concat();
         self.transmits.push_back(Transmit { link, bytes, is_ours: false });
@@ -84,6 +88,7 @@ impl Sessions {
     fn judge(
         &self,
         now: Now,
+        own: &PublicIdentity,
         initiator: &PublicIdentity,
         grant: &[u8],
     ) -> Result<Option<VerifiedGrant>, DropReason> {
@@ -99,7 +104,7 @@ impl Sessions {
         let operators = self.trust.operators();
         let verified = signed.into_verified(operators).map_err(|_| DropReason::NotGranted)?;
         let grant = &verified.grant;
-        if grant.check_time(now.unix).is_err() || !grant.relays.contain(&self.public) {
+        if grant.check_time(now.unix).is_err() || !grant.relays.contain(own) {
             return Err(DropReason::NotGranted);
         }
         self.trust.check(&verified).map_err(|_| DropReason::NotGranted)?;
@@ -110,7 +115,7 @@ impl Sessions {
         &mut self,
         now: Now,
         link: Link,
-        identity: PublicIdentity,
+        (own, identity): (PublicIdentity, PublicIdentity),
         instance: u64,
         verified: Option<VerifiedGrant>,
     ) -> Result<PeerId, DropReason> {
@@ -128,7 +133,7 @@ impl Sessions {
         let shown = verified.map(|verified| Shown::new(now, verified));
         let side = Side::Responder { shown };
         let salt = self.salt();
-        let peer = Peer::new(identity, instance, side, link, now);
+        let peer = Peer::new(own, identity, instance, side, link, now);
         let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);
         self.by_name.insert((identity, instance), id);
         Ok(id)

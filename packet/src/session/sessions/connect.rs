@@ -7,7 +7,9 @@ use super::super::cookie::{COOKIE_TIME, Doorplate, second_tag, tags_match};
 use super::super::handshake::Initiator;
 use super::super::peer::{Awaited, Peer, PeerId, Phase, Session, Side};
 use super::super::wire::{self, Control, TAG_BYTES};
-use super::{DropReason, Event, Link, Now, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit};
+use super::{
+    DropReason, Event, Link, Now, Own, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit,
+};
 
 /// Time between two initiations to a neighbour whose distance is not known, and time after which an open question means that the neighbour has
 /// forgotten its session. Chosen: no path is longer.
@@ -26,9 +28,22 @@ impl Sessions {
         link: Link,
         grant: Shown,
     ) -> Option<PeerId> {
+        self.connect_as(now, self.public(), identity, link, grant)
+    }
+
+    /// The same, in the name of `own`, which is one of this side's identities.
+    pub fn connect_as(
+        &mut self,
+        now: Now,
+        own: PublicIdentity,
+        identity: PublicIdentity,
+        link: Link,
+        grant: Shown,
+    ) -> Option<PeerId> {
         let side = Side::Initiator { shown: grant, next_try: now.steady, cookie: None };
         let (instance, salt) = (self.randomness.draw_u64(), self.salt());
-        let id = PeerId(self.peers.insert(salt, Peer::new(identity, instance, side, link, now))?);
+        let id =
+            PeerId(self.peers.insert(salt, Peer::new(own, identity, instance, side, link, now))?);
         self.initiate(now, id);
         Some(id)
     }
@@ -61,7 +76,9 @@ impl Sessions {
         let Some(id) = self.sessions.next_id(salt) else { return };
         let payload = payload(now, peer.instance, shown.as_ref());
         let mut message = wire::prefix(wire::INITIATION, id).to_vec();
-        let identity = &self.config.identity;
+        // One that is gone begins nothing more.
+        let own = self.own.iter().find(|known| known.public == peer.own);
+        let Some(Own { identity, .. }) = own else { return };
         let started = Initiator::start(identity, &peer.identity, ephemeral, &payload, &mut message);
         let Some(handshake) = started else { return };
         let first_tag = Doorplate::of(&peer.identity).first_tag(&message);

@@ -23,7 +23,7 @@ use tradewind_telemetry::limited;
 use super::body::Body;
 use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
 use super::{HttpError, late, refused, too_long};
-use crate::access_log::{Goes, count, note};
+use crate::access_log::{Goes, Record, count, note, recorded};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::{Failure, plain};
@@ -49,8 +49,10 @@ pub(in crate::gateway) struct Client<'a> {
     pub(in crate::gateway) entrance: &'a Entrance,
     pub(in crate::gateway) application: &'a Connection,
     pub(in crate::gateway) worker: &'a Worker,
-    /// Who causes what is told of it.
-    pub(in crate::gateway) cause: Cause,
+    /// Where it is.
+    pub(in crate::gateway) source: tradewind_units::Source,
+    /// What its connection is to be told as; each request is told by itself.
+    pub(in crate::gateway) record: Option<&'a Arc<Record>>,
     pub(in crate::gateway) unused: &'a mut Unused,
     /// The rates that bind requests, and responses.
     pub(in crate::gateway) meters: [Option<Meter>; 2],
@@ -138,21 +140,35 @@ impl Client<'_> {
                 Target::Tunnel(destination) => return Served::Tunnel(destination.clone()),
                 Target::Origin(origin) => origin.clone(),
             };
-            match self.exchange(&request, &origin, &mut kept).await {
-                Ok(true) => {}
-                Ok(false) => return Served::in_order(Vec::new(), Outcome::Ended),
-                Err(trouble) => return self.tell(&origin, trouble),
+            let record = self.record.map(|record| record.of_next_request());
+            let over = recorded(record.clone(), async {
+                match self.exchange(&request, &origin, &mut kept).await {
+                    Ok(true) => None,
+                    Ok(false) => Some(Served::in_order(Vec::new(), Outcome::Ended)),
+                    Err(trouble) => Some(self.tell(&origin, trouble)),
+                }
+            });
+            let over = over.await;
+            let outcome = over.as_ref().map_or(Outcome::Ended, Served::outcome);
+            record.iter().for_each(|record| record.finish(outcome));
+            if let Some(over) = over {
+                return over;
             }
             request = match self.next_request().await {
                 Ok(Some(request)) => request,
                 Ok(None) => return Served::in_order(Vec::new(), Outcome::Ended),
                 Err(bad) => {
                     let (lines, from) = (self.worker.lines(), self.application.remote());
-                    limited!(info, lines, self.cause, "refused: {from}: {}", bad.line);
+                    limited!(info, lines, self.cause(), "refused: {from}: {}", bad.line);
                     return Served::in_order(bad.answer, bad.outcome);
                 }
             }
         }
+    }
+
+    /// Who causes what is told of it.
+    const fn cause(&self) -> Cause {
+        Cause::Source(self.source)
     }
 
     fn tell(&self, origin: &Origin, trouble: Trouble) -> Served {
@@ -161,13 +177,13 @@ impl Client<'_> {
         match trouble {
             Trouble::Failed(failure) | Trouble::Stale(failure) => {
                 let why = &failure.message;
-                limited!(warn, lines, self.cause, %flow, "flow of {from} to {to} failed: {why}");
+                limited!(warn, lines, self.cause(), %flow, "flow of {from} to {to} failed: {why}");
                 note(|facts| facts.failed(failure.status, &failure.message));
                 let word = refused(failure.status, failure.told());
                 Served::in_order(word, Outcome::Failed(failure.status))
             }
             Trouble::Malformed(error) => {
-                limited!(info, lines, self.cause, "refused: {from}: {error}");
+                limited!(info, lines, self.cause(), "refused: {from}: {error}");
                 Served::in_order(error.answer(), Outcome::Malformed)
             }
             Trouble::ClientGone(error) => {
@@ -197,7 +213,8 @@ impl Client<'_> {
                 return Ok(None);
             }
         }
-        let request = read_request(application, worker, unused, service.request_limit).await?;
+        let request =
+            read_request(application, worker, unused, service.timeouts().header()).await?;
         service.admit_request(application, &request).await?;
         Ok(Some(request))
     }
@@ -242,13 +259,13 @@ impl Client<'_> {
 
     /// Opens the path to a server, over which `flight` goes first.
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
-        let Self { service, entrance, application, worker, cause, .. } = self;
+        let Self { service, entrance, application, worker, source, .. } = self;
         let destination = &origin.destination;
         note(|facts| {
             facts.flow = Some(entrance.flow.clone());
             facts.destination = Some(destination.clone());
         });
-        let wanted = Wanted { application: None, entrance, destination, worker, cause: *cause };
+        let wanted = Wanted { application: None, entrance, destination, worker, source: *source };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),
@@ -296,7 +313,8 @@ impl Client<'_> {
         let mut responding =
             pin!(respond(request, &mut from_server, application, may_go_on, is_reused));
         let mut gone = pin!(application.failure());
-        let mut silence = pin!(silence(moved, service.keeping.idle, application.stream()));
+        let mut silence =
+            pin!(silence(moved, service.keeping.timeouts.idle(), application.stream()));
         loop {
             tokio::select! {
                 biased;
@@ -317,6 +335,14 @@ impl Client<'_> {
 impl Served {
     const fn in_order(word: Vec<u8>, outcome: Outcome) -> Self {
         Self::Over { word, outcome }
+    }
+
+    /// What has become of the connection, if that is over.
+    const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Tunnel(_) => Outcome::Ended,
+            Self::Over { outcome, .. } | Self::Broken(outcome) => *outcome,
+        }
     }
 }
 

@@ -1,0 +1,43 @@
+//! Which listeners cannot be beside each other.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Returns the first listener that an earlier one leaves no room for, behind that one: both have the
+/// same address, or the wildcard of their family is among them and the port is the same. Port 0 is
+/// another one each time.
+pub fn first_clash<K: Copy>(
+    listeners: impl IntoIterator<Item = (K, SocketAddr)>,
+) -> Option<[(K, SocketAddr); 2]> {
+    let mut by_port: BTreeMap<(bool, u16), Vec<(K, SocketAddr)>> = BTreeMap::new();
+    for (key, address) in listeners.into_iter().filter(|(_, address)| address.port() != 0) {
+        let earlier = by_port.entry((address.is_ipv4(), address.port())).or_default();
+        let clashes = |(_, known): &&(K, SocketAddr)| {
+            known.ip().is_unspecified() || address.ip().is_unspecified() || *known == address
+        };
+        if let Some(other) = earlier.iter().find(clashes) {
+            return Some([*other, (key, address)]);
+        }
+        earlier.push((key, address));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_clash_by_address_and_by_wildcard_of_their_family() {
+        let clash = |texts: &[&str]| {
+            let all = texts.iter().enumerate().map(|(at, text)| (at, text.parse().unwrap()));
+            first_clash(all).map(|[(first, _), (second, _)]| [first, second])
+        };
+        assert_eq!(clash(&["127.0.0.1:7", "127.0.0.2:7", "127.0.0.1:7"]), Some([0, 2]));
+        assert_eq!(clash(&["0.0.0.0:7", "127.0.0.1:7"]), Some([0, 1]));
+        assert_eq!(clash(&["[::1]:7", "[::]:7"]), Some([0, 1]));
+        assert_eq!(clash(&["0.0.0.0:7", "[::]:7", "127.0.0.1:8"]), None);
+        assert_eq!(clash(&["127.0.0.1:0", "127.0.0.1:0", "0.0.0.0:0"]), None);
+        assert_eq!(clash(&["[fe80::1%1]:7", "[fe80::1%2]:7"]), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The limits of a process that serves, which a reload changes.
+
+use std::sync::Arc;
+
+use crate::RelayError;
+use crate::capacity::Capacity;
+use crate::config::{Limits, Timeouts};
+use crate::timeouts::LiveTimeouts;
+use crate::worker::SharedLimits;
+
+/// Keys of `[limits]` that a reload takes over; a listener has its `backlog` from its start.
+pub(crate) const LIMITS_KEYS: [&str; 9] = [
+    "limits.sessions",
+    "limits.unauthenticated",
+    "limits.resting",
+    "limits.rate",
+    "limits.memory",
+    "limits.each_gateway",
+    "limits.each_grant",
+    "limits.each_source",
+    "limits.trusted_sources",
+];
+
+/// The limits and timeouts that all workers share.
+#[derive(Debug, Clone)]
+pub(crate) struct LiveLimits {
+    shared: Arc<SharedLimits>,
+    capacity: Capacity,
+    timeouts: LiveTimeouts,
+}
+
+/// Limits and timeouts that this process can keep.
+#[derive(Debug)]
+pub(crate) struct NewLimits {
+    pub(crate) limits: Limits,
+    /// Sessions that there may be: fewer than wanted where memory or descriptors allow no more.
+    pub(crate) most_sessions: usize,
+    timeouts: Timeouts,
+}
+
+impl LiveLimits {
+    /// The limits in `shared`, of a process with this `capacity`.
+    pub(crate) const fn new(
+        shared: Arc<SharedLimits>,
+        capacity: Capacity,
+        timeouts: LiveTimeouts,
+    ) -> Self {
+        Self { shared, capacity, timeouts }
+    }
+
+    /// Makes other limits ready, and changes nothing yet.
+    ///
+    /// # Errors
+    /// When they leave no descriptor for any session.
+    pub(crate) fn prepare(
+        &self,
+        limits: &Limits,
+        timeouts: &Timeouts,
+    ) -> Result<NewLimits, RelayError> {
+        let most_sessions = self.capacity.sessions(limits)?;
+        Ok(NewLimits { limits: limits.clone(), most_sessions, timeouts: timeouts.clone() })
+    }
+
+    /// Puts other limits in force. Open sessions go on, however many.
+    pub(crate) fn set(&self, new: &NewLimits) {
+        self.shared.set(&new.limits, new.most_sessions);
+        self.timeouts.set(&new.timeouts);
+    }
+}

@@ -1,0 +1,54 @@
+//! A host without a local port left.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use tradewind_net::iproute::{self, Tool};
+use tradewind_net::netns::Namespace;
+use tradewind_net::sysctl;
+
+use super::drain::get;
+use crate::refusal::connect_through;
+use crate::support::{
+    Running, connect, echo, gateway_config, loopback, relay_config, route_over, skipped, wait_for,
+};
+
+/// Takes every local port that is left for `to`.
+fn take_all(to: SocketAddr) -> Vec<TcpStream> {
+    (0..100).map_while(|_| TcpStream::connect(to).ok()).collect()
+}
+
+#[test]
+fn a_relay_without_a_local_port_left_says_so_and_goes_on_when_there_is_one() {
+    let namespace = match Namespace::create() {
+        Ok(namespace) => namespace,
+        Err(error) => return skipped(&error),
+    };
+    iproute::batch(&namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+    let test = || {
+        let to = echo();
+        let mut config = relay_config();
+        config.metrics = Some(loopback());
+        let relay = Running::relay(&config);
+        let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
+        config.connect = vec![loopback()];
+        let gateway = Running::gateway(&config);
+        sysctl::set("net.ipv4.ip_local_port_range", "61000 61015").unwrap();
+        let taken = take_all(to);
+        assert!((1..=16).contains(&taken.len()), "{}", taken.len());
+        let (status, body) = connect_through(&gateway, &to.to_string());
+        assert_eq!(status, "HTTP/1.1 503 Service Unavailable", "{body}");
+        let why = "no local port is left for that address (net.ipv4.ip_local_port_range)";
+        assert_eq!(body, format!("relay 1 ({}): dial {to}: {why}\n", relay.address()));
+        let metrics = get(relay.handle.metrics_addr().unwrap(), "/metrics");
+        assert!(metrics.contains("tradewind_relay_local_ports_exhausted_total 1\n"), "{metrics}");
+        drop(taken);
+        wait_for("a port", || {
+            let mut stream = connect(gateway.address());
+            write!(stream, "CONNECT {to} HTTP/1.1\r\n\r\n").unwrap();
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).is_ok() && status.ends_with(b"200")
+        });
+    };
+    namespace.run(test).unwrap();
+}

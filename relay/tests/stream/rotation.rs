@@ -1,0 +1,152 @@
+//! Relays and gateways whose identities change while they run.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use tradewind_desired::{Connections, Hop, Route, RouteTable};
+use tradewind_grant::IdentityKey;
+use tradewind_relay::{Gateway, GatewayConfig, GatewayReloader, Relay, RelayConfig, RelayReloader};
+use tradewind_units::Bytes;
+
+use crate::support::{
+    Running, connect, echo, forward, gateway_config, grant_for, identity, relay_config, wait_for,
+};
+
+fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(b"ping")?;
+    stream.read_exact(&mut [0; 4])
+}
+
+/// A relay or gateway, what it was told last, and the way to tell it more.
+struct Told<C, R> {
+    running: Running,
+    config: C,
+    reloader: R,
+}
+
+type ToldRelay = Told<RelayConfig, RelayReloader>;
+
+fn relay(config: RelayConfig) -> ToldRelay {
+    let relay = Relay::bind(&config).unwrap();
+    let reloader = relay.reloader();
+    Told { running: Running::relay_of(relay), config, reloader }
+}
+
+impl ToldRelay {
+    /// Puts `new` in its identity's place, and keeps the one before.
+    fn adds(&mut self, new: &IdentityKey) {
+        self.config.previous_identity = self.config.identity.replace(new.clone());
+        self.reloads();
+    }
+
+    fn forgets_previous(&mut self) {
+        self.config.previous_identity = None;
+        self.reloads();
+    }
+
+    fn reloads(&self) {
+        assert_eq!(self.reloader.apply(&self.config).unwrap(), 0, "no session ends");
+    }
+}
+
+impl Told<GatewayConfig, GatewayReloader> {
+    fn reloads(&self) {
+        self.reloader.apply(&self.config).unwrap();
+    }
+}
+
+/// The way over these relays as they name themselves now.
+fn routes(relays: &[ToldRelay]) -> RouteTable {
+    let hop = |(at, told): (usize, &ToldRelay)| Hop {
+        name: format!("relay-{}", at + 1).parse().unwrap(),
+        address: told.running.address(),
+        identity: told.config.identity.as_ref().unwrap().public(),
+    };
+    let route = Route::Relays(relays.iter().enumerate().map(hop).collect());
+    RouteTable::new(Vec::new(), route).unwrap()
+}
+
+/// Opens sessions at `gateway`, one after the other, until `over`; counts them, and returns how many failed.
+fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -> usize {
+    let mut failed = 0;
+    while !over.load(Relaxed) {
+        failed += usize::from(ping(&mut connect(gateway)).is_err());
+        count.fetch_add(1, Relaxed);
+    }
+    failed
+}
+
+/// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run and begin.
+fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile)) {
+    let mut relays = [relay_config(), relay_config()].map(|mut config| {
+        leg(&mut config.leg.dial);
+        relay(config)
+    });
+    let mut config = gateway_config(Route::Refuse);
+    config.routes = routes(&relays);
+    config.forward = vec![forward(echo())];
+    leg(&mut config.leg.dial);
+    let gateway = Gateway::bind(&config).unwrap();
+    let reloader = gateway.reloader();
+    let mut gateway = Told { running: Running::gateway_of(gateway), config, reloader };
+    let address = gateway.running.address();
+    let mut lasting = connect(address);
+    ping(&mut lasting).unwrap();
+    let old_routes = gateway.config.routes.clone();
+    let (count, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let failed = std::thread::scope(|scope| {
+        let opener = scope.spawn(|| opens_sessions(address, &count, &over));
+        let mut some_sessions = || {
+            let before = count.load(Relaxed);
+            wait_for("sessions", || count.load(Relaxed) >= before + 5);
+            ping(&mut lasting).unwrap();
+        };
+        some_sessions();
+        for told in &mut relays {
+            told.adds(&identity());
+            some_sessions();
+        }
+        gateway.config.routes = routes(&relays);
+        gateway.reloads();
+        some_sessions();
+        let new = identity();
+        gateway.config.previous_identity = gateway.config.identity.replace(new.clone());
+        gateway.reloads();
+        some_sessions();
+        gateway.config.grant = Some(grant_for(new.public()));
+        gateway.reloads();
+        some_sessions();
+        gateway.config.previous_identity = None;
+        gateway.reloads();
+        for told in &mut relays {
+            told.forgets_previous();
+            some_sessions();
+        }
+        over.store(true, Relaxed);
+        opener.join().unwrap()
+    });
+    assert_eq!(failed, 0, "of {}", count.load(Relaxed));
+    // The old names mean nothing any more.
+    gateway.config.routes = old_routes;
+    gateway.reloads();
+    assert!(ping(&mut connect(address)).is_err());
+}
+
+#[test]
+fn sessions_succeed_throughout_a_rotation_of_identities() {
+    assert_rotates(|_| {});
+}
+
+#[test]
+fn sessions_over_warm_connections_succeed_throughout_a_rotation_of_identities() {
+    assert_rotates(|leg| leg.warm = std::num::NonZeroU16::new(2));
+}
+
+#[test]
+fn striped_sessions_succeed_throughout_a_rotation_of_identities() {
+    assert_rotates(|leg| {
+        leg.connections = Connections::fixed(2).unwrap();
+        leg.stripe_after = Bytes::new(0);
+    });
+}
