@@ -67,7 +67,7 @@ use first_bytes::header_bytes;
 use next::{Closed, Opened};
 pub use reloader::RelayReloader;
 use reloader::most_probing;
-use welcome::{Welcomed, complain, stay_silent};
+use welcome::{Welcomed, complain, silent};
 
 /// Between two looks at which sessions are to end. Chosen: they end within a second of it.
 const EXPIRY_LOOK: Duration = Duration::from_millis(200);
@@ -549,15 +549,6 @@ fn gone(header: &OpenHeader, error: io::Error) -> Outcome {
     broken(&header.flow, &header.destination, &Broken::Upstream(error))
 }
 
-/// Ends with `outcome` a connection that has not proved to know this relay: nothing is answered to a plain
-/// one. By an encrypted one it is known already.
-async fn silent(connection: &Connection, outcome: Outcome, deadline: Instant) -> Outcome {
-    if connection.seal().is_none() {
-        stay_silent(connection.stream(), deadline).await;
-    }
-    outcome
-}
-
 /// Whether the destination may have been dialled when a session failed, here or further on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dial {
@@ -565,33 +556,6 @@ enum Dial {
     NotBegun,
     /// It cannot be ruled out.
     PerhapsBegun,
-}
-
-fn session(
-    header: &OpenHeader,
-    upstream: Connection,
-    downstream: Connection,
-    up: Direction,
-    down: Direction,
-) -> Session {
-    let what = (header.flow.clone(), header.destination.clone());
-    Session::between(what, (upstream, up), (downstream, down))
-}
-
-/// Tells the neighbour that the path is open, and returns the direction towards it, which first gives
-/// `leading`. Whoever sent data right behind its header does not wait for the word, so there it travels
-/// with the first data of the destination: a packet less for each short session.
-async fn agree(
-    upstream: &Connection,
-    reply: Vec<u8>,
-    early: bool,
-    leading: Vec<u8>,
-) -> io::Result<Direction> {
-    if early {
-        return Ok(Direction::answering(reply, leading));
-    }
-    upstream.write_all(&reply).await?;
-    Ok(Direction::new(leading))
 }
 
 /// The time since the Unix epoch, as headers and grants count it.

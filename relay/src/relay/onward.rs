@@ -96,3 +96,30 @@ impl RelayService {
         }
     }
 }
+
+fn session(
+    header: &OpenHeader,
+    upstream: Connection,
+    downstream: Connection,
+    up: Direction,
+    down: Direction,
+) -> Session {
+    let what = (header.flow.clone(), header.destination.clone());
+    Session::between(what, (upstream, up), (downstream, down))
+}
+
+/// Tells the neighbour that the path is open, and returns the direction towards it, which first gives
+/// `leading`. Whoever sent data right behind its header does not wait for the word, so there it travels
+/// with the first data of the destination: a packet less for each short session.
+async fn agree(
+    upstream: &Connection,
+    reply: Vec<u8>,
+    early: bool,
+    leading: Vec<u8>,
+) -> io::Result<Direction> {
+    if early {
+        return Ok(Direction::answering(reply, leading));
+    }
+    upstream.write_all(&reply).await?;
+    Ok(Direction::new(leading))
+}
