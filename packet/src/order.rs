@@ -85,7 +85,8 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         self.waited
     }
 
-    /// Takes a packet of a flow, each once. What it waits for it waits for `patience` at most.
+    /// Takes a packet of a flow; one that waits already is left as it is. What it waits for it
+    /// waits for `patience` at most.
     pub fn add(
         &mut self,
         now: Timestamp,
@@ -101,10 +102,11 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
             self.ready.push((owner, flow, packet.to_vec()));
             return;
         }
-        let bytes = packet.len() + AROUND_PACKET;
-        if known.waiting.insert(sequence, (now, packet.to_vec())).is_some() {
+        if known.waiting.contains_key(&sequence) {
             return;
         }
+        known.waiting.insert(sequence, (now, packet.to_vec()));
+        let bytes = packet.len() + AROUND_PACKET;
         self.bytes += bytes;
         *self.by_owner.entry(owner).or_default() += bytes;
         self.release(now, (owner, flow));

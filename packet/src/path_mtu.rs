@@ -98,10 +98,13 @@ impl PathMtu {
         self.fits
     }
 
-    /// Whether this size, or a shorter one, did not arrive.
+    /// Returns whether this size, or a shorter one, did not arrive; or whether it is longer than the
+    /// longest that was found, where one that is longer yet did not: between the two nothing is usual.
     #[must_use]
     pub fn is_too_long(&self, bytes: usize) -> bool {
-        self.too_long.is_some_and(|limit| bytes >= limit)
+        let is_searched = self.next_size().is_none();
+        let beyond = |limit| bytes >= limit || (is_searched && bytes >= self.fits + STEP);
+        self.too_long.is_some_and(beyond)
     }
 
     fn send(&mut self, now: Timestamp, bytes: usize, tries: u32) -> Option<usize> {
@@ -173,6 +176,7 @@ mod tests {
         run(&mut machine, &mut now, 1472, Duration::from_secs(15));
         assert_eq!(machine.longest(), Some(1472));
         assert!(!machine.is_too_long(1472) && machine.is_too_long(8_952));
+        assert!(machine.is_too_long(1500), "nothing is usual between Ethernet and jumbo frames");
         run(&mut machine, &mut now, 1300, Duration::from_secs(20));
         assert!((1297..=1300).contains(&machine.longest().unwrap()), "{machine:?}");
         assert!(machine.is_too_long(1304));

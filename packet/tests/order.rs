@@ -46,6 +46,19 @@ fn what_comes_early_waits_for_what_is_missing() {
 }
 
 #[test]
+fn packet_that_comes_again_changes_nothing() {
+    let mut order = Order::default();
+    assert_eq!(add(&mut order, 0, 0), [0]);
+    assert_eq!(add(&mut order, 10, 2), []);
+    let bytes = order.bytes();
+    let longer = [2_u64.to_be_bytes().as_slice(), &[0; 1400]].concat();
+    order.add(at_ms(20), (1, 1), (2, &longer), PATIENCE);
+    assert_eq!(order.bytes(), bytes);
+    assert_eq!(add(&mut order, 30, 1), [1, 2]);
+    assert_eq!(order.bytes(), 0, "what was counted is given back, and no more");
+}
+
+#[test]
 fn a_missing_packet_is_waited_for_until_it_would_be_too_late() {
     let mut order = Order::default();
     assert_eq!(add(&mut order, 0, 0), [0]);

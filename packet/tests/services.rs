@@ -474,10 +474,11 @@ fn copies_that_are_sent_again_count_for_the_uplink() {
             worth: Some(ms(2000)),
         };
         sender.set_flow(FlowNumber(0), flow).unwrap();
+        // All of them before the first is sent again.
+        for _ in 0..40 {
+            sender.send(at(0), FlowNumber(0), Class::Vital, &[7; 916]).unwrap();
+        }
         for step in 0..400 {
-            if step < 40 {
-                sender.send(at(10 * step), FlowNumber(0), Class::Vital, &[7; 916]).unwrap();
-            }
             sender.handle_timeout(at(10 * step));
             while let Some(transmit) = sender.poll_transmit() {
                 let message = Message::parse(transmit.bytes).unwrap();

@@ -90,12 +90,14 @@ impl Dialler {
     ) -> Result<Connection, Failure> {
         let (address, deadline) = (hop.address, Instant::now() + limit.min(self.limit()));
         let leg = self.legs.to(address);
+        // A reload may take the identity away while this dials.
+        let own = self.own.get(from);
         let stream = self.dial_until(address, speaker, deadline, &leg.early).await;
         let stream = stream.map_err(|error| Failure::dial(address, &error))?;
         if !leg.is_encrypted {
             return Ok(Connection::plain(stream));
         }
-        let Some(own) = self.own.get(from) else {
+        let Some(own) = own else {
             let message = format!("next relay {address}: {}", GrantError::NotOwnIdentity(*from));
             return Err(Failure::new(Status::Internal, message));
         };

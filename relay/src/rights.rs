@@ -12,7 +12,7 @@ use tradewind_grant::IdentityKey;
 use tradewind_net::privileges::Capability;
 use tradewind_net::{congestion, secret_file};
 
-use crate::config::LegProfiles;
+use crate::config::{LegProfiles, Tproxy};
 use crate::failure::plain;
 use crate::upgrade::Inheritance;
 use crate::{GatewayConfig, RelayConfig, RelayError};
@@ -51,7 +51,8 @@ impl GatewayConfig {
     pub fn capabilities(&self) -> Vec<Capability> {
         let forwards = self.forward.iter().map(|forward| forward.listen);
         let proxies = self.socks5.iter().chain(&self.connect).copied();
-        let listens = forwards.chain(proxies).chain(self.metrics);
+        let tproxies = self.tproxy.iter().flat_map(Tproxy::listeners);
+        let listens = forwards.chain(proxies).chain(self.metrics).chain(tproxies);
         let packets = self.packet.iter().chain(&self.packet_endpoint);
         let intercepts = !self.tproxy.is_empty();
         needed(listens, packets, &self.leg, self.jumpstart.is_some(), intercepts)
@@ -80,7 +81,10 @@ fn needed<'a>(
     let has = |key: &str| packets.iter().any(|packet| packet.get(key).is_some());
     let listens_low = |packet: &&toml::Value| {
         let text = packet.get("listen").and_then(toml::Value::as_str);
+        let led_to = packet.get("tproxy").and_then(|taken| taken.get("port"));
+        let led_to = led_to.and_then(toml::Value::as_integer);
         text.and_then(|text| text.parse().ok()).is_some_and(is_low)
+            || led_to.is_some_and(|port| (1..i64::from(FIRST_FREE_PORT)).contains(&port))
     };
     if listens.into_iter().any(is_low) || packets.iter().any(listens_low) {
         needed.push(Capability::NetBindService);
@@ -121,19 +125,22 @@ struct HeldKey {
 impl HeldKeys {
     /// Reads the secret identity in `path`; one that is held still counts where it may not be read.
     pub(crate) fn read(&self, path: &Path) -> Result<IdentityKey, RelayError> {
-        let text = secret_file::read(path, MOST_KEY_BYTES);
+        let file = File::open(path);
         let is_denied =
-            text.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+            file.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
         match self.0.iter().find(|held| held.path == path).filter(|_| is_denied) {
-            Some(held) if held.number.is_none() || held.number == number_of(path.metadata()) => {
+            Some(held) => {
+                let there = number_of(path.metadata());
+                // What cannot be seen counts as the file that was there.
+                if there.is_some() && held.number.is_some() && there != held.number {
+                    let problem = "is another file than at the start of this process, whose user \
+                                   may not read it: `chown` it to that user, or restart";
+                    return parse(path, Err::<String, _>(io::Error::other(problem)));
+                }
                 Ok(held.key.clone())
             }
-            Some(_) => {
-                let problem = "is another file than at the start of this process, whose user may \
-                               not read it: restart instead";
-                parse(path, Err::<String, _>(io::Error::other(problem)))
-            }
             None => {
+                let text = file.and_then(|file| secret_file::read_open(&file, MOST_KEY_BYTES));
                 let key = parse(path, text)?;
                 // One copy of it is enough.
                 let held = self.0.iter().find(|held| held.key.public() == key.public());

@@ -312,7 +312,7 @@ fn serve_telemetry(
 }
 
 /// Has this thread, and those that it starts, start no programs from now on.
-fn start_no_programs() {
+pub(crate) fn start_no_programs() {
     if let Err(error) = sandbox::start_no_programs() {
         tracing::warn!(%error, "a worker may start programs");
     }

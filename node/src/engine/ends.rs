@@ -391,6 +391,8 @@ impl Engine {
         if self.services.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_err() {
             return false;
         }
+        // What still waited of the flow before.
+        self.deliver_ready(now);
         self.take_expected(now, peer, (incoming, outgoing));
         true
     }

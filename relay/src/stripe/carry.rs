@@ -20,7 +20,7 @@ use super::{End, LOOK};
 use crate::access_log::Follower;
 use crate::counts::StripeCounts;
 use crate::memory::{Held, Memory};
-use crate::pump::{Broken, Means, MoveError, Taken};
+use crate::pump::{Broken, IdleLimits, Means, MoveError, Taken};
 use crate::quota::Meter;
 use crate::session::Keeping;
 use crate::stock::BUFFER_BYTES;
@@ -134,7 +134,8 @@ pub(crate) struct Carry<'a> {
     up: Way,
     down: Way,
     worker: &'a Worker,
-    keeping: &'a Keeping,
+    /// How long it may be silent, as was told when it was striped.
+    limits: IdleLimits,
     /// The memory that binds the session, where that is limited.
     memory: Option<&'a Arc<Memory>>,
     start: Instant,
@@ -165,7 +166,7 @@ impl<'a> Carry<'a> {
             up,
             down,
             worker,
-            keeping,
+            limits: keeping.timeouts.idle(),
             memory,
             start,
             held,
@@ -281,8 +282,7 @@ impl<'a> Carry<'a> {
             return Ok(());
         }
         let half_closed = self.up.over || self.down.over;
-        let limits = self.keeping.timeouts.idle();
-        let limit = if half_closed { limits.half_closed } else { limits.open };
+        let limit = if half_closed { self.limits.half_closed } else { self.limits.open };
         match limit.filter(|limit| self.alive.1.elapsed() >= *limit) {
             Some(limit) => Err(Broken::Idle(limit)),
             None => Ok(()),

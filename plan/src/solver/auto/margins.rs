@@ -25,18 +25,22 @@ impl Margins {
     /// Works them out from a bound whose prices confine nothing.
     pub(super) fn new(problem: &Problem, table: &Table, bound: &Bound) -> Self {
         let prices = &bound.prices;
-        let rises = |flow: usize| {
+        let mut proved = -prices.lambda * prices.given_usd(table);
+        let mut rises = |flow: usize| {
             let values: Vec<f64> = (table.of(flow).iter())
                 .map(|choice| choice.score_s + prices.lambda * prices.usd(table, choice))
                 .collect();
             let best = values.iter().copied().fold(f64::INFINITY, f64::min);
+            proved += best;
             let mut rises = vec![f64::INFINITY; problem.candidates(flow).len()];
             for (choice, value) in table.of(flow).iter().zip(values) {
                 rises[choice.place as usize] = value - best;
             }
             rises
         };
-        Self { least: bound.least, rises: (0..table.flows()).map(rises).collect() }
+        let rises = (0..table.flows()).map(&mut rises).collect();
+        // The bound may come from elsewhere than from its prices, where they never rose above it.
+        Self { least: bound.least.min(proved), rises }
     }
 
     /// The candidates of each flow that a plan at least as good as `plan` may have, by place.
