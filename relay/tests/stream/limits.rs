@@ -176,6 +176,8 @@ struct SlowReceivers {
     writers: Vec<JoinHandle<()>>,
     releases: Vec<Sender<()>>,
     served: Vec<JoinHandle<(usize, [u8; 32])>>,
+    /// Sessions that have reached their receiver: the relay has admitted these.
+    reached: Arc<AtomicUsize>,
     expected: (usize, [u8; 32]),
 }
 
@@ -184,9 +186,12 @@ impl SlowReceivers {
     fn new(relay: &Running, sessions: usize, length: usize) -> Self {
         let (bytes, mut config) = (content(length), gateway_config(route_over_one(relay)));
         let (mut releases, mut served) = (Vec::new(), Vec::new());
+        let reached = Arc::new(AtomicUsize::new(0));
         for _ in 0..sessions {
             let (release, released) = std::sync::mpsc::channel::<()>();
+            let arrived = Arc::clone(&reached);
             let (to, thread) = destination(move |mut stream| {
+                arrived.fetch_add(1, Relaxed);
                 released.recv().unwrap();
                 digest(&mut stream).unwrap()
             });
@@ -201,7 +206,7 @@ impl SlowReceivers {
         };
         let writers = gateway.handle.local_addrs().iter().map(write).collect();
         let expected = (bytes.len(), hash(&bytes));
-        Self { _gateway: gateway, writers, releases, served, expected }
+        Self { _gateway: gateway, writers, releases, served, reached, expected }
     }
 
     /// Every byte arrives.
@@ -248,8 +253,8 @@ fn what_one_grant_or_source_holds_is_limited() {
         // As many as have their memory set aside: half of the limit, 16 KiB each.
         let slow = SlowReceivers::new(&relay, 30, 1_000_000);
         let has_all = || {
-            let seen = relay.handle.snapshot();
-            seen.open == 30 && seen.bytes_up >= 30 * 100_000
+            let bytes_up = relay.handle.snapshot().bytes_up;
+            slow.reached.load(Relaxed) == 30 && bytes_up >= 30 * 100_000
         };
         wait_for("all receivers to stand still", || {
             assert!(held() <= f64::from(1_000_000 - 30 * (8 << 10)), "{} held", held());
