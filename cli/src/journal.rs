@@ -38,7 +38,7 @@ impl Journal for Logs {
 }
 
 impl Logs {
-    /// Whether there is any.
+    /// Returns whether there is any.
     pub(crate) const fn are_some(&self) -> bool {
         self.access.is_some() || self.audit.is_some()
     }

@@ -419,7 +419,7 @@ fn a_user_that_is_not_there_is_an_error_in_one_line() {
     assert_eq!(line, "tradewind: user `tradewind-no-such-user`: no such user on this host\n");
 }
 
-/// How often `wanted` is in the memory that a process may write to.
+/// Returns how often `wanted` is in the memory that a process may write to.
 fn copies(process: u32, wanted: &[u8]) -> usize {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let mut memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();

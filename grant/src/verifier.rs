@@ -68,7 +68,7 @@ impl OpenHeader {
         VerifiedGrant { id, operator, grant: Arc::clone(&self.grant) }
     }
 
-    /// Which of its identities the header knows this relay by.
+    /// Returns which of its identities the header knows this relay by.
     #[must_use]
     pub fn own(&self) -> PublicIdentity {
         self.route.hops()[self.hop].identity

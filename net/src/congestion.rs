@@ -33,7 +33,8 @@ pub fn set(socket: &impl AsFd, name: &str) -> io::Result<()> {
     })
 }
 
-/// Whether this kernel gives `name` to privileged processes alone. One that it has to load first is
+/// Returns whether this kernel gives `name` to privileged processes alone. One that it has to load
+/// first is
 /// loaded, where this process may.
 #[must_use]
 pub fn is_restricted(name: &str) -> bool {

@@ -62,7 +62,7 @@ impl Program {
         &self.path
     }
 
-    /// Whether this process may start it.
+    /// Returns whether this process may start it.
     #[must_use]
     pub fn may_start(&self) -> bool {
         access(&self.path, AccessFlags::X_OK).is_ok()
@@ -93,7 +93,7 @@ impl Program {
     }
 }
 
-/// Whether this process was started as the successor of another.
+/// Returns whether this process was started as the successor of another.
 #[must_use]
 pub fn is_successor() -> bool {
     std::env::var_os(PREDECESSOR).is_some()

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Returns the first listener that an earlier one leaves no room for, behind that one: both have the
+/// Returns the first listener that an earlier one leaves no room for, behind that one: both have
+/// the
 /// same address, or the wildcard of their family is among them and the port is the same. Port 0 is
 /// another one each time.
 pub fn first_clash<K: Copy>(

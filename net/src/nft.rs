@@ -73,7 +73,8 @@ impl Table {
         run(&["-c", "-f", "-"], &text(name, chains))
     }
 
-    /// Has its owner do what `command` says, in one line, whole or not at all; what the kernel refuses
+    /// Has its owner do what `command` says, in one line, whole or not at all; what the kernel
+    /// refuses
     /// changes nothing.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl Account {
         Ok(found.map(|found| Self { name: found.name, user: found.uid, group: found.gid }))
     }
 
-    /// Whether this is root.
+    /// Returns whether this is root.
     #[must_use]
     pub const fn is_root(&self) -> bool {
         self.user.is_root()
@@ -95,7 +95,7 @@ impl Account {
     }
 }
 
-/// Whether a map of a user namespace (user_namespaces(7)) has `number` inside.
+/// Returns whether a map of a user namespace (user_namespaces(7)) has `number` inside.
 fn is_covered(map: &str, number: u32) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
@@ -105,7 +105,7 @@ fn is_covered(map: &str, number: u32) -> bool {
     })
 }
 
-/// Whether this process acts for root.
+/// Returns whether this process acts for root.
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()

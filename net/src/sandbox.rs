@@ -167,7 +167,7 @@ pub fn start_no_programs() -> Result<()> {
     }
 }
 
-/// Whether the process before this one has bound this one, by whatever filters.
+/// Returns whether the process before this one has bound this one, by whatever filters.
 #[must_use]
 pub fn is_inherited() -> bool {
     handover::is_successor() && std::env::var_os(BOUND_BY).is_some()
@@ -178,7 +178,7 @@ pub(crate) fn bound_by() -> Option<&'static str> {
     BOUND.get().map(|bound| bound.by.as_str())
 }
 
-/// Whether the process before this one was bound by these filters, and so this one is.
+/// Returns whether the process before this one was bound by these filters, and so this one is.
 fn is_bound_by(filters: &str) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let has_filters = status.lines().any(|line| line == "Seccomp:\t2");

@@ -210,7 +210,8 @@ pub struct NodeConfig {
     pub paths: Vec<Path>,
     /// Its own groups.
     pub groups: Vec<Group>,
-    /// Further addresses of relays and far endpoints, by who they are: the best is taken, as measured.
+    /// Further addresses of relays and far endpoints, by who they are: the best is taken, as
+    /// measured.
     pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
     /// Courses of flows that its program begins while it runs.
     pub courses: Vec<Course>,

@@ -153,7 +153,8 @@ impl Set {
         }
     }
 
-    /// Has packets to the ranges of `gate` that are open led into the device, which takes packets of at most `mtu` bytes; of datagrams, those that are no
+    /// Has packets to the ranges of `gate` that are open led into the device, which takes packets
+    /// of at most `mtu` bytes; of datagrams, those that are no
     /// longer.
     fn follow(&mut self, gate: &Gate, mtu: u16) -> Result<(), NetError> {
         if let (Self::Datagrams { rules, longest }, Wanted::Datagrams(_)) =

@@ -70,8 +70,10 @@ const TOLD_V6: usize = 1280 - V6 - ERROR;
 /// How far an error may go.
 const HOPS: u8 = 64;
 
-/// Returns the ICMP error that tells the sender of `packet` that it is too long, from whom it goes to:
-/// packets may have `mtu` bytes. `None` for what no error may be about: another error, a later piece,
+/// Returns the ICMP error that tells the sender of `packet` that it is too long, from whom it goes
+/// to:
+/// packets may have `mtu` bytes. `None` for what no error may be about: another error, a later
+/// piece,
 /// or an IPv4 packet that routers may cut.
 pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let (from, to) = addresses(packet)?;

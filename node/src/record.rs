@@ -93,7 +93,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether it ended in order: then a log may leave it out.
+    /// Returns whether it ended in order: then a log may leave it out.
     #[must_use]
     pub const fn is_in_order(self) -> bool {
         matches!(self, Self::Idle | Self::Closed)

@@ -11,7 +11,8 @@ use crate::mailbox::{Desk, Order};
 /// Whom a node answers to, its own name first, and its grant.
 type Named = (IdentityKey, Vec<IdentityKey>, Option<SignedGrant>);
 
-/// Returns what a node that goes by `current` takes over of `config`. One that begins paths in its own
+/// Returns what a node that goes by `current` takes over of `config`. One that begins paths in its
+/// own
 /// name keeps it, and the grant for it, as long as it runs: paths, routes and groups hang on it.
 fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> {
     let present = current.identity.public();

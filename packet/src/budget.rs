@@ -45,7 +45,8 @@ impl Budget {
         is_there
     }
 
-    /// Takes `count`, which is spent in any case: what is missing is paid back before anything else is
+    /// Takes `count`, which is spent in any case: what is missing is paid back before anything
+    /// else is
     /// given, up to a burst of it.
     pub(crate) fn spend(&mut self, now: Timestamp, count: u32) {
         self.fill(now);

@@ -1,9 +1,12 @@
-//! Datagrams that are too long for every way, cut into pieces where they enter the overlay and joined
+//! Datagrams that are too long for every way, cut into pieces where they enter the overlay and
+//! joined
 //! where they leave it.
 //!
 //! Nothing below IP sees a fragment: each piece is a message of its conversation
-//! ([`Message::Fragment`](crate::message::Message::Fragment)), as long as ways take it, numbered and
-//! brought back like any other. A datagram of which a piece does not come in time is given up whole.
+//! ([`Message::Fragment`](crate::message::Message::Fragment)), as long as ways take it, numbered
+//! and
+//! brought back like any other. A datagram of which a piece does not come in time is given up
+//! whole.
 //!
 //! Pieces that wait are bounded: by datagrams of a conversation, and in all by datagrams and bytes.
 //! Where there is no room, the oldest datagram goes of whoever has most bytes waiting.
@@ -14,7 +17,8 @@ use tradewind_units::{Duration, Timestamp};
 
 /// Bytes of a piece's message before its bytes.
 pub const FRAGMENT_HEADER_BYTES: usize = 11;
-/// Most pieces of a datagram. Chosen: the longest datagram of UDP on the shortest path that IPv6 has.
+/// Most pieces of a datagram. Chosen: the longest datagram of UDP on the shortest path that IPv6
+/// has.
 pub const MOST_PIECES: u8 = 64;
 /// The longest datagram of UDP.
 pub const MOST_DATAGRAM_BYTES: usize = 65_507;
@@ -24,7 +28,8 @@ const MOST_OF_CONVERSATION: usize = 16;
 /// Joined or given up datagrams of a conversation that are remembered, so that a piece which comes
 /// twice begins none anew. Chosen: more than wait at a time.
 const REMEMBERED: usize = 64;
-/// How long they are remembered after the last piece of the conversation. Chosen: the longest budget.
+/// How long they are remembered after the last piece of the conversation. Chosen: the longest
+/// budget.
 const REMEMBERED_FOR: Duration = Duration::from_secs(65);
 /// What a piece takes beside its bytes.
 const AROUND_PIECE: usize = 32;
@@ -58,7 +63,8 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Cuts a datagram into pieces of at most `most` bytes, which are equal but for the last. `None` when
+/// Cuts a datagram into pieces of at most `most` bytes, which are equal but for the last. `None`
+/// when
 /// one would do, or too many were needed.
 pub fn cut(
     datagram: u32,
@@ -118,7 +124,8 @@ impl<O: Ord + Copy> Joiner<O> {
         Self { limits, waiting, conversations, bytes: 0, by_owner, given_up: 0 }
     }
 
-    /// Returns how many datagrams were given up so far: a piece was missing for too long, or there was
+    /// Returns how many datagrams were given up so far: a piece was missing for too long, or there
+    /// was
     /// no room.
     #[must_use]
     pub fn given_up(&self) -> u64 {

@@ -1,10 +1,13 @@
-//! Packets of a flow put in order where they leave the overlay, as long as their latency budget bears
+//! Packets of a flow put in order where they leave the overlay, as long as their latency budget
+//! bears
 //! it.
 //!
-//! What comes after a packet that is missing waits until that has come, by whatever way, or until the
+//! What comes after a packet that is missing waits until that has come, by whatever way, or until
+//! the
 //! missing packet would come too late. Who was given up and comes all the same is released at once.
 //!
-//! What waits is bounded: by packets of a flow, and in all by bytes. Where there is no room, whoever
+//! What waits is bounded: by packets of a flow, and in all by bytes. Where there is no room,
+//! whoever
 //! has most bytes waiting has the flow released that waits longest.
 
 use std::collections::BTreeMap;
@@ -64,7 +67,8 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         Self { limit_bytes, flows, bytes: 0, by_owner, waited: 0, ready: Vec::new() }
     }
 
-    /// Returns whether a packet is next in a flow in which nothing waits: then it is released, and the
+    /// Returns whether a packet is next in a flow in which nothing waits: then it is released, and
+    /// the
     /// one after it is next. The first that comes of a flow begins the order.
     pub fn pass(&mut self, key: (O, F), sequence: u64) -> bool {
         let begin = || Flow {

@@ -98,8 +98,10 @@ impl PathMtu {
         self.fits
     }
 
-    /// Returns whether this size, or a shorter one, did not arrive; or whether it is longer than the
-    /// longest that was found, where one that is longer yet did not: between the two nothing is usual.
+    /// Returns whether this size, or a shorter one, did not arrive; or whether it is longer than
+    /// the
+    /// longest that was found, where one that is longer yet did not: between the two nothing is
+    /// usual.
     #[must_use]
     pub fn is_too_long(&self, bytes: usize) -> bool {
         let is_searched = self.next_size().is_none();

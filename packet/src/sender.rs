@@ -82,7 +82,8 @@ pub struct SenderFlow {
 pub struct SenderConfig {
     /// Repeats copies that are not acknowledged; `None`: never.
     pub arq: Option<Arq>,
-    /// Bytes that the uplink bears, of all that leaves; `None`: any. What goes one way leaves in any
+    /// Bytes that the uplink bears, of all that leaves; `None`: any. What goes one way leaves in
+    /// any
     /// case; copies of it and copies that are sent again take what is left.
     /// Vital copies may use the last quarter of the burst alone.
     pub uplink: Option<Allowance>,
@@ -244,14 +245,16 @@ impl Sender {
         Ok(packet)
     }
 
-    /// A datagram with so many bytes leaves, whatever the uplink bears: of this machine or beside it.
+    /// A datagram with so many bytes leaves, whatever the uplink bears: of this machine or beside
+    /// it.
     pub fn spend_uplink(&mut self, now: Timestamp, bytes: usize) {
         if let Some(uplink) = &mut self.uplink {
             uplink.spend(now, on_the_wire(bytes));
         }
     }
 
-    /// Whether the uplink bears another datagram with so many bytes, a copy of what leaves in any
+    /// Returns whether the uplink bears another datagram with so many bytes, a copy of what leaves
+    /// in any
     /// case; then it is counted.
     pub fn uplink_bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
         let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) else {

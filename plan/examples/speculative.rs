@@ -1,7 +1,8 @@
 //! Regret of planning for predicted flows: four cities that replicate to each other in their nights.
 //!
 //! `cargo run --release -p tradewind-plan --example speculative` prints the table of
-//! `docs/forecast.md`; with `--quick` its first rows, of one period each. Everything is drawn from a
+//! `docs/forecast.md`; with `--quick` its first rows, of one period each. Everything is drawn from
+//! a
 //! fixed seed.
 
 #![allow(

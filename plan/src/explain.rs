@@ -3,7 +3,8 @@
 //! Each alternative is judged alone: the flow is moved there, all others stay where they are, relays are
 //! packed anew, and the result is held against budget, capacity, deadline and objective. That names the
 //! one constraint that stands in the way of that path; it does not prove that no other change helps.
-//! Beside that, for each relay that could be set up, the flows that would gain by it are judged as one
+//! Beside that, for each relay that could be set up, the flows that would gain by it are judged as
+//! one
 //! ([`Group`]): what none of them can pay for alone they may pay for together.
 
 use serde::Serialize;

@@ -22,7 +22,8 @@ fn is_host_and_port(target: &str) -> bool {
 /// The file of names that this host knows by itself.
 const HOSTS: &str = "/etc/hosts";
 
-/// `target` so that the system's resolver completes its name by no search list: with a dot at its end,
+/// `target` so that the system's resolver completes its name by no search list: with a dot at its
+/// end,
 /// unless it is an address or a name in the hosts file, of which names there stand without.
 fn absolute(target: &str, hosts: &str) -> String {
     let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));

@@ -55,7 +55,8 @@ impl Capacity {
         Self { listening, descriptors, open }
     }
 
-    /// Returns how many sessions there may be, of those wanted: admitting more would let connections
+    /// Returns how many sessions there may be, of those wanted: admitting more would let
+    /// connections
     /// in that can then not be carried on.
     ///
     /// # Errors

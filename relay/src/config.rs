@@ -211,7 +211,8 @@ pub struct Tproxy {
 }
 
 impl Tproxy {
-    /// Returns where its connections are led to: loopback, once for each family of its destinations.
+    /// Returns where its connections are led to: loopback, once for each family of its
+    /// destinations.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = SocketAddr> {
         let ranges = || self.destinations.iter().filter_map(|rule| rule.range());
         let v4 = ranges().any(|(base, _)| base.is_ipv4()).then_some(Ipv4Addr::LOCALHOST.into());
@@ -425,7 +426,8 @@ impl GatewayConfig {
         forwards.chain(socks5).chain(connect).chain(tproxy).chain(metrics)
     }
 
-    /// The gateway's secret identities, if it has any: its own, and during a rotation the one before.
+    /// The gateway's secret identities, if it has any: its own, and during a rotation the one
+    /// before.
     ///
     /// # Errors
     /// When a file cannot be read or holds no identity.
@@ -435,7 +437,8 @@ impl GatewayConfig {
         load_identities(present, previous, &self.held)
     }
 
-    /// Of these, the one that the grant names, under which sessions are opened; without a grant its own.
+    /// Of these, the one that the grant names, under which sessions are opened; without a grant
+    /// its own.
     ///
     /// # Errors
     /// As [`GatewayConfig::identities`] and [`GatewayConfig::grant`], and when the grant names none

@@ -70,7 +70,8 @@ impl Dialler {
         self.timeouts.dial()
     }
 
-    /// Connects to a relay in the name of `from`, and makes sure that it is this one where the leg is encrypted.
+    /// Connects to a relay in the name of `from`, and makes sure that it is this one where the leg
+    /// is encrypted.
     pub(crate) async fn dial(
         &self,
         from: &PublicIdentity,

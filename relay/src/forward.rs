@@ -50,7 +50,8 @@ impl Forwarder {
     /// Puts all of `rules` in force, or none. They go with this process, however it ends.
     ///
     /// # Errors
-    /// When two of them listen where one leaves no room for the other, `nft` is missing or may not, another forwarder holds one of the addresses, or the kernel does not forward.
+    /// When two of them listen where one leaves no room for the other, `nft` is missing or may
+    /// not, another forwarder holds one of the addresses, or the kernel does not forward.
     pub fn set(rules: &[ForwardRule]) -> Result<Self, RelayError> {
         check_twice(rules.iter().map(|rule| ("forward", rule.0.listen)))?;
         let rules = rules.iter().map(|rule| nft::Forwarding::set(&rule.0));

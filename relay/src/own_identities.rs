@@ -33,7 +33,8 @@ impl OwnIdentities {
         Ok(own)
     }
 
-    /// Makes other keys ready, and changes nothing yet. Identities that stay keep what they have agreed
+    /// Makes other keys ready, and changes nothing yet. Identities that stay keep what they have
+    /// agreed
     /// on with neighbours.
     ///
     /// # Errors

@@ -210,7 +210,8 @@ impl Pools {
         PoolCounts { resting, hits, misses }
     }
 
-    /// Keeps connections of `from` to `hop` ready from now on, if a pool is wanted: a session has just reached it, so that it is who
+    /// Keeps connections of `from` to `hop` ready from now on, if a pool is wanted: a session has
+    /// just reached it, so that it is who
     /// it is said to be, and knows whose hello will come.
     pub(crate) fn keep_ready(self: &Arc<Self>, from: &PublicIdentity, hop: &Hop) {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
@@ -226,7 +227,8 @@ impl Pools {
         }
     }
 
-    /// A warm connection of `from` to `hop`, if one is ready. Costs nothing where no pool is wanted.
+    /// A warm connection of `from` to `hop`, if one is ready. Costs nothing where no pool is
+    /// wanted.
     pub(crate) fn take(&self, from: &PublicIdentity, hop: &Hop) -> Option<Warm> {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
             return None;

@@ -478,7 +478,8 @@ impl RelayService {
         self.check_still(worker, header, &basis).map(|()| Some(authorization))
     }
 
-    /// Refuses a session for which `dialled` stands now, if what it was let in by has changed during
+    /// Refuses a session for which `dialled` stands now, if what it was let in by has changed
+    /// during
     /// the dial: the other end is to see nothing of it.
     fn check_dialled(
         &self,

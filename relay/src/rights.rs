@@ -193,7 +193,7 @@ fn number_of(found: io::Result<Metadata>) -> Option<(u64, u64)> {
     found.ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether another file lies at `path` by now, as far as that can be seen.
+/// Returns whether another file lies at `path` by now, as far as that can be seen.
 fn is_replaced(path: &Path, file: &File) -> bool {
     match (number_of(path.metadata()), number_of(file.metadata())) {
         (Some(there), Some(held)) => there != held,

@@ -16,7 +16,8 @@ const KEPT_AWAY: &str = "fib saddr type != local notrack";
 
 /// Bytes of UDP's header, which its length counts.
 const UDP_HEADER: u16 = 8;
-/// The lengths that are taken, at first all: what is longer than the far endpoint's paths take goes its
+/// The lengths that are taken, at first all: what is longer than the far endpoint's paths take
+/// goes its
 /// old way.
 const FITTING: &str = "set fitting { typeof udp length; flags interval; elements = { 0-65535 }; }";
 const FITS: &str = "udp length @fitting";

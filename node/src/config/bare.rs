@@ -31,14 +31,17 @@ impl NodeConfig {
         }
     }
 
-    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has nothing of its own and serves nobody.
+    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has
+    /// nothing of its own and serves nobody.
     #[must_use]
     pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
         Self { grant: Some(grant), ..Self::bare(ANY_PORT, identity) }
     }
 
-    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at `listen`, for those who hold a grant of one of the
-    /// `operators`, directly and over paths that end with one of the `relays`. What may be listened for is added to its policy's destinations.
+    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at
+    /// `listen`, for those who hold a grant of one of the
+    /// `operators`, directly and over paths that end with one of the `relays`. What may be
+    /// listened for is added to its policy's destinations.
     #[must_use]
     pub fn of_listener(
         listen: SocketAddr,

@@ -26,7 +26,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a relay's neighbours a sixteenth.
 const MOST_FOR_ONE: usize = 256;
 
-/// Whose of this node's identities a leg is, and where it leads: who is there, and at which address.
+/// Whose of this node's identities a leg is, and where it leads: who is there, and at which
+/// address.
 type Key = (PublicIdentity, PublicIdentity, SocketAddr);
 
 /// All legs, by whose they are of this node's identities and where they lead.

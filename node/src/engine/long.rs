@@ -60,7 +60,8 @@ impl Engine {
         true
     }
 
-    /// Returns the longest datagram of a conversation that is known which some way to a far endpoint
+    /// Returns the longest datagram of a conversation that is known which some way to a far
+    /// endpoint
     /// takes, once that was found.
     pub(super) fn longest_to(&self, now: Now, far: PeerId) -> Option<usize> {
         let far = self.fars.get(&far)?;
@@ -70,7 +71,8 @@ impl Engine {
         longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
     }
 
-    /// Returns whether a datagram, with so many bytes in all beside the conversation's, is to be cut.
+    /// Returns whether a datagram, with so many bytes in all beside the conversation's, is to be
+    /// cut.
     pub(super) fn has_to_be_cut(
         &self,
         now: Now,
@@ -109,7 +111,8 @@ impl Engine {
         true
     }
 
-    /// Returns the most bytes of a piece: so many that all ways take it, and relays what they make of
+    /// Returns the most bytes of a piece: so many that all ways take it, and relays what they make
+    /// of
     /// it.
     fn most_of_piece(
         &self,

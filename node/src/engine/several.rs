@@ -1,6 +1,7 @@
 //! Neighbours with several addresses: all are asked, and the best that has answered is taken.
 //!
-//! Each address has a leg of its own, so that a change takes no handshake. The one in use stays while
+//! Each address has a leg of its own, so that a change takes no handshake. The one in use stays
+//! while
 //! it answers, unless another is better by more than noise for a while.
 
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ use super::Engine;
 
 /// Silence after which an address counts as dead. Chosen: four questions, as for a far endpoint.
 const DEAD_AFTER: Duration = Duration::from_millis(800);
-/// By how much another address must be better to be taken instead: this, and a fifth. Chosen: as for
+/// By how much another address must be better to be taken instead: this, and a fifth. Chosen: as
+/// for
 /// relays.
 const BETTER_BY: Duration = Duration::from_millis(1);
 /// For how long it must be better. Chosen: longer than a burst of queueing.
@@ -158,7 +160,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(ms)
     }
 
-    /// Lets addresses answer each 200 ms from `from` on, each after so long or never; which is in use
+    /// Lets addresses answer each 200 ms from `from` on, each after so long or never; which is in
+    /// use
     /// at the end.
     fn pass(known: &mut Addresses, from: u64, span: u64, round_trips: &[Option<u64>]) -> usize {
         for ms in (from..from + span).step_by(200) {

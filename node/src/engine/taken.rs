@@ -131,7 +131,8 @@ impl Engine {
         of_routes.chain(self.tunnel.as_ref().map(|tunnel| &tunnel.gate))
     }
 
-    /// Returns the longest datagram that is to be taken: what is longer goes its old way, unless it is
+    /// Returns the longest datagram that is to be taken: what is longer goes its old way, unless
+    /// it is
     /// cut. All, as 0 says, until it was found what the paths take.
     fn longest_taken(&self, now: Now, route: &Route) -> u16 {
         if route.carriage().fragment {

@@ -157,7 +157,8 @@ impl Engine {
         }
     }
 
-    /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how long one
+    /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how
+    /// long one
     /// may be: the kernel will know soon, and this one is lost.
     pub(super) fn tell_too_long(&self, now: Now, at: Option<u32>, packet: &[u8]) {
         let device = match at {

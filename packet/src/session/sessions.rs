@@ -183,7 +183,8 @@ impl Sessions {
         }
     }
 
-    /// Answers to `identities` from now on, the first of which is its own name: during a rotation there
+    /// Answers to `identities` from now on, the first of which is its own name: during a rotation
+    /// there
     /// are two. Sessions that stand under another go on until their keys are worn out.
     ///
     /// # Panics

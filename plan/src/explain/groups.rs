@@ -62,7 +62,7 @@ pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize) -> Vec<Group> 
 /// Those that the budget does not afford last; else as plans are ranked.
 type Order = (bool, (Duration, Money, Duration));
 
-/// Whether each offer has a relay in the plan of these choices.
+/// Returns whether each offer has a relay in the plan of these choices.
 fn in_use(problem: &Problem, choice: &[usize]) -> Vec<bool> {
     let mut in_use = vec![false; problem.offers().len()];
     for (flow, place) in choice.iter().enumerate() {

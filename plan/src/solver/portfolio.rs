@@ -1,4 +1,5 @@
-//! What users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then fix-and-optimise
+//! What users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then
+//! fix-and-optimise
 //! and the exact solver from there. It ends as soon as a plan is proved to be the best.
 
 #[cfg(feature = "highs")]
@@ -29,7 +30,8 @@ enum Stage {
     Whole,
 }
 
-/// The parts of the limits that [`Auto`] with its starts, and each stage after it, may take. What one
+/// The parts of the limits that [`Auto`] with its starts, and each stage after it, may take. What
+/// one
 /// leaves the next ones have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
@@ -39,7 +41,8 @@ struct Shares {
 
 impl Shares {
     /// By the paths of all flows together. Chosen by trial: the exact program has a column for each
-    /// of them. Up to some thousand it can be proved best, so that most of the time goes there. With
+    /// of them. Up to some thousand it can be proved best, so that most of the time goes there.
+    /// With
     /// more the best plan comes from its parts, and beyond [`MOST_PATHS_FOR_EXACT`] the whole does
     /// not end even its first relaxation.
     fn of(paths: usize) -> Self {

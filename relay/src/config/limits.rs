@@ -12,20 +12,24 @@ use tradewind_units::{Bandwidth, Bytes};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and some
+    /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and
+    /// some
     /// for pipes, which fit into 20,000.
     pub sessions: usize,
     /// Connections besides that have not shown a valid header or request yet; where there are more,
     /// the source that holds most of them pays with its oldest. Chosen: 1,000.
     pub unauthenticated: usize,
-    /// Of these, warm connections that each neighbour keeps at rest here; a hello beyond is refused. Chosen: 1,000,
+    /// Of these, warm connections that each neighbour keeps at rest here; a hello beyond is
+    /// refused. Chosen: 1,000,
     /// an eighth of all.
     pub resting: u32,
     /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
     pub backlog: u16,
-    /// What all sessions together may move a second, both directions added up; no limit when absent.
+    /// What all sessions together may move a second, both directions added up; no limit when
+    /// absent.
     pub rate: Option<Bandwidth>,
-    /// What sessions may hold of what one side has given and the other has not taken, with their own
+    /// What sessions may hold of what one side has given and the other has not taken, with their
+    /// own
     /// memory; sockets' buffers come on top. No limit but that of the sessions when absent.
     pub memory: Option<Bytes>,
     /// What the sessions of each gateway may take, at relays. While `sessions` is absent a gateway
@@ -64,7 +68,8 @@ pub struct Share {
     pub sessions: Option<NonZeroU32>,
     /// What they may move a second, both directions added up.
     pub rate: Option<Bandwidth>,
-    /// What they may hold of what one side has given and the other has not taken, with their own memory; it may lower their
+    /// What they may hold of what one side has given and the other has not taken, with their own
+    /// memory; it may lower their
     /// number.
     pub memory: Option<Bytes>,
 }
@@ -95,7 +100,8 @@ pub struct Timeouts {
     /// For open sessions to end when draining; the rest is reset then.
     #[serde(with = "as_text")]
     pub drain: Duration,
-    /// For open sessions to end after an upgrade, when the next process has taken over; the rest is reset
+    /// For open sessions to end after an upgrade, when the next process has taken over; the rest
+    /// is reset
     /// then.
     #[serde(with = "as_text")]
     pub retire: Duration,

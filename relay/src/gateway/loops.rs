@@ -75,7 +75,8 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Returns where a relay may be whose name has these addresses: not on this host where that has its own
+/// Returns where a relay may be whose name has these addresses: not on this host where that has
+/// its own
 /// connections taken, since what the relay dials would be taken, too, without end.
 ///
 /// # Errors

@@ -32,11 +32,13 @@ static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
 pub struct GatewayReloader(pub(super) Arc<GatewayService>);
 
 impl GatewayReloader {
-    /// Takes routes, identities, grant, limits and timeouts of `config` over. New sessions use them; open ones go
+    /// Takes routes, identities, grant, limits and timeouts of `config` over. New sessions use
+    /// them; open ones go
     /// on, and so does what is known of paths that remain.
     ///
     /// # Errors
-    /// When an identity cannot be read, the grant has expired or is for another gateway, or routes go over relays and the gateway was started without
+    /// When an identity cannot be read, the grant has expired or is for another gateway, or routes
+    /// go over relays and the gateway was started without
     /// identity or grant. Nothing changes then.
     pub fn apply(&self, config: &GatewayConfig) -> Result<(), RelayError> {
         self.ready(config.clone()).map(|take_over| drop(take_over()))

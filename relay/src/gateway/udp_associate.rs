@@ -38,7 +38,8 @@ use crate::worker::{Cause, Permit, Worker};
 const MOST_DESTINATIONS: usize = 64;
 /// The same of all associations. Chosen: each holds two queues and a descriptor.
 const MOST_FLOWS: usize = 1024;
-/// Bytes of datagrams of one association that wait, for whatever flow. Chosen: the first round trips of a
+/// Bytes of datagrams of one association that wait, for whatever flow. Chosen: the first round
+/// trips of a
 /// video call.
 const MOST_WAITING_BYTES: usize = 1 << 20;
 /// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no more.

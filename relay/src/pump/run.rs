@@ -40,7 +40,8 @@ impl Pump<'_> {
             let down = self.down.poll_move(cx, self.downstream, self.upstream, down_means, ending);
             let down = down.map_err(MoveError::of_down)?;
             if self.downstream.is_deaf() != was_deaf && self.up.load_waits() {
-                // It was registered anew, and knows no more that the other direction waits for room there.
+                // It was registered anew, and knows no more that the other direction waits for
+                // room there.
                 cx.waker().wake_by_ref();
             }
             if up.is_ready() && down.is_ready() {
@@ -100,7 +101,8 @@ impl Pump<'_> {
         Poll::Pending
     }
 
-    /// Gives the sockets what only a session needs that is more than a short exchange: the dialled one
+    /// Gives the sockets what only a session needs that is more than a short exchange: the dialled
+    /// one
     /// its options, both acknowledgements without delay.
     fn settle(&self) -> Result<(), Broken> {
         let settled = self.keeping.legs.of(self.downstream).settled.apply(self.downstream);

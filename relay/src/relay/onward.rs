@@ -108,8 +108,10 @@ fn session(
     Session::between(what, (upstream, up), (downstream, down))
 }
 
-/// Tells the neighbour that the path is open, and returns the direction towards it, which first gives
-/// `leading`. Whoever sent data right behind its header does not wait for the word, so there it travels
+/// Tells the neighbour that the path is open, and returns the direction towards it, which first
+/// gives
+/// `leading`. Whoever sent data right behind its header does not wait for the word, so there it
+/// travels
 /// with the first data of the destination: a packet less for each short session.
 async fn agree(
     upstream: &Connection,

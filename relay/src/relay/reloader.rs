@@ -73,12 +73,14 @@ struct New {
 pub struct RelayReloader(pub(super) Arc<RelayService>);
 
 impl RelayReloader {
-    /// Takes operators, policy, revocations, identities, limits and timeouts of `config` over. Open sessions go
+    /// Takes operators, policy, revocations, identities, limits and timeouts of `config` over.
+    /// Open sessions go
     /// on if operators, policy and revocations would let them in, and end at once if not; returns
     /// how many end.
     ///
     /// # Errors
-    /// When an identity or the file of revocations cannot be read, the latter is older than what is in
+    /// When an identity or the file of revocations cannot be read, the latter is older than what
+    /// is in
     /// force, or the limits leave no descriptor for any session. Nothing changes then.
     pub fn apply(&self, config: &RelayConfig) -> Result<usize, RelayError> {
         let new = self.read(config)?;

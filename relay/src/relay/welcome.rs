@@ -188,7 +188,8 @@ fn peer_of(stream: &TcpStream) -> String {
     tcp::peer(stream).map_or_else(|| "a peer".to_owned(), |peer| peer.to_string())
 }
 
-/// Ends with `outcome` a connection that has not proved to know this relay: nothing is answered to a plain
+/// Ends with `outcome` a connection that has not proved to know this relay: nothing is answered to
+/// a plain
 /// one. By an encrypted one it is known already.
 pub(super) async fn silent(
     connection: &Connection,

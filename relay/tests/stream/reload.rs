@@ -184,14 +184,15 @@ fn a_gateways_lower_limits_keep_open_sessions_and_refuse_new_ones() {
     open.iter_mut().for_each(|stream| ping(stream).unwrap());
 }
 
-/// Whether a connection to `port` of loopback is being dialled.
+/// Returns whether a connection to `port` of loopback is being dialled.
 fn is_dialled(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let syn_sent = format!("0100007F:{port:04X} 02 ");
     table.lines().any(|line| line.contains(&syn_sent))
 }
 
-/// Has what lets a session in be changed by `change` while the first of `relays` dials, and returns what the
+/// Has what lets a session in be changed by `change` while the first of `relays` dials, and
+/// returns what the
 /// destination sees of it.
 fn seen_after_a_slow_dial(
     relay: RelayConfig,

@@ -67,7 +67,8 @@ fn routes(relays: &[ToldRelay]) -> RouteTable {
     RouteTable::new(Vec::new(), route).unwrap()
 }
 
-/// Opens sessions at `gateway`, one after the other, until `over`; counts them, and returns how many failed.
+/// Opens sessions at `gateway`, one after the other, until `over`; counts them, and returns how
+/// many failed.
 fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -> usize {
     let mut failed = 0;
     while !over.load(Relaxed) {
@@ -77,7 +78,8 @@ fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -
     failed
 }
 
-/// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run and begin.
+/// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run
+/// and begin.
 fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile)) {
     let mut relays = [relay_config(), relay_config()].map(|mut config| {
         leg(&mut config.leg.dial);

@@ -282,7 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether a gateway may dial loopback whose flow to `to` takes `route`, beside a direct one to
+    /// Returns whether a gateway may dial loopback whose flow to `to` takes `route`, beside a
+    /// direct one to
     /// another host.
     fn dials_loopback(to: &str, route: Route) -> bool {
         let destinations = [to, "198.51.100.9:443"].map(|to| to.parse::<Destination>().unwrap());

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the identity will do.
+/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous
+/// the identity will do.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(super) enum FarSection {

@@ -40,13 +40,14 @@ impl Engine {
         true
     }
 
-    /// Whether datagrams of `from` are delivered to `to` under that address.
+    /// Returns whether datagrams of `from` are delivered to `to` under that address.
     fn keeps(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let mut rules = self.config.keep_sources.iter();
         from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
     }
 
-    /// Whether packets of `peer` may say where they come from: what is delivered under an address
+    /// Returns whether packets of `peer` may say where they come from: what is delivered under an
+    /// address
     /// takes a grant for it.
     pub(in crate::engine) fn may_come_from(
         &self,
@@ -98,7 +99,8 @@ impl Engine {
                 (None, Local::bind(any_like(to), tells_dscp).ok()?)
             }
         };
-        // A client whose gateway has started again, or has changed: answers must come to the newest.
+        // A client whose gateway has started again, or has changed: answers must come to the
+        // newest.
         let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
         older.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Replaced));
         let ends = (conversation, carriage, to);

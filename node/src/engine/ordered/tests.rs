@@ -11,7 +11,8 @@ use super::super::conversations::Written;
 use super::super::local::Local;
 use crate::config::Course;
 
-/// The numbers of packets in the order in which an application gets them, where the Internet loses one
+/// The numbers of packets in the order in which an application gets them, where the Internet loses
+/// one
 /// of twelve and a relay keeps them; and how many have waited.
 fn received(in_order: bool) -> (Vec<u64>, u64) {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];

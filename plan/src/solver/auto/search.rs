@@ -81,7 +81,7 @@ impl<'t> Search<'t> {
         }
     }
 
-    /// Whether the best plan meets this bound.
+    /// Returns whether the best plan meets this bound.
     pub(super) fn is_at(&self, least: f64) -> bool {
         let enough = |state: &State<'_>| super::value(state) <= least + 1e-9 * least.abs();
         self.best.as_ref().is_some_and(enough)

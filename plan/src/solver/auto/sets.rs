@@ -168,7 +168,7 @@ impl<'t> Sets<'t> {
         value
     }
 
-    /// Whether there is a relay to give, and money for the one to get.
+    /// Returns whether there is a relay to give, and money for the one to get.
     fn may_change(&self, set: &Set, from: usize, to: usize) -> bool {
         let gives = from == set.len() || set[from] > self.table.supplies[from].running;
         let gets = to == set.len() || set[to] < self.table.flows();

@@ -146,7 +146,8 @@ impl Formulation {
         Some(values)
     }
 
-    /// The values of the columns that mean this plan, or one that is no worse: a path that the program
+    /// The values of the columns that mean this plan, or one that is no worse: a path that the
+    /// program
     /// left out has another of the flow beside it that beats it.
     pub(super) fn values_of_any(&self, problem: &Problem, plan: &Plan) -> Option<Vec<f64>> {
         if let Some(values) = self.values(problem, plan) {

@@ -260,7 +260,8 @@ impl Search<'_> {
         if !better {
             return false;
         }
-        // The plan's own counts: flows may fit into fewer relays, or need more, than the program says.
+        // The plan's own counts: flows may fit into fewer relays, or need more, than the program
+        // says.
         let Some(values) = self.formulation.values(self.problem, &plan) else { return false };
         self.values = values;
         let (bound, bound_cost) = (self.best.bound, self.best.bound_cost);
