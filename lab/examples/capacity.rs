@@ -1,7 +1,7 @@
-//! How much the lab carries on this machine while its record stays valid.
+//! Measures the capacity of the lab on this machine while its record stays valid.
 //!
-//! `cargo run --release -p tradewind-lab --example capacity` prints a table and ends with 0 (pass),
-//! 1 (fail) or 3 (invalid). The bars are meant for two cores.
+//! `cargo run --release -p tradewind-lab --example capacity` prints a table and exits with 0
+//! (pass), 1 (fail) or 3 (invalid). The thresholds are meant for two cores.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     ExitCode::from(verdict.exit_code())
 }
 
-/// `count` disjoint pairs of hosts, each with a path of 100 ms and `mbps`.
+/// Returns a topology of `count` disjoint pairs of hosts, each with a path of 100 ms and `mbps`.
 fn paths(count: usize, mbps: f64) -> (String, Vec<(HostId, HostId)>) {
     let mut text = "[default.host]\nreceive_buffer = \"128 MiB\"\nsend_buffer = \"128 MiB\"\n\
                     [default.pair]\nrtt = \"100 ms\"\n"
@@ -57,7 +57,8 @@ fn tcp(count: usize, mbps: f64) -> Result<Findings, LabError> {
     let (topology, pairs) = paths(count, mbps);
     let lab = start(&topology, &LabOptions::default())?;
     let (warm_up, span) = (Duration::from_secs(8), Duration::from_secs(8));
-    // The overshoot of slow start is a burst that no steady flow repeats: it is measured apart.
+    // The overshoot of slow start is a burst that no steady flow repeats: it is measured
+    // separately.
     let (rates, overshoot) = std::thread::scope(|scope| {
         let running = scope.spawn(|| traffic::tcp_rates(&lab, &pairs, warm_up, span));
         std::thread::sleep(warm_up);

@@ -1,4 +1,4 @@
-//! Which addresses the hosts have.
+//! The address plan of the hosts.
 //!
 //! Host number `i` has `10.200.0.0 + i + 1` and `fd74:7277::` + `i + 1`; both are private, so they
 //! can never be mistaken for places on the Internet. Address 0 of each range is the network's own:
@@ -11,7 +11,8 @@ use tradewind_wan::HostIndex;
 const V4_BASE: u32 = u32::from_be_bytes([10, 200, 0, 0]);
 const V6_BASE: u128 = 0xfd74_7277 << 96;
 
-/// Most hosts: the range of [`v4`], less the network's own address and the range's last.
+/// The maximum number of hosts: the range of [`v4`] without the network's own address and the last
+/// address of the range.
 pub const MAX_HOSTS: usize = u16::MAX as usize - 1;
 
 /// The network's own IPv4 address.
@@ -19,26 +20,26 @@ pub const NETWORK_V4: Ipv4Addr = Ipv4Addr::from_bits(V4_BASE);
 /// The network's own IPv6 address.
 pub const NETWORK_V6: Ipv6Addr = Ipv6Addr::from_bits(V6_BASE);
 
-/// The host's IPv4 address.
+/// Returns the IPv4 address of `host`.
 #[must_use]
 pub const fn v4(host: HostIndex) -> Ipv4Addr {
     Ipv4Addr::from_bits(V4_BASE + host.0 as u32 + 1)
 }
 
-/// The host's IPv6 address.
+/// Returns the IPv6 address of `host`.
 #[must_use]
 pub const fn v6(host: HostIndex) -> Ipv6Addr {
     Ipv6Addr::from_bits(V6_BASE + host.0 as u128 + 1)
 }
 
-/// The hardware address of the host's device, where the device has one.
+/// Returns the MAC address of the host's device, for devices that have one.
 #[must_use]
 pub const fn hardware(host: HostIndex) -> [u8; 6] {
     let [high, low] = host.0.to_be_bytes();
     [0x02, 0x74, 0x77, 0x00, high, low]
 }
 
-/// The host whose address this would be; it may lie beyond the last host.
+/// Returns the host that owns `address` in this plan; the index may lie beyond the last host.
 #[must_use]
 pub fn host_of(address: IpAddr) -> Option<HostIndex> {
     let number = match address {

@@ -17,7 +17,7 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// The checksum of `bytes`, whose own checksum field must be zero.
+/// Returns the checksum of `bytes`, whose own checksum field must be zero.
 pub(crate) fn of(bytes: &[u8]) -> u16 {
     !fold(sum(bytes))
 }
@@ -29,8 +29,9 @@ pub(crate) fn fill_ipv4(header: &mut [u8]) {
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The sum of the pseudo-header of a TCP or UDP packet with `length` bytes after the IP header:
-/// what its checksum field holds while the receiver is to trust or finish it.
+/// Returns the sum of the pseudo-header of a TCP or UDP packet with `length` bytes after the IP
+/// header: the value of the checksum field when checksum offload leaves its completion to the
+/// receiver.
 pub(crate) fn pseudo_header(header: &[u8], layout: &Layout, length: u32) -> u16 {
     let addresses = match layout.version {
         Version::V4 => &header[12..20],
@@ -44,20 +45,20 @@ pub(crate) fn pseudo_header(header: &[u8], layout: &Layout, length: u32) -> u16 
     fold(sum(addresses) + protocol + u64::from(length >> 16) + u64::from(length & 0xffff))
 }
 
-/// Repairs the checksum at `at` after one word that it covers went from `before` to `after`
-/// (RFC 1624).
+/// Updates the checksum at `at` after one word that it covers changed from `before` to `after` (RFC
+/// 1624).
 pub(crate) fn repair(bytes: &mut [u8], at: usize, before: u16, after: u16) {
     let checksum = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let repaired = !fold(u64::from(!checksum) + u64::from(!before) + u64::from(after));
     bytes[at..at + 2].copy_from_slice(&repaired.to_be_bytes());
 }
 
-/// The checksum of `body` after a pseudo-header's sum.
+/// Returns the checksum of `body`, given the sum of its pseudo-header.
 pub(crate) fn with_pseudo_header(pseudo: u16, body: &[u8]) -> u16 {
     !fold(sum(body) + u64::from(pseudo))
 }
 
-/// Slowly, by the letter of the RFCs: fills in all checksums of a packet.
+/// Fills in all checksums of a packet by the plain procedure of the RFCs, as a slow reference.
 #[cfg(test)]
 pub(crate) fn fill_reference(packet: &mut [u8], ip_bytes: usize, transport: Transport) {
     let mut layout = Layout::parse(packet).expect("a packet built for a test");

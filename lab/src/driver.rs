@@ -1,8 +1,10 @@
-//! The emulator's thread: packets from the hosts into the emulated network, deliveries out of it.
+//! The emulator's thread: moves packets from the hosts into the emulated network and deliveries out
+//! of it.
 //!
-//! One loop: sleep until a packet waits or a delivery is due, read a few packets, deliver what is
-//! due, and so on. After a rest it wakes up a moment before the delivery and looks at the clock until
-//! then; but for those moments it never spins, which under a real-time priority would freeze it.
+//! Each turn of its loop sleeps until a packet waits or a delivery is due, reads a few packets and
+//! delivers what is due. Before a delivery that follows a longer sleep it wakes up a moment early
+//! and polls the clock; apart from those moments it never spins, because spinning under a real-time
+//! priority would freeze the machine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,45 +29,48 @@ use crate::rebuild::{self, Edits};
 use crate::validity::{Meters, RingDrops};
 use crate::window::WindowBounds;
 
-/// Packets read from one host before the others have their turn. Chosen: at 10 us each, well below
-/// the bound on lateness.
+/// Packets read from one host before the next host is served. Chosen: at 10 us each, well below the
+/// bound on lateness.
 const READS_IN_A_ROW: usize = 16;
-/// Longest sleep: waking late from it shows that this thread is kept from running even when no
-/// packet is there to show it.
+/// Longest sleep. A late wake-up from it shows that this thread is being starved, even without
+/// traffic.
 const HEARTBEAT: Duration = Duration::from_millis(10);
-/// Before a delivery this far off the CPU falls asleep so deeply that it wakes up late: the thread then wakes up
-/// [`EARLY`] and spins. Chosen: at most a tenth of a CPU is spent so.
+/// The idle time before a delivery beyond which a CPU enters an idle state so deep that it wakes up
+/// late: the thread then wakes up [`EARLY`] and spins. Chosen: at most a tenth of a CPU is spent
+/// so.
 const REST: Duration = Duration::from_millis(1);
-/// Chosen: more than a virtual CPU took to wake up at the median.
+/// The lead of the wake-up before a delivery. Chosen: more than the median wake-up latency of a
+/// virtual CPU.
 const EARLY: Duration = Duration::from_micros(100);
-/// Wakes that come thicker than this, [`THICK_WAKES`] in a row, are moderated: the thread then sleeps out
-/// this span and finds several packets at once. Chosen: a tenth of the bound on lateness, and half of
-/// what 100,000 packets a second would cost in wakes.
+/// Wake-ups at shorter intervals than this, [`THICK_WAKES`] in a row, are moderated: the thread
+/// then sleeps for this span and reads several packets at once. Chosen: a tenth of the bound on
+/// lateness, and half of what wake-ups cost at 100,000 packets a second.
 const MODERATION: Duration = Duration::from_micros(50);
 const THICK_WAKES: u32 = 32;
-/// A moderated wake that finds fewer frames was not worth it.
+/// The frames per moderated wake-up below which moderation does not pay.
 const FRAMES_IN_A_THICK_WAKE: u64 = 2;
-/// Failed reads after which a host's device counts as gone. Chosen: a device that goes down and up
-/// again fails once each time.
+/// Failed reads after which a host's device counts as removed. Chosen: a device that goes down and
+/// up again fails once each time.
 const MOST_READ_ERRORS: u32 = 100;
-/// How long after a host's last packet the machine's CPUs are kept awake. Chosen: a program that measures hardly pauses longer.
+/// The time after a host's last packet during which the machine's CPUs are kept awake. Chosen: a
+/// measuring program hardly ever pauses longer.
 const AWAKE: Duration = Duration::from_secs(5);
-/// The bell's token; hosts have their index.
+/// The epoll token of the waker; a host's token is its index.
 const BELL: u64 = u64::MAX;
 
-/// What other threads ask of the emulator.
+/// A request of another thread to the emulator.
 pub(crate) enum Request {
-    /// Change a pair of sites.
+    /// Changes a pair of sites.
     Apply(Box<PairChange>, Sender<Result<(), ChangeError>>),
-    /// Tell what was measured since the last reset.
+    /// Reports the measurement since the last reset.
     Measure(Sender<Measurement>),
-    /// Forget what was measured.
+    /// Discards the measurement.
     Reset(Sender<()>),
-    /// End.
+    /// Ends the thread.
     Stop,
 }
 
-/// What the emulator knows about itself and its network.
+/// The emulator's measurement of itself and its network.
 pub(crate) struct Measurement {
     pub(crate) meters: Meters,
     pub(crate) counters: Counters,
@@ -74,7 +79,7 @@ pub(crate) struct Measurement {
     pub(crate) arena_bytes: usize,
 }
 
-/// What a delivery needs to become packets again.
+/// The data from which a delivery is turned into packets again.
 #[derive(Clone)]
 struct Content {
     frame: Slice,
@@ -100,8 +105,8 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Builds the state, on the emulator's own thread: it sharpens the timers and raises the urgency
-    /// of the thread that calls it.
+    /// Builds the state. Must be called on the emulator's own thread: it sets the calling thread's
+    /// timer slack and scheduling priority.
     pub(crate) fn new(
         hosts: Vec<Attachment>,
         network: NetworkSettings<'_>,
@@ -138,7 +143,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until [`Request::Stop`] arrives.
     pub(crate) fn run(mut self) -> Result<(), LabError> {
         let mut ready: Vec<u64> = Vec::new();
         let mut looked = clock::monotonic();
@@ -174,7 +179,8 @@ impl Driver {
         }
     }
 
-    /// Sleeps out a span in which packets gather.
+    /// Sleeps for [`MODERATION`] while packets accumulate, then delivers what is due. Returns the
+    /// time.
     fn moderate(&mut self, looked: Timestamp) -> Result<Timestamp, LabError> {
         let until = looked + MODERATION;
         clock::sleep_until(until)?;
@@ -183,8 +189,8 @@ impl Driver {
         Ok(self.deliver_due(woken))
     }
 
-    /// Sleeps until packets wait, whose hosts' tokens then are in `ready`, or a delivery is due, or the heart
-    /// beats. Returns the time.
+    /// Sleeps until packets wait, a delivery is due or [`HEARTBEAT`] has passed, and fills `ready`
+    /// with the tokens of the hosts with packets. Returns the time.
     fn rest(&mut self, now: Timestamp, ready: &mut Vec<u64>) -> Result<Timestamp, LabError> {
         ready.clear();
         let due = self.wan.next_deadline().map(|deadline| self.to_machine_time(deadline));
@@ -213,7 +219,7 @@ impl Driver {
         Timestamp::ZERO + machine_time.since(self.zero)
     }
 
-    /// Takes up to [`READS_IN_A_ROW`] packets from a host, and delivers what falls due meanwhile.
+    /// Reads up to [`READS_IN_A_ROW`] packets from a host, and delivers what falls due meanwhile.
     fn read_host(&mut self, source: HostIndex, looked: Timestamp) -> Timestamp {
         let mut looked = looked;
         for _ in 0..READS_IN_A_ROW {
@@ -236,7 +242,8 @@ impl Driver {
         looked
     }
 
-    /// A device that somebody took away is ready to fail for ever: it is watched no more.
+    /// Counts a failed read, and stops polling a device after too many: a removed device would be
+    /// reported as readable for ever.
     fn give_up_if_broken(&mut self, source: HostIndex) {
         let host = &mut self.hosts[usize::from(source.0)];
         host.read_errors += 1;
@@ -245,7 +252,7 @@ impl Driver {
         }
     }
 
-    /// Lets one frame enter the network.
+    /// Sends one frame into the network.
     fn take_in(&mut self, source: HostIndex, frame: Slice, now: Timestamp) {
         self.meters.frames_read += 1;
         let port = &self.hosts[usize::from(source.0)].port;
@@ -292,7 +299,7 @@ impl Driver {
         address::host_of(address).filter(|host| usize::from(host.0) < self.hosts.len())
     }
 
-    /// Delivers what is due at `now` or falls due while delivering; returns the last look at the
+    /// Delivers what is due at `now` or falls due while delivering; returns the last reading of the
     /// clock.
     fn deliver_due(&mut self, now: Timestamp) -> Timestamp {
         let mut now = now;
@@ -340,10 +347,10 @@ impl Driver {
         }
     }
 
-    /// Answers what was asked; `false` when told to stop.
+    /// Serves pending requests; returns `false` on [`Request::Stop`].
     fn serve_requests(&mut self) -> Result<bool, LabError> {
         while let Ok(request) = self.requests.try_recv() {
-            // Whoever asked may be gone by now; then the answer goes nowhere.
+            // The requester may be gone by now; then the reply is dropped.
             match request {
                 Request::Apply(change, answer) => {
                     let now = self.to_network_time(clock::monotonic());
@@ -377,7 +384,7 @@ impl Driver {
         })
     }
 
-    /// Packets that hosts' devices and ports lost since the lab's start.
+    /// Reads the number of packets that hosts' devices and ports have lost since the lab's start.
     fn read_ring_drops(&mut self) -> Result<RingDrops, LabError> {
         let mut drops = RingDrops::default();
         for host in &mut self.hosts {
@@ -389,7 +396,7 @@ impl Driver {
     }
 }
 
-/// What the emulated network is made of.
+/// The settings of the emulated network.
 pub(crate) struct NetworkSettings<'a> {
     pub(crate) topology: &'a tradewind_wan::Topology,
     pub(crate) seed: u64,

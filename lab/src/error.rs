@@ -1,4 +1,4 @@
-//! Why the lab cannot do what it was asked.
+//! Errors of the lab.
 
 use std::path::PathBuf;
 
@@ -6,51 +6,51 @@ use tradewind_net::NetError;
 use tradewind_units::{Duration, HostId};
 use tradewind_wan::{ChangeError, TopologyError};
 
-/// Why the lab failed; each prints as one line.
+/// An error of the lab; each prints as one line.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The kernel or one of its tools refused.
+    /// The kernel or one of its tools returned an error.
     #[error("lab: {0}")]
     Net(#[from] NetError),
-    /// The kernel or one of its tools refused something for one host.
+    /// The kernel or one of its tools returned an error for one host.
     #[error("lab: host {host}: {source}")]
     Host {
-        /// Which host.
+        /// The host.
         host: HostId,
-        /// The refusal.
+        /// The error.
         #[source]
         source: NetError,
     },
-    /// A host asks for a congestion control that this kernel lacks.
+    /// A host is configured with a congestion control that this kernel lacks.
     #[error("lab: host {host}: this kernel has no congestion control `{wanted}`, only {available}")]
     CongestionControl {
-        /// Which host.
+        /// The host.
         host: HostId,
-        /// What it asked for.
+        /// The requested congestion control.
         wanted: String,
-        /// What there is.
+        /// The congestion controls of this kernel.
         available: String,
     },
     /// No host of that name.
     #[error("lab: no host `{host}` in this topology; it has {known}")]
     UnknownHost {
-        /// The name that was asked for.
+        /// The requested name.
         host: HostId,
         /// The names that exist.
         known: String,
     },
-    /// More hosts than there are addresses.
+    /// There are more hosts than addresses.
     #[error("lab: {hosts} hosts, at most {most} have an address")]
     TooManyHosts {
-        /// How many were asked for.
+        /// The requested number of hosts.
         hosts: usize,
-        /// How many there can be.
+        /// The largest possible number.
         most: usize,
     },
-    /// Packets cannot pass one by one through a packet socket.
+    /// A packet socket cannot pass packets one by one.
     #[error("lab: single packets need a TUN device: {0}")]
     SinglePackets(#[source] NetError),
-    /// The emulator's thread is gone.
+    /// The emulator's thread has ended.
     #[error("lab: the emulator has stopped: {0}")]
     Stopped(String),
     /// A change was refused.
@@ -61,46 +61,49 @@ pub enum LabError {
     Topology {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The error in it.
         #[source]
         source: TopologyError,
     },
     /// A file or socket could not be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
     /// No lab is up.
-    #[error("no lab is up ({} does not answer): start one by `tradewind lab up FILE`", path.display())]
+    #[error(
+        "no lab is up ({} does not answer): start one by `tradewind lab up FILE`",
+        path.display()
+    )]
     NotUp {
         /// The socket that was tried.
         path: PathBuf,
     },
-    /// A lab is up already.
+    /// Another lab is up.
     #[error("a lab is up already (process {process}): end it by `tradewind lab down`")]
     AlreadyUp {
         /// The process that holds it.
         process: u32,
     },
-    /// The other side said nothing for as long as one waits.
+    /// The peer sent nothing within the time-out.
     #[error("no word came in time")]
     Silent,
-    /// The lab's process is there and does not answer.
+    /// The lab's process is running and does not answer.
     #[error(
         "the lab's process ({process}) has not answered for {} s: it is stopped or this machine is \
          overloaded; `kill -9` ends it and its lab", waited.as_secs()
     )]
     NoAnswer {
-        /// Its number, as far as it is known.
+        /// Its process id, as far as it is known.
         process: String,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// The lab's process refused, or speaks otherwise than we do.
+    /// The lab's process refused, or speaks another version of the protocol.
     #[error("{0}")]
     Remote(String),
 }

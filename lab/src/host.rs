@@ -1,4 +1,4 @@
-//! One host: an anonymous network namespace, its device, addresses, routes and kernel settings.
+//! One host: an anonymous network namespace with its device, addresses, routes and kernel settings.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::port::Port;
 
 /// The device by which every host reaches the others.
 pub(crate) const DEVICE: &str = "wan0";
-/// Packets (or super-packets) that wait for the emulator at a host's device before it drops any.
+/// Packets (or super-packets) that queue for the emulator at a host's device before it drops any.
 const QUEUE_PACKETS: u32 = 10_000;
-/// A buffer must hold a window of payload with the kernel's overhead, and a second one that the
-/// program has not taken yet. Chosen.
+/// The ratio of a buffer to the window: a buffer must hold a window of payload with the kernel's
+/// overhead, and a second one that the program has not read yet. Chosen.
 const BUFFER_PER_WINDOW: u64 = 4;
-/// What the sender's own queue holds before a back-pressure cap. The kernel gives each connection
-/// some milliseconds of it (TSQ), so it is never full; this is the bound if it were.
+/// The limit of the sender's own queue before a back-pressure cap. The kernel admits some
+/// milliseconds of data per connection (TSQ), so the limit is never reached in practice.
 const SHAPER_QUEUE_BYTES: u64 = 64 << 20;
 
-/// What is known of a host once it is up.
+/// A host that is up.
 #[derive(Debug)]
 pub(crate) struct HostHandle {
     pub(crate) id: HostId,
@@ -38,11 +38,11 @@ pub(crate) struct HostHandle {
 }
 
 impl HostHandle {
-    /// Kills what still runs on the host, and lets its dying connections give up soon: until they
-    /// do they hold memory that all TCP of the machine shares.
+    /// Kills what still runs on the host and shortens the time-outs of its dying connections: until
+    /// they end, they hold memory that all TCP of the machine shares.
     pub(crate) fn retire(&self) {
         processes::kill_all_in(&self.namespace);
-        // A host whose settings cannot be changed any more is on its way out already.
+        // Settings that cannot be changed any more belong to a host that is already being removed.
         let _ = self.namespace.run(|| {
             sysctl::set("net.ipv4.tcp_orphan_retries", "1")?;
             sysctl::set("net.ipv4.tcp_fin_timeout", "1")
@@ -50,18 +50,18 @@ impl HostHandle {
     }
 }
 
-/// What the emulator gets of a host.
+/// The emulator's access to a host.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) port: Port,
     pub(crate) devices: DeviceTable,
-    /// Frames that the port's socket lost so far.
+    /// Frames that the port's socket has lost so far.
     pub(crate) port_drops: u64,
-    /// Reads from the port that failed so far.
+    /// Reads from the port that have failed so far.
     pub(crate) read_errors: u32,
 }
 
-/// How hosts are attached in this lab; decided once.
+/// The way in which all hosts of this lab are attached, decided once.
 #[derive(Debug)]
 pub(crate) enum Wiring {
     /// TUN devices with at most these offloads.
@@ -70,7 +70,7 @@ pub(crate) enum Wiring {
     Packet { outer: Namespace },
 }
 
-/// Makes the host `index` of `topology`.
+/// Creates the host `index` of `topology`.
 pub(crate) fn set_up(
     topology: &Topology,
     index: HostIndex,
@@ -89,12 +89,12 @@ pub(crate) fn set_up(
     Ok((HostHandle { id: host.id.clone(), index, namespace }, attachment))
 }
 
-/// Whether the host's cap is enforced on the host itself.
+/// Returns whether the host's cap is enforced on the host itself.
 pub(crate) fn needs_shaper(host: &Host) -> bool {
     host.egress.is_some() && host.cap == CapFlavour::BackPressure
 }
 
-/// The name of the outer end of a host's veth.
+/// Returns the name of the outer end of a host's veth.
 fn outer_device(index: HostIndex) -> String {
     format!("host{}", index.0)
 }
@@ -204,12 +204,13 @@ impl Plan<'_> {
         let Some(rate) = asked.into_iter().chain(port.bearable_rate()).min() else {
             return Vec::new();
         };
-        // The shaper counts the link header, too, where there is one; rates are of IP bytes.
+        // The shaper also counts the link header where there is one; rates are of IP bytes.
         let (mtu, link) = (self.host.mtu.as_u64(), port.link_bytes() as u64);
         let shaped = u128::from(rate.as_bps()) * u128::from(mtu + link) / u128::from(mtu);
         let burst = self.host.burst.as_u64().max(2 * (mtu + link));
         vec![format!(
-            "qdisc replace dev {DEVICE} root tbf rate {shaped}bit burst {burst}b limit {SHAPER_QUEUE_BYTES}b"
+            "qdisc replace dev {DEVICE} root tbf rate {shaped}bit burst {burst}b \
+             limit {SHAPER_QUEUE_BYTES}b"
         )]
     }
 
@@ -222,7 +223,7 @@ impl Plan<'_> {
         self.topology.route(self.index, peer)
     }
 
-    /// Says it clearly when a refused route was refused for its congestion control.
+    /// Converts a refused route into a clear error when its congestion control is the cause.
     fn explain(&self, source: NetError) -> LabError {
         let host = self.host.id.clone();
         if let NetError::Tool { input, .. } = &source {
@@ -237,7 +238,7 @@ impl Plan<'_> {
     }
 }
 
-/// What the kernel is told about connections over `route`, in `ip route`'s words.
+/// Returns the kernel's settings for connections over `route`, in the words of `ip route`.
 fn metrics(route: &HostRoute) -> String {
     let mut words = format!(" congctl {}", route.congestion_control);
     if let Some(segments) = route.initcwnd {
@@ -249,8 +250,9 @@ fn metrics(route: &HostRoute) -> String {
     words
 }
 
-/// Sets the first and the largest value of a buffer triple (least, first, largest). None exceeds
-/// the largest, which is as wanted, or the kernel's but at least `needed`.
+/// Sets the default and the maximum of a buffer triple (minimum, default, maximum). Without
+/// `largest` the maximum is the kernel's, raised to at least `needed`; no value exceeds the
+/// maximum.
 fn set_buffer(
     name: &str,
     first: Option<Bytes>,

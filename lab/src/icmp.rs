@@ -1,17 +1,17 @@
-//! The answer to a packet that is too large for its path (RFC 792 with RFC 1191, RFC 4443).
+//! The ICMP error for a packet that is too large for its path (RFC 792 with RFC 1191, RFC 4443).
 
 use crate::address::{NETWORK_V4, NETWORK_V6};
 use crate::checksum;
 use crate::packet::{IPV6_HEADER_BYTES, Layout, Version};
 
-/// Longest answer: what every host must take over IPv4 (RFC 1812).
+/// The longest ICMP error: the packet size that every host must accept over IPv4 (RFC 1812).
 const LONGEST_V4: usize = 576;
-/// Longest answer over IPv6: its least MTU.
+/// The longest ICMP error over IPv6: the minimum MTU of IPv6.
 const LONGEST_V6: usize = 1280;
 const ICMP_HEADER: usize = 8;
 const TTL: u8 = 64;
 
-/// Builds the answer to `packet`: the path takes at most `mtu` bytes.
+/// Builds the reply to `packet` that reports the path's MTU as `mtu` bytes.
 pub(crate) fn too_big(packet: &[u8], layout: &Layout, mtu: u32) -> Vec<u8> {
     match layout.version {
         Version::V4 => too_big_v4(packet, mtu),
@@ -59,7 +59,7 @@ mod tests {
     use crate::packet::{Transport, samples};
 
     #[test]
-    fn the_answer_quotes_the_packet_and_sums_to_nothing() {
+    fn icmp_reply_quotes_packet_with_valid_checksum() {
         for version in [Version::V4, Version::V6] {
             let packet = samples::packet(version, Transport::Tcp, &[3; 1999]);
             let layout = Layout::parse(&packet).unwrap();

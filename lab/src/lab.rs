@@ -1,4 +1,4 @@
-//! A topology come to life.
+//! A running topology.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,7 +26,7 @@ use crate::host::{self, Attachment, HostHandle, Wiring};
 use crate::options::{Backend, LabOptions, Passage};
 use crate::validity::{self, Bounds, MachineMark, MachineUse, ValidityRecord};
 
-/// A running lab. Dropping it ends the programs on its hosts and leaves nothing behind.
+/// A running lab. Dropping it ends the programs on its hosts and removes everything.
 #[derive(Debug)]
 pub struct Lab {
     topology: Arc<Topology>,
@@ -43,11 +43,11 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Brings `topology` to life.
+    /// Starts `topology`.
     ///
     /// # Errors
-    /// Without the rights (see [`crate::privilege::acquire`]) or tools that it takes, or when a
-    /// host asks for what this kernel lacks.
+    /// When required privileges (see [`crate::privilege::acquire`]) or tools are missing, or when a
+    /// host needs a feature that this kernel lacks.
     pub fn start(topology: &Topology, options: &LabOptions) -> Result<Self, LabError> {
         if topology.hosts.len() > address::MAX_HOSTS {
             let (hosts, most) = (topology.hosts.len(), address::MAX_HOSTS);
@@ -69,8 +69,8 @@ impl Lab {
             Ok(cpus) => Some(Arc::new(cpus)),
             Err(error) => {
                 notes.push(format!(
-                    "CPUs may sleep ({error}), so round trips are some 0.2 ms longer than stated, and more in a \
-                     virtual machine"
+                    "CPUs may sleep ({error}), so round trips are some 0.2 ms longer than \
+                     stated, and more in a virtual machine"
                 ));
                 None
             }
@@ -88,7 +88,7 @@ impl Lab {
                     coalesce: options.coalesce,
                 };
                 let driver = Driver::new(attachments, network, bell, inbox, wakeful_cpus)?;
-                // Whoever waits for this is there until it came.
+                // The receiver waits until this message arrives, so sending cannot fail.
                 let _ = started.send(());
                 driver.run()
             }
@@ -119,30 +119,30 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The topology as it was at the start.
+    /// Returns the topology as it was at the start.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// What a reader of this lab's figures should know: abilities that this kernel lacks.
+    /// Returns notes for readers of this lab's figures: features that this kernel lacks.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// How hosts are attached: [`Backend::Tun`] or [`Backend::PacketSocket`].
+    /// Returns how hosts are attached: [`Backend::Tun`] or [`Backend::PacketSocket`].
     #[must_use]
     pub fn attached_by(&self) -> Backend {
         self.attached_by
     }
 
-    /// The hosts' names, in the topology's order.
+    /// Returns the hosts' names, in the topology's order.
     pub fn hosts(&self) -> impl Iterator<Item = &HostId> {
         self.hosts.iter().map(|host| &host.id)
     }
 
-    /// The host's IPv4 address.
+    /// Returns the host's IPv4 address.
     ///
     /// # Errors
     /// When there is no such host.
@@ -150,7 +150,7 @@ impl Lab {
         self.address_v4(host).map(IpAddr::V4)
     }
 
-    /// The host's IPv4 address.
+    /// Returns the host's IPv4 address.
     ///
     /// # Errors
     /// When there is no such host.
@@ -158,7 +158,7 @@ impl Lab {
         Ok(address::v4(self.find(host)?.index))
     }
 
-    /// The host's IPv6 address.
+    /// Returns the host's IPv6 address.
     ///
     /// # Errors
     /// When there is no such host.
@@ -166,7 +166,8 @@ impl Lab {
         Ok(address::v6(self.find(host)?.index))
     }
 
-    /// The host's network namespace, for callers that make sockets on threads of their own.
+    /// Returns the host's network namespace, for callers that create sockets on threads of their
+    /// own.
     ///
     /// # Errors
     /// When there is no such host.
@@ -174,9 +175,9 @@ impl Lab {
         Ok(self.find(host)?.namespace.clone())
     }
 
-    /// A command that will run on `host`, with all of the file system and user of this process. It
-    /// leads a process group of its own, which is killed when this lab or this process ends, and
-    /// must be started while the lab is there.
+    /// Builds a command that will run on `host`, with the file system and the user of this process.
+    /// Its process leads a process group of its own, which is killed when this lab or this process
+    /// ends. The command must be started while the lab exists.
     ///
     /// # Errors
     /// When there is no such host.
@@ -187,8 +188,8 @@ impl Lab {
         Ok(command)
     }
 
-    /// Runs `work` on a thread inside `host` and waits for it. Sockets that it makes stay on the
-    /// host wherever they are used later.
+    /// Runs `work` on a thread inside `host` and waits for it. Sockets that it creates stay on the
+    /// host, whichever thread uses them later.
     ///
     /// # Errors
     /// When there is no such host, or it cannot be entered.
@@ -203,7 +204,7 @@ impl Lab {
         Ok(self.find(host)?.namespace.run(work)?)
     }
 
-    /// Alters a pair of sites while traffic flows.
+    /// Changes a pair of sites while traffic flows.
     ///
     /// # Errors
     /// When the change names an unknown site, or a value that the pair cannot take.
@@ -212,7 +213,7 @@ impl Lab {
         Ok(self.ask(|answer| Request::Apply(change, answer))??)
     }
 
-    /// Counts of the emulated network since the start, by link.
+    /// Returns the counters of the emulated network since the start, by link.
     ///
     /// # Errors
     /// When the emulator has stopped.
@@ -220,7 +221,7 @@ impl Lab {
         Ok(self.ask(Request::Measure)?.counters)
     }
 
-    /// The record of the run since the start or the last reset.
+    /// Returns the validity record since the start or the last reset.
     ///
     /// # Errors
     /// When the emulator has stopped.
@@ -232,7 +233,7 @@ impl Lab {
         Ok(validity::judge(&measured, &machine, self.bounds))
     }
 
-    /// Starts a new record.
+    /// Starts a new validity record.
     ///
     /// # Errors
     /// When the emulator has stopped.
@@ -254,7 +255,7 @@ impl Lab {
         })
     }
 
-    /// Asks the emulator and waits for its answer.
+    /// Sends a request to the emulator and waits for its reply.
     fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Result<T, LabError> {
         let gone = || LabError::Stopped("its thread has ended".to_owned());
         let (answer, answered) = mpsc::channel();
@@ -263,7 +264,7 @@ impl Lab {
         answered.recv().map_err(|_| gone())
     }
 
-    /// Why the emulator's thread ended by itself.
+    /// Returns the reason for which the emulator's thread ended by itself.
     fn reason_of_stop(&mut self) -> LabError {
         match self.emulator.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error,
@@ -275,12 +276,12 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Programs first, so that their sockets' last packets still find a network.
+        // Programs end first, so that their sockets' last packets still pass through a network.
         drop(self.lifeline.take());
         for host in &self.hosts {
             host.retire();
         }
-        // A thread that has ended by itself needs no telling.
+        // A thread that has ended by itself has no receiver any more.
         let _ = self.requests.send(Request::Stop);
         self.bell.ring();
         if let Some(emulator) = self.emulator.take() {
@@ -297,7 +298,7 @@ fn require_tools(topology: &Topology) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Decides how hosts are attached by trying it once.
+/// Chooses how hosts are attached by a trial.
 fn choose_wiring(options: &LabOptions, notes: &mut Vec<String>) -> Result<Wiring, LabError> {
     let wanted = match options.passage {
         Passage::Super => Offloads::TcpAndUdp,
@@ -345,7 +346,7 @@ fn set_up_hosts(
     Ok(hosts.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-/// The shortest RTT between two sites.
+/// Returns the shortest RTT between two sites.
 fn shortest_rtt(topology: &Topology) -> Duration {
     let sites = topology.sites.len() as u16;
     let one_way = |from, to| topology.pair(SiteIndex(from), SiteIndex(to)).delay;

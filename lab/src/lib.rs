@@ -1,27 +1,27 @@
 //! Hosts in network namespaces joined by the emulated WAN.
 //!
-//! A [`Lab`] is a [`Topology`](tradewind_wan::Topology) come to life: each of its hosts is a network
-//! namespace of this machine with real kernel TCP, and all that they send each other passes through
-//! one thread of this process, where [`tradewind_wan`] decides when and whether each segment
-//! arrives. Nothing of the product is in here: any program runs on a host.
+//! A [`Lab`] is a running [`Topology`](tradewind_wan::Topology): each of its hosts is a network
+//! namespace of this machine with real kernel TCP, and all their traffic passes through one thread
+//! of this process, where [`tradewind_wan`] decides whether and when each segment arrives. The lab
+//! contains nothing of the product: any program can run on a host.
 //!
-//! Namespaces have no names and no files; when the process ends, by whatever end, they are gone,
-//! and so are the programs started in them.
+//! Namespaces have no names and no files: when the process ends, for whatever reason, they are
+//! gone, and so are the programs started in them.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`lab`] | [`Lab`]: start, addresses, commands, changes |
-//! | [`options`] | [`LabOptions`]: what is chosen per run |
-//! | [`validity`] | [`ValidityRecord`]: whether a run's figures mean anything |
+//! | [`options`] | [`LabOptions`]: the choices for one run |
+//! | [`validity`] | [`ValidityRecord`]: the trustworthiness of a run's figures |
 //! | [`address`] | the address plan |
 //! | [`privilege`] | becoming root, or root inside a user namespace |
 //! | [`supervisor`] | a lab that outlives the command that started it |
 //! | `host`, `port` | a namespace's set-up; TUN device or packet socket |
 //! | `driver` | the thread between the ports and the emulated network |
-//! | `packet`, `rebuild`, `checksum`, `icmp` | packets read, cut and answered |
+//! | `packet`, `rebuild`, `checksum`, `icmp` | parsing, splitting and answering packets |
 //! | `window` | bounds on bytes in flight |
 //!
-//! What is emulated and what is not: `docs/lab.md`.
+//! `docs/lab.md` lists what is emulated and what is not.
 
 pub mod address;
 pub mod error;

@@ -1,12 +1,12 @@
-//! What is chosen per run of a lab, beside its topology.
+//! The choices for one run of a lab, apart from its topology.
 
 use tradewind_units::{Bytes, Duration};
 
-/// How hosts are attached to the emulator.
+/// The kind of attachment between hosts and the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// TUN devices; packet sockets where those are not to be had.
+    /// TUN devices; packet sockets where those are unavailable.
     #[default]
     Auto,
     /// TUN devices only.
@@ -15,40 +15,41 @@ pub enum Backend {
     PacketSocket,
 }
 
-/// How packets pass between hosts and emulator.
+/// The unit in which packets pass between hosts and emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Passage {
     /// As offloaded super-packets, accounted segment by segment.
     #[default]
     Super,
-    /// One by one: the ground truth that super-packets are compared with, at a third of the speed.
+    /// One by one: the reference for super-packets, at a third of the speed.
     Single,
 }
 
-/// The choices. The default is what `tradewind lab up` uses.
+/// Settings of a lab. The default is what `tradewind lab up` uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabOptions {
-    /// Seed of all randomness; `None`: the topology's.
+    /// Seed of all randomness; `None` selects the topology's.
     pub seed: Option<u64>,
-    /// How hosts are attached.
+    /// The kind of attachment.
     pub backend: Backend,
-    /// How packets pass.
+    /// The unit of passage.
     pub passage: Passage,
-    /// How far apart the segments of one delivery may be due; `None`: the emulator's default.
+    /// The largest spread of the due times of segments that are delivered together; `None` selects
+    /// the emulator's default.
     pub coalesce: Option<Duration>,
-    /// Receive buffer with which connections start (the middle value of `tcp_rmem`), where a
-    /// program sets none; `None`: the kernel's, 128 KiB.
+    /// The receive buffer with which connections start (the middle value of `tcp_rmem`), unless a
+    /// program sets its own; `None` selects the kernel's, 128 KiB.
     ///
-    /// From 128 KiB the kernel enlarges the buffer by how fast the program reads, and where more
-    /// hosts than CPUs share a machine it often gives up at 84 KB of window for good. With a wide
-    /// buffer the topology's windows are the only ones. An experiment on first windows wants the
-    /// kernel's.
+    /// From 128 KiB the kernel enlarges the buffer by how fast the program reads, and with more
+    /// hosts than CPUs on a machine it often stays at a window of 84 KB for good. With a wide
+    /// buffer only the topology's windows bound a connection. An experiment on initial windows
+    /// needs the kernel's value.
     pub first_receive_buffer: Option<Bytes>,
 }
 
-/// Holds a window of some 6 MB with the kernel's overhead. Chosen: twice the windows that papers
-/// saw [CP VII].
+/// A buffer for a window of some 6 MB with the kernel's overhead. Chosen: twice the windows that
+/// papers report [CP VII].
 const WIDE_RECEIVE_BUFFER: Bytes = Bytes::new(8 << 20);
 
 impl Default for LabOptions {

@@ -1,26 +1,26 @@
-//! What a packet from a host says about itself: addresses, headers, connection, ECN.
+//! Parsing of packets from hosts: addresses, headers, connection, ECN.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tradewind_wan::Ecn;
 
-/// Which IP.
+/// The IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     V4,
     V6,
 }
 
-/// What follows the IP header, as far as splitting needs to know.
+/// The protocol after the IP header, as far as splitting depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
     Udp,
-    /// Anything else, fragments among it: never split.
+    /// Anything else, including fragments: never split.
     Other,
 }
 
-/// Where things are in a packet.
+/// The positions of a packet's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) version: Version,
@@ -29,7 +29,7 @@ pub(crate) struct Layout {
     pub(crate) ip_bytes: u16,
     /// Bytes of the IP and the transport header.
     pub(crate) header_bytes: u16,
-    /// Bytes of the whole packet, padding behind it left out.
+    /// Bytes of the whole packet, without padding behind it.
     pub(crate) total_bytes: u32,
     pub(crate) destination: IpAddr,
     pub(crate) ecn: Ecn,
@@ -47,7 +47,7 @@ const SHORTEST_TCP_HEADER: usize = 20;
 const FRAGMENT_BITS: u16 = 0x3fff;
 
 impl Layout {
-    /// Reads `packet`; `None` when it is no whole IP packet.
+    /// Parses `packet`; returns `None` unless it is a whole IP packet.
     pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::parse_v4(packet),
@@ -78,7 +78,8 @@ impl Layout {
         let address = |at: usize| Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?));
         let class = (packet[0] << 4) | (packet[1] >> 4);
         let ends = (IpAddr::V6(address(8)?), IpAddr::V6(address(24)?));
-        // Extension headers, fragments among them, count as payload of no known transport.
+        // Extension headers, including those of fragments, count as payload of an unknown
+        // transport.
         Self::build(&packet[..total], Version::V6, IPV6_HEADER_BYTES, packet[6], class, ends)
     }
 
@@ -134,7 +135,8 @@ fn ecn_of(class: u8) -> Ecn {
     }
 }
 
-/// The same in every run, so that a seed repeats a run (FNV-1a, then one round of mixing).
+/// Hashes a connection (FNV-1a, then one round of mixing). The result is the same in every run, so
+/// that a seed reproduces a run.
 fn hash_connection(source: IpAddr, destination: IpAddr, protocol: u8, ports: u32) -> u64 {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
@@ -156,7 +158,7 @@ pub(crate) mod samples {
     use super::*;
     use crate::checksum;
 
-    /// A whole packet with right checksums. `payload` follows a header of `transport`.
+    /// Builds a whole packet with correct checksums; `payload` follows a header of `transport`.
     pub(crate) fn packet(version: Version, transport: Transport, payload: &[u8]) -> Vec<u8> {
         let mut body = match transport {
             Transport::Tcp => {

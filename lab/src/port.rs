@@ -1,4 +1,4 @@
-//! Where the emulator meets a host: its TUN device, or a packet socket at the far end of its veth.
+//! The emulator's port to a host: its TUN device, or a packet socket at the outer end of its veth.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,22 +20,23 @@ pub(crate) enum Port {
     Packet { socket: PacketSocket, hardware: [u8; 6] },
 }
 
-/// How long the emulator may leave a host's packets waiting. Chosen: four times what a valid run's
-/// lateness allows.
+/// The longest time for which the emulator may leave a host's packets waiting. Chosen: four times
+/// the lateness that a valid run allows.
 const ABSENCE: Duration = Duration::from_millis(2);
-/// Beyond this a host sends as fast as it can: no machine that this is for emulates more.
+/// The rate from which a host's sending rate is not limited: no machine for which this is built
+/// emulates more.
 const UNLIMITED_BPS: u64 = 10_000_000_000;
 
 /// Hardware address of all outer ends: hosts see one neighbour.
 const NETWORK_HARDWARE: [u8; 6] = [0x02, 0x74, 0x77, 0xff, 0xff, 0xff];
 
 impl Port {
-    /// Bytes before the IP packet in what is read.
+    /// Returns the number of bytes before the IP packet in a frame.
     pub(crate) fn prefix_bytes(&self) -> usize {
         HEADER_BYTES + self.link_bytes()
     }
 
-    /// Bytes of the link header.
+    /// Returns the length of the link header.
     pub(crate) fn link_bytes(&self) -> usize {
         match self {
             Self::Tun(_) => 0,
@@ -43,8 +44,8 @@ impl Port {
         }
     }
 
-    /// Takes a read frame apart: the virtio header, as if there were no link header, and the IP
-    /// packet. `None` for what is no IP packet.
+    /// Splits a frame into the virtio header, adjusted as if there were no link header, and the IP
+    /// packet. Returns `None` when the frame is too short or its header is malformed.
     pub(crate) fn open_frame<'a>(&self, frame: &'a [u8]) -> Option<(VirtioHeader, &'a [u8])> {
         let mut virtio = VirtioHeader::parse(frame)?;
         let link = self.link_bytes();
@@ -55,7 +56,7 @@ impl Port {
         frame.get(HEADER_BYTES + link..).map(|packet| (virtio, packet))
     }
 
-    /// Hands the host a packet: its headers and its payload, or all of it as payload.
+    /// Sends a packet to the host: its headers and its payload, or all of it as payload.
     pub(crate) fn send(
         &self,
         virtio: &VirtioHeader,
@@ -85,16 +86,17 @@ impl Port {
         }
     }
 
-    /// The rate at which the emulator may be away for [`ABSENCE`] without losing a packet, where
-    /// that is below [`UNLIMITED_BPS`]: a packet socket's buffer is small for whoever may not enlarge it.
+    /// Returns the rate at which a host loses no packet while the emulator is away for [`ABSENCE`],
+    /// if that is below [`UNLIMITED_BPS`]: without the privilege to enlarge it, a packet socket's
+    /// buffer is small.
     pub(crate) fn bearable_rate(&self) -> Option<Bandwidth> {
         let Self::Packet { socket, .. } = self else { return None };
         let buffer = Bytes::new(socket.receive_buffer() as u64);
         Bandwidth::from_transfer(buffer, ABSENCE).filter(|rate| rate.as_bps() < UNLIMITED_BPS)
     }
 
-    /// Packets lost since the last call on the way from the host, for want of a reader; those that
-    /// the host's device itself counts are not among them.
+    /// Returns the number of packets from the host that were lost since the last call because their
+    /// buffer was full. Packets that the host's device counts are not included.
     pub(crate) fn take_drops(&self) -> u64 {
         match self {
             Self::Tun(_) => 0,

@@ -1,24 +1,24 @@
-//! Becoming somebody who may make networks.
+//! Acquiring the privilege to create networks.
 
 use tradewind_net::{capability, userns};
 
 use crate::error::LabError;
 
-/// In what standing this process makes its networks.
+/// The privilege with which this process creates its networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It had the rights.
+    /// The process had the privilege.
     Privileged,
-    /// It moved into a user namespace of its own, in which it has them.
+    /// The process moved into a user namespace of its own, in which it has the privilege.
     UserNamespace,
 }
 
-/// Makes sure that this process may make networks: it does already, or it moves into a user
-/// namespace. To be called first in `main`, before any thread is started.
+/// Makes sure that this process may create networks, by moving into a user namespace if needed.
+/// Must be called first in `main`, before any thread is started.
 ///
 /// # Errors
-/// When it may not, and the kernel allows no user namespace.
+/// When the process lacks the privilege and the kernel allows no user namespace.
 pub fn acquire() -> Result<Standing, LabError> {
     if capability::may_make_networks() {
         return Ok(Standing::Privileged);

@@ -1,7 +1,7 @@
-//! Super-packets cut into smaller ones without touching their payload.
+//! Splitting of super-packets without copying their payload.
 //!
-//! The network decides segment by segment, so what arrives together may be any run of consecutive
-//! segments. A run is sent as headers rebuilt for it and a slice of the payload where it lies.
+//! The network decides segment by segment, so any run of consecutive segments may be delivered
+//! together. A run is sent as headers rebuilt for it and a slice of the original payload.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 const CE: u8 = 0b11;
 
-/// Headers for a run of segments, and where its payload lies in the super-packet.
+/// Headers for a run of segments, and the range of its payload in the super-packet.
 pub(crate) struct Rebuilt {
     pub(crate) virtio: VirtioHeader,
     bytes: [u8; LONGEST_HEADER],
@@ -27,13 +27,13 @@ pub(crate) struct Rebuilt {
 }
 
 impl Rebuilt {
-    /// The IP and transport headers.
+    /// Returns the IP and transport headers.
     pub(crate) fn headers(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// How many segments a packet holds.
+/// Returns the number of segments in a packet.
 pub(crate) fn segments_of(virtio: &VirtioHeader, layout: &Layout) -> u32 {
     let payload = layout.total_bytes - u32::from(layout.header_bytes);
     match u32::from(virtio.segment_bytes) {
@@ -42,16 +42,16 @@ pub(crate) fn segments_of(virtio: &VirtioHeader, layout: &Layout) -> u32 {
     }
 }
 
-/// What the network changes in the headers that it passes on.
+/// The changes that the network makes in the headers of forwarded packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Edits {
-    /// Adds the mark "congestion experienced".
+    /// Sets the ECN mark "congestion experienced".
     pub(crate) ce_marked: bool,
-    /// Replaces the field of TCP's window.
+    /// Replaces TCP's window field.
     pub(crate) window: Option<u16>,
 }
 
-/// Rebuilds the headers of `packet` for `segments` of it.
+/// Rebuilds the headers of `packet` for a run of its segments.
 pub(crate) fn rebuild(
     virtio: &VirtioHeader,
     layout: &Layout,
@@ -146,7 +146,7 @@ fn rewrite_pseudo_sum(headers: &mut [u8], layout: &Layout, body: u32) {
     headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The segmentation that a packet of this layout can have, to check what a device said.
+/// Returns whether the segmentation that a device stated fits the packet's layout.
 pub(crate) fn is_consistent(virtio: &VirtioHeader, layout: &Layout) -> bool {
     match virtio.segmentation {
         None => true,

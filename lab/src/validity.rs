@@ -1,10 +1,10 @@
-//! Whether a run's figures mean anything.
+//! The validity record: evidence that a run's figures can be trusted.
 //!
-//! An emulator that shares its machine with what it emulates is only right while it has time to
-//! be. So every run keeps a record of how late deliveries were, what was lost other than by the
-//! topology's will, and how busy the machine was; a run that broke a bound is invalid, whatever it
-//! measured (the idea of Mininet-HiFi, CoNEXT 2012). Nothing is left out of a record but what was
-//! before the last reset.
+//! An emulator that shares its machine with the emulated programs is only correct while it gets
+//! enough CPU time. So every run keeps a record of how late deliveries were, what was lost for
+//! other reasons than the topology's, and how busy the machine was; a run that broke a bound is
+//! invalid, whatever it measured (the idea of Mininet-HiFi, CoNEXT 2012). A record covers
+//! everything since the last reset.
 
 use hdrhistogram::Histogram;
 use tradewind_net::NetError;
@@ -16,29 +16,29 @@ use tradewind_wan::Counters;
 
 use crate::driver::Measurement;
 
-/// What a valid run keeps within. The origin of each: measured on two cores, 2026-11.
+/// The bounds of a valid run. Source of each: measured on two cores, 2026-11.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Bounds {
-    /// On the 99th percentile of lateness, in microseconds: the larger of 500 and 1 % of the
-    /// shortest RTT.
+    /// The bound on the 99th percentile of lateness, in microseconds: the larger of 500 and 1 % of
+    /// the shortest RTT.
     pub lateness_us_p99: f64,
-    /// On the longest time, in microseconds, in which the emulator did not look at what is due: a
-    /// quarter of TCP's shortest retransmission time-out.
+    /// The bound on the longest time, in microseconds, between two checks of what is due: a quarter
+    /// of TCP's shortest retransmission time-out.
     pub gap_us_max: f64,
-    /// On the emulator thread's share of one CPU: above it, its queues grow in bursts.
+    /// The bound on the emulator thread's share of one CPU: above it, its queues grow in bursts.
     pub emulator_cpu_ratio: f64,
-    /// On the share of all CPUs at work: above it, programs on the hosts wait for a CPU.
+    /// The bound on the busy share of all CPUs: above it, programs on the hosts wait for a CPU.
     pub machine_busy_ratio: f64,
 }
 
-/// Below this span a share of CPU time is no figure: the kernel counts the machine's in ticks of
-/// 10 ms.
+/// The span below which shares of CPU time are meaningless: the kernel counts the machine's CPU
+/// time in ticks of 10 ms.
 const LEAST_SPAN: Duration = Duration::from_millis(100);
 const LEAST_LATENESS_BOUND_US: f64 = 500.0;
 const LATENESS_SHARE_OF_RTT: f64 = 0.01;
 
 impl Bounds {
-    /// The bounds for a network whose shortest RTT between two sites is this.
+    /// Returns the bounds for a network with this shortest RTT between two sites.
     #[must_use]
     pub fn for_shortest_rtt(rtt: Duration) -> Self {
         Self {
@@ -53,25 +53,25 @@ impl Bounds {
 /// The record of one run, from the last reset to now.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ValidityRecord {
-    /// Whether all bounds held. Those on shares of CPUs are not asked for below 0.1 s.
+    /// `true` when all bounds held. The bounds on CPU shares do not apply to runs below 0.1 s.
     pub valid: bool,
-    /// Each bound that was broken, with its figure.
+    /// The bounds that were broken, each with its figure.
     pub reasons: Vec<String>,
-    /// How long the run was, in seconds.
+    /// The duration of the run, in seconds.
     pub span_s: f64,
     /// Deliveries, each of one or more segments.
     pub deliveries: u64,
     /// Segments delivered.
     pub segments: u64,
-    /// How much later than planned deliveries were, in microseconds: median.
+    /// The median lateness of deliveries, in microseconds.
     pub lateness_us_p50: f64,
-    /// The same: 99th percentile.
+    /// The 99th percentile of lateness, in microseconds.
     pub lateness_us_p99: f64,
-    /// The same: the latest of all.
+    /// The largest lateness, in microseconds.
     pub lateness_us_max: f64,
-    /// Longest time in which the emulator did not look at what is due, in microseconds.
+    /// The longest time between two checks of what is due, in microseconds.
     pub gap_us_max: f64,
-    /// Packets lost between a host and the emulator, which no topology asked for.
+    /// Packets lost between a host and the emulator, outside the topology's model.
     pub ring_drops: u64,
     /// Packets that a host's kernel dropped on arrival.
     pub receive_drops: u64,
@@ -85,23 +85,24 @@ pub struct ValidityRecord {
     pub foreign_frames: u64,
     /// The emulator thread's share of one CPU.
     pub emulator_cpu_ratio: f64,
-    /// The share of all CPUs at work, the emulator's among it; what only kept them awake is not.
+    /// The busy share of all CPUs, including the emulator's; time spent only to keep CPUs awake is
+    /// left out.
     pub machine_busy_ratio: f64,
-    /// TCP's memory on the whole machine as a share of where pressure begins; `None` where it is
-    /// not visible, as inside a user namespace.
+    /// TCP's memory on the whole machine as a share of the threshold of memory pressure; `None`
+    /// where it is not visible, for example inside a user namespace.
     pub tcp_memory_ratio: Option<f64>,
-    /// Links whose segments do not add up.
+    /// Links whose counts of segments do not add up.
     pub unconserved_links: Vec<String>,
-    /// Memory that holds packets under way, in bytes.
+    /// Memory that holds packets in flight, in bytes.
     pub arena_bytes: u64,
-    /// How the kernel ranks the emulator's thread.
+    /// The scheduling class of the emulator's thread.
     pub urgency: Urgency,
     /// The bounds that were applied.
     pub bounds: Bounds,
 }
 
 impl ValidityRecord {
-    /// Whether the run was too short for shares of CPU time.
+    /// Returns whether the run was too short for shares of CPU time.
     fn is_too_short(&self) -> bool {
         self.span_s < LEAST_SPAN.as_secs_f64()
     }
@@ -135,7 +136,7 @@ impl std::fmt::Display for ValidityRecord {
     }
 }
 
-/// What the emulator's thread measures about itself.
+/// The emulator thread's measurements of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Meters {
     lateness_ns: Histogram<u64>,
@@ -151,11 +152,11 @@ pub(crate) struct Meters {
     pub(crate) write_errors: u64,
 }
 
-/// Lateness is kept in nanoseconds up to here, with two digits.
+/// The largest lateness that is recorded; it is kept in nanoseconds, with two digits.
 const LONGEST_LATENESS_NS: u64 = 60_000_000_000;
 
 impl Meters {
-    /// Starts measuring; `cpu` is what the thread has used so far.
+    /// Starts measuring; `cpu` is the thread's CPU time so far.
     pub(crate) fn start(cpu: Duration) -> Self {
         let lateness_ns =
             Histogram::new_with_bounds(1, LONGEST_LATENESS_NS, 2).expect("bounds in order");
@@ -174,20 +175,20 @@ impl Meters {
         }
     }
 
-    /// Ends measuring; `cpu` is what the thread has used by now.
+    /// Ends measuring; `cpu` is the thread's CPU time by now.
     pub(crate) fn stop(&mut self, cpu: Duration) {
         self.span = clock::monotonic().since(self.started);
         self.cpu = cpu.saturating_sub(self.cpu);
     }
 
-    /// Notes a delivery of `segments` segments that was this late.
+    /// Records a delivery of `segments` segments and its lateness.
     pub(crate) fn note_delivery(&mut self, late: Duration, segments: u64) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
         self.lateness_ns.saturating_record(nanos);
         self.segments += segments;
     }
 
-    /// Notes a time in which nobody looked at what is due.
+    /// Records the time between two checks of what is due.
     pub(crate) fn note_gap(&mut self, gap: Duration) {
         self.gap = self.gap.max(gap);
     }
@@ -197,7 +198,7 @@ impl Meters {
     }
 }
 
-/// Packets lost at the hosts' devices, all hosts together.
+/// Packets lost at the hosts' devices, summed over all hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RingDrops {
     sent: u64,
@@ -210,7 +211,7 @@ impl RingDrops {
         self.received += received;
     }
 
-    /// What was lost since `earlier`.
+    /// Returns the losses since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             sent: self.sent.saturating_sub(earlier.sent),
@@ -219,24 +220,24 @@ impl RingDrops {
     }
 }
 
-/// What the machine had done by some moment.
+/// The machine's CPU time at some moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachineMark {
-    /// Its CPUs' time.
+    /// The time of its CPUs.
     pub(crate) cpu: MachineCpu,
-    /// What of that went into keeping them awake.
+    /// The part of that time that was spent only to keep CPUs awake.
     pub(crate) spun: Duration,
 }
 
 impl MachineMark {
-    /// As of now.
+    /// Takes the mark of this moment.
     pub(crate) fn set(wakeful_cpus: Option<&WakefulCpus>) -> Result<Self, NetError> {
         let spun = wakeful_cpus.map_or(Duration::ZERO, WakefulCpus::spun);
         Ok(Self { cpu: counters::machine_cpu()?, spun })
     }
 }
 
-/// What the machine did during the run.
+/// The machine's resource use during the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachineUse {
     pub(crate) before: MachineMark,
@@ -244,7 +245,7 @@ pub(crate) struct MachineUse {
     pub(crate) tcp_memory: Option<TcpMemory>,
 }
 
-/// Makes the record and judges it.
+/// Builds the record and checks it against `bounds`.
 pub(crate) fn judge(
     measured: &Measurement,
     machine: &MachineUse,
@@ -291,7 +292,7 @@ fn unconserved(counters: &Counters) -> Vec<String> {
     names
 }
 
-/// Each bound that the record breaks, in words.
+/// Returns a description of each bound that the record breaks.
 fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
     let bounds = &record.bounds;
     let mut reasons = Vec::new();
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_is_valid_and_tells_its_figures() {
+    fn quiet_run_is_valid_and_reports_figures() {
         let (measured, machine) = quiet_run();
         let record = judge_run(&measured, &machine);
         assert!(record.valid, "{record}");
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tick_of_the_clock_does_not_judge_but_a_loss_does() {
+    fn short_run_is_judged_by_losses_only() {
         let (mut measured, mut machine) = quiet_run();
         measured.meters = Meters::start(Duration::ZERO);
         measured.meters.span = Duration::from_millis(7);
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn far_places_allow_more_lateness() {
+    fn lateness_bound_grows_with_rtt() {
         let bound = |millis| Bounds::for_shortest_rtt(Duration::from_millis(millis));
         assert!((bound(1).lateness_us_p99 - 500.0).abs() < 1e-6);
         assert!((bound(200).lateness_us_p99 - 2000.0).abs() < 1e-6);

@@ -2,10 +2,10 @@
 //!
 //! A site's window bounds every connection with an end there [CP VII]. No setting of a host does
 //! that exactly: a locked `cwnd` on a route takes effect only where the kernel has cached metrics
-//! of an earlier connection, and buffers are counted in memory, not in payload. So the network does
-//! it, as some middleboxes do: it lowers the receive window that an end advertises to the other.
-//! The sender then never has more payload unacknowledged than the window, whatever its congestion
-//! control.
+//! of an earlier connection, and buffers are counted in memory, not in payload. So the network
+//! enforces it, as some middleboxes do: it lowers the receive window that an end advertises to the
+//! other. The sender then never has more payload unacknowledged than the window, whatever its
+//! congestion control.
 
 use std::collections::HashMap;
 
@@ -14,23 +14,23 @@ use tradewind_wan::{HostIndex, Topology};
 
 use crate::packet::{Layout, Transport};
 
-/// A connection that was silent for so long is forgotten when room is needed. Chosen: longer than
-/// any idle time-out in use here.
+/// The idle time after which a connection may be removed from the table. Chosen: longer than any
+/// idle time-out in use here.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
-/// Connections kept before silent ones are looked for. Chosen.
+/// The number of connections from which idle ones are looked for. Chosen.
 const BEFORE_SWEEP: usize = 4096;
 
 const SYN: u8 = 0x02;
 const OPTION_END: u8 = 0;
 const OPTION_PADDING: u8 = 1;
 const OPTION_SCALE: u8 = 3;
-/// Larger shifts count as this (RFC 7323).
+/// The largest shift; larger ones count as this (RFC 7323).
 const LARGEST_SHIFT: u8 = 14;
 
 /// The bounds of all pairs of hosts, and the scale of each direction of each connection.
 #[derive(Debug)]
 pub(crate) struct WindowBounds {
-    /// Bytes, by source and destination; `None`: no bound.
+    /// Bounds in bytes, by source and destination; `None` means no bound.
     bounds: Vec<Option<u32>>,
     hosts: usize,
     shifts: HashMap<u64, Scale>,
@@ -59,7 +59,7 @@ impl WindowBounds {
         }
     }
 
-    /// The window field that `packet` must carry instead of its own; `None` when its own stands.
+    /// Returns the window field that `packet` must carry instead of its own; `None` keeps its own.
     pub(crate) fn field_for(
         &mut self,
         now: Timestamp,
@@ -97,7 +97,7 @@ impl WindowBounds {
     }
 }
 
-/// The window scale among a SYN's options; 0 when there is none.
+/// Returns the window scale among a SYN's options, or 0 without one.
 fn scale_of(options: &[u8]) -> u8 {
     let mut rest = options;
     while let [kind, tail @ ..] = rest {

@@ -1,14 +1,14 @@
-//! Checks of figures: each ends as pass, fail or invalid, and is tried three times.
+//! Checks of figures: each is tried up to three times and ends as pass, fail or invalid.
 
 use std::fmt;
 use std::time::Instant;
 
 use tradewind_lab::{LabError, ValidityRecord};
 
-/// How often an invalid check is tried.
+/// The number of attempts of an invalid check.
 const ATTEMPTS: usize = 3;
 
-/// One figure and the bound that it must keep.
+/// A figure and its bound.
 pub struct Figure {
     pub what: String,
     pub expected: f64,
@@ -17,14 +17,14 @@ pub struct Figure {
     pub bound: Bound,
 }
 
-/// How far a figure may be from what is expected.
+/// The allowed deviation of a figure from its expected value.
 #[derive(Clone, Copy)]
 pub enum Bound {
-    /// By this much.
+    /// At most this much.
     Within(f64),
-    /// By this share of what is expected.
+    /// At most this share of the expected value.
     WithinShare(f64),
-    /// It must be at least what is expected.
+    /// At least the expected value.
     AtLeast,
 }
 
@@ -56,20 +56,20 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What a check found.
+/// The results of a check.
 pub struct Findings {
     pub figures: Vec<Figure>,
-    /// The record of every lab that took part.
+    /// The validity records of all labs of the check.
     pub records: Vec<ValidityRecord>,
 }
 
-/// A check's name and how it is done.
+/// A check: its name and its function.
 pub struct Check {
     pub name: &'static str,
     pub run: fn() -> Result<Findings, LabError>,
 }
 
-/// How a check, or all of them, ended.
+/// The result of one check or of all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Pass,
@@ -78,7 +78,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// 0, 3 or 1: what `make test-lab` looks at.
+    /// Returns the exit code that `make test-lab` evaluates: 0, 3 or 1.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Pass => 0,
@@ -98,7 +98,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Does all checks whose name holds `filter`, and prints a table.
+/// Runs all checks whose name contains `filter`, and prints a table.
 pub fn run_all(checks: &[Check], filter: &str) -> Verdict {
     let started = Instant::now();
     let chosen = checks.iter().filter(|check| check.name.contains(filter));

@@ -1,4 +1,4 @@
-//! Traffic between two hosts of a lab, by ordinary sockets made inside their namespaces.
+//! Traffic between two hosts of a lab, over ordinary sockets created in their namespaces.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -13,20 +13,20 @@ use tradewind_lab::{Lab, LabError};
 use tradewind_units::HostId;
 
 const READ_BYTES: usize = 256 << 10;
-/// A receiver that hears nothing for so long takes it that no more will come.
+/// The silence after which a receiver assumes that no more will arrive.
 const SILENCE: Duration = Duration::from_millis(1500);
 
-/// How far apart connections of one measurement start.
+/// The time between the starts of connections of one measurement.
 const APART: Duration = Duration::from_millis(7);
 
-/// Which IP.
+/// The IP version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     V4,
     V6,
 }
 
-/// The address of a host.
+/// Returns the address of a host.
 pub fn address(lab: &Lab, host: &HostId, version: Version) -> Result<IpAddr, LabError> {
     match version {
         Version::V4 => lab.address(host),
@@ -34,7 +34,7 @@ pub fn address(lab: &Lab, host: &HostId, version: Version) -> Result<IpAddr, Lab
     }
 }
 
-/// A connection from one host to another: the sender's end and the receiver's.
+/// Connects two hosts; returns the sender's end and the receiver's.
 pub fn connect(
     lab: &Lab,
     (from, to): (&HostId, &HostId),
@@ -48,7 +48,8 @@ pub fn connect(
     Ok((sender.expect("the listener is there"), receiver))
 }
 
-/// Payload bytes per second that one TCP connection delivers in `span`, after `warm_up`.
+/// Returns the payload bytes per second that one TCP connection delivers in `span`, after
+/// `warm_up`.
 pub fn tcp_rate(
     lab: &Lab,
     (from, to): (&HostId, &HostId),
@@ -65,7 +66,7 @@ pub fn tcp_rate(
                     break;
                 }
             }
-            // Nothing of what still waits shall be sent.
+            // Queued data must not be sent any more.
             let _ = socket2::SockRef::from(&sender).set_linger(Some(Duration::ZERO));
             drop(sender);
         });
@@ -91,8 +92,8 @@ pub fn tcp_rate(
     Ok(rate)
 }
 
-/// The same for many connections at once, in their order. They start some milliseconds apart, so
-/// that their bursts do not fall together.
+/// Measures many connections at once, like [`tcp_rate`]; returns their rates in order. They start
+/// some milliseconds apart, so that their bursts do not coincide.
 pub fn tcp_rates<'a>(
     lab: &Lab,
     pairs: &'a [(HostId, HostId)],
@@ -111,7 +112,7 @@ pub fn tcp_rates<'a>(
     })
 }
 
-/// Sends `volume` bytes and tells whether they arrived as they were sent, by SHA-256.
+/// Sends `volume` bytes and returns whether they arrived unchanged, by SHA-256.
 pub fn arrives_intact(
     lab: &Lab,
     ends: (&HostId, &HostId),
@@ -147,8 +148,8 @@ pub fn arrives_intact(
     Ok(sent == received)
 }
 
-/// Round-trip times of `count` TCP handshakes, `gap` apart. The far kernel answers: a program that
-/// answers would add the time it takes to wake up.
+/// Measures the round-trip times of `count` TCP handshakes, `gap` apart. The remote kernel replies:
+/// a program would add its wake-up time.
 pub fn round_trips(
     lab: &Lab,
     (from, to): (&HostId, &HostId),
@@ -175,17 +176,17 @@ pub fn round_trips(
 /// A train of numbered UDP packets.
 #[derive(Clone, Copy)]
 pub struct Train {
-    /// Packets in all.
+    /// Total number of packets.
     pub packets: u32,
-    /// Payload of each.
+    /// Payload of each packet.
     pub payload: usize,
-    /// Packets handed to the kernel together, as one super-packet; 1: one by one.
+    /// Packets passed to the kernel together, as one super-packet; 1 means one by one.
     pub together: usize,
-    /// Time from one hand-over to the next; zero: as fast as it goes.
+    /// The time between two passes; zero means as fast as possible.
     pub gap: Duration,
 }
 
-/// Sends the train and returns which of its packets arrived, by number.
+/// Sends the train and returns for each packet, by number, whether it arrived.
 pub fn udp_train(
     lab: &Lab,
     (from, to): (&HostId, &HostId),
@@ -197,7 +198,7 @@ pub fn udp_train(
     let sender = lab.enter(from, || UdpSocket::bind(here))?.expect("a free port");
     sender.connect(receiver.local_addr().expect("it is bound")).expect("a route");
     receiver.set_read_timeout(Some(SILENCE)).expect("a time-out above zero");
-    // Beyond the system's limit only for those who may; the rest keeps what it has.
+    // A buffer above the system's limit needs a privilege; without it the limit applies.
     let _ = setsockopt(&receiver.as_fd(), sockopt::RcvBufForce, &(32 << 20));
     if train.together > 1 {
         setsockopt(&sender, sockopt::UdpGsoSegment, &(train.payload as i32))
@@ -232,14 +233,14 @@ fn send_train(sender: &UdpSocket, train: Train) {
         sender.send(&batch).expect("a route");
         sent = last;
         batches += 1;
-        // Two packets a gap apart on average, whatever the scheduler does in between.
+        // The average gap is kept, whatever the scheduler does in between.
         if let Some(ahead) = (train.gap * batches).checked_sub(started.elapsed()) {
             thread::sleep(ahead);
         }
     }
 }
 
-/// Losses of a train: their share, how many bursts, and the bursts' mean length.
+/// Returns the losses of a train: their share, the number of bursts, and the bursts' mean length.
 pub fn losses(arrived: &[bool]) -> (f64, usize, f64) {
     let lost = arrived.iter().filter(|arrived| !**arrived).count();
     let begins = |pair: &[bool]| pair[0] && !pair[1];

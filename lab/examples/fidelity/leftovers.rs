@@ -1,4 +1,4 @@
-//! What remains when a lab ends, by whatever end: nothing.
+//! Checks that a lab leaves nothing behind, however it ends.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -24,12 +24,12 @@ use crate::mechanisms::truth;
 
 const TOPOLOGY: &str = "[[site]]\nid = \"a\"\n[[site]]\nid = \"b\"\n\
                         [[pair]]\nbetween = [\"a\", \"b\"]\nrtt = \"20 ms\"\n";
-/// Longest that the kernel may take to end what was killed.
+/// Longest time for the kernel to end killed processes.
 const PATIENCE: Duration = Duration::from_secs(3);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// Does what this program's own child processes are for; `None` when it is not one.
+/// Runs the role of this program's own child processes; returns `None` when it is not one.
 pub(crate) fn child_role(arguments: &[String]) -> Option<Result<(), LabError>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &words[..] {
@@ -45,7 +45,7 @@ pub(crate) fn child_role(arguments: &[String]) -> Option<Result<(), LabError>> {
     }
 }
 
-/// Holds a lab with a program on a host, tells the program's number, and waits to be killed.
+/// Holds a lab with a program on a host, prints the program's process id, and waits to be killed.
 fn hold() -> Result<(), LabError> {
     let lab = start(TOPOLOGY, &LabOptions::default())?;
     let mut command = lab.command(&host("a"), "sleep")?;
@@ -53,7 +53,7 @@ fn hold() -> Result<(), LabError> {
     let sleeper = thread::scope(|scope| scope.spawn(|| command.arg("600").spawn()).join());
     let mut sleeper = sleeper.expect("spawning does not panic").expect("Debian has `sleep`");
     println!("{}", sleeper.id());
-    // Whoever started us kills us long before the program's own end.
+    // The starter kills this process long before the program ends.
     let _ = sleeper.wait();
     Ok(())
 }
@@ -110,8 +110,8 @@ fn supervised(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     Ok(())
 }
 
-/// After `kill -9` of the lab's process: what a program on a host started left its group and its
-/// parent, and ends nevertheless.
+/// Checks that after `kill -9` of the lab's process, a descendant that left its group and its
+/// parent ends nevertheless.
 fn killed(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     let scratch = Scratch::new("killed");
     let (place, name) = (scratch.place(), scratch.name());
@@ -127,7 +127,8 @@ fn killed(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     supervisor::down(&place)
 }
 
-/// A lab's process whose starter is gone, whose log is full, whose state cannot be written.
+/// Checks a lab's process whose starter is gone, whose log is full, and whose state cannot be
+/// written.
 fn troubled(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     let scratch = Scratch::new("troubled");
     let (place, name) = (scratch.place(), scratch.name());
@@ -160,7 +161,7 @@ fn troubled(figures: &mut Vec<Figure>) -> Result<(), LabError> {
     Ok(())
 }
 
-/// A place of a check's own, gone with it.
+/// A directory of one check, removed with it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -192,14 +193,14 @@ impl Drop for Scratch {
     }
 }
 
-/// A program on a host, and one that it started and that left its group and its parent.
+/// A program on a host, and a descendant that left its group and its parent.
 struct Family {
     exec: Child,
     marks: [String; 2],
 }
 
 impl Family {
-    /// `number` tells one family's programs from another's.
+    /// Starts a family; `number` distinguishes the programs of several.
     fn start(place: &str, number: u32) -> Self {
         let process = std::process::id();
         let marks = ["1", "2"].map(|member| format!("600.{process}{number}{member}"));
@@ -219,7 +220,7 @@ impl Family {
     }
 }
 
-/// Whether there is a process `sleep` with this argument.
+/// Returns whether a process `sleep` with this argument exists.
 fn is_argument(mark: &str) -> bool {
     let wanted = format!("sleep\0{mark}\0");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -233,7 +234,7 @@ fn own_child<const N: usize>(arguments: [&str; N]) -> Command {
     command
 }
 
-/// Whether the process is there and no zombie.
+/// Returns whether the process exists and is no zombie.
 fn runs(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     process != 0 && !status.is_empty() && !status.contains("State:\tZ")

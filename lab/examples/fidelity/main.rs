@@ -1,7 +1,8 @@
-//! Does the lab do what a topology says? Figures on real kernel TCP, each with its bound.
+//! Checks that the lab matches its topology: figures on real kernel TCP, each with its bound.
 //!
 //! `cargo run --release -p tradewind-lab --example fidelity [-- PART-OF-A-NAME]` prints a table and
-//! ends with 0 (pass), 1 (fail) or 3 (invalid: the machine was too busy to keep time, three times).
+//! exits with 0 (pass), 1 (fail) or 3 (invalid: the machine was too busy to keep time, three
+//! times).
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What the network does beside delaying: content, changes, sizes, marks; and the record itself.
+//! Effects other than delay: content, changes, sizes, marks; and the record itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn ends() -> (HostId, HostId) {
     (host("a"), host("b"))
 }
 
-/// A figure that is 1 when all is well.
+/// Returns a figure that is 1 when `holds`.
 pub(crate) fn truth(what: &str, holds: bool) -> Figure {
     Figure {
         what: what.to_owned(),
@@ -27,12 +27,13 @@ pub(crate) fn truth(what: &str, holds: bool) -> Figure {
     }
 }
 
-/// The counts of the network as a whole.
+/// Returns the counts of the network as a whole.
 fn total(lab: &Lab) -> Result<Tally, LabError> {
     Ok(lab.counters()?.total)
 }
 
-/// Loss, reordering, duplication and a small queue: thousands of splits, and content as sent.
+/// Checks loss, reordering, duplication and a small queue: thousands of splits, and unchanged
+/// content.
 pub(crate) fn integrity() -> Result<Findings, LabError> {
     const VOLUME: usize = 16 << 20;
     let path = "rtt = \"4 ms\"\nrate = \"300 Mbit/s\"\nqueue = \"300 kB\"\nloss = 0.002\n\
@@ -63,7 +64,7 @@ pub(crate) fn integrity() -> Result<Findings, LabError> {
     Ok(Findings { figures, records: vec![lab.validity()?] })
 }
 
-/// The kernel's own count, on the host where this runs.
+/// Returns the kernel's own count, on the host where this runs.
 fn tcp_checksum_errors() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
@@ -106,7 +107,7 @@ pub(crate) fn changes() -> Result<Findings, LabError> {
     Ok(Findings { figures, records: vec![lab.validity()?] })
 }
 
-/// A path narrower than the hosts' devices: the answer by ICMP must reach TCP.
+/// Checks a path narrower than the hosts' devices: the ICMP error must reach TCP.
 pub(crate) fn path_mtu() -> Result<Findings, LabError> {
     let lab = start(&two_sites("rtt = \"10 ms\"\nmtu = \"1300 B\""), &LabOptions::default())?;
     let (from, to) = ends();
@@ -120,7 +121,7 @@ pub(crate) fn path_mtu() -> Result<Findings, LabError> {
     Ok(Findings { figures, records: vec![lab.validity()?] })
 }
 
-/// With ECN a queue marks, and nothing is lost.
+/// Checks that with ECN a queue marks, and nothing is lost.
 pub(crate) fn marks() -> Result<Findings, LabError> {
     let path =
         "rtt = \"20 ms\"\nrate = \"100 Mbit/s\"\nqueue = \"2 MB\"\necn_threshold = \"500 kB\"";
@@ -147,7 +148,7 @@ pub(crate) fn marks() -> Result<Findings, LabError> {
     Ok(Findings { figures, records: vec![lab.validity()?] })
 }
 
-/// The negative control: a machine whose CPUs are all taken must not yield a valid record.
+/// Runs the negative control: a machine whose CPUs are all busy must not yield a valid record.
 pub(crate) fn busy_machine() -> Result<Findings, LabError> {
     let lab = start(&two_sites("rtt = \"20 ms\"\nrate = \"50 Mbit/s\""), &LabOptions::default())?;
     let (from, to) = ends();

@@ -8,11 +8,11 @@ use crate::common::check::{Bound, Figure, Findings};
 use crate::common::traffic::{Train, losses, udp_train};
 use crate::common::{host, start, two_sites};
 
-/// Sampling errors that a figure may be off: one false alarm in some ten thousand runs.
+/// The allowed deviation of a figure in standard errors: one false alarm in some ten thousand runs.
 const SIGMAS: f64 = 4.0;
 const PACKETS: u32 = 80_000;
 
-/// The two ways in which programs hand packets to the kernel.
+/// The two ways in which programs pass packets to the kernel.
 const TRAINS: [(&str, Train); 2] = [
     (
         "one by one",
@@ -75,7 +75,7 @@ pub(crate) fn burst_loss() -> Result<Findings, LabError> {
     Ok(Findings { figures, records: vec![lab.validity()?] })
 }
 
-/// A train that comes at once fills the queue; what does not fit is lost.
+/// Checks that a train sent at once fills the queue, and that the excess is lost.
 pub(crate) fn overflow() -> Result<Findings, LabError> {
     const IP_BYTES: usize = 1000;
     const ROOM: u32 = 100;
@@ -93,7 +93,7 @@ pub(crate) fn overflow() -> Result<Findings, LabError> {
             expected: f64::from(ROOM),
             measured: arrived.iter().filter(|arrived| **arrived).count() as f64,
             unit: "packets",
-            // At 8 ms a packet, one or two more have left before the train's end is in.
+            // At 8 ms a packet, one or two more have left before the whole train has entered.
             bound: Bound::Within(2.0),
         });
         records.push(lab.validity()?);
@@ -101,7 +101,7 @@ pub(crate) fn overflow() -> Result<Findings, LabError> {
     Ok(Findings { figures, records })
 }
 
-/// Two digits are enough for a bound.
+/// Rounds up to three decimals, which are enough for a bound.
 fn round_up(value: f64) -> f64 {
     (value * 1e3).ceil() / 1e3
 }

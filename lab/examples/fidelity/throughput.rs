@@ -14,7 +14,8 @@ use crate::common::{host, median, start, traffic};
 const MSS: f64 = 1448.0;
 const PACKET: f64 = 1500.0;
 
-/// Sites `a0`, `b0`, `a1`, ... with a path between each `a` and its `b`, described by `pair`.
+/// Returns sites `a0`, `b0`, `a1`, ... with a path between each `a` and its `b`, described by
+/// `pair`.
 fn disjoint_pairs(settings: &str, count: usize, pair: impl Fn(usize) -> String) -> String {
     let mut text = format!("[default.pair]\nrtt = \"100 ms\"\n{settings}");
     for index in 0..count {
@@ -29,7 +30,8 @@ fn disjoint_pairs(settings: &str, count: usize, pair: impl Fn(usize) -> String) 
     text
 }
 
-/// A section by which the way from `a` to `b` alone is lossy: data are lost, no acknowledgements.
+/// Returns a section by which only the direction from `a` to `b` is lossy: data is lost, no
+/// acknowledgements are.
 fn lossy_there(index: usize, loss: f64) -> String {
     format!("[[pair]]\nfrom = \"a{index}\"\nto = \"b{index}\"\nloss = {loss}\n")
 }
@@ -103,7 +105,7 @@ pub(crate) fn windows() -> Result<Findings, LabError> {
         .expect("strings take all");
     }
     let lab = start(&text, &LabOptions::default())?;
-    // Windows come as bursts, one a round trip: a burst more or less must not matter.
+    // Windows arrive as bursts, one per round trip: one burst more or less must not matter.
     let (warm_up, span) = (Duration::from_secs(3), Duration::from_secs(7));
     let forward = traffic::tcp_rates(&lab, &pairs(CASES.len()), warm_up, span)?;
     let swapped: Vec<_> = pairs(CASES.len()).into_iter().map(|(from, to)| (to, from)).collect();
@@ -124,8 +126,8 @@ pub(crate) fn windows() -> Result<Findings, LabError> {
 /// Mathis et al. 1997: a reno flow that acknowledges each packet has
 /// `sqrt(3/2) * MSS / (RTT * sqrt(p))`.
 pub(crate) fn mathis() -> Result<Findings, LabError> {
-    // Loss and RTT in ms; several flows each, for the formula is about their mean. Nothing spreads a
-    // window's packets here but the ACKs, so on short paths the flows' bursts would fall together.
+    // Loss and RTT in ms; several flows each, because the formula gives their mean. Only the ACKs
+    // spread a window's packets, so on short paths the flows' bursts would coincide.
     const CASES: [(f64, f64); 3] = [(0.004, 100.0), (0.004, 200.0), (0.012, 100.0)];
     const FLOWS: usize = 6;
     let path = |index: usize| {
@@ -146,7 +148,7 @@ pub(crate) fn mathis() -> Result<Findings, LabError> {
     Ok(Findings { figures: figures.collect(), records: vec![lab.validity()?] })
 }
 
-/// The same seeds with super-packets and with single packets.
+/// Compares the same seeds with super-packets and with single packets.
 pub(crate) fn single_packets() -> Result<Findings, LabError> {
     const FLOWS: usize = 9;
     let path =

@@ -1,4 +1,4 @@
-//! Splits compared with packets that were cut and summed slowly, one by one.
+//! Splits compared with packets that were cut and summed one by one.
 
 use super::*;
 use crate::packet::samples;
@@ -7,7 +7,8 @@ use tradewind_wan::Ecn;
 const SEGMENT: usize = 1000;
 const MARK: Edits = Edits { ce_marked: true, window: None };
 
-/// A super-packet as a device hands it over: the transport checksum holds the pseudo-header's sum.
+/// Builds a super-packet as a device delivers it: the transport checksum holds the pseudo-header's
+/// sum.
 fn super_packet(
     version: Version,
     transport: Transport,
@@ -35,7 +36,7 @@ fn super_packet(
     (virtio, layout, packet)
 }
 
-/// What a receiver makes of a packet whose checksum it is to finish.
+/// Returns the packet after a receiver has completed its checksum.
 fn finished(virtio: &VirtioHeader, headers: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut packet = [headers, payload].concat();
     let start = usize::from(virtio.checksum_start);
@@ -45,7 +46,7 @@ fn finished(virtio: &VirtioHeader, headers: &[u8], payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Segment `index` built from nothing: fields set, all checksums summed over the whole packet.
+/// Builds segment `index` from scratch: fields set, all checksums summed over the whole packet.
 fn reference(version: Version, transport: Transport, len: usize, index: usize) -> Vec<u8> {
     let payload: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
     let range = index * SEGMENT..((index + 1) * SEGMENT).min(len);

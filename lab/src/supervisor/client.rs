@@ -1,4 +1,4 @@
-//! The commands' side.
+//! The client side: the functions behind the commands.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -20,21 +20,22 @@ use super::place::Place;
 use super::server::KEEP;
 use crate::error::LabError;
 
-/// How long a lab may take to start or end before another one gives the place up. Chosen: a hundred
-/// hosts take a second or two.
+/// Longest time for which `up` waits for another lab that is starting or ending to release the
+/// directory. Chosen: a hundred hosts take a second or two.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the lab's process may take to answer. Chosen: above what it grants a caller that is in
-/// another one's way.
+/// Longest time that the lab's process may take to answer. Chosen: above the time for which another
+/// caller may occupy it.
 const TO_ANSWER: Duration = Duration::from_secs(10);
-/// The same for its end, which takes all its hosts' programs along.
+/// Longest time that `down` may take: it includes the end of all programs on the hosts.
 const TO_END: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the lab's process by `daemon`, a command that ends in [`super::serve`], and waits until
-/// its lab is up. Should this process end before it returns, that one ends, too.
+/// its lab is up. If this process ends before it returns, the lab's process ends, too.
 ///
 /// # Errors
-/// When a lab is up already, or the process ends instead of coming up: then its last word.
+/// When a lab is up already, or when the process ends instead of coming up; the error then carries
+/// its last line.
 pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
     place.prepare()?;
     let log = claim(place)?;
@@ -46,27 +47,27 @@ pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
     let stdout = child.stdout.take().expect("standard output was asked to be a pipe");
     let mut keep = child.stdin.take().expect("standard input was asked to be a pipe");
     let mut word = String::new();
-    // An end without a word is a process that failed; its log says why.
+    // A process that ends without a line has failed; its log has the reason.
     let _ = BufReader::new(stdout).read_line(&mut word);
     let word = word.trim_end();
     if word == "up" {
         let status = status(place)?;
-        // From here on it lives without us. Should it be gone, the next question tells.
+        // From here on the process outlives this one. If it is gone, the next request reports that.
         let _ = keep.write_all(KEEP);
         return Ok(status);
     }
-    // It has closed its output, so it is ending.
+    // It has closed its standard output, so it is ending.
     let _ = child.wait();
     let log = fs::read_to_string(place.log_file()).unwrap_or_default();
     let last = log.lines().rev().find(|line| !line.trim().is_empty());
-    // A full place keeps no log, so its word comes first.
+    // On a full disk there is no log, so the line on standard output has precedence.
     let why = Some(word).filter(|word| !word.is_empty()).or(last);
     let why = why.unwrap_or("the lab's process ended without a word");
     Err(LabError::Remote(why.trim_start_matches("tradewind: ").to_owned()))
 }
 
-/// Opens the log and locks it. The lab's process writes to this opening and so holds the lock until
-/// it ends, however it ends: of several that want the place one gets it.
+/// Opens the log and locks it. The lab's process inherits this open file and so holds the lock
+/// until it ends: of several that want the directory, exactly one gets it.
 fn claim(place: &Place) -> Result<File, LabError> {
     let path = place.log_file();
     let at_log = |source| LabError::File { path: path.clone(), source };
@@ -83,7 +84,7 @@ fn claim(place: &Place) -> Result<File, LabError> {
         match log.try_lock() {
             Ok(()) => break,
             Err(TryLockError::Error(source)) => return Err(at_log(source)),
-            // One that just starts or ends.
+            // The holder is just starting or ending.
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
                 std::thread::sleep(LOOK_AGAIN);
             }
@@ -98,7 +99,7 @@ fn claim(place: &Place) -> Result<File, LabError> {
     Ok(log)
 }
 
-/// What is up, and how it is.
+/// Returns the status of the lab that is up.
 ///
 /// # Errors
 /// When no lab is up.
@@ -109,11 +110,11 @@ pub fn status(place: &Place) -> Result<Status, LabError> {
     }
 }
 
-/// Alters a pair of sites: `hamina,tokyo` (both ways) or `hamina->tokyo`, and `rtt=30ms` and the
-/// like.
+/// Changes a pair of sites: `hamina,tokyo` (both ways) or `hamina->tokyo`, with settings like
+/// `rtt=30ms`.
 ///
 /// # Errors
-/// When no lab is up, or the change makes no sense to it.
+/// When no lab is up, or when it refuses the change.
 pub fn set(place: &Place, pair: &str, settings: &[String]) -> Result<(), LabError> {
     let question = Question::Set { pair: pair.to_owned(), settings: settings.to_vec() };
     done(ask(place, &question)?.0)
@@ -127,13 +128,13 @@ pub fn down(place: &Place) -> Result<(), LabError> {
     done(ask_within(place, &Question::Down, TO_END)?.0)
 }
 
-/// Runs `program` on `host` of the lab that is up and stands for it: signals reach it, and this
-/// process ends as it ends. It dies with the lab, and so does all that it starts. To be called
-/// before any thread is started.
+/// Runs `program` on `host` of the lab that is up and stands in for it: signals are passed on to
+/// it, and this process exits with its status. The program and its descendants die with the lab.
+/// Must be called before any thread is started.
 ///
 /// # Errors
-/// When no lab is up, it has no such host, or the program cannot be started. There is no return
-/// otherwise.
+/// When no lab is up, it has no such host, or the program cannot be started. Otherwise it does not
+/// return.
 pub fn exec(
     place: &Place,
     host: &HostId,
@@ -148,7 +149,7 @@ pub fn exec(
     userns::enter(&user)?;
     Namespace::from_descriptor(network).enter()?;
     pidns::enter(&processes)?;
-    // The kernel ends what is in the PID namespace; this process stays outside.
+    // The kernel kills everything in the PID namespace; this process stays outside.
     lifeline::hold_on(&lifeline, Reach::Child)?;
     let mut command = Command::new(program);
     command.args(arguments);
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A place of this test's own, gone when dropped.
+    /// A directory of one test, removed when dropped.
     struct TestPlace(Place);
 
     impl TestPlace {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_answer_is_given_up_and_named() {
+    fn silent_process_times_out_and_is_named() {
         let place = TestPlace::new("silent");
         let _listener = UnixListener::bind(place.0.socket()).unwrap();
         fs::write(place.0.state_file(), "{\"schema_version\":1,\"process\":77}").unwrap();
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_process_that_ends_is_passed_on_though_its_log_is_empty() {
+    fn last_line_of_ended_process_is_reported_with_empty_log() {
         let place = TestPlace::new("word");
         let mut daemon = Command::new("sh");
         daemon.args(["-c", "echo 'lab.json: No space left on device'"]);
@@ -244,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_cannot_be_asked_though_it_is_up_is_not_kept() {
+    fn unreachable_process_is_not_kept() {
         let place = TestPlace::new("kept");
         let found = place.0.directory().join("found");
         let mut daemon = Command::new("sh");
-        // It says what it reads after `up`: nothing, for nobody answers on the socket.
+        // It stores what it reads after `up`: nothing, because nobody answers on the socket.
         daemon.args(["-c", "echo up; cat > \"$0.new\"; mv \"$0.new\" \"$0\""]).arg(&found);
         assert!(matches!(up(&place.0, daemon), Err(LabError::NotUp { .. })));
         while !found.exists() {

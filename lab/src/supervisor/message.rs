@@ -1,4 +1,4 @@
-//! What the commands and the lab's process say to each other: one line of JSON each way.
+//! The protocol between the commands and the lab's process: one line of JSON each way.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,52 +15,52 @@ use crate::validity::ValidityRecord;
 /// Longest line. Chosen: the status of a lab with a thousand links.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// A question.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
-    /// What is up, and how is it?
+    /// Asks for the status.
     Status,
-    /// Alter a pair of sites.
+    /// Changes a pair of sites.
     Set { pair: String, settings: Vec<String> },
-    /// Let me onto a host: descriptors follow the answer.
+    /// Asks for access to a host: descriptors follow the reply.
     Enter { host: HostId },
-    /// End.
+    /// Ends the lab.
     Down,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// To [`Question::Status`].
+    /// The reply to [`Question::Status`].
     Status(Box<Status>),
-    /// It was refused, in one line.
+    /// The request was refused, with the reason in one line.
     Refused(String),
 }
 
 /// A lab that is up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Version of this form.
+    /// The version of this schema.
     pub schema_version: u32,
     /// The process that holds the lab.
     pub process: u32,
     /// The topology's file.
     pub topology: String,
-    /// In what standing its networks were made.
+    /// The privilege with which its networks were created.
     pub standing: Standing,
-    /// How hosts are attached.
+    /// The kind of attachment of its hosts.
     pub attached_by: Backend,
-    /// How long it has been up, in seconds.
+    /// The time it has been up, in seconds.
     pub up_s: f64,
-    /// What a reader of its figures should know.
+    /// Notes for readers of its figures.
     pub notes: Vec<String>,
     /// The hosts.
     pub hosts: Vec<HostStatus>,
-    /// The links that carried anything.
+    /// The links that carried any traffic.
     pub links: Vec<LinkStatus>,
     /// The validity record since the start.
     pub validity: ValidityRecord,
@@ -71,7 +71,7 @@ pub struct Status {
 pub struct HostStatus {
     /// Its name.
     pub name: HostId,
-    /// Where it stands.
+    /// The site at which it is located.
     pub site: SiteId,
     /// Its IPv4 address.
     pub ipv4: Ipv4Addr,
@@ -79,20 +79,20 @@ pub struct HostStatus {
     pub ipv6: Ipv6Addr,
 }
 
-/// What one link has carried, in segments.
+/// The traffic of one link, in segments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
-    /// Came in.
+    /// Segments that entered the link.
     pub entered: u64,
-    /// Came out.
+    /// Segments that were delivered.
     pub delivered: u64,
-    /// IP bytes that came out.
+    /// IP bytes that were delivered.
     pub delivered_bytes: u64,
-    /// Lost for any cause.
+    /// Segments that were lost for any cause.
     pub dropped: u64,
-    /// Under way.
+    /// Segments in flight.
     pub in_flight: u64,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn say(stream: &mut UnixStream, message: &impl Serialize) -> Result<(
 /// Reads one line, or gives up at the stream's time-out. Bytes behind it stay in the stream.
 pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, LabError> {
     let mut line = Vec::new();
-    // One byte at a time past the line would be taken from what follows it; so no more is asked for.
+    // A larger buffer would consume bytes behind the line.
     let mut reader = BufReader::with_capacity(1, stream.take(LONGEST_LINE));
     let heard = reader.read_until(b'\n', &mut line);
     let count = heard.map_err(interrupted)?;
@@ -117,7 +117,8 @@ pub(crate) fn hear<T: DeserializeOwned>(stream: &UnixStream) -> Result<T, LabErr
         .map_err(|e| LabError::Remote(format!("the lab's process speaks otherwise than we: {e}")))
 }
 
-/// Why no line went over: the other side left, or has been silent for the stream's time-out.
+/// Returns the error for a line that was not transferred: the peer left, or was silent for the
+/// stream's time-out.
 fn interrupted(error: io::Error) -> LabError {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => LabError::Silent,
@@ -125,7 +126,7 @@ fn interrupted(error: io::Error) -> LabError {
     }
 }
 
-/// Bounds how long either side waits for the other.
+/// Sets the stream's read and write time-outs.
 pub(crate) fn be_patient(stream: &UnixStream, patience: Duration) -> Result<(), LabError> {
     let set = stream
         .set_read_timeout(Some(patience))

@@ -1,9 +1,9 @@
 //! A lab that outlives the command that started it.
 //!
 //! `up` starts a process that holds the lab and answers on a local socket; `down`, `exec`, `set`
-//! and `status` ask it. One lab per user. The socket and a state file lie in one directory (see
-//! [`Place`]); should the process be killed, its programs and namespaces are gone with it and the
-//! next `up` sweeps the two files away.
+//! and `status` send it requests. There is one lab per user. The socket and a state file are in one
+//! directory (see [`Place`]); if the process is killed, its programs and namespaces are gone with
+//! it and the next `up` removes the two files.
 
 mod client;
 mod message;

@@ -1,4 +1,4 @@
-//! Where a user's lab is found.
+//! The runtime directory of a user's lab.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -10,10 +10,11 @@ use tradewind_net::capability;
 
 use crate::error::LabError;
 
-/// Names the place, where the user's usual one will not do: one lab for each place.
+/// The variable that names another directory than the user's default; there is one lab per
+/// directory.
 const RUNTIME_DIR: &str = "TRADEWIND_RUNTIME_DIR";
 
-/// What helps when a place does not serve.
+/// Advice for errors about an unusable directory.
 const OTHER_PLACE: &str = "TRADEWIND_RUNTIME_DIR names another directory";
 
 /// Longest path of a Unix socket: `sun_path` less its final zero (unix(7)).
@@ -29,12 +30,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The calling user's: `$TRADEWIND_RUNTIME_DIR` if it is set, else `/run/tradewind` for root,
-    /// else `$XDG_RUNTIME_DIR/tradewind`, else a directory of the user's own under `/tmp`. To be
-    /// asked before entering a user namespace, in which everybody is root.
+    /// Returns the calling user's directory: `$TRADEWIND_RUNTIME_DIR` if it is set, else
+    /// `/run/tradewind` for root, else `$XDG_RUNTIME_DIR/tradewind`, else a directory of the user's
+    /// own under `/tmp`. Must be called before entering a user namespace, in which everybody is
+    /// root.
     #[must_use]
     pub fn of_this_user() -> Self {
-        // A variable that is set to nothing says nothing.
+        // An empty variable counts as unset.
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self::of(capability::user_id(), variable)
     }
@@ -49,51 +51,52 @@ impl Place {
         Self { directory }
     }
 
-    /// A directory of choice.
+    /// Uses `directory`.
     #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The socket on which the lab's process answers.
+    /// Returns the path of the socket on which the lab's process answers.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.join("lab.sock")
     }
 
-    /// What was last started, as JSON.
+    /// Returns the path of the JSON file that describes the lab last started.
     #[must_use]
     pub fn state_file(&self) -> PathBuf {
         self.directory.join("lab.json")
     }
 
-    /// What the lab's process had to say.
+    /// Returns the path of the log of the lab's process.
     #[must_use]
     pub fn log_file(&self) -> PathBuf {
         self.directory.join("lab.log")
     }
 
-    /// Makes the directory, for its owner alone.
+    /// Creates the directory, accessible to its owner alone.
     pub(crate) fn prepare(&self) -> Result<(), LabError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         made.map_err(|source| self.error(source))?;
         self.check()
     }
 
-    /// Refuses a directory of another user, or one in which others may write: they could answer in the lab's
-    /// stead, and anybody may make one under `/tmp`. One that is not there is nobody's.
+    /// Refuses a directory of another user, or one in which others may write: they could answer
+    /// instead of the lab, and anybody may create one under `/tmp`. A missing directory passes.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         let socket = self.socket();
         let length = socket.as_os_str().len();
         if length > LONGEST_SOCKET_PATH {
             let what = format!(
-                "{length} bytes, and a socket's path has at most {LONGEST_SOCKET_PATH}: {OTHER_PLACE}"
+                "{length} bytes, and a socket's path has at most {LONGEST_SOCKET_PATH}: \
+                 {OTHER_PLACE}"
             );
             let source = io::Error::new(ErrorKind::InvalidInput, what);
             return Err(LabError::File { path: socket, source });
@@ -120,16 +123,16 @@ impl Place {
         LabError::File { path: self.directory.clone(), source }
     }
 
-    /// The process that wrote the state file, which may be gone.
+    /// Returns the id of the process that wrote the state file; it may be gone.
     pub(crate) fn holder(&self) -> Option<u64> {
         let text = fs::read(self.state_file()).ok()?;
         serde_json::from_slice::<serde_json::Value>(&text).ok()?.get("process")?.as_u64()
     }
 
-    /// Takes the socket and the state file away.
+    /// Removes the socket and the state file.
     pub(crate) fn sweep(&self) {
         for path in [self.socket(), self.state_file()] {
-            // What is not there needs no sweeping.
+            // A missing file needs no removal.
             let _ = fs::remove_file(path);
         }
     }
@@ -141,7 +144,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn the_users_word_comes_first_then_what_the_system_offers() {
+    fn environment_variable_precedes_system_directories() {
         let place = |user, set: &[(&str, &str)]| {
             let variable = |name: &str| set.iter().find(|(key, _)| *key == name);
             let value = |name| variable(name).map(|(_, value)| OsString::from(value));
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_of_ours_is_refused_with_its_name() {
+    fn path_that_is_no_directory_is_refused_by_name() {
         let file = std::env::temp_dir().join(format!("tradewind-place-{}", std::process::id()));
         fs::write(&file, "").unwrap();
         let error = Place::at(&file).check().unwrap_err().to_string();
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_have_this_place_is_told_of_the_variable() {
+    fn refused_directory_names_the_variable() {
         let directory = std::env::temp_dir().join(format!("tradewind-open-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let opened = |mode| {

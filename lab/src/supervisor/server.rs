@@ -1,4 +1,4 @@
-//! The process that holds the lab and answers.
+//! The process that holds the lab and answers requests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,25 +19,28 @@ use crate::lab::Lab;
 use crate::options::LabOptions;
 use crate::privilege::Standing;
 
-/// What whoever started us writes to our standard input once it has seen the lab: it may end now.
+/// The line that the starting process writes to the lab's standard input once it has seen the lab
+/// up: from then on it may end without ending the lab.
 pub(crate) const KEEP: &[u8] = b"keep\n";
 
-/// Longest that a command may take to ask or to read its answer. Chosen: it has its question ready when it comes.
+/// Longest time that a command may take to send its request or to read its reply. Chosen: commands
+/// have their request ready when they connect.
 const PATIENCE: Duration = Duration::from_secs(5);
 const SCHEMA_VERSION: u32 = 1;
 
-/// Where a served lab comes from.
+/// The origin of a served lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The topology's file, for `status`.
     pub file: String,
-    /// In what standing this process is.
+    /// The privilege of this process.
     pub standing: Standing,
 }
 
-/// Holds a lab of `topology` until `down` is asked for or SIGTERM or SIGINT comes. Writes one line
-/// to standard output: `up`, or why not; ends when standard input, a pipe, is closed without a word
-/// ([`super::up`] holds the other ends). To be called before any thread is started.
+/// Holds a lab of `topology` until a `down` request, SIGTERM or SIGINT arrives. Writes one line to
+/// standard output: `up`, or the reason why the lab is not up. Ends when standard input, a pipe, is
+/// closed before `keep` was received ([`super::up`] holds the other ends). Must be called before
+/// any thread is started.
 ///
 /// # Errors
 /// When the lab cannot start, or another one is up.
@@ -65,7 +68,8 @@ fn hold(
     let programs = PidNamespace::create()?;
     let lab = Lab::start(topology, options)?;
     if lab.validity()?.urgency == Urgency::RealTime {
-        // The emulator needs no share of a CPU. What keeps CPUs awake would have one, as a session's, from programs of `exec`.
+        // The emulator is real-time and needs no share of a CPU. In the session's default group,
+        // the threads that keep CPUs awake would take a share from the programs of `exec`.
         tradewind_net::processes::stand_back_as_session();
     }
     let socket = place.socket();
@@ -80,18 +84,18 @@ fn hold(
     drop(server);
     drop(swept);
     if let Some(mut caller) = last_caller {
-        // The lab is down whether its caller still listens or not.
+        // The lab is down whether or not its caller still waits.
         let _ = say(&mut caller, &Answer::Done);
     }
     Ok(())
 }
 
-/// Writes a line to whoever may read it: a reader that is gone or a full disk is no reason to end.
+/// Writes a line and ignores errors: a reader that is gone or a full disk is no reason to end.
 fn tell(mut to: impl Write, line: impl std::fmt::Display) {
     let _ = writeln!(to, "{line}");
 }
 
-/// The place while this process holds it; swept when dropped, whatever went wrong.
+/// The directory while this process holds it; its files are removed when this is dropped.
 struct Swept<'a>(&'a Place);
 
 impl Drop for Swept<'_> {
@@ -102,8 +106,8 @@ impl Drop for Swept<'_> {
 
 struct Server<'a> {
     lab: Lab,
-    /// What `exec` started. Behind the lab: its programs end before its network, and then whoever
-    /// is left.
+    /// The programs started by `exec`. Declared after the lab, so that the lab's own programs end
+    /// before its network, and what remains here afterwards.
     programs: PidNamespace,
     source: &'a Source,
     started: Instant,
@@ -111,7 +115,8 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Answers until asked to go down; returns who asked, if it was not a signal.
+    /// Answers requests until one or a signal ends the lab; returns the caller that ended it, if
+    /// any.
     fn answer_until_told(
         &mut self,
         listener: &UnixListener,
@@ -146,14 +151,14 @@ impl Server<'_> {
                 Ok(true) => return Ok(Some(caller)),
                 Ok(false) => {}
                 Err(error) => {
-                    // A caller that left or asked nonsense harms nobody else.
+                    // A caller that left or sent nonsense does not affect others.
                     let _ = say(&mut caller, &Answer::Refused(error.to_string()));
                 }
             }
         }
     }
 
-    /// Answers one caller; `true` when it asked to go down.
+    /// Answers one caller; returns `true` for [`Question::Down`].
     fn answer(&mut self, caller: &mut UnixStream) -> Result<bool, LabError> {
         be_patient(caller, PATIENCE)?;
         match hear(caller)? {
@@ -172,7 +177,7 @@ impl Server<'_> {
         Ok(false)
     }
 
-    /// Hands over what a process needs to be on a host and to die with the lab.
+    /// Sends the descriptors with which a process enters a host and dies with the lab.
     fn let_in(&self, caller: &mut UnixStream, host: &HostId) -> Result<(), LabError> {
         let namespace = self.lab.namespace(host)?;
         let user: OwnedFd = userns::of_this_process()?;
