@@ -1,5 +1,5 @@
-//! What a segment costs: runs the core as its driver does and prints nanoseconds of processor time
-//! for each segment that crosses the network.
+//! Measures the cost of a segment: runs the core as its driver does and prints nanoseconds of
+//! processor time for each segment that crosses the network.
 //!
 //! `cargo run --release -p tradewind-wan --example core_rate [-- --quick]`
 #![expect(
@@ -17,11 +17,11 @@ use tradewind_wan::{Bundle, Ecn, HostIndex, Topology, Wan};
 /// One kind of traffic through one kind of network.
 struct Case {
     name: &'static str,
-    /// Keys of each host, of each pair, and how many pairs of hosts are busy.
+    /// Keys of each host, keys of each pair, and the number of busy pairs of hosts.
     host: &'static str,
     pair: &'static str,
     pairs: u16,
-    /// Segments of a bundle and their payload.
+    /// Segments of a bundle, and their payload.
     segments: u32,
     payload: u32,
     /// Time between two bundles of a pair.
@@ -81,7 +81,7 @@ const CASES: &[Case] = &[
 
 /// Virtual seconds of each case.
 const SPAN: Duration = Duration::from_secs(5);
-/// The same of a run that only shows that it works.
+/// Virtual seconds of each case in a run that only shows that the example works.
 const QUICK_SPAN: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -111,7 +111,7 @@ fn topology(case: &Case) -> Result<Topology, Box<dyn Error>> {
     Ok(Topology::parse(&text, &Catalogue::builtin())?)
 }
 
-/// Returns segments delivered, deliveries, wakes, and nanoseconds spent.
+/// Returns the segments delivered, deliveries, wake-ups and nanoseconds spent.
 fn run(case: &Case, span: Duration) -> Result<(u64, u64, u64, u128), Box<dyn Error>> {
     let mut wan = Wan::new(&topology(case)?, 1);
     let end = Timestamp::ZERO + span;

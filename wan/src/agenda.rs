@@ -1,4 +1,4 @@
-//! What happens next: the head of every line that is not empty, in order of time.
+//! The event queue: the head of every FIFO that is not empty, ordered by time.
 
 use std::{
     cmp::Reverse,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::{link::LineKind, segment::Nanos};
 
-/// A line of a link.
+/// A FIFO of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LineId(u32);
 
@@ -30,8 +30,8 @@ impl LineId {
     }
 }
 
-/// Lines by the time of their head. An entry whose time is not its line's head's is out of date
-/// (a rate changed) and to be passed over.
+/// FIFOs ordered by the time of their head. An entry whose time differs from its head's is out of
+/// date (a rate changed) and is skipped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Agenda(BinaryHeap<Reverse<(Nanos, LineId)>>);
 
@@ -40,12 +40,12 @@ impl Agenda {
         self.0.push(Reverse((at, line)));
     }
 
-    /// The earliest entry; among equals the line with the smallest number.
+    /// Returns the earliest entry; among equals the FIFO with the smallest number.
     pub(crate) fn first(&self) -> Option<(Nanos, LineId)> {
         self.0.peek().map(|entry| entry.0)
     }
 
-    /// Gives the earliest entry's line its next time, or takes it off.
+    /// Reschedules the FIFO of the earliest entry at `next`, or removes the entry.
     pub(crate) fn replace_first(&mut self, next: Option<Nanos>) {
         let Some(mut first) = self.0.peek_mut() else { return };
         match next {
@@ -56,7 +56,7 @@ impl Agenda {
         }
     }
 
-    /// All entries, in no particular order.
+    /// Returns all entries, in no particular order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (Nanos, LineId)> {
         self.0.iter().map(|entry| entry.0)
     }

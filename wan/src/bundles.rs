@@ -1,8 +1,8 @@
-//! Bundles under way, and the putting together of their segments on arrival.
+//! Bundles in flight, and the coalescing of their segments on arrival.
 //!
-//! Segments that arrive one after the other, within a short span and with the same mark, become
-//! one delivery. A *lane* (a destination and a few bits of the connection) has at most one open
-//! run, so the deliveries of a connection keep the order of its segments.
+//! Segments that arrive one after the other, within a short span and with the same mark, become one
+//! delivery. A *lane* (a destination and a few bits of the connection) has at most one open run, so
+//! the deliveries of a connection keep the order of its segments.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::{
 /// within one coalescing span.
 const LANES: usize = 64;
 
-/// A slot's open run, or a free slot's absence of one.
+/// The entry of a lane without an open run.
 const NOBODY: u32 = u32::MAX;
 
 /// Bundles whose segments are not all accounted for.
@@ -28,7 +28,8 @@ pub(crate) struct Bundles<P> {
     free: Vec<u32>,
     /// The bundle whose run is open in each lane.
     open: Vec<u32>,
-    /// When open runs end at the latest: in order, entries of closed runs stay until reached.
+    /// The latest ends of open runs, in order; entries of runs closed earlier stay until they are
+    /// reached.
     expiries: VecDeque<(Nanos, u32, u64)>,
     next_run: u64,
     coalesce: Nanos,
@@ -46,7 +47,7 @@ struct Slot<P> {
     run: Option<Run>,
 }
 
-/// Delivered segments that wait for those that follow at once.
+/// Delivered segments that wait for directly following ones.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     number: u64,
@@ -78,7 +79,7 @@ impl<P: Clone> Bundles<P> {
         self.coalesce
     }
 
-    /// Takes a bundle in of which `segments` are on their way; returns its slot.
+    /// Adds a bundle of which `segments` are in flight; returns its slot.
     pub(crate) fn admit(&mut self, bundle: Bundle<P>, segments: u32) -> u32 {
         let lane = usize::from(bundle.destination.0) * LANES
             + usize::try_from(bundle.connection % LANES as u64).expect("a small number");
@@ -98,12 +99,12 @@ impl<P: Clone> Bundles<P> {
         u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 bundles are under way")
     }
 
-    /// One more copy of a segment is under way.
+    /// Counts one more copy of a segment in flight.
     pub(crate) fn duplicate(&mut self, bundle: u32) {
         self.slots[bundle as usize].outstanding += 1;
     }
 
-    /// A segment was lost.
+    /// Records the loss of a segment.
     pub(crate) fn lose(&mut self, bundle: u32) {
         let slot = &mut self.slots[bundle as usize];
         slot.outstanding -= 1;
@@ -112,8 +113,8 @@ impl<P: Clone> Bundles<P> {
         }
     }
 
-    /// A segment arrives at `now`. `next_arrival` says when another segment of the same pair can
-    /// arrive at the earliest; zero when nobody knows.
+    /// Delivers a segment that arrives at `now`. `next_arrival` returns the earliest time at which
+    /// another segment of the same pair can arrive, or zero when that is unknown.
     pub(crate) fn deliver(
         &mut self,
         now: Nanos,
@@ -149,7 +150,8 @@ impl<P: Clone> Bundles<P> {
         }
     }
 
-    /// Closes the runs that nothing can join any more, since all up to `now` has happened.
+    /// Closes the runs that no segment can join any more, given that all events up to `now` have
+    /// happened.
     pub(crate) fn expire(&mut self, now: Nanos) {
         while let Some((expiry, bundle, number)) = self.expiries.front().copied() {
             let is_open = self.is_open(bundle, number);
@@ -163,7 +165,7 @@ impl<P: Clone> Bundles<P> {
         }
     }
 
-    /// When the oldest open run ends at the latest.
+    /// Returns the latest end of the oldest open run.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
         let open = |entry: &&(Nanos, u32, u64)| self.is_open(entry.1, entry.2);
         self.expiries.iter().find(open).map(|(expiry, ..)| *expiry)
@@ -177,7 +179,7 @@ impl<P: Clone> Bundles<P> {
         self.ready.pop_front()
     }
 
-    /// Segments neither delivered nor lost.
+    /// Returns the number of segments neither delivered nor lost.
     pub(crate) fn outstanding(&self) -> u64 {
         self.slots.iter().map(|slot| u64::from(slot.outstanding)).sum()
     }
@@ -186,7 +188,7 @@ impl<P: Clone> Bundles<P> {
         self.slots[bundle as usize].run.is_some_and(|run| run.number == number)
     }
 
-    /// Whether a segment joins its bundle's open run.
+    /// Returns whether a segment joins its bundle's open run.
     fn continues(&self, now: Nanos, segment: &Segment) -> bool {
         self.slots[segment.bundle as usize].run.is_some_and(|run| {
             run.end == segment.index
@@ -195,7 +197,8 @@ impl<P: Clone> Bundles<P> {
         })
     }
 
-    /// Ends a bundle's run if one is open, and the bundle if nothing of it is left.
+    /// Closes a bundle's open run, if any, and frees the bundle's slot if no segment is
+    /// outstanding.
     fn close(&mut self, bundle: u32) {
         self.close_run(bundle);
         let slot = &mut self.slots[bundle as usize];

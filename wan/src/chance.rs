@@ -1,5 +1,5 @@
-//! Randomness that is a link's own: a generator for each purpose, made from the run's seed and a
-//! name, so that nothing that happens elsewhere alters what this link does.
+//! Random number generators of links: one for each purpose, derived from the run's seed and a name,
+//! so that events elsewhere do not change a link's behaviour.
 
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
@@ -13,7 +13,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number for `(seed, owner, purpose)`; other names give unrelated numbers.
+/// Returns a number for `(seed, owner, purpose)`; other names give unrelated numbers.
 pub(crate) fn derive(seed: u64, owner: &str, purpose: &str) -> u64 {
     // FNV-1a over both names with a separator that no name contains.
     let bytes = owner.bytes().chain([0]).chain(purpose.bytes());
@@ -23,7 +23,7 @@ pub(crate) fn derive(seed: u64, owner: &str, purpose: &str) -> u64 {
     mix(mix(seed) ^ hash)
 }
 
-/// The generator of `(seed, owner, purpose)`.
+/// Returns the generator of `(seed, owner, purpose)`.
 pub(crate) fn generator(seed: u64, owner: &str, purpose: &str) -> Pcg64Mcg {
     let low = derive(seed, owner, purpose);
     Pcg64Mcg::new(u128::from(mix(low)) << 64 | u128::from(low))
@@ -55,20 +55,20 @@ impl Trials {
         Self { chance: Chance::new(share), generator }
     }
 
-    /// The next trial. It takes a number even if it cannot hit, so that a chance that is raised
-    /// later does not depend on when.
+    /// Runs the next trial. It consumes a random number even with a chance of zero, so that the
+    /// trials after a change of the chance do not depend on the time of the change.
     pub(crate) fn hits(&mut self) -> bool {
         self.chance.hits(self.generator.next_u64())
     }
 }
 
-/// A number from 0 to below 1 out of 64 random bits.
+/// Converts 64 random bits to a number in [0, 1).
 pub(crate) fn unit_interval(random: u64) -> f64 {
     (random >> 11) as f64 / 2f64.powi(53)
 }
 
-/// An exponential variate of mean one, by von Neumann's comparisons: no logarithm, so that every
-/// machine gets the same bits.
+/// Returns an exponential variate of mean one, by von Neumann's comparisons: without a logarithm,
+/// so that every machine computes the same bits.
 pub(crate) fn exponential(generator: &mut Pcg64Mcg) -> f64 {
     let mut whole = 0.0;
     loop {

@@ -10,22 +10,22 @@ use crate::{
     topology::{Limit, limits},
 };
 
-/// New values for one pair of sites; what is `None` stays as it is.
+/// New values for one pair of sites; `None` leaves a value unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairChange {
     /// The site that sends.
     pub from: SiteId,
     /// The site that receives.
     pub to: SiteId,
-    /// Whether the change holds for the way back, too.
+    /// `true` when the change also applies to the opposite direction.
     pub both_ways: bool,
     /// One-way delay, each way.
     pub delay: Option<Duration>,
     /// Largest extra delay.
     pub jitter: Option<Duration>,
-    /// Rate in IP bytes; `Some(None)` lifts the limit.
+    /// Rate in IP bytes; `Some(None)` removes the limit.
     pub rate: Option<Option<Bandwidth>>,
-    /// Room of the queue before the rate.
+    /// Capacity of the queue before the rate.
     pub queue: Option<Bytes>,
     /// Largest IP packet.
     pub mtu: Option<Bytes>,
@@ -35,7 +35,7 @@ pub struct PairChange {
     pub duplicate: Option<Ratio>,
 }
 
-/// Why a change was refused.
+/// The reason why a change was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The text names no pair.
@@ -50,20 +50,20 @@ pub enum ChangeError {
          or duplicate as the key"
     )]
     Setting(String),
-    /// What it sets was set before, by the same key or by `rtt` and `delay`.
+    /// The setting repeats an earlier one, by the same key or by `rtt` and `delay`.
     #[error("`{0}` sets what an earlier setting has set: give each once, and `rtt` or `delay`")]
     Twice(String),
-    /// The value cannot be meant.
+    /// The value is out of range or malformed.
     #[error("{key}: {reason}")]
     Value {
         /// The key that was set.
         key: &'static str,
-        /// What is wrong with its value and what would be right.
+        /// The error in its value, and the expected form.
         reason: String,
     },
 }
 
-/// Keys of a topology's pairs that hold for as long as the lab runs.
+/// Keys of a topology's pairs that cannot change while the lab runs.
 const FIXED: [&str; 5] = ["reorder", "burst_loss", "ecn_threshold", "icmp", "via"];
 
 impl ChangeError {
@@ -73,7 +73,7 @@ impl ChangeError {
 }
 
 impl PairChange {
-    /// A change that changes nothing yet.
+    /// Returns a change without settings.
     #[must_use]
     pub fn new(from: SiteId, to: SiteId, both_ways: bool) -> Self {
         Self {
@@ -90,11 +90,11 @@ impl PairChange {
         }
     }
 
-    /// Reads `pair` (`a,b` for both ways, `a->b` for one) and settings such as `rtt=30 ms`,
+    /// Parses `pair` (`a,b` for both ways, `a->b` for one) and settings such as `rtt=30 ms`,
     /// `rate=none`, `loss=0.01`.
     ///
     /// # Errors
-    /// When the pair, a key or a value makes no sense; the topology is not asked.
+    /// When the pair, a key or a value is malformed; the topology is not consulted.
     pub fn parse<'a>(
         pair: &str,
         settings: impl IntoIterator<Item = &'a str>,
@@ -152,7 +152,7 @@ impl PairChange {
         Ok(())
     }
 
-    /// Refuses a queue that could not hold a packet; the pair has this MTU and link now.
+    /// Refuses a queue that could not hold a packet; `mtu` and `link` are the pair's current ones.
     pub(crate) fn check(&self, mtu: Bytes, link: &Link) -> Result<(), ChangeError> {
         let mtu = self.mtu.unwrap_or(mtu);
         limits::mtu(mtu).map_err(|reason| ChangeError::value("mtu", reason))?;
@@ -166,7 +166,8 @@ impl PairChange {
         }
     }
 
-    /// Alters one direction at `now`; returns the queue's head's new time when it has one.
+    /// Applies the change to one direction at `now`; returns the new time of the queue's head, if
+    /// it has one.
     pub(crate) fn alter(&self, link: &mut Link, now: Nanos) -> Option<Nanos> {
         if let Some(delay) = self.delay {
             link.wire.delay = nanos(delay);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_one_line() {
+    fn invalid_changes_are_refused_in_one_line() {
         for (pair, setting, tells) in [
             ("ab", "loss=0.1", "is no pair of sites"),
             ("a,b/c", "loss=0.1", "is no pair of sites"),

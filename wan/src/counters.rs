@@ -1,17 +1,17 @@
-//! What each link did with the segments it got.
+//! Counters of each link's segments.
 
 use tradewind_units::{HostId, SiteId};
 
-/// Why a segment was lost. The list is closed: nothing vanishes for another reason.
+/// The reason why a segment was lost. The list is complete: no segment is lost for another reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropCause {
-    /// The queue before a rate had no room.
+    /// The queue before a rate was full.
     QueueFull,
     /// Random loss (Bernoulli).
     Random,
     /// Loss in a burst (Gilbert-Elliott).
     Burst,
-    /// The link was out.
+    /// The link was in an outage.
     Outage,
     /// Larger than the path's MTU.
     TooBig,
@@ -23,20 +23,20 @@ impl DropCause {
         [Self::QueueFull, Self::Random, Self::Burst, Self::Outage, Self::TooBig];
 }
 
-/// Which link a count belongs to.
+/// The link to which a count belongs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkName {
-    /// All connections' caps of one host together.
+    /// The per-connection caps of one host, together.
     Connections(HostId),
-    /// What a host sends.
+    /// The egress of a host.
     Egress(HostId),
-    /// A named link, in the direction its pairs call forward.
+    /// A named link, in its forward direction.
     Forward(String),
-    /// A named link, in the other direction.
+    /// A named link, in its backward direction.
     Backward(String),
-    /// From a site to another.
+    /// The link from one site to another.
     Pair(SiteId, SiteId),
-    /// What a host receives.
+    /// The ingress of a host.
     Ingress(HostId),
 }
 
@@ -56,29 +56,29 @@ impl std::fmt::Display for LinkName {
 /// Counts of segments. Always `entered + duplicated == delivered + all dropped + in_flight`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Came in.
+    /// Segments that entered.
     pub entered: u64,
-    /// Came out at the far end.
+    /// Segments that were delivered at the far end.
     pub delivered: u64,
-    /// IP bytes of the segments that came out.
+    /// IP bytes of the delivered segments.
     pub delivered_bytes: u64,
-    /// Were made by duplication.
+    /// Segments that were created by duplication.
     pub duplicated: u64,
-    /// Got the mark "congestion experienced" here.
+    /// Segments that got the mark "congestion experienced" here.
     pub marked: u64,
-    /// Wait or travel.
+    /// Segments in the queue or on the wire.
     pub in_flight: u64,
     dropped: [u64; DropCause::ALL.len()],
 }
 
 impl Tally {
-    /// Segments lost for `cause`.
+    /// Returns the number of segments lost for `cause`.
     #[must_use]
     pub fn dropped(&self, cause: DropCause) -> u64 {
         self.dropped[cause as usize]
     }
 
-    /// Segments lost for any cause.
+    /// Returns the number of segments lost for any cause.
     #[must_use]
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().sum()
@@ -93,17 +93,17 @@ impl Tally {
         self.dropped[cause as usize] += segments;
     }
 
-    /// Whether nothing appeared or vanished unaccounted.
+    /// Returns whether every segment is accounted for.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
         self.entered + self.duplicated == self.delivered + self.dropped_total() + self.in_flight
     }
 }
 
-/// One link's counts.
+/// The counts of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Which link.
+    /// The link.
     pub name: LinkName,
     /// Its counts.
     pub tally: Tally,

@@ -1,9 +1,9 @@
 //! The emulator's core: segments in, deliveries out, in virtual time.
 //!
-//! Every segment passes its links one after the other (see `routes`), and each link serves
-//! segments in the order of their planned arrival. Planned times alone drive the network: that the
-//! caller comes late changes nothing but the moment at which it learns of a delivery. Segments of
-//! a bundle are treated as if they had been pushed one by one, so bundling never alters a verdict.
+//! Every segment passes its links one after the other (see `routes`), and each link serves segments
+//! in the order of their planned arrival. Only planned times drive the network: a late call delays
+//! nothing but the caller's knowledge of a delivery. Segments of a bundle are treated as if they
+//! had been pushed one by one, so bundling never changes a segment's fate.
 
 use std::collections::BTreeMap;
 
@@ -21,22 +21,23 @@ use crate::{
     topology::{HostIndex, SiteIndex},
 };
 
-/// How far apart the segments of one delivery may be, unless set. Measured: at 250 us offloaded
-/// and single packets behave alike, and the driver's cost is near its floor.
+/// Default of the largest spread of due times within one delivery. Measured: at 250 us offloaded
+/// and single packets behave alike, and the driver's cost is near its minimum.
 const COALESCE: Duration = Duration::from_micros(250);
 
-/// Connections whose cap is remembered before those at rest are looked for. Chosen.
+/// The number of connection caps from which idle ones are looked for. Chosen.
 const CONNECTIONS_BEFORE_SWEEP: usize = 1024;
 
-/// Heads of a line that are looked at for the next deadline. Chosen: more segments than a
-/// coalescing span holds below 3 Gbit/s; beyond, the deadline is early, which is harmless.
+/// The number of queued segments that are examined for the next deadline. Chosen: more segments
+/// than a coalescing span holds below 3 Gbit/s; beyond, the deadline is early, which is harmless.
 const HEADS_IN_VIEW: usize = 64;
 
 /// An emulated network of hosts.
 ///
 /// [`push`](Self::push) bundles as they leave their hosts, sleep until
-/// [`next_deadline`](Self::next_deadline), hand over what [`pop_due`](Self::pop_due) returns. Times
-/// are the caller's and must not go back; an earlier time counts as the latest seen.
+/// [`next_deadline`](Self::next_deadline), and pass on the deliveries of
+/// [`pop_due`](Self::pop_due). Times are the caller's and must not go back; an earlier time counts
+/// as the latest seen.
 #[derive(Debug, Clone)]
 pub struct Wan<P> {
     now: Nanos,
@@ -54,7 +55,7 @@ pub struct Wan<P> {
 }
 
 impl<P: Clone> Wan<P> {
-    /// A network at rest, at time zero. All randomness comes from `seed`.
+    /// Creates an idle network at time zero. All randomness comes from `seed`.
     #[must_use]
     pub fn new(topology: &Topology, seed: u64) -> Self {
         let Fabric { routes, links, names, tallies } = Builder::new(topology, seed).build();
@@ -74,12 +75,12 @@ impl<P: Clone> Wan<P> {
         }
     }
 
-    /// Sets how far apart the segments of one delivery may be due; 250 us unless set.
+    /// Sets the largest spread of the due times within one delivery; 250 us unless set.
     pub fn set_coalesce(&mut self, span: Duration) {
         self.bundles.set_coalesce(nanos(span));
     }
 
-    /// Lets a bundle enter at `now`.
+    /// Pushes a bundle into the network at `now`.
     pub fn push(&mut self, now: Timestamp, bundle: Bundle<P>) -> Admission {
         self.run_until(now.as_nanos());
         let Some(pair) = self.routes.pair_between(bundle.source, bundle.destination) else {
@@ -99,8 +100,8 @@ impl<P: Clone> Wan<P> {
         }
     }
 
-    /// When to call [`Self::pop_due`] next; `None` when nothing is on its way. Never later than
-    /// the next delivery is due, except by the span that its segments may be apart.
+    /// Returns the time of the next necessary call of [`Self::pop_due`]; `None` when nothing is in
+    /// flight. It is at most one coalescing span later than the next delivery is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         if self.bundles.has_ready() {
@@ -115,13 +116,13 @@ impl<P: Clone> Wan<P> {
         (soonest != Nanos::MAX).then(|| Timestamp::from_nanos(soonest))
     }
 
-    /// The next delivery that is due at `now` or was before; to be called until it returns `None`.
+    /// Returns the next delivery due at or before `now`; to be called until it returns `None`.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Delivery<P>> {
         self.run_until(now.as_nanos());
         self.bundles.pop_ready()
     }
 
-    /// The counts at the latest time seen.
+    /// Returns the counters at the latest time seen.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut tallies = self.tallies.clone();
@@ -135,8 +136,8 @@ impl<P: Clone> Wan<P> {
         Counters { total, links: self.names.iter().zip(tallies).map(name_tally).collect() }
     }
 
-    /// Alters a pair of sites at `now`. A new rate holds at once, also for what is in service; a
-    /// new delay for what sets off from now on.
+    /// Changes a pair of sites at `now`. A new rate takes effect at once, also for the segment in
+    /// service; a new delay applies to segments sent from now on.
     ///
     /// # Errors
     /// When the change names an unknown site, or a queue that cannot hold a packet.
@@ -168,7 +169,7 @@ impl<P: Clone> Wan<P> {
         }
     }
 
-    /// Segments that do not fit end at the door.
+    /// Counts segments above the MTU as entered and dropped.
     fn refuse_too_big(&mut self, pair: usize, segments: u32) {
         let tally = self.links[self.routes.pairs[pair].own_link()].tally;
         for tally in [&mut self.tallies[tally], &mut self.total] {
@@ -203,12 +204,12 @@ impl<P: Clone> Wan<P> {
                 Some(link) => self.enter(link, self.now, segment),
                 None => self.go_on(self.now, segment),
             }
-            // As if the next segment were pushed on its own: what can happen now, happens first.
+            // Events due now come before the next segment, as if it were pushed on its own.
             self.run_until(self.now);
         }
     }
 
-    /// All that happens up to `limit`.
+    /// Processes all events up to `limit`.
     fn run_until(&mut self, limit: Nanos) {
         while let Some((at, line)) = self.agenda.first() {
             if at > limit {
@@ -230,7 +231,7 @@ impl<P: Clone> Wan<P> {
         self.bundles.expire(self.now);
     }
 
-    /// A segment goes to its next link, or arrives.
+    /// Moves a segment to its next link, or delivers it.
     fn go_on(&mut self, now: Nanos, mut segment: Segment) {
         loop {
             let next = self.routes.next(&segment);
@@ -259,7 +260,7 @@ impl<P: Clone> Wan<P> {
         }
     }
 
-    /// A segment was sent at `now`: it meets the link's faults, then the wire.
+    /// Applies the link's faults to a segment that was sent at `now`, then puts it on the wire.
     fn leave_queue(&mut self, index: usize, now: Nanos, segment: Segment) {
         let link = &mut self.links[index];
         let Some(faults) = &mut link.faults else { return self.leave(index, now, segment) };
@@ -285,7 +286,7 @@ impl<P: Clone> Wan<P> {
         }
     }
 
-    /// A segment leaves a link at its far end.
+    /// Passes a segment on from the far end of a link.
     fn leave(&mut self, index: usize, now: Nanos, segment: Segment) {
         self.tallies[self.links[index].tally].deliver(segment.bytes);
         self.go_on(now, segment);
@@ -303,8 +304,8 @@ impl<P: Clone> Wan<P> {
         self.bundles.deliver(now, &segment, || next_arrival(routes, links, &segment));
     }
 
-    /// When the head of a line, due at `at`, can lead to a delivery at the earliest; never if the
-    /// line's head is due at another time.
+    /// Returns the earliest time at which the head of a FIFO, due at `at`, can lead to a delivery,
+    /// or [`Nanos::MAX`] if the head is due at another time.
     fn soonest_of(&self, at: Nanos, line: LineId) -> Nanos {
         let link = &self.links[line.link()];
         let Some(head) = link.line(line.kind()).front().filter(|head| head.at == at) else {
@@ -315,7 +316,7 @@ impl<P: Clone> Wan<P> {
             let lead = link.lead.unwrap_or_else(|| self.links[pair.own_link()].wire.delay);
             return at.saturating_add(lead);
         }
-        // Segments of a bundle are handed over together: wait for the last that may join.
+        // Segments of a bundle are delivered together: wait for the last one that may join.
         let window = at.saturating_add(self.bundles.coalesce());
         let mut seen = at;
         for head in link.line(line.kind()).iter().take(HEADS_IN_VIEW) {
@@ -330,7 +331,7 @@ impl<P: Clone> Wan<P> {
         if link.line(line.kind()).len() > HEADS_IN_VIEW { seen } else { window }
     }
 
-    /// The link of a connection's own cap, if its host has one.
+    /// Returns the link of a connection's own cap, if its host has one.
     fn connection_link(&mut self, connection: (HostIndex, HostIndex, u64)) -> Option<usize> {
         let cap = self.routes.connection_cap(connection.0)?;
         if let Some(link) = self.connections.get(&connection) {
@@ -354,7 +355,7 @@ impl<P: Clone> Wan<P> {
         Some(index)
     }
 
-    /// Forgets the caps of connections that are at rest.
+    /// Removes the caps of idle connections.
     fn sweep_connections(&mut self) {
         let (links, free, now) = (&self.links, &mut self.free_links, self.now);
         self.connections.retain(|_, index| {
@@ -368,8 +369,8 @@ impl<P: Clone> Wan<P> {
     }
 }
 
-/// When another segment of this one's pair can arrive at the same host at the earliest; zero when
-/// that cannot be told.
+/// Returns the earliest time at which another segment of this one's pair can arrive at the same
+/// host, or zero when that is unknown.
 fn next_arrival(routes: &Routes, links: &[Link], segment: &Segment) -> Nanos {
     let ingress = routes.ingress(segment.destination).map(|link| &links[link]);
     if let Some(head) = ingress.and_then(|link| link.queue.waiting.front()) {
@@ -385,7 +386,7 @@ fn next_arrival(routes: &Routes, links: &[Link], segment: &Segment) -> Nanos {
     if routes.has_links_before_pair(segment) { 0 } else { Nanos::MAX }
 }
 
-/// How a bundle falls into segments.
+/// The segmentation of a bundle.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     segments: u32,
@@ -403,7 +404,7 @@ impl Shape {
         Self { segments, header: bundle.header_bytes, payload, segment_payload }
     }
 
-    /// How many segments are no larger than `mtu`: all, or only the last, or none.
+    /// Returns the number of segments that are no larger than `mtu`: all, only the last, or none.
     fn segments_up_to(self, mtu: Bytes) -> u32 {
         if self.bytes_of(0) <= mtu {
             self.segments
@@ -412,7 +413,7 @@ impl Shape {
         }
     }
 
-    /// IP bytes of one segment.
+    /// Returns the IP bytes of one segment.
     fn bytes_of(self, index: u32) -> Bytes {
         let before = self.segment_payload * index;
         let payload = self.segment_payload.min(self.payload - before);

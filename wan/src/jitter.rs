@@ -1,29 +1,30 @@
-//! Extra delay that wanders between zero and its bound.
+//! Extra delay that varies continuously between zero and its bound.
 //!
 //! A path's delay varies because queues along it fill and drain, so neighbouring segments see
-//! nearly the same of it. Drawing it anew for each segment would, once order is kept, turn into a
-//! constant at high rates. Here the extra delay is a function of time alone: a target, uniform in
-//! zero to the bound, is drawn for each period, and between targets the delay moves in a straight
-//! line. It never falls faster than time passes, so order is kept without a clamp.
+//! nearly the same extra delay. A fresh draw for each segment would, once order is kept, become a
+//! constant at high rates. Here the extra delay is a function of time alone: a target, uniform from
+//! zero to the bound, is drawn for each period, and the delay is interpolated linearly between
+//! targets. It never falls faster than time passes, so order is kept without a clamp.
 
 use crate::{chance::mix, segment::Nanos};
 
-/// Shortest time between two targets. Chosen: queues of wide-area routers drain in about that.
+/// Shortest time between two targets. Chosen: about the time in which queues of wide-area routers
+/// drain.
 const SHORTEST_PERIOD: Nanos = 10_000_000;
 
-/// The wander of one link's delay.
+/// The varying delay of one link.
 #[derive(Debug, Clone)]
 pub(crate) struct Jitter {
     bound: Nanos,
     period: Nanos,
     key: u64,
-    /// The period last asked for, with its targets at begin and end.
+    /// The period of the last query, with its targets at begin and end.
     period_index: u64,
     targets: (Nanos, Nanos),
 }
 
 impl Jitter {
-    /// A wander up to `bound`, `None` when that is zero; `key` makes it the link's own.
+    /// Creates a jitter of up to `bound`, or `None` for zero; `key` makes it specific to the link.
     pub(crate) fn new(bound: Nanos, key: u64) -> Option<Self> {
         if bound == 0 {
             return None;
@@ -34,7 +35,7 @@ impl Jitter {
         Some(jitter)
     }
 
-    /// The extra delay of what starts at `now`.
+    /// Returns the extra delay of a segment sent at `now`.
     pub(crate) fn at(&mut self, now: Nanos) -> Nanos {
         let index = now / self.period;
         if index != self.period_index {

@@ -2,15 +2,15 @@
 //!
 //! A [`Topology`] (TOML, see `docs/topology.md`) names sites, hosts, ordered pairs of sites and
 //! links that several pairs share. A [`Wan`] carries [`Bundle`]s between its hosts: the packets of
-//! one bundle come in together, as offloaded super-packets do, but each of its segments is queued,
-//! marked, lost and delayed on its own. The core has no clock: the caller says what time it is.
+//! one bundle enter together, as offloaded super-packets do, but each of its segments is queued,
+//! marked, lost and delayed on its own. The core has no clock: the caller passes the time.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`topology`] | the file format and what it means |
+//! | [`topology`] | the file format and its model |
 //! | [`traffic`] | [`Bundle`], [`Delivery`], [`Admission`] |
-//! | [`change`] | [`PairChange`]: what may be altered while traffic flows |
-//! | [`counters`] | what went in, came out and was lost, by link and cause |
+//! | [`change`] | [`PairChange`]: changes while traffic flows |
+//! | [`counters`] | segments entered, delivered and lost, by link and cause |
 //! | [`emulator`] | [`Wan`]: `push`, `pop_due`, `next_deadline` |
 
 mod agenda;

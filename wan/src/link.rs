@@ -1,6 +1,5 @@
-//! One link in one direction: a queue before a rate, then what a wire can do to a segment, then
-//! the time it takes. Caps of hosts, named links and pairs of sites are all such links; each uses
-//! the parts it needs.
+//! One link in one direction: a queue before a rate, then the faults of a wire, then its delay.
+//! Caps of hosts, named links and pairs of sites are all such links; each uses the parts it needs.
 
 use std::collections::VecDeque;
 
@@ -22,25 +21,25 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) queue: Queue,
-    /// `None` when the link treats every segment well.
+    /// `None` when the link has no faults.
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) wire: Wire,
-    /// Where its counts are kept.
+    /// The index of its counters.
     pub(crate) tally: usize,
-    /// How long any segment that leaves the queue needs at least until it arrives at its host;
-    /// `None` when all that wait at one time are of one pair, whose delay tells.
+    /// The least delay from the queue of this link to the destination host; `None` when all
+    /// segments that wait at one time belong to one pair, whose delay then applies.
     pub(crate) lead: Option<Nanos>,
-    /// Whether segments leave it for their host.
+    /// `true` when segments leave it for their host.
     pub(crate) is_ingress: bool,
 }
 
 impl Link {
-    /// A link that only limits a rate.
+    /// Returns a link that only limits a rate.
     pub(crate) fn limiter(queue: Queue, tally: usize) -> Self {
         Self { queue, faults: None, wire: Wire::default(), tally, lead: None, is_ingress: false }
     }
 
-    /// The line that a kind of event takes its head from.
+    /// Returns the FIFO of this kind.
     pub(crate) fn line(&self, kind: LineKind) -> &VecDeque<Timed> {
         match kind {
             LineKind::Queue => &self.queue.waiting,
@@ -49,7 +48,7 @@ impl Link {
         }
     }
 
-    /// Takes the head of a line away; returns it and the time of the next.
+    /// Removes the head of a FIFO; returns it and the time of the next one.
     pub(crate) fn take_head(&mut self, kind: LineKind) -> Option<(Segment, Option<Nanos>)> {
         let head = match kind {
             LineKind::Queue => self.queue.depart(),
@@ -59,24 +58,24 @@ impl Link {
         Some((head.segment, self.line(kind).front().map(|next| next.at)))
     }
 
-    /// How many segments it holds.
+    /// Returns the number of segments it holds.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.waiting.len() + self.wire.line.len() + self.wire.late.len()
     }
 }
 
-/// Which of a link's lines.
+/// The FIFOs of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineKind {
-    /// Waiting for the rate.
+    /// Segments waiting for the rate.
     Queue,
-    /// On the wire.
+    /// Segments on the wire.
     Wire,
-    /// On the wire, overtaken by others.
+    /// Segments on the wire that others overtake.
     Late,
 }
 
-/// What a link does to segments besides delaying them.
+/// The faults of a link.
 #[derive(Debug, Clone)]
 pub(crate) struct Faults {
     outages: Vec<OutageClock>,
@@ -87,7 +86,7 @@ pub(crate) struct Faults {
     late_by: Nanos,
 }
 
-/// What a link's faults decided about a segment.
+/// The fate of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Lost(DropCause),
@@ -95,7 +94,7 @@ pub(crate) enum Fate {
 }
 
 impl Faults {
-    /// The faults of the link `name` in a run with `seed`.
+    /// Returns the faults of the link `name` in a run with `seed`.
     pub(crate) fn new(loss: &Loss, seed: u64, name: &str) -> Self {
         let trials = |share, purpose| Trials::new(share, generator(seed, name, purpose));
         Self {
@@ -110,7 +109,7 @@ impl Faults {
         }
     }
 
-    /// The faults of a pair of sites.
+    /// Returns the faults of a pair of sites.
     pub(crate) fn of_pair(pair: &Pair, seed: u64, name: &str) -> Self {
         let mut faults = Self::new(&pair.loss, seed, name);
         faults.duplicate.chance = Chance::new(pair.duplicate);
@@ -121,18 +120,18 @@ impl Faults {
         faults
     }
 
-    /// Another share of random loss.
+    /// Sets the share of random loss.
     pub(crate) fn set_random_loss(&mut self, share: Ratio) {
         self.random.chance = Chance::new(share);
     }
 
-    /// Another share of duplicates.
+    /// Sets the share of duplicates.
     pub(crate) fn set_duplicate(&mut self, share: Ratio) {
         self.duplicate.chance = Chance::new(share);
     }
 
-    /// What becomes of the next segment, sent at `now`. Every part takes its random numbers for
-    /// every segment, so that one part does not shift another's.
+    /// Decides the fate of the next segment, sent at `now`. Every fault draws its random numbers
+    /// for every segment, so that one fault does not shift another's sequence.
     pub(crate) fn judge(&mut self, now: Nanos) -> Fate {
         let mut is_out = false;
         for outage in &mut self.outages {
@@ -153,13 +152,14 @@ impl Faults {
         }
     }
 
-    /// By how much overtaken segments come later.
+    /// Returns the additional delay of overtaken segments.
     pub(crate) fn late_by(&self) -> Nanos {
         self.late_by
     }
 }
 
-/// The chain of two states of Gilbert and Elliott; a segment first steps it, then is tried.
+/// The two-state chain of Gilbert and Elliott; each segment first advances the chain, then is
+/// tried.
 #[derive(Debug, Clone)]
 struct GilbertElliott {
     enter: Chance,
@@ -190,7 +190,7 @@ impl GilbertElliott {
     }
 }
 
-/// Segments on their way, in the order of their arrival.
+/// Segments on the wire, in the order of their arrival.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wire {
     pub(crate) delay: Nanos,
@@ -203,7 +203,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The wire of the pair `name` in a run with `seed`.
+    /// Returns the wire of the pair `name` in a run with `seed`.
     pub(crate) fn of_pair(pair: &Pair, seed: u64, name: &str) -> Self {
         let mut wire = Self { jitter_key: derive(seed, name, "jitter"), ..Self::default() };
         wire.delay = nanos(pair.delay);
@@ -215,7 +215,7 @@ impl Wire {
         self.jitter = Jitter::new(bound, self.jitter_key);
     }
 
-    /// Sends a segment off at `now`. Order is kept, also when the delay shrinks on the way.
+    /// Sends a segment at `now`. Order is kept, even when the delay shrinks.
     pub(crate) fn send(&mut self, now: Nanos, segment: Segment) -> Sent {
         let jitter = self.jitter.as_mut().map_or(0, |jitter| jitter.at(now));
         let due = now.saturating_add(self.delay).saturating_add(jitter).max(self.last_due);
@@ -227,7 +227,7 @@ impl Wire {
         if self.line.len() == 1 { Sent::First(LineKind::Wire, due) } else { Sent::Behind }
     }
 
-    /// Sends a segment off that others will overtake.
+    /// Sends a segment that others will overtake.
     pub(crate) fn send_late(&mut self, now: Nanos, segment: Segment, late_by: Nanos) -> Sent {
         let jitter = self.jitter.as_mut().map_or(0, |jitter| jitter.at(now));
         let span = self.delay.saturating_add(jitter).saturating_add(late_by);
@@ -238,13 +238,13 @@ impl Wire {
     }
 }
 
-/// Where a segment went that was sent off.
+/// The position of a segment after it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The wire has no length: it is there.
+    /// The wire has no delay: the segment has arrived.
     Arrives,
-    /// It is its line's first, due at this time.
+    /// It is the head of its FIFO, due at this time.
     First(LineKind, Nanos),
-    /// It is behind others.
+    /// It is behind other segments.
     Behind,
 }

@@ -1,5 +1,5 @@
-//! Times without service: planned, or at random from a schedule that all links which share the
-//! outage draw alike.
+//! Outages: planned ones, and random ones from a schedule that is the same for all links that share
+//! the outage.
 
 use crate::{
     chance::{exponential, generator, unit_interval},
@@ -9,14 +9,14 @@ use crate::{
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 
-/// One link's view of one outage. Questions must not go back in time.
+/// One link's view of one outage. Queries must not go back in time.
 #[derive(Debug, Clone)]
 pub(crate) enum OutageClock {
     Planned { start: Nanos, length: Nanos, every: Option<Nanos> },
     Random(RandomSchedule),
 }
 
-/// Windows drawn one after the other.
+/// Outage windows drawn one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct RandomSchedule {
     generator: Pcg64Mcg,
@@ -28,7 +28,7 @@ pub(crate) struct RandomSchedule {
 }
 
 impl OutageClock {
-    /// The clock of `outage` in a run with `seed`: the same for every link that has it.
+    /// Returns the clock of `outage` in a run with `seed`: the same for every link that has it.
     pub(crate) fn new(outage: &Outage, seed: u64) -> Self {
         match outage.times {
             OutageTimes::Planned { start, length, every } => Self::Planned {
@@ -51,7 +51,7 @@ impl OutageClock {
         }
     }
 
-    /// Whether the link is out at `now`: from a window's begin to just before its end.
+    /// Returns whether the link is out at `now`: from a window's begin to just before its end.
     pub(crate) fn is_out(&mut self, now: Nanos) -> bool {
         match self {
             Self::Planned { start, length, every } => match now.checked_sub(*start) {
@@ -74,7 +74,7 @@ impl RandomSchedule {
         let share = unit_interval(self.generator.next_u64());
         let length = self.shortest + ((self.longest - self.shortest) as f64 * share) as Nanos;
         self.begin = self.end.saturating_add(gap);
-        // A window has at least a nanosecond, so that time goes on.
+        // A window has at least a nanosecond, so that the schedule advances.
         self.end = self.begin.saturating_add(length.max(1));
     }
 }

@@ -1,9 +1,9 @@
-//! A first-in, first-out queue before a rate, with room for so many bytes.
+//! A FIFO queue before a rate, with a capacity in bytes.
 //!
-//! One formula serves links and caps: a virtual clock `full_at` says when the rate will have made
-//! up for everything that was sent. A link (no burst) lets a segment go when the clock has paid
-//! for it; a cap lets it go as much earlier as its burst takes to pay, which is a token bucket.
-//! The clock keeps the fraction of a nanosecond, so a busy queue's mean rate is exact.
+//! One formula serves links and caps: a virtual clock `full_at` holds the time at which the rate
+//! will have transmitted everything that was sent. A link (no burst) releases a segment when the
+//! clock has covered it; a cap releases it earlier by the time of its burst, which is a token
+//! bucket. The clock keeps the fraction of a nanosecond, so a busy queue's mean rate is exact.
 
 use std::collections::VecDeque;
 
@@ -16,36 +16,36 @@ const NANO_BITS_PER_BYTE: u64 = 8_000_000_000;
 /// Segments that wait for a rate.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
-    /// Bits per second; zero is no limit.
+    /// Bits per second; zero means unlimited.
     bps: u64,
-    /// Room, the segment in service included.
+    /// Capacity, including the segment in service.
     room_bytes: u64,
-    /// Above this many bytes capable segments are marked.
+    /// The number of queued bytes above which ECN-capable segments are marked.
     ecn_threshold: u64,
-    /// How long the rate takes to pay for a burst; zero for a link.
+    /// The transmission time of a burst; zero for a link.
     burst: Nanos,
     full_at: Nanos,
-    /// What `full_at` lacks, in parts of `bps`.
+    /// The fraction of a nanosecond missing in `full_at`, in units of 1/`bps`.
     fraction: u64,
     waiting_bytes: u64,
     pub(crate) waiting: VecDeque<Timed>,
 }
 
-/// What became of a segment at a queue.
+/// The result of a segment's arrival at a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It goes on at once.
+    /// It passes at once.
     Passes,
     /// It waits; the queue was empty and its head leaves at this time.
     WaitsFirst(Nanos),
     /// It waits behind others.
     Waits,
-    /// No room.
+    /// The queue is full.
     Refused,
 }
 
 impl Queue {
-    /// A queue before `rate` (`None`: nothing ever waits).
+    /// Creates a queue before `rate`; with `None` nothing ever waits.
     pub(crate) fn new(rate: Option<Bandwidth>, room: Bytes) -> Self {
         Self {
             bps: rate.map_or(0, Bandwidth::as_bps),
@@ -59,14 +59,14 @@ impl Queue {
         }
     }
 
-    /// The same with a burst that passes at once after a silence.
+    /// Sets the burst that passes at once after an idle time.
     pub(crate) fn with_burst(mut self, burst: Bytes) -> Self {
         let nanos = u128::from(burst.as_u64()) * u128::from(NANO_BITS_PER_BYTE);
         self.burst = u64::try_from(nanos / u128::from(self.bps.max(1))).unwrap_or(Nanos::MAX);
         self
     }
 
-    /// The same with marks above a threshold.
+    /// Sets the ECN threshold.
     pub(crate) fn with_ecn(mut self, threshold: Option<Bytes>) -> Self {
         self.ecn_threshold = threshold.map_or(u64::MAX, Bytes::as_u64);
         self
@@ -84,12 +84,12 @@ impl Queue {
         self.room_bytes = room.as_u64();
     }
 
-    /// Whether it holds nothing and has forgotten what passed.
+    /// Returns whether it holds nothing and its rate has made up for everything sent.
     pub(crate) fn is_at_rest(&self, now: Nanos) -> bool {
         self.waiting.is_empty() && self.full_at <= now
     }
 
-    /// Takes a segment at `now`, which must not be before any earlier call.
+    /// Offers a segment at `now`, which must not be before any earlier call.
     pub(crate) fn arrive(&mut self, now: Nanos, segment: &mut Segment) -> Arrival {
         if self.bps == 0 && self.waiting.is_empty() {
             return Arrival::Passes;
@@ -112,15 +112,15 @@ impl Queue {
         if self.waiting.len() == 1 { Arrival::WaitsFirst(leaves) } else { Arrival::Waits }
     }
 
-    /// The head leaves.
+    /// Removes the head.
     pub(crate) fn depart(&mut self) -> Option<Timed> {
         let head = self.waiting.pop_front()?;
         self.waiting_bytes -= u64::from(head.segment.bytes);
         Some(head)
     }
 
-    /// Gives the queue another rate at `now`: what is left of the segment in service, and all that
-    /// wait, take their new time. Only for a link (no burst). Returns the head's new time.
+    /// Sets another rate at `now`: the rest of the segment in service, and all waiting segments,
+    /// get new times. Only for a link (no burst). Returns the head's new time.
     pub(crate) fn set_rate(&mut self, now: Nanos, rate: Option<Bandwidth>) -> Option<Nanos> {
         let old_bps = self.bps;
         self.bps = rate.map_or(0, Bandwidth::as_bps);
@@ -143,7 +143,7 @@ impl Queue {
         self.waiting.front().map(|head| head.at)
     }
 
-    /// The clock after another segment of `bytes`, whole and fraction.
+    /// Returns the clock after another segment of `bytes`, as whole and fraction.
     fn charged(&self, now: Nanos, bytes: u32) -> (Nanos, u64) {
         if self.bps == 0 {
             return (now, 0);

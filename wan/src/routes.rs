@@ -1,5 +1,5 @@
-//! Which links a segment passes: its connection's cap, its host's egress cap, the named links of
-//! its pair of sites in order, the pair itself, the destination's ingress cap.
+//! The links that a segment passes, in order: its connection's cap, its host's egress cap, the
+//! named links of its pair of sites, the pair itself, the destination's ingress cap.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::{
     topology::{CapFlavour, Direction, Host, HostIndex, SiteIndex, Topology},
 };
 
-/// The hop of the egress cap; a connection's cap is hop 0, a pair's links begin at hop 2.
+/// The hop of the egress cap. A connection's cap is hop 0; a pair's links begin at hop 2.
 pub(crate) const EGRESS_HOP: u8 = 1;
 const PAIR_HOP: u8 = 2;
 
-/// How long a cap's queue can hold a segment unless the host says how many bytes. Chosen: half
-/// the bandwidth-delay product at 100 ms, which keeps CUBIC's sawtooth above the cap.
+/// The capacity of a cap's queue, as time at its rate, unless the host states it in bytes. Chosen:
+/// half the bandwidth-delay product at 100 ms, which keeps CUBIC's sawtooth above the cap.
 const CAP_QUEUE_SPAN: tradewind_units::Duration = tradewind_units::Duration::from_millis(50);
 
-/// The links of a network and the ways over them.
+/// The links of a network and the routes over them.
 #[derive(Debug, Clone)]
 pub(crate) struct Routes {
     site_count: usize,
@@ -38,7 +38,7 @@ struct HostLinks {
     connection_cap: Option<ConnectionCap>,
 }
 
-/// What each connection of a host is given.
+/// The cap of each connection of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionCap {
     rate: Bandwidth,
@@ -48,7 +48,7 @@ pub(crate) struct ConnectionCap {
 }
 
 impl ConnectionCap {
-    /// A new connection's link.
+    /// Creates the link of a new connection.
     pub(crate) fn link(self) -> Link {
         let queue = Queue::new(Some(self.rate), self.room).with_burst(self.burst);
         Link::limiter(queue, self.tally)
@@ -64,32 +64,32 @@ pub(crate) struct PairRoute {
 }
 
 impl PairRoute {
-    /// The pair's own link.
+    /// Returns the pair's own link.
     pub(crate) fn own_link(&self) -> usize {
         *self.links.last().expect("a pair's route ends with the pair's own link")
     }
 }
 
-/// Where a segment goes next.
+/// The next step of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Into this link.
+    /// To this link.
     Link(usize),
-    /// Nothing to pass at this hop.
+    /// No link at this hop.
     Skip,
-    /// To its host.
+    /// To the destination host.
     Arrived,
 }
 
 impl Routes {
-    /// The pair from one host's site to another's; `None` when there is no way.
+    /// Returns the pair from one host's site to another's; `None` when there is no route.
     pub(crate) fn pair_between(&self, from: HostIndex, to: HostIndex) -> Option<usize> {
         let from_host = self.hosts.get(usize::from(from.0))?;
         let to_host = self.hosts.get(usize::from(to.0))?;
         (from != to).then(|| from_host.site * self.site_count + to_host.site)
     }
 
-    /// The pair of two sites.
+    /// Returns the pair of two sites.
     pub(crate) fn pair_of_sites(&self, from: SiteIndex, to: SiteIndex) -> usize {
         usize::from(from.0) * self.site_count + usize::from(to.0)
     }
@@ -102,7 +102,7 @@ impl Routes {
         self.hosts[usize::from(host)].ingress
     }
 
-    /// Whether segments of this pair and host pass other links before the pair's own.
+    /// Returns whether segments of this pair and host pass other links before the pair's own.
     pub(crate) fn has_links_before_pair(&self, segment: &Segment) -> bool {
         let host = &self.hosts[usize::from(segment.source)];
         self.pairs[segment.pair as usize].links.len() > 1
@@ -110,7 +110,7 @@ impl Routes {
             || host.connection_cap.is_some()
     }
 
-    /// What stands at the segment's hop.
+    /// Returns the step at the segment's hop.
     pub(crate) fn next(&self, segment: &Segment) -> Next {
         let optional = |link: Option<usize>| link.map_or(Next::Skip, Next::Link);
         if segment.hop == EGRESS_HOP {
@@ -127,7 +127,7 @@ impl Routes {
         }
     }
 
-    /// Sets the leads of the links that several pairs share: the least delay of those pairs.
+    /// Sets the lead of each link that several pairs share to the least delay of those pairs.
     pub(crate) fn refresh_leads(&self, links: &mut [Link]) {
         let mut hosts_at = vec![0; self.site_count];
         let mut egresses_of = vec![Vec::new(); self.site_count];
@@ -154,7 +154,7 @@ impl Routes {
     }
 }
 
-/// A network's parts as they come from a topology.
+/// The parts of a network built from a topology.
 pub(crate) struct Fabric {
     pub(crate) routes: Routes,
     pub(crate) links: Vec<Link>,
@@ -162,7 +162,7 @@ pub(crate) struct Fabric {
     pub(crate) tallies: Vec<Tally>,
 }
 
-/// Makes links and routes from a topology.
+/// Builds links and routes from a topology.
 pub(crate) struct Builder<'a> {
     topology: &'a Topology,
     seed: u64,

@@ -1,11 +1,11 @@
-//! One segment on its way: small, copied from line to line, never allocated.
+//! One segment in flight: small, copied from queue to queue, never allocated.
 
 use tradewind_units::Duration;
 
-/// Nanoseconds since the network's start: the inside counts in plain integers.
+/// Nanoseconds since the network's start, as a plain integer.
 pub(crate) type Nanos = u64;
 
-/// A span as the inside counts it; at most what the type holds.
+/// Converts a span to [`Nanos`], saturating.
 pub(crate) fn nanos(span: Duration) -> Nanos {
     u64::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
 }
@@ -25,15 +25,15 @@ pub(crate) struct Segment {
     pub(crate) destination: u16,
     /// The next stage to enter; see [`crate::routes`].
     pub(crate) hop: u8,
-    /// Whether its transport understands marks.
+    /// `true` when its transport understands ECN marks.
     pub(crate) ecn_capable: bool,
-    /// Whether it carries the mark.
+    /// `true` when it carries the mark.
     pub(crate) ce_marked: bool,
-    /// Whether it is the bundle's last.
+    /// `true` for the bundle's last segment.
     pub(crate) is_last: bool,
 }
 
-/// A segment and the time at which it leaves its line.
+/// A segment and the time at which it leaves its FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timed {
     pub(crate) at: Nanos,

@@ -1,4 +1,4 @@
-//! What goes into the emulated network and what comes out of it.
+//! Input and output of the emulated network.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use tradewind_units::{Bytes, Timestamp};
 
 use crate::topology::HostIndex;
 
-/// The two ECN bits of the IP header, as far as a network cares (RFC 3168).
+/// The two ECN bits of the IP header, as far as the network uses them (RFC 3168).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ecn {
-    /// The transport does not understand marks: such segments are never marked.
+    /// The transport does not understand marks: its segments are never marked.
     #[default]
     NotCapable,
     /// ECT(0) or ECT(1): a full queue may mark instead of dropping later.
     Capable,
-    /// Congestion was already experienced before this network.
+    /// The packet was already marked before this network.
     Marked,
 }
 
@@ -25,51 +25,52 @@ pub enum Ecn {
 /// same here as it does in a cloud's data sheet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle<P> {
-    /// The host that sends.
+    /// The sending host.
     pub source: HostIndex,
-    /// The host it is for.
+    /// The destination host.
     pub destination: HostIndex,
-    /// A hash of the 5-tuple: caps for each connection and the order of delivery go by it.
+    /// A hash of the 5-tuple: it identifies the connection for per-connection caps and for the
+    /// order of delivery.
     pub connection: u64,
     /// IP and transport header of each segment.
     pub header_bytes: u32,
     /// Payload of all segments together.
     pub payload_bytes: u32,
-    /// Payload of each segment but the last; when it is zero or not below `payload_bytes`, the
+    /// Payload of each segment but the last. When it is zero or not below `payload_bytes`, the
     /// bundle is a single segment.
     pub segment_bytes: u32,
-    /// What the sender's transport says about marks.
+    /// The ECN bits of its packets.
     pub ecn: Ecn,
-    /// Whatever the caller needs to build the packets again; cloned for each delivery but the last.
+    /// Data from which the caller rebuilds the packets; cloned for each delivery but the last.
     pub content: P,
 }
 
-/// What became of a bundle at the door.
+/// The result of pushing a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It is on its way (which says nothing about its arrival).
+    /// It is in flight (which does not guarantee its arrival).
     Accepted,
-    /// Segments larger than the path's MTU were dropped; the sender should be told by ICMP.
+    /// Segments larger than the path's MTU were dropped; the sender should get an ICMP error.
     TooBig {
-        /// The largest IP packet that the path takes.
+        /// The largest IP packet of the path.
         mtu: Bytes,
     },
-    /// No such host, or source and destination are the same.
+    /// There is no such host, or source and destination are the same.
     NoRoute,
 }
 
-/// Consecutive segments of one bundle, to be handed to their destination together.
+/// Consecutive segments of one bundle that are delivered together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// When the last of these segments arrives, as planned.
+    /// The planned arrival of the last of these segments.
     pub due: Timestamp,
-    /// The host that sent them.
+    /// The sending host.
     pub source: HostIndex,
-    /// The host they are for.
+    /// The destination host.
     pub destination: HostIndex,
-    /// Which segments of the bundle, counted from zero.
+    /// The indices of the segments in the bundle, from zero.
     pub segments: Range<u32>,
-    /// Whether they carry the mark "congestion experienced".
+    /// `true` when they carry the mark "congestion experienced".
     pub ce_marked: bool,
     /// The bundle's content.
     pub content: P,

@@ -1,5 +1,5 @@
-//! Whatever bundle a segment comes in, its fate and its time are its own; nothing gets lost
-//! unaccounted.
+//! The fate and the times of a segment do not depend on its bundle, and every segment is accounted
+//! for.
 
 mod common;
 
@@ -10,12 +10,12 @@ use proptest::prelude::*;
 use tradewind_units::{Duration, Timestamp};
 use tradewind_wan::{Admission, Bundle, Delivery, Ecn, HostIndex, PairChange, Topology, Wan};
 
-/// Three sites, shared links, caps of every kind, and all faults at once.
+/// Returns a topology of three sites with shared links, caps of every kind, and all faults at once.
 fn rich_topology() -> Topology {
     topology_with("duplicate = 0.02\nreorder = { share = 0.02, late_by = '400 us' }")
 }
 
-/// The same with these keys of the pairs instead of disorder.
+/// Returns the same topology, with these keys of the pairs instead of disorder.
 fn topology_with(keys: &str) -> Topology {
     parse(&format!(
         "[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[site]]\nid = 'c'\n\
@@ -77,7 +77,7 @@ fn whole(sent: &Sent, number: usize) -> Bundle<Place> {
     }
 }
 
-/// The same segments, each a bundle of its own.
+/// Returns the same segments, each as a bundle of its own.
 fn single(sent: &Sent, number: usize) -> Vec<Bundle<Place>> {
     let part = |index| {
         let is_last = index + 1 == sent.segments;
@@ -87,17 +87,17 @@ fn single(sent: &Sent, number: usize) -> Vec<Bundle<Place>> {
     (0..sent.segments).map(part).collect()
 }
 
-/// What came of a trace: every arrival of a segment with its time and mark.
+/// The result of a trace: every arrival of a segment with its time and mark.
 type Outcome = BTreeMap<Place, Vec<(u64, bool)>>;
 
 fn change_midway() -> PairChange {
     PairChange::parse("a,b", ["rate=20 Mbit/s", "rtt=5 ms", "loss=0.1"]).expect("a right change")
 }
 
-/// What the bundles of a trace carry: their number, and that of their first segment.
+/// The content of a trace's bundles: their number, and that of their first segment.
 type Place = (usize, u32);
 
-/// Runs a trace; with `coalesce` zero every segment's own time shows.
+/// Runs a trace; with `coalesce` zero every segment has its own due time.
 fn run(
     trace: &[Sent],
     pushes: impl Fn(&Sent, usize) -> Vec<Bundle<Place>>,
@@ -140,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn bundles_and_single_segments_meet_the_same_fate_at_the_same_time(
+    fn bundles_and_single_segments_have_equal_outcomes(
         trace in prop::collection::vec(sent(), 1..60),
     ) {
         let whole = |sent: &Sent, number| vec![whole(sent, number)];
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn coalescing_alters_no_verdict_and_no_time_beyond_its_span(
+    fn coalescing_shifts_times_by_at_most_its_span(
         trace in prop::collection::vec(sent(), 1..60),
     ) {
         let whole = |sent: &Sent, number| vec![whole(sent, number)];
@@ -174,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn who_wakes_at_each_deadline_is_never_early_and_at_most_a_span_late(
+    fn deliveries_at_deadlines_are_at_most_a_span_late(
         trace in prop::collection::vec(sent(), 1..60),
     ) {
         let mut wan: Wan<Place> = Wan::new(&topology_with(""), 5);
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_caller_who_comes_late_learns_the_same(
+    fn late_calls_yield_the_same_deliveries(
         trace in prop::collection::vec(sent(), 1..60),
     ) {
         let whole = |sent: &Sent, number| vec![whole(sent, number)];

@@ -1,4 +1,4 @@
-//! Loss, outages, reordering and duplication: how much, how long, where, and independently.
+//! Loss, outages, reordering and duplication: shares, lengths, places and independence.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::*;
 use tradewind_units::{Duration, Timestamp};
 use tradewind_wan::{Admission, Bundle, DropCause, PairChange, Topology, Wan};
 
-/// Which of `count` packets, one each 10 us, arrive from `a` to `b`.
+/// Returns for each of `count` packets from `a` to `b`, one each 10 us, whether it arrived.
 fn arrived(topology: &Topology, seed: u64, count: u64) -> Vec<bool> {
     let mut wan = Wan::new(topology, seed);
     for n in 0..count {
@@ -17,7 +17,7 @@ fn arrived(topology: &Topology, seed: u64, count: u64) -> Vec<bool> {
     arrived
 }
 
-/// Lengths of runs of losses.
+/// Returns the lengths of runs of losses.
 fn bursts(arrived: &[bool]) -> Vec<usize> {
     arrived.split(|arrives| *arrives).map(<[bool]>::len).filter(|len| *len > 0).collect()
 }
@@ -58,7 +58,7 @@ fn losses_in_bursts_have_the_chains_share_and_length() {
 }
 
 #[test]
-fn a_burst_may_lose_a_part_and_the_rest_of_the_time_may_lose_some() {
+fn partial_loss_inside_and_outside_bursts() {
     let keys = "rtt = '2 ms'\n\
                 burst_loss = { enter = 0.01, leave = 0.01, inside = 0.5, outside = 0.1 }";
     let seen = arrived(&two_sites(keys), 5, 1_000_000);
@@ -118,7 +118,7 @@ fn pairs_and_links_that_share_an_outage_are_out_together() {
 }
 
 #[test]
-fn the_losses_of_one_pair_do_not_depend_on_what_else_happens() {
+fn losses_of_a_pair_are_independent_of_other_traffic() {
     let base = "[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[site]]\nid = 'c'\n\
                 [default.pair]\nrtt = '2 ms'\nloss = 0.05\n";
     let quiet = parse(base).unwrap();
@@ -165,7 +165,7 @@ fn directions_and_seeds_lose_differently() {
 }
 
 #[test]
-fn the_stated_share_is_overtaken_by_its_span_and_no_other_segment_is() {
+fn only_the_stated_share_is_reordered() {
     let keys = "rtt = '10 ms'\nreorder = { share = 0.1, late_by = '1 ms' }";
     let mut wan = Wan::new(&two_sites(keys), 2);
     for n in 0..20_000_u64 {
@@ -189,7 +189,7 @@ fn the_stated_share_is_overtaken_by_its_span_and_no_other_segment_is() {
 }
 
 #[test]
-fn the_stated_share_arrives_twice_and_is_counted() {
+fn stated_share_is_duplicated_and_counted() {
     let mut wan = Wan::new(&two_sites("rtt = '10 ms'\nduplicate = 0.2"), 2);
     for n in 0..20_000_u64 {
         push(&mut wan, at(n * 100), bundle(A, B, 100, 2, n));
@@ -204,7 +204,7 @@ fn the_stated_share_arrives_twice_and_is_counted() {
 }
 
 #[test]
-fn too_big_segments_end_at_the_door_and_the_sender_is_told_unless_icmp_is_off() {
+fn oversized_segments_are_dropped_and_reported_by_icmp() {
     for (icmp, told) in [("true", true), ("false", false)] {
         let mut wan =
             Wan::new(&two_sites(&format!("rtt = '2 ms'\nmtu = '1400 B'\nicmp = {icmp}")), 1);

@@ -26,7 +26,7 @@ fn a_shared_link_serves_in_order_of_arrival_whoever_sends() {
     .unwrap();
     let c = host(&topology, "c");
     let mut wan = Wan::new(&topology, 1);
-    // 1500 B take a millisecond. Arrivals at the cable, a and b by turns.
+    // 1500 B take a millisecond. Segments of a and b arrive at the cable in turn.
     for (n, source) in [(0, A), (1, B), (2, A), (3, B)] {
         push(&mut wan, at(n * 10), packet(source, c, 1500, n));
     }
@@ -71,7 +71,7 @@ fn an_ingress_cap_holds_for_all_senders_together() {
         push(&mut wan, at(0), packet(a, sink, 1500, n));
         push(&mut wan, at(0), packet(b, sink, 1500, n + 10));
     }
-    // One passes by the burst, four wait, three find no room.
+    // The burst lets one pass, four wait, and the queue is full for three.
     let due: Vec<f64> = arrivals(&drain(&mut wan)).iter().map(|(_, _, due)| *due).collect();
     assert_eq!(due, [1000.0, 2000.0, 3000.0, 4000.0, 5000.0]);
     assert_eq!(tally(&wan, "ingress of sink").dropped(DropCause::QueueFull), 3);
@@ -128,7 +128,7 @@ fn a_back_pressure_cap_is_not_policed_in_the_network() {
 }
 
 #[test]
-fn links_on_the_way_are_passed_in_their_order_and_back_in_the_reverse() {
+fn via_links_are_passed_in_order_and_reversed_on_return() {
     let topology = parse(&format!(
         "{THREE_SITES}[[link]]\nname = 'slow'\nrate = '12 Mbit/s'\n\
          [[link]]\nname = 'lossy'\nloss = 1\n\

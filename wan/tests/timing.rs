@@ -1,4 +1,4 @@
-//! When segments leave queues and arrive, to the nanosecond.
+//! Times at which segments leave queues and arrive, to the nanosecond.
 
 mod common;
 
@@ -7,7 +7,7 @@ use tradewind_units::{Duration, Timestamp};
 use tradewind_wan::{DropCause, Ecn, LinkName, PairChange, Wan};
 
 #[test]
-fn a_segment_on_an_idle_path_takes_its_transmission_and_half_the_round_trip() {
+fn idle_path_delays_by_transmission_plus_half_the_rtt() {
     let topology = two_sites("rtt = '100 ms'\nrate = '100 Mbit/s'");
     let mut wan = Wan::new(&topology, 1);
     push(&mut wan, at(5), packet(A, B, 1500, ()));
@@ -49,7 +49,7 @@ fn both_halves_of_an_odd_round_trip_make_it_whole() {
 }
 
 #[test]
-fn a_queue_overflows_at_the_very_byte() {
+fn queue_overflows_at_the_exact_byte() {
     for (room, dropped) in [(6000, 0), (5999, 1), (4500, 1), (4499, 2)] {
         let keys = format!("rtt = '1 ms'\nrate = '10 Mbit/s'\nqueue = '{room} B'");
         let mut wan = Wan::new(&two_sites(&keys), 1);
@@ -104,7 +104,7 @@ fn a_rate_that_changes_midway_holds_for_what_is_in_service() {
 }
 
 #[test]
-fn a_limit_that_is_lifted_frees_what_waits_and_a_new_one_holds_again() {
+fn removed_limit_frees_the_queue_and_a_new_one_applies() {
     let topology = two_sites("rtt = '0 ms'\nrate = '12 Mbit/s'");
     let mut wan = Wan::new(&topology, 1);
     wan.set_coalesce(Duration::ZERO);
@@ -149,7 +149,7 @@ fn order_is_kept_under_jitter_and_the_delay_stays_in_its_bounds() {
 }
 
 #[test]
-fn a_deadline_is_never_later_than_the_span_that_segments_may_be_apart() {
+fn deadline_is_late_by_at_most_the_coalescing_span() {
     let topology = two_sites("rtt = '30 ms'\nrate = '200 Mbit/s'");
     let mut wan = Wan::new(&topology, 1);
     push(&mut wan, at(0), bundle(A, B, 1460, 40, 0));
@@ -178,7 +178,7 @@ fn a_lone_packet_is_due_exactly_at_the_deadline() {
 }
 
 #[test]
-fn capable_segments_are_marked_above_the_threshold_and_others_never() {
+fn only_capable_segments_are_marked_above_the_threshold() {
     let keys = "rtt = '1 ms'\nrate = '10 Mbit/s'\nqueue = '100 kB'\necn_threshold = '4500 B'";
     let topology = two_sites(keys);
     for (ecn, marked) in [(Ecn::Capable, 3), (Ecn::NotCapable, 0)] {

@@ -1,4 +1,4 @@
-//! What a topology file means, and what is said about one that means nothing.
+//! The interpretation of a topology file, and the errors for a wrong one.
 
 mod common;
 
@@ -17,10 +17,11 @@ fn ms(millis: u64) -> Duration {
 }
 
 #[test]
-fn pairs_take_their_round_trip_from_the_distance_and_the_access_of_both_sites() {
+fn default_rtt_is_distance_plus_access_of_both_sites() {
     let topology = parse(
         "[[site]]\nregion = 'gcp:europe-north1'\naccess_rtt = '1 ms'\n\
-         [[site]]\nid = 'nyc'\nlocation = { latitude = 40.7, longitude = -74 }\naccess_rtt = '7 ms'",
+         [[site]]\nid = 'nyc'\nlocation = { latitude = 40.7, longitude = -74 }\n\
+         access_rtt = '7 ms'",
     )
     .unwrap();
     let catalogue = Catalogue::builtin();
@@ -78,7 +79,7 @@ fn links_on_the_way_back_come_in_reverse() {
 }
 
 #[test]
-fn hosts_take_caps_from_their_keys_then_their_machine_type_then_the_default() {
+fn host_caps_come_from_key_then_machine_type_then_default() {
     let topology = parse(
         "[default.host]\ningress = '3 Gbit/s'\nvm = 'gcp:e2-medium'\ninitcwnd = 20\n\
          [default.pair]\nrtt = '9 ms'\n\
@@ -111,12 +112,12 @@ fn hosts_take_caps_from_their_keys_then_their_machine_type_then_the_default() {
     let elsewhere = topology.route(b, c);
     assert_eq!(elsewhere.congestion_control, "bbr");
     assert_eq!(elsewhere.initcwnd, Segments::new(20).ok());
-    // A window holds for both ends.
+    // A site's window applies to connections in both directions.
     assert_eq!((elsewhere.window, there.window), (Some(Bytes::new(2_875_000)), None));
     assert_eq!(topology.route(c, own).window, Some(Bytes::new(2_875_000)));
 }
 
-/// Files that are wrong in one place: the text, the line, and what the message must say.
+/// Files with one error each: the text, the line, and a part of the expected message.
 const WRONG: &[(&str, &str, &str)] = &[
     ("", "line 1", "no sites"),
     ("[[site]\n", "line 1", ""),
@@ -190,7 +191,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Keys of a pair that are wrong: the text, the line, and what the message must say.
+/// Wrong keys of a pair: the text, the line, and a part of the expected message.
 const WRONG_PAIRS: &[(&str, &str, &str)] = &[
     ("between = ['a', 'b']\nrtt = '-3 ms'", "line 7", "not `-3 ms`"),
     (
@@ -232,7 +233,7 @@ const WRONG_PAIRS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_mistake_gets_one_line_that_says_what_where_and_what_would_be_right() {
+fn every_error_is_one_line_with_place_and_expected_form() {
     let two = "[[site]]\nid = 'a'\n[[site]]\nid = 'b'\n[[pair]]\n";
     let rest = "\n[default.pair]\nrtt = '5 ms'";
     let pairs =
@@ -254,7 +255,7 @@ fn too_many_sites_are_refused_before_they_cost_memory() {
 }
 
 #[test]
-fn the_scenarios_of_the_house_are_right() {
+fn bundled_scenarios_are_valid() {
     for text in [
         include_str!("../../scenarios/two-sites.toml"),
         include_str!("../../scenarios/cp-real-wan.toml"),
@@ -264,7 +265,7 @@ fn the_scenarios_of_the_house_are_right() {
 }
 
 #[test]
-fn the_documents_examples_are_right() {
+fn documented_topologies_are_valid() {
     let text = include_str!("../../docs/topology.md");
     let examples: Vec<&str> = text
         .split("```toml\n")
@@ -278,7 +279,7 @@ fn the_documents_examples_are_right() {
 }
 
 #[test]
-fn the_document_names_every_key() {
+fn documentation_names_every_topology_key() {
     let text = include_str!("../../docs/topology.md");
     for section in ["site", "host", "link", "pair", "outage", "default", "host.route"] {
         let wrong = match section {

@@ -1,11 +1,12 @@
-//! Why a topology was refused.
+//! The error for a refused topology file.
 
-/// Why a topology file was refused; one line that says what, where and what would be right.
+/// The reason why a topology file was refused: one line with the place, the error and the expected
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct TopologyError {
-    /// Line of the file, or the path of the key, e.g. `pair[2].rtt`.
+    /// The line of the file, or the path of the key, e.g. `pair[2].rtt`.
     pub place: String,
-    /// What is wrong there and what would be right.
+    /// The error, and the expected form.
     pub problem: String,
 }

@@ -1,4 +1,4 @@
-//! Hosts as the file states them; a site without one gets a host of its own name.
+//! Hosts of the file; a site without one gets a host of its own name.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use super::{
     text::{File, HostSection, Limit, RouteSection},
 };
 
-/// Burst of a cap unless the host says otherwise. Chosen: two offloaded super-packets.
+/// Default burst of a cap. Chosen: two offloaded super-packets.
 const BURST: Bytes = Bytes::new(128 * 1024);
-/// Interface MTU unless the host says otherwise: Ethernet's.
+/// Default interface MTU: Ethernet's.
 const MTU: Bytes = Bytes::new(1500);
-/// Congestion control unless the host says otherwise: Linux's default.
+/// Default congestion control: Linux's.
 const CONGESTION_CONTROL: &str = "cubic";
 /// Longest name of a congestion control (the kernel's TCP_CA_NAME_MAX, less the final zero).
 const LONGEST_CONGESTION_CONTROL: usize = 15;
 
-/// All hosts: those of the file in its order, then those of sites that name none.
+/// Returns all hosts: those of the file in its order, then those of sites without any.
 pub(super) fn hosts(
     file: &File,
     names: &Names<'_>,
@@ -79,7 +79,7 @@ fn named_after(site: &Site) -> HostId {
     HostId::new(site.id.as_str()).expect("a site's name is a name")
 }
 
-/// A host's own section and what holds by default.
+/// A host's own section and the defaults.
 struct Layers<'a> {
     section: &'a HostSection,
     default: &'a HostSection,
@@ -136,7 +136,7 @@ impl<'a> Layers<'a> {
         })
     }
 
-    /// A size that a kernel can be asked for.
+    /// Returns a buffer size after `check` has accepted it for a kernel.
     fn size<'s>(
         &'s self,
         name: &str,
@@ -149,7 +149,7 @@ impl<'a> Layers<'a> {
         Ok(Some(*size.get_ref()))
     }
 
-    /// A cap: the section's own key, else that of its machine type, else the same of the default.
+    /// Returns a cap: the section's own key, else that of its machine type, else the default's.
     fn cap(
         &self,
         key: impl Fn(&HostSection) -> Option<Limit>,
@@ -201,7 +201,8 @@ impl<'a> Layers<'a> {
         let to = self.names.site(section.to.get_ref(), section.to.span())?;
         if congestion_control.is_none() && section.initcwnd.is_none() && section.initrwnd.is_none()
         {
-            let problem = "a route says what differs there: write `congestion_control`, `initcwnd` or `initrwnd`";
+            let problem = "a route says what differs there: write `congestion_control`, `initcwnd` \
+                           or `initrwnd`";
             return Err(self.names.source.refuse_at(&section.to, problem));
         }
         Ok(Route { to, congestion_control, initcwnd: section.initcwnd, initrwnd: section.initrwnd })

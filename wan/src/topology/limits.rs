@@ -1,29 +1,31 @@
-//! Values that cannot be meant, and values that stand in where a file says nothing.
+//! Limits of values in a topology file, and derived defaults.
 
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
 /// Longest round trip. Chosen: a hundred times what a satellite needs.
 pub(crate) const LONGEST_RTT: Duration = Duration::from_secs(60);
-/// Longest extra delay. Chosen: beyond it a path is out rather than slow.
+/// Longest extra delay. Chosen: a path beyond it is out rather than slow.
 pub(crate) const LONGEST_JITTER: Duration = Duration::from_secs(10);
-/// Smallest and largest IP packet of a path: what every IPv4 host must take, and what the
-/// header's length field can say (RFC 791).
+/// Smallest and largest IP packet of a path: the size that every IPv4 host must accept, and the
+/// largest value of the header's length field (RFC 791).
 const MTU: std::ops::RangeInclusive<u64> = 576..=65_535;
-/// Least room of a default queue. Chosen: a hundred full packets.
+/// Smallest capacity of a default queue. Chosen: a hundred full packets.
 const LEAST_QUEUE: Bytes = Bytes::new(150_000);
 
-/// Largest window, socket buffer and burst. Source: the largest window that TCP can announce (RFC 7323).
+/// Largest window, socket buffer and burst. Source: the largest window that TCP can announce (RFC
+/// 7323).
 const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
-/// Least buffer of a host's sockets. Source: the first value of `tcp_rmem` and `tcp_wmem`, a page, below which no full
-/// packet has room.
+/// Smallest buffer of a host's sockets. Source: the first value of `tcp_rmem` and `tcp_wmem`, a
+/// page, which is too small for a full packet.
 const LEAST_SOCKET_BUFFER: Bytes = Bytes::new(4096);
 /// Largest queue of a link. Chosen: a second of 8 Tbit/s, more than any machine could hold.
 const LARGEST_QUEUE: Bytes = Bytes::new(1 << 40);
 
-/// What a rate must be.
+/// The expected form of a rate.
 pub(super) const RATE_EXPECTED: &str = "`none` or a rate such as `500 Mbit/s`, at least 1 kbit/s";
 
-/// Slowest rate. Chosen: a full packet takes 12 s; what shapes a host's device knows little less.
+/// Returns the lowest rate. Chosen: a full packet takes 12 s, and the kernel's shapers support
+/// little less.
 pub(super) fn slowest_rate() -> Bandwidth {
     Bandwidth::from_bps(1000).expect("above zero")
 }
@@ -34,7 +36,7 @@ pub(crate) const MOST_HOSTS: usize = 1024;
 /// Most named links that a pair may pass. Chosen: more than any real path's bottlenecks.
 pub(crate) const MOST_LINKS_ON_A_PAIR: usize = 16;
 
-/// A span of at most `longest`.
+/// Parses a span of at most `longest`.
 pub(crate) fn span(text: &str, longest: Duration) -> Result<Duration, String> {
     let span = parse_duration(text).map_err(|error: UnitError| error.to_string())?;
     check_span(span, longest).map(|()| span)
@@ -53,7 +55,7 @@ pub(crate) fn check_span(span: Duration, longest: Duration) -> Result<(), String
     Ok(())
 }
 
-/// Refuses packet sizes that IP does not know.
+/// Refuses packet sizes outside those of IP.
 pub(crate) fn mtu(mtu: Bytes) -> Result<(), String> {
     if !MTU.contains(&mtu.as_u64()) {
         return Err(format!("a packet size from 576 to 65535 bytes, not `{mtu}`"));
@@ -61,7 +63,7 @@ pub(crate) fn mtu(mtu: Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses windows, socket buffers and bursts that no kernel has.
+/// Refuses windows, socket buffers and bursts above any kernel's.
 pub(crate) fn buffer(size: Bytes) -> Result<(), String> {
     if size > LARGEST_BUFFER {
         return Err(format!("a size of at most 1 GiB, not `{size}`"));
@@ -69,7 +71,7 @@ pub(crate) fn buffer(size: Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses socket buffers in which no session works, or that no kernel has.
+/// Refuses socket buffers that are too small for a session or above any kernel's.
 pub(crate) fn socket_buffer(size: Bytes) -> Result<(), String> {
     if size < LEAST_SOCKET_BUFFER {
         return Err(format!("a size of at least 4 KiB, not `{size}`"));
@@ -85,7 +87,8 @@ pub(crate) fn queue(room: Bytes) -> Result<(), String> {
     Ok(())
 }
 
-/// The queue of a link that states none: the bandwidth-delay product, but some packets at least.
+/// Returns the queue of a link that states none: the bandwidth-delay product, but at least
+/// [`LEAST_QUEUE`].
 pub(crate) fn default_queue(rate: Bandwidth, rtt: Duration) -> Bytes {
     rate.volume_in(rtt).max(LEAST_QUEUE)
 }

@@ -1,4 +1,4 @@
-//! Bursts and outages as the file states them.
+//! Burst losses and outages of the file.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::{
 /// Shortest mean gap between random outages. Chosen: shorter ones are loss, not outage.
 const LEAST_MEAN_GAP: Duration = Duration::from_millis(1);
 
-/// A burst loss that can end.
+/// Returns the burst loss after checking that bursts can end.
 pub(super) fn burst(
     section: Option<&Spanned<BurstSection>>,
     source: Source<'_>,
@@ -28,9 +28,9 @@ pub(super) fn burst(
     Ok(Some(BurstLoss { enter, leave, inside, outside }))
 }
 
-/// Outages by what they hit.
+/// Outages by the pairs and links they affect.
 pub(super) struct Outages {
-    /// For each ordered pair of sites, row by source.
+    /// Outages of each ordered pair of sites, row by source.
     pub(super) of_pairs: Vec<Vec<Outage>>,
     /// Named links and their outages.
     pub(super) of_links: Vec<(LinkIndex, Outage)>,
@@ -134,7 +134,8 @@ fn times(section: &OutageSection) -> Result<OutageTimes, String> {
             }
             if shortest > longest || longest.is_zero() {
                 return Err(format!(
-                    "`shortest` at most `longest`, which is above 0, not {shortest:?} and {longest:?}"
+                    "`shortest` at most `longest`, which is above 0, not {shortest:?} and \
+                     {longest:?}"
                 ));
             }
             Ok(OutageTimes::Random { mean_gap, shortest, longest })

@@ -16,54 +16,54 @@ mod text;
 pub use error::TopologyError;
 pub(crate) use text::Limit;
 
-/// A host's place in [`Topology::hosts`].
+/// The index of a host in [`Topology::hosts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostIndex(pub u16);
 
-/// A site's place in [`Topology::sites`].
+/// The index of a site in [`Topology::sites`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteIndex(pub u16);
 
-/// A link's place in [`Topology::links`].
+/// The index of a link in [`Topology::links`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkIndex(pub u16);
 
 /// A whole emulated network; every value is filled in and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
-    /// Seed of all randomness, unless the run gives another.
+    /// Seed of all randomness, unless the run sets another.
     pub seed: u64,
-    /// The places, in the file's order.
+    /// The sites, in the file's order.
     pub sites: Vec<Site>,
-    /// The machines, in the file's order; a site without one has a host of its own name.
+    /// The hosts, in the file's order; a site without one has a host of its own name.
     pub hosts: Vec<Host>,
     /// Links that several pairs share.
     pub links: Vec<SharedLink>,
-    /// Settings of every ordered pair of sites (a site with itself, too), row by source site.
+    /// Settings of every ordered pair of sites (including a site with itself), row by source site.
     pub(crate) pairs: Vec<Pair>,
 }
 
-/// A place that holds hosts.
+/// A location with hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
     /// Its name.
     pub id: SiteId,
-    /// The cloud region it is, if it is one.
+    /// The cloud region of the site, if it has one.
     pub region: Option<RegionId>,
-    /// Where it lies, if the file or the catalogue says.
+    /// The coordinates, if the file or the catalogue states them.
     pub location: Option<Coordinates>,
-    /// Bytes in flight that bound each connection with an end here [CP VII].
+    /// The bound on the bytes in flight of each connection with an end here [CP VII].
     pub window: Option<Bytes>,
 }
 
-/// How a host's egress cap acts on a sender that is too fast.
+/// The effect of a host's egress cap on a sender that is too fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapFlavour {
-    /// The sender's own queue holds it back, without loss: done on the host, not in the core.
+    /// The sender's own queue blocks without loss: enforced on the host, not in the core.
     #[default]
     BackPressure,
-    /// A queue in the network, which drops what it cannot hold: done in the core.
+    /// A queue in the network drops when it is full: enforced in the core.
     TailDrop,
 }
 
@@ -72,37 +72,37 @@ pub enum CapFlavour {
 pub struct Host {
     /// Its name.
     pub id: HostId,
-    /// Where it stands.
+    /// The site at which it is located.
     pub site: SiteIndex,
-    /// Cap on what it sends, all connections together.
+    /// The cap on sent traffic, all connections together.
     pub egress: Option<Bandwidth>,
-    /// Cap on what it receives, all connections together.
+    /// The cap on received traffic, all connections together.
     pub ingress: Option<Bandwidth>,
-    /// Cap on what each connection sends.
+    /// The cap on the sent traffic of each connection.
     pub per_connection: Option<Bandwidth>,
-    /// How the egress cap acts.
+    /// The effect of the egress cap.
     pub cap: CapFlavour,
-    /// What may pass a cap at once after a silence.
+    /// The burst that passes a cap at once after an idle time.
     pub burst: Bytes,
-    /// Room of each cap's queue in the network; `None`: 50 ms at its rate.
+    /// The capacity of each cap's queue in the network; `None` means 50 ms at its rate.
     pub queue: Option<Bytes>,
     /// Largest IP packet of its interface.
     pub mtu: Bytes,
     /// Congestion control of its connections, as the kernel names it.
     pub congestion_control: String,
-    /// Largest receive buffer (`tcp_rmem`); `None`: the kernel's.
+    /// Largest receive buffer (`tcp_rmem`); `None` means the kernel's.
     pub receive_buffer: Option<Bytes>,
-    /// Largest send buffer (`tcp_wmem`); `None`: the kernel's.
+    /// Largest send buffer (`tcp_wmem`); `None` means the kernel's.
     pub send_buffer: Option<Bytes>,
-    /// Initial window of its connections; `None`: the kernel's.
+    /// Initial congestion window of its connections; `None` means the kernel's.
     pub initcwnd: Option<Segments>,
-    /// Initial receive window of its connections; `None`: the kernel's.
+    /// Initial receive window of its connections; `None` means the kernel's.
     pub initrwnd: Option<Segments>,
-    /// What differs for some destinations.
+    /// Settings for connections to some destinations.
     pub(crate) routes: Vec<Route>,
 }
 
-/// What differs on a host for one destination site.
+/// Settings of a host for one destination site.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Route {
     pub(crate) to: SiteIndex,
@@ -111,12 +111,12 @@ pub(crate) struct Route {
     pub(crate) initrwnd: Option<Segments>,
 }
 
-/// What a host's kernel should do for connections to one other host.
+/// Kernel settings of a host for connections to one other host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoute {
     /// Congestion control, as the kernel names it.
     pub congestion_control: String,
-    /// Initial window.
+    /// Initial congestion window.
     pub initcwnd: Option<Segments>,
     /// Initial receive window.
     pub initrwnd: Option<Segments>,
@@ -124,27 +124,27 @@ pub struct HostRoute {
     pub window: Option<Bytes>,
 }
 
-/// A link that several pairs share; each direction has this rate, queue and loss of its own.
+/// A link that several pairs share; each direction has its own rate, queue and loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharedLink {
     /// Its name.
     pub name: String,
-    /// Rate in IP bytes; `None`: unlimited.
+    /// Rate in IP bytes; `None` means unlimited.
     pub rate: Option<Bandwidth>,
-    /// Room of the queue before the rate.
+    /// Capacity of the queue before the rate.
     pub queue: Bytes,
-    /// Marks capable segments when the queue holds more than this.
+    /// The queue length above which ECN-capable segments are marked.
     pub ecn_threshold: Option<Bytes>,
-    /// What it loses.
+    /// The losses of the link.
     pub loss: Loss,
 }
 
-/// Which side of a shared link a pair uses.
+/// The direction in which a pair uses a shared link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// From the first site of a pair's `between` to the second.
     Forward,
-    /// The other way.
+    /// From the second site to the first.
     Backward,
 }
 
@@ -155,19 +155,20 @@ pub struct Pair {
     pub delay: Duration,
     /// Largest extra delay.
     pub jitter: Duration,
-    /// Rate in IP bytes; `None`: unlimited.
+    /// Rate in IP bytes; `None` means unlimited.
     pub rate: Option<Bandwidth>,
-    /// Room of the queue before the rate.
+    /// Capacity of the queue before the rate.
     pub queue: Bytes,
-    /// Marks capable segments when the queue holds more than this.
+    /// The queue length above which ECN-capable segments are marked.
     pub ecn_threshold: Option<Bytes>,
     /// Largest IP packet.
     pub mtu: Bytes,
-    /// Whether a sender of larger packets is told; else they vanish.
+    /// `true` when senders of larger packets get an ICMP error; otherwise such packets are dropped
+    /// silently.
     pub icmp: bool,
-    /// What it loses.
+    /// The losses of the pair.
     pub loss: Loss,
-    /// What it delivers late.
+    /// Segments that are delivered late.
     pub reorder: Option<Reorder>,
     /// Share of segments that arrive twice.
     pub duplicate: Ratio,
@@ -175,12 +176,12 @@ pub struct Pair {
     pub via: Vec<(LinkIndex, Direction)>,
 }
 
-/// Everything that a link may lose; the causes act together.
+/// All losses of a link; the causes act together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loss {
     /// Share of segments lost independently (Bernoulli).
     pub random: Ratio,
-    /// Losses that come in bursts.
+    /// Losses in bursts.
     pub burst: Option<BurstLoss>,
     /// Times without service.
     pub outages: Vec<Outage>,
@@ -189,44 +190,45 @@ pub struct Loss {
 /// Gilbert and Elliott's chain of two states, which steps with each segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BurstLoss {
-    /// Chance that a segment outside a burst begins one.
+    /// The probability that a segment outside a burst begins one.
     pub enter: Ratio,
-    /// Chance that a segment in a burst ends it; bursts last `1 / leave` segments on average.
+    /// The probability that a segment in a burst ends it; bursts last `1 / leave` segments on
+    /// average.
     pub leave: Ratio,
-    /// Share lost in a burst.
+    /// The share of segments lost in a burst.
     pub inside: Ratio,
-    /// Share lost outside of bursts.
+    /// The share of segments lost outside of bursts.
     pub outside: Ratio,
 }
 
-/// When a link is out. Links that share an outage by `name` are out together.
+/// An outage of a link. Links that share an outage by `name` are out together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outage {
-    /// What failed.
+    /// The name of the failure.
     pub name: String,
-    /// When.
+    /// The times of the outage.
     pub times: OutageTimes,
 }
 
 /// Times of an outage, counted from the network's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutageTimes {
-    /// At `start` for `length`, and again `every` so often.
+    /// At `start` for `length`, repeated with the period `every`.
     Planned {
-        /// Begin of the first.
+        /// Begin of the first outage.
         start: Duration,
-        /// Length of each.
+        /// Length of each outage.
         length: Duration,
-        /// From begin to begin; `None`: only once.
+        /// The time from begin to begin; `None` means only one outage.
         every: Option<Duration>,
     },
     /// At random: exponential gaps, uniform lengths.
     Random {
         /// Mean time from an end to the next begin.
         mean_gap: Duration,
-        /// Shortest.
+        /// Shortest outage.
         shortest: Duration,
-        /// Longest.
+        /// Longest outage.
         longest: Duration,
     },
 }
@@ -234,43 +236,43 @@ pub enum OutageTimes {
 /// Segments that others overtake.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reorder {
-    /// Which share.
+    /// The share of segments.
     pub share: Ratio,
-    /// By how much they come later.
+    /// Their additional delay.
     pub late_by: Duration,
 }
 
 impl Topology {
-    /// Reads a topology file. Regions and machine types are looked up in `catalogue`; pairs that
+    /// Parses a topology file. Regions and machine types are looked up in `catalogue`; pairs that
     /// state no round trip take it from the model of round trips over distance.
     ///
     /// # Errors
-    /// One clear line: what is wrong, where, and what would be right.
+    /// One clear line with the error, its place and the expected form.
     pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Self, TopologyError> {
         resolve::topology(text, catalogue)
     }
 
-    /// The host of that name.
+    /// Returns the host of that name.
     #[must_use]
     pub fn host(&self, id: &HostId) -> Option<HostIndex> {
         let place = self.hosts.iter().position(|host| host.id == *id)?;
         u16::try_from(place).ok().map(HostIndex)
     }
 
-    /// The site of that name.
+    /// Returns the site of that name.
     #[must_use]
     pub fn site(&self, id: &SiteId) -> Option<SiteIndex> {
         let place = self.sites.iter().position(|site| site.id == *id)?;
         u16::try_from(place).ok().map(SiteIndex)
     }
 
-    /// All sites by name.
+    /// Returns all sites by name.
     pub(crate) fn site_names(&self) -> BTreeMap<SiteId, SiteIndex> {
         let indices = (0..=u16::MAX).map(SiteIndex);
         self.sites.iter().map(|site| site.id.clone()).zip(indices).collect()
     }
 
-    /// Settings of the ordered pair `from` -> `to`.
+    /// Returns the settings of the ordered pair `from` -> `to`.
     ///
     /// # Panics
     /// When an index is not of this topology.
@@ -279,7 +281,7 @@ impl Topology {
         &self.pairs[usize::from(from.0) * self.sites.len() + usize::from(to.0)]
     }
 
-    /// What the kernel of `from` should do for connections to `to`.
+    /// Returns the kernel settings of `from` for connections to `to`.
     ///
     /// # Panics
     /// When an index is not of this topology.

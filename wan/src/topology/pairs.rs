@@ -1,7 +1,7 @@
-//! Ordered pairs of sites: what the file says about both ways, about one way, and by default.
+//! Ordered pairs of sites: settings of the file for both ways, for one way, and by default.
 //!
 //! The most specific section that states a key wins: `from`/`to`, then `between`, then
-//! `[default.pair]`, then what this module chooses; the delay's last resort is the model of
+//! `[default.pair]`, then this module's defaults. The last resort for the delay is the model of
 //! round trips over distance, plus both sites' access.
 
 use std::ops::Range;
@@ -16,12 +16,12 @@ use super::{
     text::{File, PairSection, SiteSection, Span},
 };
 
-/// Round trip within a site unless stated. Chosen: two machines in one zone of a cloud.
+/// Default round trip within a site. Chosen: two machines in one zone of a cloud.
 const RTT_WITHIN_A_SITE: Duration = Duration::from_micros(400);
-/// Largest IP packet unless stated: Ethernet's.
+/// Default of the largest IP packet: Ethernet's.
 const MTU: Bytes = Bytes::new(1500);
 
-/// Settings of every ordered pair, row by source site.
+/// Returns the settings of every ordered pair, row by source site.
 pub(super) fn pairs(
     file: &File,
     names: &Names<'_>,
@@ -35,7 +35,7 @@ pub(super) fn pairs(
     let mut pairs = Vec::with_capacity(sites.len() * sites.len());
     for from in 0..sites.len() {
         for to in 0..sites.len() {
-            // What holds by default holds between sites, not within one.
+            // The defaults apply between sites, not within one.
             let default = if from == to { &none } else { default };
             let layers = Layers {
                 one_way: stated.one_way[from * sites.len() + to],
@@ -59,7 +59,7 @@ pub(super) fn pairs(
             pairs.push(layers.pair(rtt, ends, names, sites)?);
         }
     }
-    // A default is for the pairs that have a rate, if any has.
+    // A default threshold needs at least one pair with a rate.
     if let Some(threshold) = &default.ecn_threshold
         && !pairs.iter().any(|pair| pair.rate.is_some())
     {
@@ -68,14 +68,14 @@ pub(super) fn pairs(
     Ok(pairs)
 }
 
-/// A pair's round trip, or the site whose place is missing.
+/// A pair's round trip, or the site whose location is missing.
 #[derive(Clone, Copy)]
 enum Rtt {
     Stated(Duration),
     Unknown(usize),
 }
 
-/// Which pair, and whether its way is the one in which the file names its sites.
+/// An ordered pair, and whether the file names its sites in this order.
 #[derive(Clone, Copy)]
 struct Ends {
     from: usize,
@@ -83,7 +83,7 @@ struct Ends {
     is_forward: bool,
 }
 
-/// Where each site is, if the file says.
+/// Returns the location of each site, if the file states it.
 pub(super) fn places(
     sections: &[Spanned<SiteSection>],
     source: Source<'_>,
@@ -104,7 +104,7 @@ pub(super) fn places(
     sections.iter().map(place).collect()
 }
 
-/// Says which regions there would be.
+/// Returns an error text that lists the known regions.
 fn unknown_region(id: &RegionId, catalogue: &Catalogue) -> String {
     let of_cloud: Vec<_> =
         catalogue.regions().map(|region| &region.id).filter(|r| r.cloud() == id.cloud()).collect();
@@ -133,11 +133,11 @@ fn default_section<'a>(
     Ok(Some(section))
 }
 
-/// The sections that speak of each ordered pair.
+/// The sections about each ordered pair.
 struct Stated<'a> {
     one_way: Vec<Option<&'a PairSection>>,
     both_ways: Vec<Option<&'a PairSection>>,
-    /// Whether `between` named the pair this way round.
+    /// `true` where `between` names the pair in this order.
     forward: Vec<bool>,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Stated<'a> {
         Ok(stated)
     }
 
-    /// The way that `between` names; without one, a pair's own way is forward.
+    /// Returns whether this is the direction that `between` names; without one, it is.
     fn is_forward(&self, from: usize, to: usize, site_count: usize) -> bool {
         self.forward[from * site_count + to] || !self.forward[to * site_count + from]
     }
@@ -206,7 +206,7 @@ fn at(id: &SiteId, span: Range<usize>, names: &Names<'_>) -> Result<usize, Topol
     names.site(id, span).map(|SiteIndex(index)| usize::from(index))
 }
 
-/// The sections that speak of one ordered pair, most specific first.
+/// The sections about one ordered pair, most specific first.
 #[derive(Clone, Copy)]
 struct Layers<'a> {
     one_way: Option<&'a PairSection>,
@@ -240,7 +240,7 @@ impl<'a> Layers<'a> {
             return limited("delay", delay, limits::LONGEST_RTT, source);
         }
         match rtt {
-            // Both halves together make the round trip to the nanosecond.
+            // Both halves add up to the round trip to the nanosecond.
             Rtt::Stated(rtt) if ends.is_forward => Ok(rtt / 2),
             Rtt::Stated(rtt) => Ok(rtt - rtt / 2),
             Rtt::Unknown(homeless) => {
@@ -333,7 +333,7 @@ impl<'a> Layers<'a> {
         ends: Ends,
         names: &Names<'_>,
     ) -> Result<Vec<(LinkIndex, Direction)>, TopologyError> {
-        // A `from`/`to` section's own `via` is already written in the direction of travel.
+        // A `from`/`to` section's own `via` is already in the direction of travel.
         let own = self.one_way.and_then(|section| section.via.as_ref());
         let shared = self.both_ways.and_then(|section| section.via.as_ref());
         let (list, is_forward) = match (own, shared) {

@@ -1,4 +1,4 @@
-//! From the file's sections to a checked [`Topology`]: names are looked up, defaults filled in.
+//! Turns the file's sections into a checked [`Topology`]: looks up names and fills in defaults.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -13,7 +13,7 @@ use super::{
     text::{File, LinkSection, SiteSection},
 };
 
-/// Interface MTU unless the host says otherwise: Ethernet's.
+/// Default interface MTU: Ethernet's.
 const MTU: Bytes = Bytes::new(1500);
 /// Smallest window that can be enforced: two full segments.
 const LEAST_WINDOW: Bytes = Bytes::new(3000);
@@ -21,11 +21,11 @@ const LEAST_WINDOW: Bytes = Bytes::new(3000);
 /// wide-area path of middle length.
 const SHARED_LINK_RTT: tradewind_units::Duration = tradewind_units::Duration::from_millis(100);
 
-/// What nobody queues for is never marked.
+/// The error for an ECN threshold without a queue.
 pub(super) const NEEDS_RATE: &str =
     "ecn_threshold: without a `rate` there is no queue that could exceed it";
 
-/// Turns places in the text into errors that name a line.
+/// Turns positions in the text into errors that name a line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a>(pub(super) &'a str);
 
@@ -36,7 +36,7 @@ impl Source<'_> {
         TopologyError { place: format!("line {line}"), problem: problem.into() }
     }
 
-    /// The same for a value that has its place with it.
+    /// Returns the error for a value that carries its position.
     pub(super) fn refuse_at<T>(
         self,
         value: &Spanned<T>,
@@ -69,7 +69,7 @@ impl Names<'_> {
     }
 }
 
-/// A few names for an error's hint.
+/// Lists a few names for an error's hint.
 pub(super) fn some_of<T: std::fmt::Display>(names: impl ExactSizeIterator<Item = T>) -> String {
     const SHOWN: usize = 8;
     let more = names.len() > SHOWN;
@@ -81,7 +81,7 @@ pub(super) fn some_of<T: std::fmt::Display>(names: impl ExactSizeIterator<Item =
     }
 }
 
-/// Reads and checks a whole file.
+/// Parses and checks a whole file.
 pub(super) fn topology(text: &str, catalogue: &Catalogue) -> Result<Topology, TopologyError> {
     let source = Source(text);
     let file: File = toml::from_str(text).map_err(|error| {
@@ -171,7 +171,7 @@ fn shared_links(
     for spanned in sections {
         let section = spanned.get_ref();
         let name = section.name.get_ref();
-        // A link's name is written as any other name is.
+        // A link's name follows the rules of all other names.
         if let Err(error) = SiteId::new(name.as_str()) {
             let problem = format!("link name: {}, not `{name}`", error.expected);
             return Err(source.refuse_at(&section.name, problem));
@@ -200,7 +200,7 @@ fn shared_links(
     Ok((links, names))
 }
 
-/// A queue's room: as stated, if a packet fits, or one bandwidth-delay product.
+/// Returns a queue's capacity: as stated, if a packet fits, or one bandwidth-delay product.
 pub(super) fn room(
     stated: Option<&Spanned<Bytes>>,
     rate: Option<Bandwidth>,

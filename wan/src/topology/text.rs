@@ -1,4 +1,4 @@
-//! A topology file as it is written: sections and keys, every one optional that may be left out.
+//! The syntax of a topology file: its sections and keys, with optional ones as `Option`.
 
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
@@ -164,7 +164,7 @@ pub(super) struct OutageSection {
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Span(#[serde(with = "as_text")] pub(super) Duration);
 
-/// A rate, or the word `none` where a default is to be lifted.
+/// A rate, or the word `none` to remove a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) Option<Bandwidth>);
 

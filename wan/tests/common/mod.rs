@@ -27,12 +27,12 @@ pub fn host(topology: &Topology, name: &str) -> HostIndex {
     topology.host(&HostId::new(name).expect("a right name")).expect("a host of the topology")
 }
 
-/// A packet of `bytes` IP bytes that carries `content`.
+/// Returns a packet of `bytes` IP bytes that carries `content`.
 pub fn packet<P>(source: HostIndex, destination: HostIndex, bytes: u32, content: P) -> Bundle<P> {
     bundle(source, destination, bytes - 40, 1, content)
 }
 
-/// `segments` segments of `payload` bytes each, with headers of 40 bytes.
+/// Returns a bundle of `segments` segments of `payload` bytes each, with headers of 40 bytes.
 pub fn bundle<P>(
     source: HostIndex,
     destination: HostIndex,
@@ -57,7 +57,7 @@ pub fn push<P: Clone>(wan: &mut Wan<P>, now: Timestamp, bundle: Bundle<P>) {
     assert_eq!(wan.push(now, bundle), Admission::Accepted);
 }
 
-/// All deliveries until nothing is on its way, each taken when the network asks for it.
+/// Returns all deliveries until nothing is in flight, each taken at the network's next deadline.
 pub fn drain<P: Clone>(wan: &mut Wan<P>) -> Vec<Delivery<P>> {
     let mut deliveries = Vec::new();
     while let Some(deadline) = wan.next_deadline() {
@@ -68,7 +68,7 @@ pub fn drain<P: Clone>(wan: &mut Wan<P>) -> Vec<Delivery<P>> {
     deliveries
 }
 
-/// Every delivered segment with its time, in microseconds: `(content, index, due)`.
+/// Returns every delivered segment with its time, in microseconds: `(content, index, due)`.
 pub fn arrivals<P: Clone>(deliveries: &[Delivery<P>]) -> Vec<(P, u32, f64)> {
     deliveries
         .iter()

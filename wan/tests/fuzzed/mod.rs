@@ -1,4 +1,4 @@
-//! What must hold for any topology file, as the fuzzer and the replay of its corpus ask.
+//! Invariants of any topology file, shared by the fuzzer and the replay of its corpus.
 
 use std::sync::LazyLock;
 
@@ -8,12 +8,12 @@ use tradewind_wan::{Bundle, Ecn, HostIndex, Topology, Wan};
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
 
-/// Hosts beyond which a network is only parsed, so that the fuzzer stays fast.
+/// The number of hosts above which a network is only parsed, so that the fuzzer stays fast.
 const MOST_HOSTS_IN_TRAFFIC: usize = 12;
-/// Wakes beyond which a network is left alone.
+/// The number of wake-ups after which a network is abandoned.
 const MOST_WAKES: usize = 2_000;
 
-/// A file is refused in one line, or makes a network that loses count of nothing.
+/// Checks that a file is refused in one line, or gives a network that accounts for every segment.
 pub(crate) fn topology(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Topology::parse(text, &CATALOGUE) {
