@@ -1,4 +1,4 @@
-//! The catalogue: regions of the clouds, what their egress costs, what their machines can do.
+//! The catalogue: regions of the clouds, their egress prices and their machine types.
 //!
 //! The built-in one is the file `catalogue.toml` beside this one; each of its groups names source
 //! and date. A user's file of the same form overrides it entry by entry: a region or machine of the
@@ -50,7 +50,7 @@ impl Continent {
         Self::SouthAmerica,
     ];
 
-    /// The name as the catalogue writes it, e.g. `north-america`.
+    /// Returns the name as the catalogue writes it, e.g. `north-america`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,11 +72,12 @@ pub struct Region {
     pub id: RegionId,
     /// The city, for people.
     pub label: String,
-    /// Where it is, to about ten kilometres.
+    /// Its place, to about ten kilometres.
     pub location: Coordinates,
-    /// The continent that prices go by.
+    /// The continent by which traffic is priced.
     pub continent: Continent,
-    /// Regions of one zone share a price list; the continent's name unless the catalogue says otherwise.
+    /// Its price zone: regions of one zone share a price list. The continent's name unless the
+    /// catalogue states another.
     pub zone: String,
 }
 
@@ -86,22 +87,22 @@ pub struct Region {
 pub struct VmType {
     /// Its name with its cloud, e.g. `gcp:e2-medium`.
     pub id: String,
-    /// What it may send to other regions and the Internet.
+    /// Highest rate to other regions and the Internet.
     pub egress_cap: Bandwidth,
-    /// What it may receive from there.
+    /// Highest rate from there.
     pub ingress_cap: Bandwidth,
-    /// What one TCP connection may carry, where the cloud limits that.
+    /// Highest rate of one TCP connection, where the cloud limits that.
     #[serde(default)]
     pub per_connection_cap: Option<Bandwidth>,
     /// On-demand price of an hour, in dollars.
     pub usd_per_hour: tradewind_units::Money,
-    /// Where the figures are from.
+    /// Source of the figures.
     pub source: String,
-    /// When they were true.
+    /// Date of the figures.
     pub dated: String,
 }
 
-/// Where traffic that leaves a region goes.
+/// Receiver of traffic that leaves a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Egress<'a> {
     /// To another region, of the same cloud or (over the Internet) of another.
@@ -119,7 +120,7 @@ impl std::fmt::Display for Egress<'_> {
     }
 }
 
-/// Who a price rule is for: cloud, sender's zone, receiver's.
+/// Traffic that a price rule is for: cloud, sender's zone, receiver's zone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct PriceKey {
     cloud: String,
@@ -127,7 +128,7 @@ struct PriceKey {
     to: String,
 }
 
-/// A price and where it is from.
+/// A price with its source and date.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PriceRule {
     price: PricePerGb,
@@ -135,14 +136,14 @@ struct PriceRule {
     dated: String,
 }
 
-/// A price with its origin, as the catalogue answers.
+/// A price with its source and date, as [`Catalogue::egress_price_with_source`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourcedPrice<'a> {
     /// Dollars for each GB.
     pub price: PricePerGb,
-    /// Where the figure is from.
+    /// Source of the figure.
     pub source: &'a str,
-    /// When it was true.
+    /// Date of the figure.
     pub dated: &'a str,
 }
 
@@ -156,7 +157,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The catalogue that Tradewind ships.
+    /// Returns the catalogue that Tradewind ships.
     #[must_use]
     pub fn builtin() -> Self {
         Self::parse(BUILTIN).expect("the built-in catalogue is valid: a test reads it")
@@ -165,7 +166,8 @@ impl Catalogue {
     /// Reads a whole catalogue.
     ///
     /// # Errors
-    /// When the text is no TOML of this form, lacks its date, has no region, or an entry makes no sense.
+    /// When the text is no TOML of this form, lacks its date, has no region, or an entry makes no
+    /// sense.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let empty = Self {
             dated: String::new(),
@@ -187,7 +189,8 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// This catalogue with the entries of `text` in place of its own; `text` may hold as little as one price.
+    /// Returns this catalogue with the entries of `text` in place of its own; `text` may hold as
+    /// little as one price.
     ///
     /// # Errors
     /// When the text is no TOML of this form, or an entry makes no sense.
@@ -210,7 +213,8 @@ impl Catalogue {
         Ok(self)
     }
 
-    /// Refuses a price rule for a zone that no region of its cloud is in: a typing error that would go unseen.
+    /// Refuses a price rule for a zone that no region of its cloud is in: a typing error that would
+    /// otherwise go unnoticed.
     fn check_zones(&self) -> Result<(), ModelError> {
         let names = |region: &Region| [region.zone.clone(), region.continent.as_str().to_owned()];
         let known = |cloud: &str, zone: &str| {
@@ -234,24 +238,24 @@ impl Catalogue {
         Ok(())
     }
 
-    /// When this catalogue was put together, e.g. `2026-11-20`.
+    /// Returns the date on which this catalogue was put together, e.g. `2026-11-20`.
     #[must_use]
     pub fn dated(&self) -> &str {
         &self.dated
     }
 
-    /// All regions, by id.
+    /// Returns all regions, by id.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
     }
 
-    /// The region of this id.
+    /// Returns the region of this id.
     #[must_use]
     pub fn region(&self, id: &RegionId) -> Option<&Region> {
         self.regions.get(id)
     }
 
-    /// The region of this id, or the error that names it.
+    /// Returns the region of this id, or an error that names it.
     ///
     /// # Errors
     /// When the catalogue does not hold it.
@@ -259,18 +263,18 @@ impl Catalogue {
         self.region(id).ok_or_else(|| ModelError::UnknownRegion(id.clone()))
     }
 
-    /// All machine types, by id.
+    /// Returns all machine types, by id.
     pub fn vm_types(&self) -> impl Iterator<Item = &VmType> {
         self.vms.values()
     }
 
-    /// The machine type of this id, e.g. `gcp:e2-medium`.
+    /// Returns the machine type of this id, e.g. `gcp:e2-medium`.
     #[must_use]
     pub fn vm_type(&self, id: &str) -> Option<&VmType> {
         self.vms.get(id)
     }
 
-    /// What a gigabyte costs that leaves `from` for `to`.
+    /// Returns the price of a gigabyte that leaves `from` for `to`.
     ///
     /// # Errors
     /// When a region is not in the catalogue, or its cloud has no rule for such traffic.
@@ -278,7 +282,7 @@ impl Catalogue {
         self.egress_price_with_source(from, to).map(|sourced| sourced.price)
     }
 
-    /// As [`Catalogue::egress_price`], with source and date.
+    /// Returns the same as [`Catalogue::egress_price`], with source and date.
     ///
     /// # Errors
     /// As [`Catalogue::egress_price`].
@@ -309,7 +313,7 @@ impl Catalogue {
         Err(ModelError::NoPrice { from: from.clone(), to: to.to_string() })
     }
 
-    /// The receivers' names that a rule may have for this traffic, the most exact first.
+    /// Returns the receivers' names that a rule may have for this traffic, the most specific first.
     fn receivers(&self, from: &RegionId, to: Egress<'_>) -> Result<Vec<String>, ModelError> {
         let Egress::Region(id) = to else { return Ok(vec!["internet".to_owned()]) };
         let receiver = self.require(id)?;
@@ -376,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_file_overrides_entry_by_entry() {
+    fn user_file_overrides_entry_by_entry() {
         let mine = r#"
             dated = "2027-01-01"
             [regions]
@@ -402,31 +406,36 @@ mod tests {
     }
 
     #[test]
-    fn bad_data_is_refused_in_one_line_that_says_where() {
+    fn bad_catalogue_errors_name_the_place_in_one_line() {
         let cases = [
             ("dated = ", "catalogue, line 1: "),
             ("dated = \"x\"\n[regions]\n\"a:b\" = 3", "catalogue, line 3: "),
             (
-                "[regions]\n\"a:b\" = { label = \"x\", continent = \"europa\", latitude = 1.0, longitude = 1.0 }",
+                "[regions]\n\"a:b\" = { label = \"x\", continent = \"europa\", \
+                 latitude = 1.0, longitude = 1.0 }",
                 "catalogue, line 2: ",
             ),
             (
-                "[regions]\n\"a:b\" = { label = \"x\", continent = \"asia\", latitude = 91.0, longitude = 1.0 }",
+                "[regions]\n\"a:b\" = { label = \"x\", continent = \"asia\", \
+                 latitude = 91.0, longitude = 1.0 }",
                 "catalogue, region a:b: ",
             ),
             (
-                "[regions]\n\"a b\" = { label = \"x\", continent = \"asia\", latitude = 9.0, longitude = 1.0 }",
+                "[regions]\n\"a b\" = { label = \"x\", continent = \"asia\", \
+                 latitude = 9.0, longitude = 1.0 }",
                 "catalogue, region a b: ",
             ),
             ("colour = 3", "catalogue, line 1: "),
             ("[regions]", "catalogue, dated: "),
             ("dated = \"2026-01-01\"", "catalogue, regions: "),
             (
-                "[[prices]]\ncloud = \"aws\"\nsource = \"x\"\ndated = \"x\"\nrules = [{ from = \"*\", to = \"cloud\", usd_per_gb = -1.0 }]",
+                "[[prices]]\ncloud = \"aws\"\nsource = \"x\"\ndated = \"x\"\n\
+                 rules = [{ from = \"*\", to = \"cloud\", usd_per_gb = -1.0 }]",
                 "catalogue, line 5: ",
             ),
             (
-                "[[prices]]\ncloud = \"aws\"\nsource = \"x\"\ndated = \"x\"\nrules = [{ from = \"mars\", to = \"cloud\", usd_per_gb = 1.0 }]",
+                "[[prices]]\ncloud = \"aws\"\nsource = \"x\"\ndated = \"x\"\n\
+                 rules = [{ from = \"mars\", to = \"cloud\", usd_per_gb = 1.0 }]",
                 "catalogue, prices of aws: ",
             ),
         ];

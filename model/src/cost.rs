@@ -1,10 +1,10 @@
-//! What a path costs: the egress of each of its relays. Setting relays up is paid once for each, however
-//! many flows share it, and so is the planner's business.
+//! Cost of a path: the egress of each of its relays. Setting up a relay is paid once, however many
+//! flows share it, so the planner counts that.
 //!
-//! Clouds charge what leaves a relay, by where it goes: the next relay's region, or the Internet
-//! behind the last relay. What enters is free [CP V-A]. What a source inside a cloud sends is
-//! charged likewise: it differs by where the first hop goes, so a relay may lower the bill. CP
-//! counts it as the same on every path; so does a flat price, which is for what leaves relays.
+//! Clouds charge for what leaves a relay, by its receiver: the next relay's region, or the Internet
+//! behind the last relay. Ingress is free [CP V-A]. What a source inside a cloud sends is charged
+//! likewise: the price depends on the first hop, so a relay may lower the bill. CP counts it as the
+//! same on every path; so does a flat price, which applies to relays alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,32 +18,32 @@ pub const FLAT_SET_UP_USD: f64 = 0.50;
 /// Each GB that a relay sends, in dollars [CP VII-A].
 pub const FLAT_USD_PER_GB: f64 = 0.08;
 
-/// Where prices of egress come from.
+/// Source of egress prices.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prices {
     /// The same for each GB that leaves any relay, as in CP's evaluation.
     Flat(PricePerGb),
     /// As the clouds list them.
     Catalogue(Box<Catalogue>),
-    /// Stated pair by pair, from a region to another or (none) to the Internet; what is not stated
-    /// costs as elsewhere.
+    /// Stated pair by pair, from a region to another or (none) to the Internet; a pair that is not
+    /// stated costs as elsewhere.
     Stated {
         /// The prices.
         pairs: BTreeMap<(RegionId, Option<RegionId>), PricePerGb>,
-        /// For all other pairs.
+        /// Prices of all other pairs.
         otherwise: Box<Prices>,
     },
 }
 
 impl Prices {
-    /// CP's: 8 cents for each GB that a relay sends [CP VII-A].
+    /// Returns CP's prices: 8 cents for each GB that a relay sends [CP VII-A].
     #[must_use]
     pub fn cloudpilot() -> Self {
         Self::Flat(PricePerGb::from_usd_per_gb(FLAT_USD_PER_GB).expect("8 cents is a price"))
     }
 
-    /// Returns when the catalogue's prices were true that hold between these regions and to the
-    /// Internet, by cloud; stated prices have no date.
+    /// Returns the dates, by cloud, of the catalogue's prices between these regions and to the
+    /// Internet; stated prices have no date.
     #[must_use]
     pub fn dates(&self, regions: &[RegionId]) -> BTreeMap<String, BTreeSet<String>> {
         let mut dates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -58,7 +58,7 @@ impl Prices {
         dates
     }
 
-    /// Returns when the price of what leaves `from` for `to` was true, if it is a catalogue's.
+    /// Returns the date of the price of traffic from `from` to `to`, if it is a catalogue's.
     #[must_use]
     pub fn dated(&self, from: &RegionId, to: Egress<'_>) -> Option<&str> {
         match self {
@@ -73,7 +73,7 @@ impl Prices {
         }
     }
 
-    /// Each GB that leaves `from` for `to`.
+    /// Returns the price of each GB that leaves `from` for `to`.
     ///
     /// # Errors
     /// When the catalogue knows no such region or price.
@@ -90,8 +90,8 @@ impl Prices {
 }
 
 impl Prices {
-    /// Returns what each GB costs that a site in the region `source` sends to `to`: nothing outside
-    /// every cloud, and nothing by a flat price, which is for relays.
+    /// Returns the price of each GB that a site in the region `source` sends to `to`: free outside
+    /// every cloud, and free by a flat price, which applies to relays alone.
     ///
     /// # Errors
     /// When the catalogue knows no such region or price.
@@ -120,7 +120,7 @@ fn receiver(to: Egress<'_>) -> Option<RegionId> {
     }
 }
 
-/// What egress costs when `volume` is carried over `relays`, the last of which sends to
+/// Returns the cost of egress when `volume` is carried over `relays`, the last of which sends to
 /// `destination`, from a site in the region `source`, or outside every cloud.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ mod tests {
     const TWO_GB: Bytes = Bytes::new(2_000_000_000);
 
     #[test]
-    fn cloudpilots_prices_give_cloudpilots_costs() {
+    fn cloudpilots_prices_give_its_costs() {
         let prices = Prices::cloudpilot();
         let relays = [region("gcp:europe-north1"), region("gcp:asia-northeast1")];
         let egress = |relays: &[RegionId]| {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_in_a_cloud_pays_its_first_hop_and_a_relay_may_lower_its_bill() {
+    fn source_in_a_cloud_pays_for_its_first_hop() {
         let prices = Prices::Catalogue(Box::new(Catalogue::builtin()));
         let (sao_paulo, ashburn) = (region("aws:sa-east-1"), region("aws:us-east-1"));
         let egress = |prices: &Prices, source: Option<&RegionId>, relays: &[RegionId]| {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stated_price_goes_before_the_others() {
+    fn stated_price_takes_precedence() {
         let (here, there) = (region("aws:us-east-1"), region("aws:sa-east-1"));
         let price = |usd| PricePerGb::from_usd_per_gb(usd).unwrap();
         let pairs = BTreeMap::from([

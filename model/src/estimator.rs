@@ -1,12 +1,13 @@
-//! CDD's estimate of what a third relay brings over two, from RTTs alone [CDD, "Is RTT a Good Proxy"].
+//! CDD's estimate of the gain of a third relay over two, from RTTs alone [CDD, "Is RTT a Good
+//! Proxy"].
 //!
-//! It holds for one question only: given two split relays near the ends, is a third one between them
-//! worth it? For the choice between direct and a relay it fails, as the paper says, so nothing may ask
-//! it that: that choice is made on completion times.
+//! It answers one question only: given two split relays near the ends, is a third one between them
+//! worth it? For the choice between direct and a relay it fails, as the paper says; that choice is
+//! made on completion times.
 
 use tradewind_units::Duration;
 
-/// The factor by which a download gets shorter when a relay is put between two relays.
+/// Returns the factor by which a download gets shorter when a relay is put between two relays.
 ///
 /// `between` is the RTT of the two relays, `first` and `second` the RTTs of the legs by way of the
 /// third. `None` when both inner legs take no time, where the ratio has no meaning.

@@ -1,18 +1,18 @@
 //! Completion time of a flow over a path of any number of legs, start-up included.
 //!
-//! FCT runs from the client's `connect()` to the last byte's arrival at the destination. The gateway
-//! sits beside the source, so its hop costs nothing. Without start-up this is CP's model: the volume
-//! over the slowest leg's rate [CP IV-B], for any number of relays.
+//! FCT runs from the client's `connect()` to the last byte's arrival at the destination. The
+//! gateway sits beside the source, so its hop costs nothing. Without start-up this is CP's model:
+//! the volume over the slowest leg's rate [CP IV-B], for any number of relays.
 //!
 //! **Set-up.** The gateway dials the first relay (one RTT) and sends header and data in one flight.
 //! The relay reads the header half an RTT later and dials the next hop, and so on; the last relay
 //! dials the destination. Data waits at each relay until the next leg is up. Warm legs are dialled
 //! beforehand, so each costs half an RTT only. Direct: one RTT, then data.
 //!
-//! **Start-up.** All legs run at once, each in its own slow start. Let `T_i(b)` be when leg `i` sends
-//! byte `b`. The byte must have arrived from the leg before, the leg must have room for it in its
-//! window, bytes leave no faster than the leg's bandwidth, and the relay behind the leg holds no more
-//! than its buffers `B_i`:
+//! **Start-up.** All legs run at once, each in its own slow start. Let `T_i(b)` be the time at
+//! which leg `i` sends byte `b`. The byte must have arrived from the leg before, the leg must have
+//! room for it in its window, bytes leave no faster than the leg's bandwidth, and the relay behind
+//! the leg holds no more than its buffers `B_i`:
 //!
 //! ```text
 //! T_i(b) = max( T_(i-1)(b) + RTT_(i-1)/2,  T_i(a_i(b)) + RTT_i,  T_i(b') + (b - b')/bandwidth_i,
@@ -20,13 +20,13 @@
 //! a_i(b) = max( (b - initial)/2, b - window )
 //! ```
 //!
-//! `a_i(b)` is how much must be acknowledged before byte `b` may leave: in slow start the window is
-//! the initial one plus all that was acknowledged, until it reaches its limit. The last term matters
-//! where a leg is slower to start than the one before it: without it a whole flow could be stored in
-//! the relay meanwhile. The recurrence is
-//! followed on a grid of bytes that holds every round's end of every leg, up to where all windows
-//! are full; from there on each leg repeats itself and the rest is closed form. Loss enters as a limit of
-//! bandwidth; queues do not enter ([CP IV-B], assumptions 2 and 3).
+//! `a_i(b)` is the number of bytes that must be acknowledged before byte `b` may leave: in slow
+//! start the window is the initial one plus all that was acknowledged, until it reaches its limit.
+//! The last term matters where a leg is slower to start than the one before it: without it a whole
+//! flow could be stored in the relay meanwhile. The recurrence is followed on a grid of bytes that
+//! holds the end of every round of every leg, up to where all windows are full; from there on each
+//! leg repeats itself and the rest is closed form. Loss enters as a limit of bandwidth; queues do
+//! not enter ([CP IV-B], assumptions 2 and 3).
 
 use serde::Serialize;
 use tradewind_units::{Bandwidth, Bytes, Duration};
@@ -37,12 +37,13 @@ mod grid;
 
 use grid::Grid;
 
-/// What a relay takes of a session ahead of its next leg, at least: the socket it reads, and what waits
-/// unsent in the one it writes. A leg with a larger window has the buffers for it.
-/// Chosen: Linux's largest receive buffer by default (6 MB) and our relay's unsent mark (2 MB).
+/// Least number of bytes of a session that a relay can hold ahead of its next leg: in the socket
+/// that it reads, and unsent in the one that it writes. A leg with a larger window has the buffers
+/// for it. Chosen: Linux's largest receive buffer by default (6 MB) and our relay's unsent mark
+/// (2 MB).
 pub const RELAY_BUFFER: Bytes = Bytes::new(8_000_000);
 
-/// How a session comes to life.
+/// Start-up of a session, as the model counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StartUp {
@@ -56,32 +57,34 @@ pub enum StartUp {
     Warm,
 }
 
-/// Where the time of a flow goes.
+/// Completion time of a flow, in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Completion {
-    /// Until the first byte is at the destination: dialling, header, propagation.
+    /// Time until the first byte is at the destination: dialling, header, propagation.
     pub set_up: Duration,
-    /// Lost to slow start, on top of `set_up` and `steady`.
+    /// Time lost to slow start, on top of `set_up` and `steady`.
     pub start_up: Duration,
-    /// The volume at the slowest leg's rate, or what of it does not overlap with `set_up`.
+    /// Time of the volume at the slowest leg's rate, or the part of it that does not overlap with
+    /// `set_up`.
     pub steady: Duration,
 }
 
 impl Completion {
-    /// Flow completion time: all three together.
+    /// Returns the flow completion time: all three together.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.set_up.saturating_add(self.start_up).saturating_add(self.steady)
     }
 }
 
-/// The rate of a path in the long run: its slowest leg's [CP IV-B]. The middle legs count.
+/// Returns the rate of a path in the long run: its slowest leg's [CP IV-B]. The middle legs count.
 #[must_use]
 pub fn path_rate(legs: &[Leg]) -> Bandwidth {
     legs.iter().map(Leg::rate).min().unwrap_or(Bandwidth::MAX)
 }
 
-/// Flow completion time of `volume` over `legs`, source to destination; see the module's text.
+/// Returns the completion time of `volume` over `legs`, source to destination; see the module's
+/// text.
 ///
 /// A path without legs takes no time.
 #[must_use]
@@ -89,7 +92,7 @@ pub fn path_fct(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Duration {
     path_completion(legs, volume, start_up).total()
 }
 
-/// As [`path_fct`], with where the time goes. Costs some ten to some hundred microseconds.
+/// Returns the same as [`path_fct`], in parts. Takes some ten to some hundred microseconds.
 #[must_use]
 pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Completion {
     let steady = path_rate(legs).time_for(volume);
@@ -110,12 +113,13 @@ pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Comple
     }
 }
 
-/// Seconds as a span, from none to a hundred years: longer than any flow, and safe to add up.
+/// Converts seconds to a span of at most a hundred years: longer than any flow, and safe to add up.
 fn span(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 100.0 * 365.0 * 86_400.0))
 }
 
-/// When each leg can carry its first byte, in seconds since the client's `connect()`.
+/// Returns the time at which each leg can carry its first byte, in seconds since the client's
+/// `connect()`.
 fn ready_times(legs: &[Leg], start_up: StartUp) -> Vec<f64> {
     let last = legs.len() - 1;
     let mut ready = Vec::with_capacity(legs.len());
@@ -130,7 +134,7 @@ fn ready_times(legs: &[Leg], start_up: StartUp) -> Vec<f64> {
     ready
 }
 
-/// What the recurrence needs of a leg, in bytes and seconds.
+/// A leg's parameters in the recurrence, in bytes and seconds.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     rtt: f64,
@@ -139,7 +143,7 @@ struct Pace {
     /// Limit of all connections' windows together, in whole segments.
     window: f64,
     seconds_per_byte: f64,
-    /// How far the leg can be ahead of the next one.
+    /// Bytes by which the leg can be ahead of the next one.
     far_buffer: f64,
 }
 
@@ -159,24 +163,25 @@ impl Pace {
         Self { rtt, segment, initial: initial.min(window), window, seconds_per_byte, far_buffer }
     }
 
-    /// How much must be acknowledged, in whole segments, before byte `b` may leave.
+    /// Returns the number of bytes, in whole segments, to be acknowledged before byte `b` may
+    /// leave.
     fn needs_acknowledged(&self, b: f64) -> f64 {
         let bytes = ((b - self.initial) / 2.0).max(b - self.window).max(0.0);
         (bytes / self.segment).ceil() * self.segment
     }
 
-    /// The last byte that may leave once `acknowledged` bytes are.
+    /// Returns the last byte that may leave once `acknowledged` bytes are.
     fn allows_until(&self, acknowledged: f64) -> f64 {
         (self.initial + 2.0 * acknowledged).min(self.window + acknowledged)
     }
 
-    /// From this byte on the window is full and the leg repeats itself.
+    /// Returns the byte from which on the window is full and the leg repeats itself.
     fn steady_from(&self) -> f64 {
         2.0 * self.window - self.initial
     }
 }
 
-/// When the last leg sends the last byte, in seconds.
+/// Returns the time at which the last leg sends the last byte, in seconds.
 fn last_byte_sent(legs: &[Leg], ready: &[f64], volume: Bytes) -> f64 {
     let paces: Vec<Pace> = legs.iter().map(Pace::of).collect();
     let volume = volume.as_u64() as f64;
@@ -190,7 +195,7 @@ fn last_byte_sent(legs: &[Leg], ready: &[f64], volume: Bytes) -> f64 {
     last_sent
 }
 
-/// When each leg sends each byte of the grid, leg by leg.
+/// Returns the times at which each leg sends each byte of the grid, leg by leg.
 fn follow(grid: &Grid, paces: &[Pace], ready: &[f64]) -> Vec<Vec<f64>> {
     let points = grid.points();
     let mut legs: Vec<Progress> = ready.iter().map(|ready| Progress::new(*ready)).collect();
@@ -211,12 +216,13 @@ fn follow(grid: &Grid, paces: &[Pace], ready: &[f64]) -> Vec<Vec<f64>> {
     legs.into_iter().map(|leg| leg.sent).collect()
 }
 
-/// How far one leg has come on the grid.
+/// Progress of one leg on the grid.
 struct Progress {
-    /// When it can carry its first byte.
+    /// Time at which it can carry its first byte.
     ready: f64,
     sent: Vec<f64>,
-    /// The first points not before what was asked for last: acknowledged bytes, and bytes gone. Both only rise.
+    /// Indices of the first points not before the bytes last asked for: acknowledged ones, and
+    /// those that the relay has passed on. Both only rise.
     acknowledged_at: usize,
     gone_at: usize,
 }
@@ -226,7 +232,7 @@ impl Progress {
         Self { ready, sent: Vec::new(), acknowledged_at: 0, gone_at: 0 }
     }
 
-    /// When the leg alone would send the grid's byte with this index.
+    /// Returns the time at which the leg alone would send the grid's byte with this index.
     fn own_time(&mut self, points: &[f64], index: usize, pace: &Pace) -> f64 {
         let b = points[index];
         let (before, left_at) = match index.checked_sub(1) {
@@ -236,7 +242,7 @@ impl Progress {
         let at = left_at + (b - before) * pace.seconds_per_byte;
         let needed = pace.needs_acknowledged(b);
         if needed > before {
-            // A step longer than the window: as many rounds as it holds windows.
+            // A step longer than the window takes as many rounds as it holds windows.
             return at.max(left_at + ((b - before) / pace.window).ceil() * pace.rtt);
         }
         if needed <= 0.0 {
@@ -248,7 +254,8 @@ impl Progress {
         at.max(between(points, &self.sent, self.acknowledged_at, needed, self.ready) + pace.rtt)
     }
 
-    /// When the leg sends byte `b`, which may lie beyond the last point that it has come to.
+    /// Returns the time at which the leg sends byte `b`, which may lie beyond the last point
+    /// computed.
     fn time_of(&mut self, points: &[f64], b: f64, pace: &Pace) -> f64 {
         while self.gone_at < self.sent.len() && points[self.gone_at] < b {
             self.gone_at += 1;
@@ -264,7 +271,8 @@ impl Progress {
     }
 }
 
-/// When byte `b` was sent, on the line between the grid's byte `after` and the one before it.
+/// Returns the time at which byte `b` was sent, by linear interpolation between the grid's byte
+/// `after` and the one before it.
 fn between(points: &[f64], sent: &[f64], after: usize, b: f64, ready: f64) -> f64 {
     let (low, low_at) = match after.checked_sub(1) {
         Some(before) => (points[before], sent[before]),

@@ -1,7 +1,7 @@
-//! Where things are, how far apart, and how long light in a cable takes there and back.
+//! Places, the distances between them, and the round-trip time of light in the cables between them.
 //!
 //! Measured RTTs are always better than [`RttModel`]; it fills the gaps of a topology and gives the
-//! planner a first guess of pairs that nobody has measured yet.
+//! planner a first estimate for pairs that nobody has measured yet.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ struct Degrees {
 }
 
 impl Coordinates {
-    /// The place `latitude` degrees north and `longitude` degrees east.
+    /// Creates the place `latitude` degrees north and `longitude` degrees east.
     ///
     /// # Errors
     /// When either is NaN, or they are off the globe (90 degrees, 180 degrees).
@@ -45,13 +45,13 @@ impl Coordinates {
         Ok(Self { latitude, longitude })
     }
 
-    /// Degrees north, from -90 to 90.
+    /// Returns the degrees north, from -90 to 90.
     #[must_use]
     pub const fn latitude(self) -> f64 {
         self.latitude
     }
 
-    /// Degrees east, from -180 to 180.
+    /// Returns the degrees east, from -180 to 180.
     #[must_use]
     pub const fn longitude(self) -> f64 {
         self.longitude
@@ -72,7 +72,8 @@ impl From<Coordinates> for Degrees {
     }
 }
 
-/// Great-circle distance in kilometres (haversine; the Earth as a sphere, error below 0.6 %).
+/// Returns the great-circle distance in kilometres (haversine; the Earth as a sphere, error below
+/// 0.6 %).
 #[must_use]
 pub fn distance_km(a: Coordinates, b: Coordinates) -> f64 {
     let (lat_a, lat_b) = (a.latitude.to_radians(), b.latitude.to_radians());

@@ -1,4 +1,4 @@
-//! One leg: a hop between two neighbours, carried by one or more TCP connections [CP IV-B], \[TRN\].
+//! A leg: a hop between two neighbours, over one or more TCP connections [CP IV-B], \[TRN\].
 //!
 //! Its rate is the least of what windows, connections, caps and loss allow:
 //! `min(n * window / RTT, n * per-connection cap, n * loss-limited rate, cap)`.
@@ -16,7 +16,7 @@ use crate::tcp::LossResponse;
 pub const DEFAULT_WINDOW: Bytes = Bytes::new(2_875_000);
 /// Window between the relays of a two-relay path, where their hosts were set up for it [CP IV-C].
 pub const RELAY_TO_RELAY_WINDOW: Bytes = Bytes::new(500_000_000);
-/// What one flow gets through a relay of CP, in Mbit/s [CP IV-C].
+/// Rate of one flow through a relay of CP, in Mbit/s [CP IV-C].
 pub const RELAY_FLOW_MBPS: f64 = 1750.0;
 /// Capacity of a relay's machine in CP, in Mbit/s [CP VII-A].
 pub const RELAY_CAPACITY_MBPS: f64 = 2000.0;
@@ -25,7 +25,7 @@ pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
 /// Linux's and RFC 6928's initial window.
 pub const DEFAULT_INITIAL_WINDOW: u32 = 10;
 
-/// Random loss on a leg, and who answers it.
+/// Random loss on a leg, and the sender's response to it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loss {
@@ -46,9 +46,9 @@ pub struct Leg {
     pub window: Bytes,
     /// Parallel connections; at least one.
     pub connections: u32,
-    /// What one connection may carry, if anything limits it (a cloud's rule, a proxy's copy loop).
+    /// Highest rate of one connection, if anything limits it (a cloud's rule, a proxy's copy loop).
     pub per_connection_cap: Option<Bandwidth>,
-    /// What all connections together may carry: the least of last miles and VM caps.
+    /// Highest rate of all connections together: the least of last miles and VM caps.
     pub cap: Option<Bandwidth>,
     /// Window of each connection's first flight.
     pub initial_window: Segments,
@@ -59,7 +59,8 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// A leg of one default Linux connection without caps or loss: window 2.875 MB, initial window 10.
+    /// Creates a leg of one default Linux connection without caps or loss: window 2.875 MB, initial
+    /// window 10.
     #[must_use]
     pub fn new(rtt: Duration) -> Self {
         Self {
@@ -74,44 +75,45 @@ impl Leg {
         }
     }
 
-    /// The same leg with another window.
+    /// Returns the same leg with another window.
     #[must_use]
     pub fn with_window(self, window: Bytes) -> Self {
         Self { window, ..self }
     }
 
-    /// The same leg with this many parallel connections; none counts as one.
+    /// Returns the same leg with this many parallel connections; none counts as one.
     #[must_use]
     pub fn with_connections(self, connections: u32) -> Self {
         Self { connections: connections.max(1), ..self }
     }
 
-    /// The same leg, its cap lowered to `cap` if that is less.
+    /// Returns the same leg, its cap lowered to `cap` if that is less.
     #[must_use]
     pub fn capped_at(self, cap: Bandwidth) -> Self {
         Self { cap: Some(self.cap.map_or(cap, |own| own.min(cap))), ..self }
     }
 
-    /// The same leg, each connection's cap lowered to `cap` if that is less.
+    /// Returns the same leg, each connection's cap lowered to `cap` if that is less.
     #[must_use]
     pub fn capped_per_connection_at(self, cap: Bandwidth) -> Self {
         let lower = self.per_connection_cap.map_or(cap, |own| own.min(cap));
         Self { per_connection_cap: Some(lower), ..self }
     }
 
-    /// The same leg with random loss.
+    /// Returns the same leg with random loss.
     #[must_use]
     pub fn with_loss(self, loss: Loss) -> Self {
         Self { loss: Some(loss), ..self }
     }
 
-    /// The leg's rate in the long run.
+    /// Returns the leg's rate in the long run.
     #[must_use]
     pub fn rate(&self) -> Bandwidth {
         self.window_limit().min(self.bandwidth_limit())
     }
 
-    /// What the windows of all connections allow: n * window / RTT; no limit without distance.
+    /// Returns the rate that the windows of all connections allow: n * window / RTT; no limit where
+    /// the RTT is zero.
     #[must_use]
     pub fn window_limit(&self) -> Bandwidth {
         let bytes = self.window.as_u64() as f64 * f64::from(self.connections.max(1));
@@ -121,7 +123,7 @@ impl Leg {
         Bandwidth::saturating_from_bytes_per_s(bytes / self.rtt.as_secs_f64())
     }
 
-    /// What everything but the windows allows: caps and loss.
+    /// Returns the rate that caps and loss allow, windows aside.
     #[must_use]
     pub fn bandwidth_limit(&self) -> Bandwidth {
         let connections = f64::from(self.connections.max(1));
@@ -131,7 +133,7 @@ impl Leg {
         each.scaled(connections).min(self.cap.unwrap_or(Bandwidth::MAX))
     }
 
-    /// What binds the leg, in a word or two, for `explain`.
+    /// Returns the name of the limit that binds the leg, in a word or two, for `explain`.
     #[must_use]
     pub fn bound_by(&self) -> &'static str {
         let connections = f64::from(self.connections.max(1));

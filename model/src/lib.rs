@@ -7,15 +7,15 @@
 //! | [`leg`] | one hop between neighbours and its rate | [CP IV-B], \[TRN\] |
 //! | [`tcp`] | slow-start rounds, rate under loss | Mathis 1997, RFC 9438 |
 //! | [`fct`] | completion time of a path of any length, start-up included | [CP IV-B], \[CDD\] |
-//! | [`cost`] | what a path costs | [CP VII-A] |
-//! | [`measurement`] | what a probe saw, and a leg made of it | |
-//! | [`sharing`] | what each flow of one host gets of its machine's cap | \[TRN\] |
+//! | [`cost`] | cost of a path | [CP VII-A] |
+//! | [`measurement`] | a probe's results, and a leg made of them | |
+//! | [`sharing`] | shares of one host's flows in its machine's cap | \[TRN\] |
 //! | [`estimator`] | gain of a third relay over two | \[CDD\] |
-//! | [`voice`] | how a call sounds: R and MOS from delay and losses | ITU-T G.107 |
+//! | [`voice`] | quality of a call: R and MOS from delay and losses | ITU-T G.107 |
 //! | [`statistics`] | means, medians and ratios of repeated measurements | Student's t |
 //!
-//! Everything is a pure function of its arguments. A rate here is that of payload; headers are the
-//! business of whoever sets a cap in other bytes.
+//! Everything is a pure function of its arguments. Rates are of payload; a caller that states a cap
+//! in other bytes accounts for headers.
 
 pub mod catalogue;
 pub mod cost;
@@ -36,23 +36,23 @@ pub use geo::{Coordinates, RttModel};
 pub use leg::Leg;
 pub use measurement::LegMeasurement;
 
-/// Why an input to the model was refused.
+/// An error in an input to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The catalogue's text is no TOML of the right form.
     #[error("catalogue, line {line}: {message}")]
     CatalogueText {
-        /// Where, counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error there.
         message: String,
     },
     /// An entry of the catalogue makes no sense.
     #[error("catalogue, {entry}: {message}")]
     CatalogueEntry {
-        /// Which entry, e.g. `region aws:us-east-1`.
+        /// The entry, e.g. `region aws:us-east-1`.
         entry: String,
-        /// What is wrong with it.
+        /// The error in it.
         message: String,
     },
     /// A region that the catalogue does not hold.
@@ -63,12 +63,13 @@ pub enum ModelError {
     NoPrice {
         /// The region that sends.
         from: tradewind_units::RegionId,
-        /// Where to: a region or `the Internet`.
+        /// The receiver: a region or `the Internet`.
         to: String,
     },
     /// Coordinates off the globe.
     #[error(
-        "coordinates: a latitude from -90 to 90 and a longitude from -180 to 180, not {latitude}, {longitude}"
+        "coordinates: a latitude from -90 to 90 and a longitude from -180 to 180, \
+         not {latitude}, {longitude}"
     )]
     Coordinates {
         /// Degrees north, as given.

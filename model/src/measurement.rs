@@ -1,4 +1,4 @@
-//! What a probe saw of a leg, as the planner reads it, and the leg that follows from it.
+//! A probe's results for a leg, as the planner reads them, and the leg that follows from them.
 
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId, time};
@@ -6,11 +6,11 @@ use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, SiteId, time};
 use crate::leg::{Leg, Loss};
 use crate::tcp::LossResponse;
 
-/// A measured rate within this share of `n * window / RTT` was held down by the probe's own window.
-/// Chosen: a probe's ramp and acknowledgements cost a few percent.
+/// Share of `n * window / RTT` from which on a measured rate counts as limited by the probe's own
+/// window. Chosen: a probe's ramp and acknowledgements cost a few percent.
 const WINDOW_BOUND_SHARE: f64 = 0.8;
 
-/// How a measurement came about.
+/// Method of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -20,7 +20,7 @@ pub enum Method {
     Ping,
     /// Read from a table of someone else's.
     Imported,
-    /// Not measured at all: the distance model's guess.
+    /// Not measured at all: the distance model's estimate.
     Distance,
 }
 
@@ -42,7 +42,7 @@ pub struct RttSummary {
 }
 
 impl RttSummary {
-    /// A single figure, as imports and the distance model have it.
+    /// Returns the summary of a single figure, as imports and the distance model have it.
     #[must_use]
     pub const fn single(rtt: Duration) -> Self {
         Self { min: rtt, median: rtt, spread: Duration::ZERO, count: 1 }
@@ -67,26 +67,27 @@ pub struct RateSummary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LegMeasurement {
-    /// Who sent.
+    /// The sender.
     pub source: SiteId,
-    /// Who received.
+    /// The receiver.
     pub destination: SiteId,
     /// Round-trip times.
     pub rtt: RttSummary,
     /// The rate, if it was measured.
     pub rate: Option<RateSummary>,
-    /// How.
+    /// The method.
     pub method: Method,
-    /// When, in milliseconds of Unix time; none for the distance model.
+    /// Time of the measurement, in milliseconds of Unix time; none for the distance model.
     pub measured_at_unix_ms: Option<u64>,
 }
 
 impl LegMeasurement {
-    /// The leg as measured: `template` with the measured RTT, and the measured rate as a cap.
+    /// Returns the leg as measured: `template` with the measured RTT, and the measured rate as a
+    /// cap.
     ///
-    /// The rate caps the model's, never raises it. It counts for each connection when the leg has
-    /// more of them than the probe had. A probe that was held down by its own window tells nothing
-    /// about a leg with a larger one, so then it caps nothing.
+    /// The rate caps the model's and never raises it. It applies to each connection when the leg
+    /// has more of them than the probe had. A probe limited by its own window says nothing about a
+    /// leg with a larger one, so its rate then caps nothing.
     #[must_use]
     pub fn leg(&self, template: Leg) -> Leg {
         let leg = Leg { rtt: self.rtt.min, ..template };
@@ -102,7 +103,8 @@ impl LegMeasurement {
         }
     }
 
-    /// As [`LegMeasurement::leg`], with the retransmitted share taken for random loss.
+    /// Returns the same as [`LegMeasurement::leg`], with the retransmitted share taken for random
+    /// loss.
     #[must_use]
     pub fn lossy_leg(&self, template: Leg, response: LossResponse) -> Leg {
         let leg = self.leg(template);
@@ -112,7 +114,7 @@ impl LegMeasurement {
         }
     }
 
-    /// Whether the probe's window, smaller than the leg's, explains the measured rate.
+    /// Checks whether the probe's window, smaller than the leg's, explains the measured rate.
     fn window_bound_below(&self, measured: &RateSummary, leg: &Leg) -> bool {
         let Some(window) = measured.window else { return false };
         let probe = leg.with_window(window).with_connections(measured.connections);
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probes_connection_speaks_for_each_of_many() {
+    fn measured_rate_applies_to_each_connection() {
         let leg = measured(80.0, 1, None).leg(template().with_connections(4));
         assert_eq!(leg.rate().as_mbps(), 320.0);
         let leg = measured(80.0, 4, None).leg(template());
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_held_down_by_its_window_says_nothing_of_a_larger_one() {
+    fn window_bound_probe_caps_no_larger_window() {
         let large = template().with_window(Bytes::new(500_000_000));
         let held_down = measured(96.0, 1, Some(2_875_000));
         assert_eq!(held_down.leg(large).cap, None);

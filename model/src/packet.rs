@@ -1,4 +1,4 @@
-//! Packet services: how late a packet arrives over each of them, and what they cost `[JQ 3, 5.1]`.
+//! Packet services: the delay of a packet over each of them, and their costs `[JQ 3, 5.1]`.
 //!
 //! | service | on the Internet path | over the relays |
 //! |---|---|---|
@@ -13,7 +13,7 @@ pub mod delay;
 pub use cost::{CodingRates, PacketCost, RelayTariff, Stream, Tariff};
 pub use delay::PacketPath;
 
-/// How a flow's packets are carried.
+/// A service that carries a flow's packets.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -21,7 +21,7 @@ pub use delay::PacketPath;
 pub enum PacketService {
     /// Over the Internet alone.
     Direct,
-    /// Lost packets are solved for at the egress relay (CR-WAN).
+    /// Lost packets are reconstructed at the egress relay (CR-WAN).
     Coding,
     /// Lost packets are pulled from the egress relay.
     Caching,
@@ -30,7 +30,8 @@ pub enum PacketService {
 }
 
 impl PacketService {
-    /// All of them, in the order of their cost by the paper's simple count: 0, a part of c, c, 2c `[JQ 3]`.
+    /// All of them, in the order of their cost by the paper's simple count: 0, a part of c, c, 2c
+    /// `[JQ 3]`.
     pub const ALL: [Self; 4] = [Self::Direct, Self::Coding, Self::Caching, Self::Forwarding];
 }
 

@@ -1,4 +1,5 @@
-//! How the flows of one host share its machine's cap \[TRN\]: connections to many regions, one egress.
+//! Sharing of a machine's cap between the flows of one host \[TRN\]: connections to many regions,
+//! one egress.
 //!
 //! A cloud limits what a VM sends in all, and often what one connection carries; so a source with
 //! many flows is limited like a relay is. Long-lived TCP flows behind one limit come out near
@@ -6,7 +7,8 @@
 
 use tradewind_units::Bandwidth;
 
-/// What each flow gets of `cap` when it alone would go at the rate in `demands`; in their order.
+/// Returns the share of `cap` for each flow, which alone would reach its rate in `demands`; in
+/// their order.
 #[must_use]
 pub fn max_min(cap: Bandwidth, demands: &[Bandwidth]) -> Vec<Bandwidth> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
@@ -42,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_flow_gets_more_than_it_asks_and_all_together_no_more_than_the_cap(
+        fn shares_exceed_neither_demands_nor_the_cap(
             cap in 1_000u64..1_000_000,
             demands in proptest::collection::vec(1u64..1_000_000, 1..20),
         ) {

@@ -1,4 +1,4 @@
-//! What repeated measurements come to: means and ratios with confidence intervals, medians.
+//! Statistics of repeated measurements: means and ratios with confidence intervals, medians.
 
 use serde::Serialize;
 
@@ -23,8 +23,8 @@ pub fn mean(values: &[f64]) -> Option<MeanEstimate> {
     Some(MeanEstimate { mean, low: mean - half, high: mean + half })
 }
 
-/// A ratio of two paired series: the geometric mean of the pairs' ratios and its 95 % confidence interval,
-/// by Student's t on their logarithms.
+/// A ratio of two paired series: the geometric mean of the pairs' ratios and its 95 % confidence
+/// interval, by Student's t on their logarithms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RatioEstimate {
     /// The geometric mean of the ratios.
@@ -33,11 +33,11 @@ pub struct RatioEstimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// How many pairs there were.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
-/// Estimates how much larger `ours` are than `theirs`, pair by pair; `None` without two pairs.
+/// Estimates the ratio of `ours` to `theirs`, pair by pair; `None` without two pairs.
 #[must_use]
 pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<RatioEstimate> {
     let logs: Vec<f64> = ours.iter().zip(theirs).map(|(one, other)| (one / other).ln()).collect();
@@ -55,7 +55,7 @@ pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<RatioEstimate> {
     })
 }
 
-/// The middle value, or the mean of the middle two; 0 for none.
+/// Returns the middle value, or the mean of the middle two; 0 for none.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -68,15 +68,15 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The same, and NaN for none: where nothing was measured, no bound may hold.
+/// Returns the same, and NaN for none: where nothing was measured, no bound may hold.
 #[must_use]
 pub fn median_or_nan(values: &[f64]) -> f64 {
     if values.is_empty() { f64::NAN } else { median(values) }
 }
 
-/// An interval that holds the median that `values` are drawn from with a chance of 95 % at least, whatever their
-/// distribution: the narrowest pair of order statistics for which that is so. `None` for fewer than six values,
-/// of which no pair does.
+/// Returns an interval that holds the median that `values` are drawn from with a chance of at least
+/// 95 %, whatever their distribution: the narrowest pair of order statistics for which that is so.
+/// `None` for fewer than six values, of which no pair does.
 #[must_use]
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let count = values.len();
@@ -104,8 +104,8 @@ fn mean_and_half_width(values: &[f64]) -> (f64, f64) {
     (mean, t_975(values.len() - 1) * deviation / count.sqrt())
 }
 
-/// The 97.5 % quantile of Student's t with `freedom` degrees of freedom: exact values up to 10, then
-/// the Cornish-Fisher expansion around the normal one (off by less than 0.001 there).
+/// Returns the 97.5 % quantile of Student's t with `freedom` degrees of freedom: exact values up to
+/// 10, then the Cornish-Fisher expansion around the normal one (off by less than 0.001 there).
 fn t_975(freedom: usize) -> f64 {
     const EXACT: [f64; 10] =
         [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];

@@ -1,15 +1,16 @@
-//! What TCP makes of a path: rounds of slow start, and the rate that loss allows.
+//! TCP on a path: rounds of slow start, and the rate that loss allows.
 
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, Segments};
 
-/// Mathis's constant for periodic loss and an acknowledgement for each segment: sqrt(3/2) [Mathis 1997, section 3].
+/// Mathis's constant for periodic loss and an acknowledgement for each segment: sqrt(3/2) [Mathis
+/// 1997, section 3].
 const MATHIS_C: f64 = 1.224_744_871_391_589;
 /// CUBIC's scaling constant, in segments per second cubed [RFC 9438 5].
 const CUBIC_C: f64 = 0.4;
 /// CUBIC's multiplicative decrease factor [RFC 9438 4.6].
 const CUBIC_BETA: f64 = 0.7;
 
-/// How a congestion control answers loss, for [`crate::leg::Loss`].
+/// Response of a congestion control to loss, for [`crate::leg::Loss`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossResponse {
@@ -20,7 +21,8 @@ pub enum LossResponse {
 }
 
 impl LossResponse {
-    /// The long-run rate of one connection with segments of `mss` over `rtt` that loses `loss` of its segments.
+    /// Returns the long-run rate of one connection with segments of `mss` over `rtt` that loses
+    /// `loss` of its segments.
     #[must_use]
     pub fn rate(self, mss: Bytes, rtt: Duration, loss: Ratio) -> Bandwidth {
         match self {
@@ -30,7 +32,8 @@ impl LossResponse {
     }
 }
 
-/// Rate of a Reno connection under loss: `mss / rtt * sqrt(3/2) / sqrt(loss)` [Mathis 1997].
+/// Returns the rate of a Reno connection under loss: `mss / rtt * sqrt(3/2) / sqrt(loss)` [Mathis
+/// 1997].
 ///
 /// Holds for losses of single segments that fast retransmission repairs; with more than a few
 /// percent, time-outs make the real rate lower.
@@ -39,8 +42,8 @@ pub fn mathis_rate(mss: Bytes, rtt: Duration, loss: Ratio) -> Bandwidth {
     window_rate(MATHIS_C / loss.as_f64().sqrt(), mss, rtt)
 }
 
-/// Rate of a CUBIC connection under loss: the larger of its own response function [RFC 9438 5.1,
-/// equation 5] and that of the Reno connection it never falls behind (4.3).
+/// Returns the rate of a CUBIC connection under loss: the larger of its own response function [RFC
+/// 9438 5.1, equation 5] and that of the Reno connection, below which it never falls (4.3).
 #[must_use]
 pub fn cubic_rate(mss: Bytes, rtt: Duration, loss: Ratio) -> Bandwidth {
     let gain = CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA));
@@ -48,7 +51,7 @@ pub fn cubic_rate(mss: Bytes, rtt: Duration, loss: Ratio) -> Bandwidth {
     window_rate(segments, mss, rtt).max(mathis_rate(mss, rtt, loss))
 }
 
-/// The rate of an average window of `segments`; no limit when the RTT or the loss is zero.
+/// Returns the rate of an average window of `segments`; no limit when the RTT or the loss is zero.
 fn window_rate(segments: f64, mss: Bytes, rtt: Duration) -> Bandwidth {
     let bytes_per_s = segments * mss.as_u64() as f64 / rtt.as_secs_f64();
     if bytes_per_s.is_finite() {
@@ -58,16 +61,16 @@ fn window_rate(segments: f64, mss: Bytes, rtt: Duration) -> Bandwidth {
     }
 }
 
-/// Bytes that `rounds` of loss-free slow start carry: `initial * (2^rounds - 1)`, the window
-/// doubling each RTT [RFC 5681 3.1].
+/// Returns the bytes that `rounds` of loss-free slow start carry: `initial * (2^rounds - 1)`, the
+/// window doubling each RTT [RFC 5681 3.1].
 #[must_use]
 pub fn slow_start_volume(initial: Segments, mss: Bytes, rounds: u32) -> Bytes {
     let doublings = 1u64.checked_shl(rounds).map_or(u64::MAX, |power| power - 1);
     Bytes::new(initial.payload(mss).as_u64().saturating_mul(doublings))
 }
 
-/// Rounds that `volume` takes in loss-free slow start without any limit: the least number whose
-/// [`slow_start_volume`] holds it.
+/// Returns the rounds that `volume` takes in loss-free slow start without any limit: the least
+/// number whose [`slow_start_volume`] holds it.
 #[must_use]
 pub fn slow_start_rounds(initial: Segments, mss: Bytes, volume: Bytes) -> u32 {
     (0..=u64::BITS)
@@ -87,14 +90,15 @@ mod tests {
 
     #[test]
     fn mathis_gives_the_textbook_window() {
-        // One loss in 150 segments holds Reno at an average window of sqrt(1.5 * 150) = 15 segments.
+        // One loss in 150 segments keeps Reno at an average window of sqrt(1.5 * 150) = 15
+        // segments.
         let rate = mathis_rate(MSS, Duration::from_millis(100), share(1.0 / 150.0));
         let expected = 15.0 * 1448.0 * 8.0 / 0.1;
         assert!((rate.as_bps() as f64 / expected - 1.0).abs() < 1e-6, "{rate}");
     }
 
     #[test]
-    fn cubic_follows_its_standards_table() {
+    fn cubic_matches_rfc_9438_table() {
         // RFC 9438 5.1, table 1 (RTT 0.1 s): average windows in segments at C = 0.4.
         for (loss, segments) in [(1e-4, 187.0), (1e-5, 1054.0), (1e-6, 5926.0), (1e-7, 33_325.0)] {
             let rate = cubic_rate(MSS, Duration::from_millis(100), share(loss));
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn cubic_never_falls_behind_reno() {
+    fn cubic_is_never_slower_than_reno() {
         let rtt = Duration::from_millis(10);
         assert_eq!(cubic_rate(MSS, rtt, share(0.01)), mathis_rate(MSS, rtt, share(0.01)));
     }

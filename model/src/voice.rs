@@ -1,30 +1,33 @@
-//! How a call sounds: the E-model of ITU-T Rec. G.107, with its default values for all that a network does not change.
+//! Quality of a call: the E-model of ITU-T Rec. G.107, with its default values for everything that
+//! a network does not change.
 //!
 //! ```text
-//! R      = 93.2 - Idd - Ie,eff                                                    (7.1; no advantage factor)
-//! Idd    = 25 ((1 + X^6)^(1/6) - 3 (1 + (X/3)^6)^(1/6) + 2),  X = log2(Ta/100 ms)  (7.4; 0 up to 100 ms)
-//! Ie,eff = Ie + (95 - Ie) Ppl / (Ppl/BurstR + Bpl)                                (7.5)
-//! MOS    = 1 + 0.035 R + R (R - 60) (100 - R) 7e-6, within 1 and 4.5              (Annex B)
+//! R      = 93.2 - Idd - Ie,eff                                       (7.1; no advantage factor)
+//! Idd    = 25 ((1 + X^6)^(1/6) - 3 (1 + (X/3)^6)^(1/6) + 2)          (7.4; 0 up to 100 ms)
+//!          with X = log2(Ta/100 ms)
+//! Ie,eff = Ie + (95 - Ie) Ppl / (Ppl/BurstR + Bpl)                   (7.5)
+//! MOS    = 1 + 0.035 R + R (R - 60) (100 - R) 7e-6, within 1 and 4.5 (Annex B)
 //! ```
 //!
-//! Ta is the delay from mouth to ear, Ppl the share of packets lost in per cent. Echo is taken to be cancelled, so that of the delay
-//! impairments Idd alone is left. Numbers are the standard's clauses.
+//! Ta is the delay from mouth to ear, Ppl the share of packets lost in per cent. Echo is taken to
+//! be cancelled, so that of the delay impairments Idd alone is left. Numbers are the standard's
+//! clauses.
 
 use tradewind_units::Duration;
 
 /// R of a connection with the standard's default values that loses nothing and takes no time.
 pub const BEST_RATING: f64 = 93.2;
-/// Delays up to this one cost nothing.
+/// Longest delay without impairment.
 const FREE_DELAY_MS: f64 = 100.0;
-/// What Ie,eff approaches as losses grow.
+/// Limit of Ie,eff as losses grow.
 const WORST_IMPAIRMENT: f64 = 95.0;
 
-/// What a codec makes of a lossless connection, and how it bears losses (ITU-T Rec. G.113, Appendix I).
+/// A codec's impairment without losses, and its robustness to them (ITU-T Rec. G.113, Appendix I).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Codec {
     /// Ie: equipment impairment without losses.
     pub impairment: f64,
-    /// Bpl: how robust it is to losses.
+    /// Bpl: robustness to losses.
     pub robustness: f64,
 }
 
@@ -39,20 +42,21 @@ impl Codec {
     pub const G723_1: Self = Self { impairment: 15.0, robustness: 16.1 };
 }
 
-/// What a call's packets met.
+/// Losses of a call's packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loss {
-    /// Share of packets that were not there when they should have been played, 0 to 1.
+    /// Share of packets that had not arrived when they were to be played, 0 to 1.
     pub share: f64,
-    /// BurstR: how much longer bursts were than with losses independent of each other; 1 when they are, and when they were shorter.
+    /// BurstR: the mean length of bursts over that of independent losses; 1 when they are
+    /// independent, and when bursts were shorter.
     pub burst_ratio: f64,
 }
 
 impl Loss {
-    /// None.
+    /// No losses.
     pub const NONE: Self = Self { share: 0.0, burst_ratio: 1.0 };
 
-    /// The losses of packets in their order, each played or not.
+    /// Counts the losses of packets in their order, each played or not.
     #[must_use]
     pub fn of(played: impl IntoIterator<Item = bool>) -> Self {
         let (mut packets, mut lost, mut bursts, mut was_played) = (0_u32, 0_u32, 0_u32, true);
@@ -72,13 +76,13 @@ impl Loss {
     }
 }
 
-/// R: how a call is rated, from 0 to 93.2.
+/// Returns R, the rating of a call, from 0 to 93.2.
 #[must_use]
 pub fn rating(mouth_to_ear: Duration, codec: Codec, loss: Loss) -> f64 {
     (BEST_RATING - delay_impairment(mouth_to_ear) - loss_impairment(codec, loss)).max(0.0)
 }
 
-/// Idd: what delay costs, without echo.
+/// Returns Idd, the impairment by delay, without echo.
 #[must_use]
 pub fn delay_impairment(mouth_to_ear: Duration) -> f64 {
     let millis = mouth_to_ear.as_secs_f64() * 1e3;
@@ -90,7 +94,7 @@ pub fn delay_impairment(mouth_to_ear: Duration) -> f64 {
     25.0 * (root(x) - 3.0 * root(x / 3.0) + 2.0)
 }
 
-/// Ie,eff: what the codec and losses cost.
+/// Returns Ie,eff, the impairment by the codec and losses.
 #[must_use]
 pub fn loss_impairment(codec: Codec, loss: Loss) -> f64 {
     let Codec { impairment, robustness } = codec;
@@ -99,7 +103,7 @@ pub fn loss_impairment(codec: Codec, loss: Loss) -> f64 {
         + (WORST_IMPAIRMENT - impairment) * percent / (percent / loss.burst_ratio + robustness)
 }
 
-/// What listeners would say, on average, from 1 (bad) to 4.5.
+/// Returns the mean opinion score (MOS) for a rating, from 1 (bad) to 4.5.
 #[must_use]
 pub fn mean_opinion(rating: f64) -> f64 {
     if rating <= 0.0 {
@@ -108,7 +112,7 @@ pub fn mean_opinion(rating: f64) -> f64 {
     if rating >= 100.0 {
         return 4.5;
     }
-    // Slightly below 1 for the worst ratings above 0, which the standard does not mean.
+    // Slightly below 1 for the worst ratings above 0, which the standard does not intend.
     (1.0 + 0.035 * rating + rating * (rating - 60.0) * (100.0 - rating) * 7e-6).max(1.0)
 }
 
@@ -147,8 +151,9 @@ mod tests {
     }
 
     #[test]
-    fn delays_that_leave_a_rating_of_70_are_those_published_for_cancelled_echo() {
-        // Of a rating of 94 without delay and codec, as planners have taken G.107: 24 less what the codec costs.
+    fn delay_impairment_matches_published_values() {
+        // Of a rating of 94 without delay and codec, as planners have taken G.107: 24 less what the
+        // codec costs.
         for (millis, published) in [(400, 24.0), (342, 19.0), (294, 14.0), (251, 9.0)] {
             near(delay_impairment(Duration::from_millis(millis)), published, 0.2);
         }
@@ -172,7 +177,8 @@ mod tests {
     fn losses_are_counted_with_their_bursts() {
         assert_eq!(Loss::of([true; 10]), Loss::NONE);
         assert_eq!(Loss::of([]), Loss::NONE);
-        // Two bursts of two among eight: 2 packets where independent losses would have 1 / (1 - 0.5).
+        // Two bursts of two among eight: 2 packets where independent losses would have 1 / (1 -
+        // 0.5) of them.
         let played = [false, false, true, true, true, false, false, true];
         assert_eq!(Loss::of(played), Loss { share: 0.5, burst_ratio: 1.0 });
         let long = (0..100).map(|packet| !(10..20).contains(&packet));

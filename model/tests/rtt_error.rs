@@ -14,7 +14,7 @@ use tradewind_model::{Catalogue, RttModel};
 
 #[test]
 #[ignore = "SKIPPED: needs measured RTTs, see docs/rtt-model.md"]
-fn the_model_is_no_further_off_than_it_says() {
+fn rtt_model_meets_its_stated_error() {
     let path =
         std::env::var("TRADEWIND_RTT_CSV").expect("TRADEWIND_RTT_CSV: a CSV of measured RTTs");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));

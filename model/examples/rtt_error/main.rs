@@ -1,4 +1,4 @@
-//! Prints how far the distance-to-RTT model is off, and fits its coefficients anew.
+//! Prints the error of the distance-to-RTT model, and fits its coefficients anew.
 //!
 //! `cargo run --release -p tradewind-model --example rtt_error -- FILE`, where FILE is a CSV of
 //! measured RTTs between regions of the catalogue: `src,dst,min_rtt_ms`.
@@ -92,7 +92,8 @@ fn row(fitted: &str, tested: &str, pairs: &[&Pair], coefficients: Coefficients, 
     let percent = [map.median, map.p90, line.median, line.p90].map(|share| share * 100.0);
     let [map_median, map_p90, line_median, line_p90] = percent;
     println!(
-        "| {fitted} | {tested} | {} | {map_median:.1} % | {map_p90:.1} % | {line_median:.1} % | {line_p90:.1} % |",
+        "| {fitted} | {tested} | {} | {map_median:.1} % | {map_p90:.1} % | \
+         {line_median:.1} % | {line_p90:.1} % |",
         pairs.len()
     );
 }

@@ -1,4 +1,4 @@
-//! A table of measured RTTs between regions, and how far predictions are off.
+//! A table of measured RTTs between regions, and the error of predictions against it.
 //!
 //! Form: CSV with the header `src,dst,min_rtt_ms`, one row for each ordered pair of regions.
 
@@ -61,7 +61,7 @@ fn read_pair(line: &str, catalogue: &Catalogue) -> Result<Pair, String> {
     })
 }
 
-/// How far `predict` is off on these pairs.
+/// Returns the error of `predict` on these pairs.
 pub(crate) fn error_of<'a>(
     pairs: impl IntoIterator<Item = &'a Pair>,
     predict: impl Fn(Coordinates, Coordinates) -> f64,

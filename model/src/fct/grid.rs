@@ -1,12 +1,15 @@
-//! The bytes at which the recurrence of [`super`] is followed, and what comes after the last of them.
+//! The bytes at which the recurrence of [`super`] is followed, and extrapolation beyond the last of
+//! them.
 
 use super::Pace;
 
-/// Between the rounds' ends the grid grows by this share. Chosen: finer changes an FCT by less than 1 %.
+/// Share by which the grid grows between the rounds' ends. Chosen: finer changes an FCT by less
+/// than 1 %.
 const GROWTH: f64 = 1.0 / 16.0;
-/// No step is longer than this share of the smallest window. Chosen as above.
+/// Longest step as a share of the smallest window. Chosen as above.
 const WINDOW_SHARE: f64 = 1.0 / 8.0;
-/// Most points of one kind; a path whose windows differ more gets longer steps. Bounds the work of one path.
+/// Most points of one kind, which bounds the work of one path; where windows differ more, steps are
+/// longer.
 const MAX_POINTS: f64 = 20_000.0;
 
 /// Bytes in rising order, from the first flight to [`Grid::end`].
@@ -15,7 +18,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// A grid for these legs, up to `volume` or to where all windows are full with one to spare.
+    /// Creates a grid for these legs, up to `volume` or to where all windows are full with one to
+    /// spare.
     pub(super) fn new(paces: &[Pace], volume: f64) -> Self {
         let all_full = paces.iter().map(|pace| pace.steady_from() + pace.window);
         let end = all_full.fold(0.0, f64::max).min(volume);
@@ -40,7 +44,7 @@ impl Grid {
         Self { points }
     }
 
-    /// The bytes, in rising order.
+    /// Returns the bytes, in rising order.
     pub(super) fn points(&self) -> &[f64] {
         &self.points
     }
@@ -49,7 +53,7 @@ impl Grid {
         self.points.last().copied().unwrap_or(0.0)
     }
 
-    /// When byte `volume` leaves a leg, from when the grid's bytes did.
+    /// Returns the time at which byte `volume` leaves a leg, from the times of the grid's bytes.
     ///
     /// Beyond the grid the leg repeats itself: a window each RTT, or bytes at its bandwidth.
     pub(super) fn extrapolate(&self, pace: &Pace, sent: &[f64], volume: f64) -> f64 {
@@ -65,12 +69,12 @@ impl Grid {
     }
 }
 
-/// Whole windows between the grid's end and `volume`, the last one begun.
+/// Returns the number of windows between the grid's end and `volume`, the last one counted whole.
 fn rounds_beyond(pace: &Pace, end: f64, volume: f64) -> f64 {
     ((volume - end) / pace.window).ceil()
 }
 
-/// The last byte of each round of a leg that runs alone, and the first segment of the next.
+/// Adds the last byte of each round of a leg that runs alone, and the first segment of the next.
 fn push_rounds(points: &mut Vec<f64>, pace: &Pace, end: f64) {
     let mut last = pace.initial;
     let mut room = MAX_POINTS;

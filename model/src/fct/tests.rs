@@ -27,7 +27,7 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
 }
 
 #[test]
-fn cloudpilots_direct_one_and_two_relay_cases_come_out_of_the_general_one() {
+fn cloudpilots_special_cases_follow_from_the_model() {
     let relay = mbps(RELAY_FLOW_MBPS);
     let home = |rtt_ms| leg(rtt_ms).capped_at(mbps(1000.0));
     let gbit = 16.0;
@@ -64,7 +64,7 @@ fn slow_start_without_limits_takes_the_closed_forms_rounds() {
     }
 }
 
-/// Rounds of one leg alone, counted one by one.
+/// Counts the rounds of one leg alone, one by one.
 fn rounds_counted(window: u64, volume: u64) -> f64 {
     let (mut sent, mut next, mut rounds) = (0, IW10, 0.0);
     while sent < volume {
@@ -76,7 +76,7 @@ fn rounds_counted(window: u64, volume: u64) -> f64 {
 }
 
 #[test]
-fn a_window_bound_flow_takes_the_rounds_one_counts_by_hand() {
+fn window_bound_flow_takes_counted_rounds() {
     let window = 185_344; // 128 segments
     for volume in [1_000_000, 10_000_000, 123_456_789, 2_000_000_000] {
         let leg = leg(80).with_window(Bytes::new(window));
@@ -87,7 +87,7 @@ fn a_window_bound_flow_takes_the_rounds_one_counts_by_hand() {
 }
 
 #[test]
-fn a_bandwidth_bound_flow_takes_its_volume_over_the_rate_and_little_more() {
+fn bandwidth_bound_flow_takes_volume_over_rate() {
     let fct = seconds(&[leg(20).capped_at(mbps(100.0))], Bytes::new(100_000_000), StartUp::Cold);
     // Until the window fills the path, each round idles for what the window lacks of 250 kB.
     let idle: f64 = (0..5).map(|round| 1.0 - 14_480.0 * f64::from(1 << round) / 250_000.0).sum();
@@ -137,7 +137,7 @@ fn the_parts_add_up_to_the_whole() {
 }
 
 #[test]
-fn odd_legs_do_no_harm() {
+fn degenerate_legs_give_finite_times() {
     assert_eq!(path_fct(&[], TWO_GB, StartUp::Cold).as_secs(), 0);
     assert!(seconds(&[leg(0)], TWO_GB, StartUp::Cold) < 1.0);
     assert!(close(seconds(&[leg(50)], Bytes::ZERO, StartUp::Cold), 0.075, 1e-6));
@@ -149,7 +149,7 @@ fn odd_legs_do_no_harm() {
     assert!(seconds(&mixed, TWO_GB, StartUp::Cold).is_finite());
 }
 
-/// The same recurrence, segment by segment, with nothing skipped: slow and plain.
+/// Follows the same recurrence segment by segment, with nothing skipped: slow and simple.
 fn segment_by_segment(legs: &[Leg], volume: u64) -> f64 {
     let ready = ready_times(legs, StartUp::Cold);
     let paces: Vec<Pace> = legs.iter().map(Pace::of).collect();
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn no_fct_beats_the_slowest_legs_rate_and_more_data_takes_longer(
+    fn fct_respects_the_slowest_leg_and_grows_with_volume(
         legs in proptest::collection::vec(any_leg(), 1..5),
         volume in 1_000u64..3_000_000_000,
     ) {
@@ -235,8 +235,8 @@ proptest! {
     }
 }
 
-/// What `make demo` measured over nine two-relay paths on real kernel TCP (docs/demo.md): RTTs of the legs
-/// in ms, and the completion time of 200 MB in seconds. Legs carry 965 Mbit/s.
+/// Measurements of `make demo` over nine two-relay paths on real kernel TCP (docs/demo.md): RTTs of
+/// the legs in ms, and the completion time of 200 MB in seconds. Legs carry 965 Mbit/s.
 const MEASURED: [([f64; 3], f64); 9] = [
     ([48.5, 168.9, 11.6], 5.09),
     ([48.5, 234.0, 11.6], 5.81),
@@ -250,7 +250,7 @@ const MEASURED: [([f64; 3], f64); 9] = [
 ];
 
 #[test]
-fn the_demos_measured_times_are_met_whichever_side_is_far() {
+fn predictions_match_the_demos_measurements() {
     for (rtts_ms, measured) in MEASURED {
         let [first, inner, last] =
             rtts_ms.map(|ms| Leg::new(Duration::from_secs_f64(ms / 1e3)).capped_at(mbps(965.0)));

@@ -1,8 +1,9 @@
 //! A small map of the world's fibre: cities where cables meet, and the links between them.
 //!
-//! Drawn from the public maps of submarine cables and long-distance routes: who is joined to whom,
-//! not which cable. Links that exist but that cloud traffic evidently does not take are left out:
-//! Fortaleza-Lisbon and Fortaleza-Luanda, the coast of East Africa, Warsaw-Hamburg.
+//! Drawn from the public maps of submarine cables and long-distance routes: the map holds which
+//! cities are joined, not by which cable. Links that exist but that cloud traffic evidently does
+//! not take are left out: Fortaleza-Lisbon and Fortaleza-Luanda, the coast of East Africa,
+//! Warsaw-Hamburg.
 
 /// A city with its degrees north and east.
 pub(super) type Hub = (&'static str, f64, f64);
@@ -155,7 +156,7 @@ pub(super) const LAND: &[(&str, &str)] = &[
     ("Manama", "Jeddah"),
 ];
 
-/// Links that run under the sea, where it follows coasts and avoids trenches, but is straighter.
+/// Links that run under the sea, where fibre follows coasts and avoids trenches, but is straighter.
 pub(super) const SEA: &[(&str, &str)] = &[
     ("New York", "London"),
     ("New York", "Dublin"),

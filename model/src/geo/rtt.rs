@@ -1,13 +1,14 @@
-//! RTT between two places, from nothing but where they are.
+//! RTT between two places, from their coordinates alone.
 //!
 //! Light in fibre covers about 204 km a millisecond, but cables do not follow great circles: from
 //! Europe to Singapore they pass Suez, from Africa to South America they pass Europe and the United
-//! States. So the model walks a small map of cable cities ([`super::cables`]): each place enters it
-//! at one of its nearest cities, the shortest way through is stretched by one factor on land and
-//! another at sea, each city on the way adds a little, and each RTT has a fixed part.
+//! States. So the model takes the shortest way over a small map of cable cities
+//! ([`super::cables`]): each place enters it at one of its nearest cities, the way is stretched by
+//! one factor on land and another at sea, each city on the way adds a little, and each RTT has a
+//! fixed part.
 //!
-//! The four coefficients are fitted; the command in `docs/rtt-model.md` prints them again with their
-//! error on each cloud held out of the fit.
+//! The four coefficients are fitted; the command in `docs/rtt-model.md` prints them again with
+//! their error on each cloud held out of the fit.
 
 use std::sync::OnceLock;
 
@@ -16,23 +17,27 @@ use tradewind_units::Duration;
 use super::cables::{HUBS, LAND, SEA};
 use super::{Coordinates, distance_km};
 
-/// Kilometres that light covers in a millisecond in fibre: 299,792 km/s over a group index of 1.468.
+/// Kilometres that light covers in a millisecond in fibre: 299,792 km/s over a group index of
+/// 1.468.
 const FIBRE_KM_PER_MS: f64 = 204.2;
-/// How many of the nearest cities a place may enter the map at. Chosen: two leaves coasts out, four changes nothing.
+/// Number of nearest cities at which a place may enter the map. Chosen: two leaves coasts out, four
+/// changes nothing.
 const ENTRIES: usize = 3;
-/// Places nearer than this are also joined directly. Chosen: the size of a metropolitan area and its surroundings.
+/// Distance up to which places are also joined directly. Chosen: the size of a metropolitan area
+/// and its surroundings.
 const NEARBY_KM: f64 = 400.0;
 
-/// What the model is fitted by.
+/// Fitted coefficients of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coefficients {
     /// Length of a cable on land over its great circle.
     pub land_detour: f64,
     /// Length of a cable at sea over its great circle.
     pub sea_detour: f64,
-    /// What passing a city adds, as kilometres of cable.
+    /// Cost of passing a city, as kilometres of cable.
     pub city_km: f64,
-    /// The part of an RTT that no distance explains: access and queues at both ends, in milliseconds.
+    /// The part of an RTT that no distance explains: access and queues at both ends, in
+    /// milliseconds.
     pub fixed_ms: f64,
 }
 
@@ -51,7 +56,7 @@ pub struct StatedError {
     pub p90: f64,
 }
 
-/// The distance-to-RTT model. Making one takes some 400,000 steps; share it.
+/// The distance-to-RTT model. Creating one takes some 400,000 steps; share it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RttModel {
     coefficients: Coefficients,
@@ -65,14 +70,14 @@ impl RttModel {
     /// clouds (2022-04); see `docs/rtt-model.md`.
     pub const STATED_ERROR: StatedError = StatedError { median: 0.07, p90: 0.25 };
 
-    /// The model as fitted, made once.
+    /// Returns the model as fitted, created once.
     #[must_use]
     pub fn fitted() -> &'static Self {
         static FITTED: OnceLock<RttModel> = OnceLock::new();
         FITTED.get_or_init(|| Self::new(Coefficients::FITTED))
     }
 
-    /// A model with coefficients of the caller's.
+    /// Creates a model with the caller's coefficients.
     #[must_use]
     pub fn new(coefficients: Coefficients) -> Self {
         let cities = cities();
@@ -80,7 +85,7 @@ impl RttModel {
         Self { coefficients, between_cities, cities }
     }
 
-    /// The RTT between two places, at least the fixed part.
+    /// Returns the RTT between two places, at least the fixed part.
     #[must_use]
     pub fn rtt_between(&self, a: Coordinates, b: Coordinates) -> Duration {
         let cable_km = self.cable_km(a, b);
@@ -88,7 +93,8 @@ impl RttModel {
         Duration::from_secs_f64(millis / 1e3)
     }
 
-    /// Kilometres of cable from `a` to `b`: the shortest way over the map, or straight if they are near.
+    /// Returns the kilometres of cable from `a` to `b`: the shortest way over the map, or straight
+    /// if they are near.
     fn cable_km(&self, a: Coordinates, b: Coordinates) -> f64 {
         let detour = self.coefficients.land_detour;
         let straight = distance_km(a, b);
@@ -103,7 +109,7 @@ impl RttModel {
         best
     }
 
-    /// The nearest cities with their distances.
+    /// Returns the nearest cities with their distances.
     fn nearest(&self, place: Coordinates) -> [(usize, f64); ENTRIES] {
         let mut best = [(0, f64::INFINITY); ENTRIES];
         for (city, &location) in self.cities.iter().enumerate() {
@@ -123,7 +129,7 @@ fn cities() -> Vec<Coordinates> {
     HUBS.iter().map(place).collect::<Result<_, _>>().expect("the map's cities are on the globe")
 }
 
-/// Cable kilometres of the shortest way between each two cities (Floyd and Warshall).
+/// Returns the cable kilometres of the shortest way between each two cities (Floyd and Warshall).
 fn shortest_ways(cities: &[Coordinates], coefficients: &Coefficients) -> Vec<f64> {
     let count = cities.len();
     let mut km = vec![f64::INFINITY; count * count];
@@ -183,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_pairs_come_out_right() {
+    fn well_known_pairs_match_measured_rtts() {
         let (london, new_york) = ((51.51, -0.13), (40.71, -74.01));
         let (tokyo, singapore) = ((35.68, 139.69), (1.35, 103.82));
         for (a, b, expected) in [

@@ -1,7 +1,8 @@
-//! What a packet service costs a flow `[JQ Tables 1 and 2]`, and what JQ 7 leaves open: storage, the sender's own uplink, and tariffs by
-//! the 95th percentile.
+//! Cost of a packet service for a flow `[JQ Tables 1 and 2]`, and the points that JQ 7 leaves open:
+//! storage, the sender's own uplink, and tariffs by the 95th percentile.
 //!
-//! With b the flow's bytes, p its loss, r and s the coding rates, N the bytes of requests for lost packets and of helpers' part:
+//! With b the flow's bytes, p its loss, r and s the coding rates, N the bytes of requests for lost
+//! packets:
 //!
 //! | | ingress relay | egress relay |
 //! |---|---|---|
@@ -9,8 +10,9 @@
 //! | caching | in b, out b | in b + N, out bp |
 //! | coding | in b, out b (r + s) | in b (r + s) + N + helpers' packets, out bp + requests to helpers |
 //!
-//! Two entries of Table 2 are read as they must be meant. What coding takes in at the egress relay is paid at that relay's price (in
-//! print: the ingress relay's). Caching takes in and sends out b at the ingress relay (garbled in print).
+//! Two entries of Table 2 are corrected. What coding takes in at the egress relay is paid at that
+//! relay's price (in print: the ingress relay's). Caching takes in and sends out b at the ingress
+//! relay (garbled in print).
 
 use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, Ratio, UnitError};
 
@@ -20,13 +22,14 @@ use super::PacketService;
 const HOURS_A_MONTH: f64 = 730.0;
 const SECONDS_AN_HOUR: f64 = 3600.0;
 
-/// How traffic is billed.
+/// A tariff for traffic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tariff {
     /// By volume, as clouds do.
     PerGb(PricePerGb),
-    /// By the 95th percentile of a month's rates, in dollars for each Mbit/s, as carriers do. A flow is charged its rate for the part of
-    /// the month that it lasts: what it adds if it runs when the link is busy.
+    /// By the 95th percentile of a month's rates, in dollars for each Mbit/s, as carriers do. A
+    /// flow is charged its rate for the part of the month that it lasts: what it adds if it runs
+    /// when the link is busy.
     Percentile {
         /// Dollars a month for each Mbit/s.
         usd_per_mbps: f64,
@@ -34,17 +37,17 @@ pub enum Tariff {
 }
 
 impl Tariff {
-    /// No charge, as of what enters a cloud.
+    /// No charge, as for traffic that enters a cloud.
     pub const FREE: Self = Self::PerGb(PricePerGb::FREE);
 
-    /// What each GB costs, in dollars: by the 95th percentile too it is the same whatever the rate, for a flow is charged its rate for its
-    /// time alone.
+    /// Returns the price of each GB, in dollars. By the 95th percentile too it does not depend on
+    /// the rate, since a flow is charged its rate for its time alone.
     #[must_use]
     pub fn usd_per_gb(self) -> f64 {
         self.usd(1e9, Duration::from_secs(1))
     }
 
-    /// What `bytes` within `span` cost, in dollars.
+    /// Returns the cost of `bytes` within `span`, in dollars.
     fn usd(self, bytes: f64, span: Duration) -> f64 {
         match self {
             Self::PerGb(price) => bytes / 1e9 * price.as_usd_per_gb(),
@@ -58,57 +61,60 @@ impl Tariff {
     }
 }
 
-/// What one relay's cloud charges.
+/// Prices of one relay's cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayTariff {
-    /// What enters the relay.
+    /// For what enters the relay.
     pub ingress: Tariff,
-    /// What leaves it: at the ingress relay for the other relay, at the egress relay for receivers.
+    /// For what leaves it: at the ingress relay for the other relay, at the egress relay for
+    /// receivers.
     pub egress: Tariff,
-    /// The machine, for an hour.
+    /// For an hour of the machine.
     pub vm_hour: Money,
     /// Flows that share the machine.
     pub flows_per_vm: u32,
-    /// What keeping a GB for an hour costs; the machine's own memory costs nothing more.
+    /// For storing a GB for an hour; the machine's own memory costs nothing more.
     pub storage_gb_hour: Money,
 }
 
 /// A flow of packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stream {
-    /// What it sends.
+    /// The rate at which it sends.
     pub rate: Bandwidth,
-    /// How long it lasts.
+    /// Its duration.
     pub span: Duration,
-    /// A packet of it.
+    /// The size of a packet.
     pub packet: Bytes,
     /// Share of its packets that the Internet loses.
     pub loss: Ratio,
-    /// What the sender's own uplink charges for copies.
+    /// The tariff of the sender's own uplink for copies.
     pub uplink: Tariff,
-    /// How long the egress relay keeps packets.
+    /// The time for which the egress relay keeps packets.
     pub kept: Duration,
 }
 
-/// How much a flow is coded, and what recovery says.
+/// Coding rates of a flow, and parameters of recovery.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CodingRates {
     /// r: repair packets for each packet, across flows.
     pub cross_stream: f64,
     /// s: repair packets for each packet, within the flow.
     pub in_stream: f64,
-    /// Helpers that are asked for each packet that is solved across flows: one less than flows in a block.
+    /// Helpers that are asked for each packet that is recovered across flows: one less than flows
+    /// in a block.
     pub helpers: u32,
-    /// Share of lost packets that in-stream repair packets bring back, without helpers.
+    /// Share of lost packets that in-stream repair packets recover, without helpers.
     pub in_stream_share: Ratio,
-    /// A request for a lost packet, and one to a helper.
+    /// The size of a request for a lost packet, and of one to a helper.
     pub request: Bytes,
-    /// By how much a flow takes more of a machine than without coding (alpha).
+    /// Factor by which a flow takes more of a machine than without coding (alpha).
     pub compute_factor: f64,
 }
 
 impl CodingRates {
-    /// The paper's: r = 2/10, no in-stream coding, ten flows a block, 2.6 times the machine `[JQ 5.1.1]`. Requests of 64 bytes are ours.
+    /// Returns the paper's: r = 2/10, no in-stream coding, ten flows a block, 2.6 times the machine
+    /// `[JQ 5.1.1]`. Requests of 64 bytes are ours.
     #[must_use]
     pub fn paper() -> Self {
         Self {
@@ -122,7 +128,7 @@ impl CodingRates {
     }
 }
 
-/// What a service costs a flow over its whole span.
+/// Cost of a service for a flow over its whole duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketCost {
@@ -135,7 +141,7 @@ pub struct PacketCost {
     /// Both machines' shares.
     #[serde(rename = "compute_usd")]
     pub compute: Money,
-    /// What the egress relay keeps.
+    /// Packets kept at the egress relay.
     #[serde(rename = "storage_usd")]
     pub storage: Money,
     /// Copies on the sender's uplink.
@@ -144,7 +150,7 @@ pub struct PacketCost {
 }
 
 impl PacketCost {
-    /// All of it.
+    /// Returns the sum of all parts.
     #[must_use]
     pub fn total(&self) -> Money {
         [self.ingress_relay, self.egress_relay, self.compute, self.storage, self.uplink]
@@ -162,7 +168,8 @@ struct Volumes {
 }
 
 impl Volumes {
-    /// The same where one relay is both: what would pass between them does not, and all that enters does so from outside.
+    /// Returns the same where one relay is both: nothing passes between relays, and everything that
+    /// enters comes from outside.
     fn at_one(service: PacketService, stream: &Stream, coding: &CodingRates) -> Self {
         let two = Self::of(service, stream, coding);
         let [_, between] = two.ingress;
@@ -198,7 +205,7 @@ impl Volumes {
     }
 }
 
-/// What `service` costs `stream` over two relays.
+/// Returns the cost of `service` for `stream` over two relays.
 ///
 /// # Errors
 /// When the sum is beyond what money can express.
@@ -213,8 +220,9 @@ pub fn packet_cost(
     cost_of(&volumes, service, stream, coding, ingress, egress)
 }
 
-/// What `service` costs `stream` over one relay, which is ingress and egress relay at once: nothing passes between relays, and one machine
-/// is paid. What enters counts at the ingress relay, what receivers get and say at the egress relay `[JQ 3.5]`.
+/// Returns the cost of `service` for `stream` over one relay, which is ingress and egress relay at
+/// once: nothing passes between relays, and one machine is paid. What enters counts at the ingress
+/// relay, traffic from and to receivers at the egress relay `[JQ 3.5]`.
 ///
 /// # Errors
 /// When the sum is beyond what money can express.
@@ -251,7 +259,7 @@ fn cost_of(
         tariff.vm_hour.as_usd() / f64::from(tariff.flows_per_vm.max(1)) * hours * factor
     };
     let kept_gb = stream.rate.volume_in(stream.kept).as_gb() * volumes.kept;
-    // With forwarding the copy goes in the place of the packet itself.
+    // With forwarding the copy is sent in place of the packet itself.
     let copied = if service == PacketService::Forwarding { 0.0 } else { volumes.ingress[0] };
     Ok(PacketCost {
         ingress_relay: traffic(ingress, volumes.ingress)?,
@@ -270,7 +278,7 @@ mod tests {
         Tariff::PerGb(PricePerGb::from_usd_per_gb(usd).unwrap())
     }
 
-    /// 1.5 Mbit/s for an hour, as Skype's [JQ 5.1.1].
+    /// Returns a flow of 1.5 Mbit/s for an hour, as Skype's [JQ 5.1.1].
     fn stream(loss: f64) -> Stream {
         Stream {
             rate: Bandwidth::from_mbps(1.5).unwrap(),
@@ -282,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A machine of which a flow's share at both relays is 0.19 cents an hour [JQ 5.1.1].
+    /// Returns a machine of which a flow's share at both relays is 0.19 cents an hour [JQ 5.1.1].
     fn relay(egress: f64) -> RelayTariff {
         RelayTariff {
             ingress: Tariff::FREE,
@@ -302,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn from_oceania_to_europe_the_papers_costs_come_out() {
+    fn oceania_to_europe_matches_the_papers_costs() {
         let (oceania, europe) = (relay(0.098), relay(0.02));
         let ends = [&oceania, &europe];
         let near = |money, paper: f64| (cents(money) - paper).abs() < 0.006;
@@ -317,13 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn coding_is_cheapest_at_usual_losses_and_no_longer_at_high_ones() {
+    fn coding_is_cheapest_at_usual_losses_only() {
         // Cheap at the ingress relay, dear at the egress one: the threshold is lowest there.
         let (ingress, egress) = (relay(0.02), relay(0.09));
         let total = |service, loss| cost(service, &stream(loss), [&ingress, &egress]).total();
         assert!(total(PacketService::Coding, 0.01) < total(PacketService::Caching, 0.01));
         assert!(total(PacketService::Caching, 0.01) < total(PacketService::Forwarding, 0.01));
-        // Requests to helpers leave the egress relay too, and outweigh what coding saves at the ingress relay.
+        // Requests to helpers leave the egress relay too, and outweigh what coding saves at the
+        // ingress relay.
         assert!(total(PacketService::Coding, 0.1) < total(PacketService::Caching, 0.1));
         assert!(total(PacketService::Coding, 0.5) > total(PacketService::Caching, 0.5));
     }

@@ -1,6 +1,7 @@
-//! When a packet arrives `[JQ 5.1]`.
+//! Arrival times of packets `[JQ 5.1]`.
 //!
-//! With y the one-way delay of the Internet, x that between the relays and d that of an access path:
+//! With y the one-way delay of the Internet, x that between the relays and d that of an access
+//! path:
 //!
 //! ```text
 //! forwarding   x + d_S + d_R
@@ -8,9 +9,10 @@
 //! coding       y + 2 d_R + 2 d_H + W      the same; H is the helper farthest from the egress relay
 //! ```
 //!
-//! W is what the request waits at the egress relay for what it asks for, when it is there first. The paper counts from the moment at
-//! which the lost packet would have arrived and has its repair packets made at once; [`PacketPath::detection`] and
-//! [`PacketPath::encoding`] add what these take.
+//! W is the time for which a request that arrives first waits at the egress relay for the packets
+//! that it needs. The paper counts from the moment at which the lost packet would have arrived, and
+//! assumes that repair packets are made at once; [`PacketPath::detection`] and
+//! [`PacketPath::encoding`] add the time that these take.
 
 use tradewind_units::Duration;
 
@@ -29,15 +31,17 @@ pub struct PacketPath {
     pub receiver_access: Duration,
     /// From the egress relay to the farthest helper that it needs.
     pub helper_access: Duration,
-    /// From when a packet should have come to when the receiver asks for it; the paper's formulas have none.
+    /// From the moment at which a packet was due until the receiver asks for it; zero in the
+    /// paper's formulas.
     pub detection: Duration,
-    /// From when the ingress relay has a packet to when it sends the repair packets of its block; the paper's formulas have none.
+    /// From the arrival of a packet at the ingress relay until the repair packets of its block are
+    /// sent; zero in the paper's formulas.
     pub encoding: Duration,
 }
 
 impl PacketPath {
-    /// When a packet arrives that needs the service: a lost one, with caching and coding. `None` over the Internet alone, where a lost
-    /// packet does not arrive.
+    /// Returns the arrival time of a packet that needs the service: a lost one, with caching and
+    /// coding. `None` over the Internet alone, where a lost packet does not arrive.
     #[must_use]
     pub fn delivery(&self, service: PacketService) -> Option<Duration> {
         match service {
@@ -49,7 +53,8 @@ impl PacketPath {
         }
     }
 
-    /// How much later than it should have come a lost packet arrives; `None` with services that recover none.
+    /// Returns how much later than due a lost packet arrives; `None` with services that recover
+    /// none.
     #[must_use]
     pub fn recovery(&self, service: PacketService) -> Option<Duration> {
         let asked = self.detection + 2 * self.receiver_access;
@@ -62,7 +67,8 @@ impl PacketPath {
         }
     }
 
-    /// What a request waits for a packet that leaves the ingress relay `later` than the source's packet came there.
+    /// Returns the time for which a request waits for a packet that leaves the ingress relay
+    /// `later` than the source's packet arrived there.
     fn wait(&self, later: Duration) -> Duration {
         let there = self.source_access + later + self.between_relays;
         there.saturating_sub(self.internet + self.detection + self.receiver_access)
