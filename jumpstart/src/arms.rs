@@ -1,6 +1,7 @@
-//! Connections that jumped beside those that did not, so that the benefit is measured.
+//! Connections that jumped, compared with those that did not, so that the benefit is measured.
 //!
-//! Only connections that began while we looked count: of older ones nobody knows how they began.
+//! Only connections that began while the learner was observing count: how older ones began is
+//! unknown.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +10,31 @@ use tradewind_units::{Bytes, Duration};
 
 use crate::Sample;
 
-/// How a connection began.
+/// Arm of the comparison that a connection belongs to, by its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arm {
-    /// With a window that was learned.
+    /// Started with a learned window.
     Jumped,
-    /// With the default window, on purpose.
+    /// Started with the default window, on purpose.
     Control,
-    /// With the default window, as nothing was known of its destination.
+    /// Started with the default window, as nothing was known of its destination.
     Unlearned,
-    /// Before we looked.
+    /// Started before the learner's first round.
     Earlier,
 }
 
-/// What the ended connections of one arm did.
+/// Totals of one arm's ended connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Connections.
+    /// Number of connections.
     pub connections: u64,
     /// Payload acknowledged.
     pub acked: Bytes,
     /// Segments sent again.
     pub retransmitted_segments: u64,
-    /// Time with something to send: divides `acked` to a rate that stands for completion times.
+    /// Time with something to send: `acked` divided by it is a rate that stands for completion
+    /// times.
     pub busy: Duration,
 }
 
@@ -48,7 +50,7 @@ impl Totals {
 /// The totals of all arms.
 pub type Arms = BTreeMap<Arm, Totals>;
 
-/// Counts a connection that is not seen any more by what was last seen of it.
+/// Counts a connection that is no longer open by its last sample.
 pub(crate) fn count_ended(arms: &mut Arms, arm: Arm, last: &Sample) {
     arms.entry(arm).or_default().add(last);
 }

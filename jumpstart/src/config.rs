@@ -1,12 +1,12 @@
-//! How to learn: the mode, the paper's variants and bounds `[RT Table I]`, and why each default is
-//! what it is.
+//! Configuration of the learner: the mode, the paper's variants and bounds `[RT Table I]`, and the
+//! reason for each default.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, Ratio, Segments};
 
-/// What is learned, and what is made of it.
+/// The quantity that is learned, and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -19,7 +19,7 @@ pub enum Mode {
     Strict,
 }
 
-/// How the values of one round become one `[RT III-B, Combination Algorithm]`.
+/// Combination of a round's values into one `[RT III-B, Combination Algorithm]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Combine {
@@ -32,26 +32,29 @@ pub enum Combine {
     Traffic,
 }
 
-/// How rounds before this one count `[RT III-B]`.
+/// Weight of earlier rounds `[RT III-B]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum History {
-    /// A moving average: this weight on the value before, the rest on the new one. Zero: no history.
+    /// A moving average with this weight on the value before, the rest on the new one. Zero: no
+    /// history.
     Weight(Ratio),
-    /// The mean of so many rounds: a longer view that forgets completely.
+    /// The mean of so many rounds: a longer memory that forgets completely.
     Rounds(u16),
 }
 
-/// Who keeps the default window, so that the benefit is measured and not assumed.
+/// The control group, which keeps the default window, so that the benefit is measured and not
+/// assumed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Control {
-    /// This share of destinations, always the same ones: for an actuator that sees destinations only.
+    /// This share of destinations, always the same ones: for an actuator that sees destinations
+    /// only.
     Destinations(Ratio),
-    /// This share of connections: for an actuator that sees each.
+    /// This share of connections: for an actuator that sees each connection.
     Connections(Ratio),
 }
 
 impl Control {
-    /// The share, of whatever it is one.
+    /// Returns the share, of destinations or connections.
     #[must_use]
     pub const fn share(self) -> Ratio {
         let (Self::Destinations(share) | Self::Connections(share)) = self;
@@ -59,7 +62,7 @@ impl Control {
     }
 }
 
-/// What an operator may set; whatever is absent has the mode's default.
+/// Settings of an operator; an absent one has the mode's default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -95,52 +98,56 @@ pub struct Settings {
     pub max_destinations: Option<usize>,
 }
 
-/// How to learn, every value decided and in its range.
+/// Configuration, with every value decided and in its range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What is learned. Default `riptide`: what the paper measured.
+    /// The mode. Default `riptide`: the one that the paper measured.
     pub mode: Mode,
-    /// How a round's values become one. Default the mean `[RT III-B]`.
+    /// The combination of a round's values. Default the mean `[RT III-B]`.
     pub combine: Combine,
-    /// How much the past counts. The paper gives no value, and its Table I puts the weight alpha on the
-    /// newest value where its text puts it on history; the text is followed. Default 0.75 on history
-    /// (chosen: a lasting change is followed to nine tenths in eight rounds, well within the time to live,
-    /// while one round's dip, as of a connection that just began, moves the value by a quarter).
+    /// The weight of the past. The paper gives no value, and its Table I puts the weight alpha on
+    /// the newest value where its text puts it on history; the text is followed. Default 0.75 on
+    /// history (chosen: a lasting change is followed to nine tenths in eight rounds, well within
+    /// the time to live, while one round's dip, as of a connection that just began, moves the value
+    /// by a quarter).
     pub history: History,
-    /// Least window, the paper's c_min. The paper gives no value. Default 10 (chosen: the kernel's own
-    /// default, so that nothing learned makes a start slower than no learning).
+    /// Least window, the paper's c_min. The paper gives no value. Default 10 (chosen: the kernel's
+    /// own default, so that nothing learned makes a start slower than no learning).
     pub window_min: Segments,
-    /// Greatest window, the paper's c_max. Default 100 `[RT IV-B1]`: the knee; more brings little and
-    /// risks more.
+    /// Greatest window, the paper's c_max. Default 100 `[RT IV-B1]`: the knee; more gains little
+    /// and risks more.
     pub window_max: Segments,
-    /// How long a value lives after the last round that confirmed it. Default 90 s `[RT III-B]`.
+    /// Time to live of a value after the last round that confirmed it. Default 90 s `[RT III-B]`.
     pub ttl: Duration,
     /// Bits of an IPv4 address that tell destinations apart. Default 32, a host `[RT Fig. 8]`.
     pub length_v4: u8,
     /// As `length_v4` for IPv6. Default 128.
     pub length_v6: u8,
-    /// Destinations known by name, such as a PoP's `/30` `[RT III-B, Destinations as Routes]`; the longest that
-    /// holds an address counts. Sorted by length, longest first. Default none.
+    /// Destinations known by name, such as a PoP's `/30` `[RT III-B, Destinations as Routes]`; the
+    /// longest that holds an address counts. Sorted by length, longest first. Default none.
     pub prefixes: Vec<IpNet>,
-    /// Who keeps the default window. Default 5 % (chosen: one in twenty shows a difference within a day and costs
-    /// little); Algorithm 1 of the paper has none.
+    /// The control group. Default 5 % (chosen: one in twenty shows a difference within a day and
+    /// costs little); Algorithm 1 of the paper has none.
     pub control: Control,
-    /// A round's value below this share of the value before is taken as it is, without history
-    /// `[RT V]`. Default never in `riptide`, 0.5 in the other modes (chosen: CUBIC and Reno give back 30
-    /// to 50 % at an ordinary loss; more than half on the average of all connections is a change of the path).
+    /// Share of the value before below which a round's value is taken as it is, without history
+    /// `[RT V]`. Default never in `riptide`, 0.5 in the other modes (chosen: CUBIC and Reno give
+    /// back 30 to 50 % at an ordinary loss; more than half on the average of all connections is a
+    /// change of the path).
     pub fall_below: Option<Ratio>,
-    /// Share of the learned rate that all who start at once may use together, `paced` and `strict`.
-    /// Default 0.85 (chosen: leaves room for the connections that were measured, and for error).
+    /// Share of the learned rate that all connections that start at once may use together, in
+    /// `paced` and `strict`. Default 0.85 (chosen: leaves room for the connections that were
+    /// measured, and for error).
     pub pacing_share: Ratio,
-    /// Most destinations kept; further ones are counted and not learned. Default 100 000 (chosen: some
-    /// 40 MB). From 1 to 1 000 000 (chosen: ten times as much; beyond that, prefixes serve better than hosts).
+    /// Most destinations kept; further ones are counted and not learned. Default 100 000 (chosen:
+    /// some 40 MB). From 1 to 1 000 000 (chosen: ten times as much; beyond that, prefixes serve
+    /// better than hosts).
     pub max_destinations: usize,
 }
 
-/// What is wrong with [`Settings`].
+/// An error in [`Settings`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Bounds the wrong way round.
+    /// Bounds in the wrong order.
     #[error("c_min: {min} segments, above c_max, {max}")]
     Bounds {
         /// The lower bound.
@@ -148,7 +155,7 @@ pub enum ConfigError {
         /// The upper bound.
         max: u32,
     },
-    /// Two ways to look at the past.
+    /// Two kinds of history.
     #[error("history_weight and history_rounds: give one of them")]
     TwoHistories,
     /// A value outside its range.
@@ -156,9 +163,9 @@ pub enum ConfigError {
     Range {
         /// The setting.
         key: &'static str,
-        /// What would be right.
+        /// The expected value.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
     },
 }
@@ -178,7 +185,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults of `mode`.
+    /// Returns the defaults of `mode`.
     #[must_use]
     pub fn of(mode: Mode) -> Self {
         let to_the_letter = mode == Mode::Riptide;
@@ -202,7 +209,7 @@ impl Config {
     /// Resolves `settings` over the defaults of their mode.
     ///
     /// # Errors
-    /// The first setting that is out of range, and what would be right.
+    /// When a setting is out of range or contradicts another; the error names it.
     pub fn resolve(settings: &Settings) -> Result<Self, ConfigError> {
         let default = Self::of(settings.mode.unwrap_or_default());
         let history = match (settings.history_weight, settings.history_rounds) {
@@ -271,14 +278,15 @@ impl Config {
         Ok(self)
     }
 
-    /// For an actuator that sees each connection: the same share is kept back, of connections.
+    /// Returns the configuration for an actuator that sees each connection: the control share is
+    /// then one of connections.
     #[must_use]
     pub fn by_connection(mut self) -> Self {
         self.control = Control::Connections(self.control.share());
         self
     }
 
-    /// `window` within the bounds, in whole segments.
+    /// Returns `window` clamped to the bounds, in whole segments.
     #[must_use]
     pub fn bounded(&self, window: f64) -> Segments {
         let (min, max) = (self.window_min.as_u32(), self.window_max.as_u32());
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn without_settings_it_is_the_paper() {
+    fn defaults_match_the_paper() {
         let config = resolved("").unwrap();
         assert_eq!(config, Config::default());
         assert_eq!((config.window_max.as_u32(), config.ttl), (100, Duration::from_secs(90)));

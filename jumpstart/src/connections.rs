@@ -1,7 +1,7 @@
-//! The open connections: how each began, how its first flight went, and what it had when it was last seen.
+//! The open connections: start, first flight and last sample of each.
 //!
-//! How a connection began is guessed from what was in force when it was first seen; an actuator that sees
-//! each connection tells it instead ([`Begun`]), before or after that moment.
+//! The start of a connection is inferred from what was in force when it was first seen; an actuator
+//! that sees each connection reports it instead ([`Begun`]), before or after that moment.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::arms::{Arm, Arms, count_ended};
 use crate::guard::FirstFlight;
 use crate::sample::Sample;
 
-/// How a connection began, by an actuator that saw it.
+/// Start of a connection, as an actuator that saw it reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
-    /// With this window, which was learned.
+    /// With this learned window.
     Jumped(Segments),
-    /// By default, on purpose.
+    /// With the default window, on purpose.
     Control,
 }
 
-/// What was last seen of a connection.
+/// State of an open connection, with its last sample.
 #[derive(Debug)]
 struct Tracked {
     arm: Arm,
@@ -30,7 +30,7 @@ struct Tracked {
     round: u64,
 }
 
-/// What was told of a connection that was not seen yet.
+/// Reports on a connection that has not been sampled yet.
 #[derive(Debug, Default)]
 struct Told {
     begun: Option<Begun>,
@@ -38,7 +38,7 @@ struct Told {
     round: u64,
 }
 
-/// All of them, by their number.
+/// All connections, by their number.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: BTreeMap<u64, Tracked>,
@@ -48,9 +48,9 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Remembers `sample`; returns what its connection had had acknowledged before, and how its first
-    /// flight went if that has just become clear. `guess` says how a new one began, and with which window,
-    /// unless that was told.
+    /// Records `sample`; returns the bytes that its connection had had acknowledged before, and, if
+    /// it jumped and its first flight was open until now, the new state of that flight. `guess`
+    /// returns the arm and the window of a new connection whose start was not reported.
     pub(crate) fn see(
         &mut self,
         sample: &Sample,
@@ -80,7 +80,7 @@ impl Connections {
         (before, Some(tracked.first_flight))
     }
 
-    /// Takes in how a connection began.
+    /// Records a report of how a connection began.
     pub(crate) fn began(&mut self, connection: u64, begun: Begun) {
         if let Some(tracked) = self.open.get_mut(&connection) {
             (tracked.arm, tracked.given) = arm_of(begun);
@@ -90,7 +90,7 @@ impl Connections {
         }
     }
 
-    /// Takes in that a connection's first flight was lost; returns whether that is new.
+    /// Records that a connection's first flight was lost; returns whether that is new.
     pub(crate) fn lost(&mut self, connection: u64) -> bool {
         if let Some(tracked) = self.open.get_mut(&connection) {
             let before = std::mem::replace(&mut tracked.first_flight, FirstFlight::Lost);
@@ -101,7 +101,7 @@ impl Connections {
         !std::mem::replace(&mut told.lost, true)
     }
 
-    /// Counts those that were not seen in this round as ended, and begins the next one.
+    /// Counts connections that were not sampled in this round as ended, and begins the next round.
     pub(crate) fn end_round(&mut self) {
         let (arms, round) = (&mut self.arms, self.round);
         self.open.retain(|_, tracked| {
@@ -111,12 +111,12 @@ impl Connections {
             }
             open
         });
-        // Told while this round's look was under way: seen by the next one, or ended before.
+        // Reported while this round's samples were taken: seen by the next round, or ended before.
         self.told.retain(|_, told| told.round == round);
         self.round += 1;
     }
 
-    /// What the ended ones did.
+    /// Returns the totals of ended connections, by arm.
     pub(crate) const fn arms(&self) -> &Arms {
         &self.arms
     }
@@ -136,7 +136,7 @@ mod tests {
     use crate::learner::tests_support::sample;
     use tradewind_units::{Bytes, Duration};
 
-    /// The same connection with this much acknowledged and sent again.
+    /// Returns a sample of the connection with so much acknowledged and sent again.
     fn seen(connection: u64, acked: u64, retransmitted_segments: u32) -> Sample {
         Sample {
             acked: Bytes::new(acked),
@@ -157,7 +157,7 @@ mod tests {
         (Arm::Jumped, 50)
     }
 
-    /// Past the round that is the first look, whose connections began before.
+    /// Returns the state after the first round, whose connections began earlier.
     fn looking() -> Connections {
         let mut connections = Connections::default();
         connections.end_round();
@@ -169,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_open_at_the_first_look_began_before() {
+    fn connections_of_the_first_round_count_as_earlier() {
         let mut connections = Connections::default();
         assert_eq!(connections.see(&seen(1, 1000, 0), jumped), (0, None));
         connections.end_round();
-        // Its first flight is not ours to judge.
+        // Its first flight is not judged.
         assert_eq!(connections.see(&seen(1, 2000, 7), jumped), (1000, None));
         connections.end_round();
         connections.end_round();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_goes_before_a_guess_whenever_it_comes() {
+    fn reports_override_inferred_starts() {
         let mut connections = looking();
         connections.began(1, Begun::Jumped(window(80)));
         connections.began(2, Begun::Control);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_told_counts_once_and_is_judged_no_more() {
+    fn reported_loss_counts_once() {
         let mut connections = looking();
         connections.began(1, Begun::Jumped(window(50)));
         assert!(connections.lost(1), "told before it is seen");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_a_connection_that_is_never_seen_is_forgotten() {
+    fn reports_on_unseen_connections_are_dropped() {
         let mut connections = looking();
         connections.began(7, Begun::Jumped(window(50)));
         connections.end_round();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_hold_what_ended_connections_had_at_last() {
+    fn arms_sum_last_samples_of_ended_connections() {
         let mut connections = looking();
         for acked in [1000, 9000] {
             connections.see(&seen(1, acked, 2), jumped);

@@ -1,4 +1,4 @@
-//! One destination: what a round saw of it, what has been learned, what is in force.
+//! One destination: a round's observations, the learned value, and the setting in force.
 
 use std::collections::VecDeque;
 
@@ -16,11 +16,11 @@ use crate::riptide::Weighted;
 use crate::start::Loans;
 use crate::strict::JUMP_SHARE;
 
-/// After how many rounds a setting that did not come into force is given out again. Chosen: what stood in
-/// its way, as a link that was down, may be gone, and one attempt in ten rounds costs nothing.
+/// Rounds after which a setting that is not in force is issued again. Chosen: the obstacle, such as
+/// a link that was down, may be gone, and one attempt in ten rounds costs nothing.
 const RETRY_ROUNDS: u8 = 10;
 
-/// What one round saw.
+/// Observations of one round.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) windows: Weighted,
@@ -29,18 +29,18 @@ pub(crate) struct Group {
     pub(crate) mss: f64,
     pub(crate) lost: u32,
     pub(crate) clean: u32,
-    /// Whether a connection that was held back showed that the path still carries what it was held to.
+    /// True if a rate-limited connection showed that the path still carries its limit.
     pub(crate) confirmed: bool,
 }
 
 impl Group {
-    /// How first flights went, without what the round's look showed.
+    /// Returns the counts of first flights alone, without the round's samples.
     pub(crate) fn flights(&self) -> Self {
         Self { lost: self.lost, clean: self.clean, ..Self::default() }
     }
 }
 
-/// A value with its past.
+/// A value with its history.
 #[derive(Debug, Default)]
 struct Remembered {
     value: Option<f64>,
@@ -48,7 +48,8 @@ struct Remembered {
 }
 
 impl Remembered {
-    /// Takes a round's `new` value in; returns whether it fell so far that the past was left out.
+    /// Updates the value with a round's `new` one; returns whether it fell so far that history was
+    /// left out.
     fn update(&mut self, config: &Config, new: f64) -> bool {
         let before = self.value.unwrap_or(new);
         let fell = config.fall_below.is_some_and(|share| new < before * share.as_f64());
@@ -70,7 +71,7 @@ impl Remembered {
         fell
     }
 
-    /// History remembers what is within the bounds; see the module `learner`.
+    /// Clamps the value to the bounds, within which history remembers it; see the module `learner`.
     fn bound(&mut self, min: f64, max: f64) {
         self.value = self.value.map(|value| value.clamp(min, max));
         if let Some(newest) = self.rounds.back_mut() {
@@ -79,7 +80,7 @@ impl Remembered {
     }
 }
 
-/// What is known of a destination.
+/// State of a destination.
 #[derive(Debug)]
 pub(crate) struct Destination {
     windows: Remembered,
@@ -95,10 +96,10 @@ pub(crate) struct Destination {
     pub(crate) pacing: Option<Bandwidth>,
     pub(crate) expires: Timestamp,
     renewed: bool,
-    /// The last change that was given out.
+    /// The last change that was issued.
     given: Option<(Segments, Option<Bandwidth>)>,
     pub(crate) in_force: bool,
-    /// What became of it, by who carried it out.
+    /// The outcome of that change, as its actuator reported it.
     pub(crate) outcome: Option<&'static str>,
     /// Rounds since it was found not to be in force.
     rounds_out: u8,
@@ -108,7 +109,7 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// From a first round; `None` when it shows nothing.
+    /// Creates a destination from its first round; `None` when that shows nothing.
     pub(crate) fn new(config: &Config, now: Timestamp, group: &Group) -> Option<Self> {
         group.windows.combined(config.combine)?;
         let mut new = Self {
@@ -138,7 +139,7 @@ impl Destination {
         Some(new)
     }
 
-    /// Takes a round in. Losses count even where the round shows no value.
+    /// Learns from a round. Losses count even where the round shows no value.
     pub(crate) fn learn(&mut self, config: &Config, now: Timestamp, group: &Group) {
         if config.mode == Mode::Paced {
             self.guard = self.guard.after(group.lost, group.clean);
@@ -173,7 +174,8 @@ impl Destination {
         }
     }
 
-    /// Whether what was learned is more than a connection shows that had this window and this rate.
+    /// Returns whether the learned value is more than this window and this rate of a connection
+    /// show.
     pub(crate) fn exceeds(&self, config: &Config, window: f64, rate_bps: f64) -> bool {
         let (known, shown) = match config.mode {
             Mode::Riptide => return false,
@@ -183,7 +185,7 @@ impl Destination {
         known.is_some_and(|known| known > shown)
     }
 
-    /// Makes what was learned into what is to be in force.
+    /// Derives the setting to be in force from the learned value.
     pub(crate) fn settle(&mut self, config: &Config, prefix: &IpNet, hints: &[Hint]) {
         let learned = self.windows.value.unwrap_or_default();
         let share = match config.mode {
@@ -207,7 +209,8 @@ impl Destination {
         self.pacing = pacing.map(|rate| most.map_or(rate, |most| rate.min(most)));
     }
 
-    /// The rate for all who start at once, where `left` of the window is left by hints.
+    /// Returns the rate for all connections that start at once, where hints leave `left` of the
+    /// window.
     fn pacing_of(&self, config: &Config, left: f64) -> Option<Bandwidth> {
         let bps = match config.mode {
             Mode::Riptide => return None,
@@ -217,7 +220,7 @@ impl Destination {
         Some(Bandwidth::saturating_from_bytes_per_s(bps * config.pacing_share.as_f64() / 8.0))
     }
 
-    /// What an actuator is to do now, if anything.
+    /// Returns the change that an actuator must make now, if any.
     pub(crate) fn take_change(&mut self, prefix: &IpNet) -> Option<Change> {
         let renewed = std::mem::take(&mut self.renewed);
         if self.control {
@@ -246,12 +249,12 @@ impl Destination {
         }))
     }
 
-    /// The change that ends it; none when nothing was ever given out.
+    /// Returns the change that removes the setting; none when none was ever issued.
     pub(crate) fn removal(&self, prefix: &IpNet, reason: Reason) -> Option<Change> {
         self.given.map(|_| Change::Remove { prefix: *prefix, reason })
     }
 
-    /// Whether the next connection is one of the control share.
+    /// Returns whether the next connection belongs to the control group.
     pub(crate) fn is_controls_turn(&mut self, config: &Config) -> bool {
         let Control::Connections(share) = config.control else { return self.control };
         self.starts = self.starts.wrapping_add(1);

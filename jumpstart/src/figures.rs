@@ -1,8 +1,8 @@
-//! What a larger first window saves: the paper's model, for one's own file sizes and round-trip times
-//! `[RT II-B, Figs. 3 to 6]`.
+//! Savings of a larger initial congestion window: the paper's model, for one's own file sizes and
+//! round-trip times `[RT II-B, Figs. 3 to 6]`.
 //!
-//! As the paper has it: segments take no time on the wire, acknowledgements are not delayed, nothing is
-//! lost, and no receiver's window holds anything up. A file then takes as many round trips as slow
+//! As in the paper, segments take no time on the wire, acknowledgements are not delayed, nothing is
+//! lost, and no receiver's window limits the sender. A file then takes as many round trips as slow
 //! start needs rounds, the handshake not counted.
 
 use serde::Serialize;
@@ -13,12 +13,12 @@ use tradewind_units::{Bytes, Duration, Segments};
 /// Payload of a segment in the paper's arithmetic: "1500 byte packets", 15 KB in ten `[RT II-B]`.
 pub const PAPER_SEGMENT: Bytes = Bytes::new(1500);
 
-/// What one window makes of all files.
+/// Figures of one window over all files.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowFigures {
-    /// First window, in segments.
+    /// Initial congestion window, in segments.
     pub window_segments: u32,
-    /// Share of files that are through after 1, 2, ... round trips `[RT Fig. 3]`.
+    /// Share of files that are complete after 1, 2, ... round trips `[RT Fig. 3]`.
     pub through_ratio: Vec<f64>,
     /// Mean saving in round trips against the first window of the list, as a share `[RT Fig. 4]`.
     pub saved_ratio: f64,
@@ -28,8 +28,8 @@ pub struct WindowFigures {
     pub time_ms_p90: f64,
 }
 
-/// The figures of each of `windows` over `sizes` and `rtts`; the first window is what others are
-/// compared with. Empty when any list is.
+/// Computes the figures of each of `windows` over `sizes` and `rtts`, compared with the first
+/// window. Empty when any list is.
 ///
 /// # Cost
 /// Time and memory: windows x sizes x rtts.
@@ -76,12 +76,12 @@ fn of_window(
     }
 }
 
-/// Round trips of a file, at least one.
+/// Returns the round trips of a file, at least one.
 fn trips(window: Segments, mss: Bytes, size: Bytes) -> u32 {
     slow_start_rounds(window, mss, size).max(1)
 }
 
-/// The nearest rank; `sorted` is not empty.
+/// Returns the percentile by nearest rank; `sorted` is not empty.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -96,9 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_kilobytes_over_the_papers_median_round_trip() {
-        // [RT Fig. 6, II-B]: at the median round-trip time of 125 ms a window of 10 costs 100 KB over 240 ms
-        // more than one of 100: two round trips (the paper reads "over 280 ms" off its distribution).
+    fn times_of_100_kilobytes_match_the_papers_model() {
+        // [RT Fig. 6, II-B]: at the median round-trip time of 125 ms a window of 10 costs 100 KB
+        // over 240 ms more than one of 100: two round trips (the paper reads "over 280 ms" off its
+        // distribution).
         let all = figures(
             &windows(&[10, 25, 50, 100]),
             &[Bytes::new(100_000)],

@@ -1,15 +1,15 @@
-//! What a lost first flight costs: half of the window, until starts go well again.
+//! Backing off after a lost first flight: half of the window, until starts succeed again.
 //!
-//! A loss is the first flight's when it came before slow start could have grown far beyond what we
-//! gave: slow start ended at or below the given window, or no more than twice that window has been
-//! acknowledged. Losses later in a connection are congestion control's business.
+//! A loss belongs to the first flight when it came before slow start could have grown far beyond
+//! the given window: slow start ended at or below that window, or no more than twice that window
+//! has been acknowledged. Later losses are left to congestion control.
 
 use crate::Sample;
 
-/// What one loss leaves of the window.
+/// Share of the window that one loss leaves.
 const AFTER_LOSS: f64 = 0.5;
-/// By how much a round of starts without loss gives back. Chosen: three clean rounds undo one loss,
-/// so that probing upwards is slower than backing off.
+/// Factor by which a round of starts without loss raises the share. Chosen: three clean rounds undo
+/// one loss, so that probing upwards is slower than backing off.
 const AFTER_CLEAN: f64 = 1.26;
 /// Least share. Chosen: from the default bound of 100 this is below any default window.
 const LEAST: f64 = 1.0 / 16.0;
@@ -25,13 +25,14 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// From above 0 to 1.
+    /// Returns the share, above 0 and up to 1.
     #[must_use]
     pub const fn share(self) -> f64 {
         self.0
     }
 
-    /// The guard after a round with `lost` lost first flights and `clean` ones that arrived.
+    /// Returns the guard after a round with `lost` lost first flights and `clean` ones that
+    /// arrived.
     #[must_use]
     pub fn after(self, lost: u32, clean: u32) -> Self {
         if lost > 0 {
@@ -44,7 +45,7 @@ impl Guard {
     }
 }
 
-/// How a first flight of `given` segments went.
+/// State of a first flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstFlight {
     /// Not yet known.
@@ -56,7 +57,7 @@ pub enum FirstFlight {
 }
 
 impl FirstFlight {
-    /// Judges by what is seen of the connection now.
+    /// Judges the first flight of `given` segments by the latest sample.
     #[must_use]
     pub fn of(sample: &Sample, given: u32) -> Self {
         let given_segments = f64::from(given);
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_lost_early_is_the_first_flights() {
+    fn only_early_losses_belong_to_the_first_flight() {
         let mut seen = sample(1, "10.0.0.1");
         (seen.acked, seen.retransmitted_segments) = (Bytes::new(150_000), 4);
         assert_eq!(FirstFlight::of(&seen, 80), FirstFlight::Lost);

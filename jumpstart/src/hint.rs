@@ -1,15 +1,16 @@
-//! What an outsider knows before the windows show it `[RT V, Additional Algorithms]`: a load shift that is
-//! about to happen, a path that is about to be taken away.
+//! Hints from outside, before the windows show a change `[RT V, Additional Algorithms]`: a load
+//! shift that is about to happen, a path that is about to be withdrawn.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Ratio, Segments, Timestamp};
 
-/// What to do with what was learned.
+/// Instruction for learned values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Windows and rates may fall, and none rises; a destination without a value begins with the least window.
+    /// Windows and rates may fall, and none rises; a destination without a value begins with the
+    /// least window.
     Freeze,
     /// No window above this.
     AtMost(Segments),
@@ -30,28 +31,29 @@ impl std::fmt::Display for Order {
 /// An order for all destinations inside a prefix, for a while.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hint {
-    /// Whom it is about.
+    /// The destinations that it covers.
     pub within: IpNet,
-    /// What to do.
+    /// The instruction.
     pub order: Order,
-    /// When it ends; [`Timestamp::FAR_FUTURE`]: it stands until others take its place ([`crate::Learner::stand`]).
+    /// Its end; [`Timestamp::FAR_FUTURE`] for a standing hint, which lasts until others replace it
+    /// ([`crate::Learner::stand`]).
     pub until: Timestamp,
 }
 
 impl Hint {
-    /// Whether it stands until others take its place.
+    /// Returns whether it is a standing hint, which lasts until others replace it.
     #[must_use]
     pub fn stands(&self) -> bool {
         self.until == Timestamp::FAR_FUTURE
     }
 
-    /// Whether it is about `prefix` or a part of it.
+    /// Returns whether it covers `prefix` or a part of it.
     #[must_use]
     pub fn covers(&self, prefix: &IpNet) -> bool {
         self.within.contains(prefix) || prefix.contains(&self.within)
     }
 
-    /// `window` under this order, after `before`.
+    /// Returns `window` under this order, where `before` is the window issued last.
     #[must_use]
     pub fn apply(&self, window: f64, before: f64) -> f64 {
         match self.order {

@@ -1,14 +1,15 @@
-//! The rounds: what is observed becomes a value for each destination, which lives until it is
-//! confirmed no more `[RT Algorithm 1]`.
+//! The rounds: samples become a value for each destination, which is removed when no round confirms
+//! it for its time to live `[RT Algorithm 1]`.
 //!
 //! ```text
 //! each update interval:   observe(sample) for every open connection, then decide(now):
-//!   group by destination -> combine -> moving average with history -> bounds -> first window
-//!   what no round has confirmed for its time to live is removed
+//!   group by destination -> combine -> moving average with history -> bounds -> initial window
+//!   values that no round has confirmed for their time to live are removed
 //! ```
 //!
-//! The value that history remembers is the one within the bounds: "the result is then bound ... this
-//! final value is stored" `[RT III-B]`. A window far above the upper bound therefore does not linger.
+//! The value that history remembers is the one within the bounds: "the result is then bound ...
+//! this final value is stored" `[RT III-B]`. A window far above the upper bound therefore does not
+//! linger.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,45 +30,45 @@ use crate::sample::Sample;
 use crate::start::Start;
 use crate::strict;
 
-/// What the next connections to a destination start with.
+/// Setting for the next connections to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// The destination.
     pub prefix: IpNet,
-    /// First window.
+    /// Initial congestion window.
     pub window: Segments,
-    /// Rate that all who start at once may use together; none in mode `riptide`.
+    /// Rate that all connections that start at once may use together; none in mode `riptide`.
     pub pacing: Option<Bandwidth>,
     /// Least round-trip time that was learned; none in mode `riptide`.
     pub rtt: Option<Duration>,
-    /// When it ends by itself, for an actuator that can see to that.
+    /// Its expiry, for an actuator that can apply one by itself.
     pub expires: Timestamp,
-    /// Why it is as it is.
+    /// Reason for its value.
     pub reason: Reason,
 }
 
-/// What an actuator is to do.
+/// A change that an actuator must make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Start connections so from now on.
+    /// Start connections with this setting from now on.
     Set(Setting),
-    /// Unchanged, and lives longer.
+    /// Keep the setting for longer.
     Renew {
         /// The destination.
         prefix: IpNet,
-        /// Its new end.
+        /// Its new expiry.
         expires: Timestamp,
     },
-    /// Start connections by default again.
+    /// Start connections with the default again.
     Remove {
         /// The destination.
         prefix: IpNet,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
 }
 
-/// Why a value is what it is.
+/// Reason for a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -81,11 +82,11 @@ pub enum Reason {
     FellAtOnce,
     /// A first flight was lost.
     FirstFlightLost,
-    /// An outsider's hint began or ended.
+    /// A hint began or ended.
     Hinted,
     /// Not confirmed for its time to live.
     Expired,
-    /// It was asked to forget.
+    /// Removed by [`Learner::flush`].
     Flushed,
 }
 
@@ -104,12 +105,12 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// Learns first windows. See the module's text.
+/// Learns initial congestion windows. See the module's text.
 #[derive(Debug)]
 pub struct Learner {
     config: Config,
     observed: BTreeMap<IpNet, Group>,
-    /// How many of `observed` are not among `destinations`.
+    /// Number of `observed` that are not among `destinations`.
     new: usize,
     destinations: BTreeMap<IpNet, Destination>,
     connections: Connections,
@@ -119,7 +120,7 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Knows nothing yet.
+    /// Creates a learner that knows nothing yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -134,13 +135,13 @@ impl Learner {
         }
     }
 
-    /// How it learns.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Adds what is seen of one connection to this round's observed table.
+    /// Adds a sample of one connection to this round's observations.
     ///
     /// # Cost
     /// Logarithmic in destinations and connections.
@@ -181,7 +182,8 @@ impl Learner {
         group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));
     }
 
-    /// Whether `prefix` is known, or one more may be; it then counts as one of this round's new ones.
+    /// Returns whether `prefix` is known or there is room for it; it then counts as one of this
+    /// round's new ones.
     fn has_room_for(&mut self, prefix: &IpNet) -> bool {
         if self.destinations.contains_key(prefix) || self.observed.contains_key(prefix) {
             return true;
@@ -201,29 +203,29 @@ impl Learner {
         self.connections.see(sample, guess)
     }
 
-    /// Says that an actuator will tell of each connection that it acted on ([`Learner::began`]): none is
-    /// guessed to have jumped.
+    /// Declares that an actuator will report each connection that it acted on ([`Learner::began`]),
+    /// so that none is inferred to have jumped.
     pub fn expect_to_be_told(&mut self) {
         self.told_of_each = true;
     }
 
-    /// Takes in how a connection began. To be called between [`Learner::observe`] and [`Learner::decide`] of a
-    /// round.
+    /// Records how a connection began. Must be called between [`Learner::observe`] and
+    /// [`Learner::decide`] of a round.
     pub fn began(&mut self, connection: u64, begun: Begun) {
         self.connections.began(connection, begun);
     }
 
-    /// Takes in that part of a connection's first flight towards `prefix` was lost, from an actuator that
-    /// sees it at once; what is found out by looking counts no second time. To be called as
-    /// [`Learner::began`].
+    /// Records that part of a connection's first flight towards `prefix` was lost, as an actuator
+    /// that sees it at once reports; the same loss in a sample is not counted again. Must be called
+    /// as [`Learner::began`].
     pub fn first_flight_lost(&mut self, connection: u64, prefix: IpNet) {
         if self.connections.lost(connection) && self.destinations.contains_key(&prefix) {
             self.observed.entry(prefix).or_default().lost += 1;
         }
     }
 
-    /// Ends a round: what has changed since the last one. To be called once an update interval, after
-    /// [`Learner::observe`] was called for every open connection.
+    /// Ends a round; returns the changes since the last one. Must be called once an update
+    /// interval, after [`Learner::observe`] was called for every open connection.
     pub fn decide(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
         for (prefix, group) in std::mem::take(&mut self.observed) {
@@ -234,9 +236,9 @@ impl Learner {
         changes
     }
 
-    /// Leaves a round out whose look failed: nothing is learned of what it saw, and what it did not see has not ended.
-    /// Values still expire, hints still begin and end, and how first flights went is kept for the next round. In
-    /// place of [`Learner::decide`].
+    /// Skips a round whose sampling failed: nothing is learned of its samples, and connections that
+    /// it missed do not count as ended. Values still expire, hints still begin and end, and the
+    /// states of first flights are kept for the next round. Called in place of [`Learner::decide`].
     pub fn leave_out(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
         self.settle(now, &mut changes);
@@ -248,7 +250,7 @@ impl Learner {
         changes
     }
 
-    /// What time and hints change, and what is then to be in force.
+    /// Applies expiry and hints, and adds the changes that follow.
     fn settle(&mut self, now: Timestamp, changes: &mut Vec<Change>) {
         self.new = 0;
         self.expire(now, changes);
@@ -284,29 +286,30 @@ impl Learner {
         });
     }
 
-    /// Takes in what became of a [`Change::Set`], in a word, and whether it is in force: connections to it count as
-    /// having jumped only while it is.
+    /// Records the outcome of a [`Change::Set`], in a word, and whether it is in force: connections
+    /// to the destination count as having jumped only while it is.
     pub fn turned_out(&mut self, prefix: &IpNet, outcome: &'static str, in_force: bool) {
         if let Some(destination) = self.destinations.get_mut(prefix) {
             (destination.outcome, destination.in_force) = (Some(outcome), in_force);
         }
     }
 
-    /// Takes an outsider's hint; it acts with the next [`Learner::decide`] and replaces one about the same
-    /// prefix, unless that stands.
+    /// Adds a hint, which takes effect with the next [`Learner::decide`] and replaces one for the
+    /// same prefix, unless that is a standing one.
     pub fn hint(&mut self, hint: Hint) {
         self.hints.retain(|other| other.within != hint.within || other.stands());
         self.hints.push(hint);
     }
 
-    /// Takes the hints that stand, in place of those that stood, besides those that end.
+    /// Replaces the standing hints; those with an end are kept.
     pub fn stand(&mut self, hints: impl IntoIterator<Item = Hint>) {
         self.hints.retain(|hint| !hint.stands());
         let standing = |hint| Hint { until: Timestamp::FAR_FUTURE, ..hint };
         self.hints.extend(hints.into_iter().map(standing));
     }
 
-    /// Forgets what was learned of all destinations inside `within`, or of all.
+    /// Forgets what was learned of all destinations inside `within`, or of all; returns the
+    /// removals.
     pub fn flush(&mut self, within: Option<IpNet>) -> Vec<Change> {
         let mut changes = Vec::new();
         self.destinations.retain(|prefix, destination| {
@@ -319,9 +322,10 @@ impl Learner {
         changes
     }
 
-    /// How a connection to `remote` that is about to send starts; `None`: by default, as nothing is known,
-    /// nothing is left to share, or the handshake's round-trip time `rtt` is another path's. For whoever can
-    /// set a window and a rate for each connection; others follow [`Learner::decide`].
+    /// Returns the start of a connection to `remote` that is about to send; `None` for the default:
+    /// the connection belongs to the control group, nothing is known, no rate is left to share, or
+    /// the handshake's round-trip time `rtt` is another path's. For actuators that can set a window
+    /// and a rate for each connection; others follow [`Learner::decide`].
     pub fn start(
         &mut self,
         now: Timestamp,
@@ -349,14 +353,14 @@ impl Learner {
         Some(Start { window: known.window, pacing: Some(pacing), until })
     }
 
-    /// Why `remote` has the value it has; `None` when nothing is known of it.
+    /// Explains the value of `remote`; `None` when nothing is known of it.
     #[must_use]
     pub fn explain(&self, remote: IpAddr, now: Timestamp) -> Option<Explanation> {
         let prefix = self.prefix_of(remote);
         Some(self.destinations.get(&prefix)?.explain(&self.config, prefix, &self.hints, now))
     }
 
-    /// All destinations, by address.
+    /// Explains all destinations, by address.
     #[must_use]
     pub fn explain_all(&self, now: Timestamp) -> Vec<Explanation> {
         let explain = |(prefix, known): (&IpNet, &Destination)| {
@@ -365,32 +369,32 @@ impl Learner {
         self.destinations.iter().map(explain).collect()
     }
 
-    /// What the connections of each arm did that have ended.
+    /// Returns the totals of ended connections, by arm.
     #[must_use]
     pub const fn arms(&self) -> &Arms {
         self.connections.arms()
     }
 
-    /// How many destinations have a value.
+    /// Returns the number of destinations that have a value.
     #[must_use]
     pub fn len(&self) -> usize {
         self.destinations.len()
     }
 
-    /// Whether nothing is known.
+    /// Returns whether no destination has a value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.destinations.is_empty()
     }
 
-    /// Samples that were left out as there were too many destinations.
+    /// Returns the number of samples left out because there were too many destinations.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// The destination that `remote` belongs to: the longest named prefix that holds it, else the
-    /// address cut to the configured length.
+    /// Returns the destination that `remote` belongs to: the longest named prefix that holds it,
+    /// else the address cut to the configured length.
     #[must_use]
     pub fn prefix_of(&self, remote: IpAddr) -> IpNet {
         let remote = remote.to_canonical();
@@ -404,14 +408,15 @@ impl Learner {
         IpNet::new(remote, length).map_or_else(|_| IpNet::from(remote), |prefix| prefix.trunc())
     }
 
-    /// Whether a destination keeps the default window: by its address alone, so that it stays so.
+    /// Returns whether a destination keeps the default window: by its address alone, so that this
+    /// does not change.
     fn is_control(&self, prefix: &IpNet) -> bool {
         let Control::Destinations(share) = self.config.control else { return false };
         (fingerprint(prefix) as f64) < share.as_f64() * f64::from(u32::MAX)
     }
 }
 
-/// FNV-1a over the text of a prefix, folded: even enough over neighbouring addresses.
+/// Computes FNV-1a over the text of a prefix, folded: even enough over neighbouring addresses.
 fn fingerprint(prefix: &IpNet) -> u32 {
     let hash = prefix.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,10 +1,10 @@
-//! Jump-start: the first window, and the rate it is sent at, of connections to come, learned from
-//! the connections that a host already has.
+//! Jump-start: the initial congestion window of new connections, and the rate at which it is sent,
+//! learned from the connections that a host already has.
 //!
-//! TCP starts every connection as if nothing were known: with ten segments. A host that has talked
-//! to a destination a moment ago knows better `[RT I]`. A [`Learner`] is shown a [`Sample`] of every
-//! open connection once a round, and then decides what the next connection to each destination
-//! starts with. It acts on nothing itself: it returns [`Change`]s, and the same samples at the same
+//! TCP starts every connection as if nothing were known: with ten segments. A host that has just
+//! exchanged data with a destination knows more `[RT I]`. A [`Learner`] receives a [`Sample`] of
+//! every open connection once a round, and then decides how the next connection to each destination
+//! starts. It changes nothing itself: it returns [`Change`]s, and the same samples at the same
 //! times give the same changes.
 //!
 //! Modes ([`Mode`]):
@@ -14,29 +14,29 @@
 //!   moving average with history, bounds, and a time to live.
 //! - `paced` learns delivery rate times least round-trip time instead. A congestion window is what
 //!   one connection happened to be allowed, not what its path carries; averaged, it overshoots. The
-//!   window is then only a ceiling: what is sent in the first round trip is paced at the learned
-//!   rate, shared by those that start at once, and halved when a first flight is lost.
-//! - `strict` keeps to the limits of RFC 9959 (Careful Resume): half of what was seen, one start at
-//!   a time, only while the round-trip time is as it was, and forgotten after a loss.
+//!   window is then only a ceiling: the first round trip is paced at the learned rate, which
+//!   connections that start at once share, and which is halved when a first flight is lost.
+//! - `strict` keeps to the limits of RFC 9959 (Careful Resume): half of the saved window, one start
+//!   at a time, only while the round-trip time is unchanged, and forgotten after a loss.
 //!
-//! What it does not do: it looks at no socket and sets none (`tradewind-net`, `tradewind-tuner`), and
-//! it leaves a running connection alone.
+//! It reads no socket and sets none (`tradewind-net` and `tradewind-tuner` do), and it leaves
+//! running connections alone.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`sample`] | what is seen of one connection |
-//! | [`config`] | modes, variants, bounds, and why each default is what it is |
-//! | [`connections`] | how each connection began and how it does |
+//! | [`sample`] | a sample of one connection |
+//! | [`config`] | modes, variants, bounds, and the reason for each default |
+//! | [`connections`] | start and state of each connection |
 //! | [`learner`] | the rounds: observe, decide, expire |
 //! | [`riptide`] | a round's average of congestion windows |
 //! | [`paced`] | a round's average of delivered rates, and what they prove |
 //! | [`strict`] | RFC 9959's limits |
-//! | [`guard`] | what a lost first flight costs |
-//! | [`hint`] | what an outsider knows before the windows show it |
+//! | [`guard`] | backing off after a lost first flight |
+//! | [`hint`] | hints from outside, before the windows show a change |
 //! | [`start`] | one connection's share when several start at once |
-//! | [`arms`] | connections that jumped beside those that did not |
-//! | [`explain`] | why a destination has the value it has |
-//! | [`figures`] | the paper's model of what a larger window saves |
+//! | [`arms`] | connections that jumped, compared with those that did not |
+//! | [`explain`] | explanation of a destination's value |
+//! | [`figures`] | the paper's model of a larger window's savings |
 
 pub mod arms;
 pub mod config;

@@ -1,42 +1,45 @@
-//! What a path was seen to carry: delivery rate times least round-trip time.
+//! Evidence of what a path carries: delivery rate times least round-trip time.
 //!
-//! A congestion window says what a connection was allowed; that it grew while the application sent
+//! A congestion window is what a connection was allowed; that it grew while the application sent
+//! little, or was set by ourselves, shows nothing about the path. A sample counts here only when
 //! little, or was set by ourselves, shows nothing about the path. A sample counts here only when
 //!
 //! - its rate is not the application's (`tcpi_delivery_rate_app_limited`),
-//! - more was acknowledged since it was last seen, so that an idle connection does not vouch for a
+//! - more was acknowledged since the sample before, so that an idle connection does not confirm a
 //!   path that it has not used for a while,
 //! - and never for more segments than it has had acknowledged: a window that we set cannot prove
 //!   itself right before it has been delivered.
 //!
-//! A connection whose rate is held back, as we do to those that jump, shows that the path carries what it sends, and nothing
-//! beyond: it may raise what was learned and confirm it, and does not lower it ([`Evidence::is_held_back`]). Otherwise those
-//! that jump with a share of the rate would teach that share, and the next ones a share of that.
+//! A rate-limited connection, as those that jump are, shows that the path carries what it sends,
+//! and nothing beyond: it may raise the learned value and confirm it, and does not lower it
+//! ([`Evidence::is_held_back`]). Otherwise connections that jump with a share of the rate would
+//! teach that share, and the next ones a share of that.
 
 use tradewind_units::Duration;
 
 use crate::Sample;
 
-/// What one connection shows of its path.
+/// Evidence that one connection gives of its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence {
-    /// Segments that fit into the path at once.
+    /// Segments in flight that fill the path.
     pub window: f64,
     /// Bits per second that arrived.
     pub rate_bps: f64,
     /// Least round-trip time.
     pub rtt: Duration,
-    /// Whether the connection's rate is held back, and it came to what a path that carries so much would show.
+    /// True if the connection's rate is limited, and it delivered what a path that carries the
+    /// limit would show.
     pub is_held_back: bool,
 }
 
-/// A path is taken to carry what a connection is held to when this share of it is seen. Chosen: halfway between a path that
-/// does and one that is lost.
+/// Share of the expected rate from which on a rate-limited connection's path counts as carrying its
+/// limit. Chosen: halfway between a path that does and one that is lost.
 const SEEN_SHARE: f64 = 0.5;
 
 impl Evidence {
-    /// What `sample` shows, if anything; `acked_before` is what it had had acknowledged when it was
-    /// last seen.
+    /// Returns the evidence in `sample`, if any; `acked_before` is the number of bytes that were
+    /// acknowledged at the sample before.
     #[must_use]
     pub fn of(sample: &Sample, acked_before: u64) -> Option<Self> {
         let moved = sample.acked.as_u64() > acked_before;
@@ -48,7 +51,7 @@ impl Evidence {
         let in_path = rate.as_bytes_per_s() * rtt.as_secs_f64();
         let window = in_path / sample.mss.as_u64().max(1) as f64;
         let is_held_back = sample.rate_limit.is_some_and(|limit| {
-            // The first flight's bytes come in a round trip and their time on the wire.
+            // The first flight's bytes take a round trip and their time on the wire.
             let wire_s = sample.acked.as_u64() as f64 / limit.as_bytes_per_s();
             let shown = sample.acked.as_u64() as f64 / (rtt.as_secs_f64() + wire_s);
             rate.as_bytes_per_s() >= SEEN_SHARE * shown
@@ -58,8 +61,8 @@ impl Evidence {
     }
 }
 
-/// The rate of a window of `segments` a round-trip time, in bits per second. A start that is lent less than
-/// the default window's rate gains nothing from jumping.
+/// Returns the rate of a window of `segments` a round-trip time, in bits per second. A start that
+/// is lent less than the default window's rate gains nothing from jumping.
 #[must_use]
 pub fn rate_of_window(segments: f64, mss_bytes: f64, rtt: Duration) -> f64 {
     segments * mss_bytes * 8.0 / rtt.as_secs_f64().max(1e-6)
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_an_idle_connection_nor_a_slow_application_shows_a_path() {
+    fn idle_or_application_limited_sample_is_no_evidence() {
         let mut seen = sample(1, "10.0.0.1");
         assert!(Evidence::of(&seen, 0).is_some());
         assert_eq!(Evidence::of(&seen, seen.acked.as_u64()), None);
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_told_from_a_path_that_carries_less() {
+    fn rate_limited_connection_differs_from_a_slow_path() {
         let mbps = |rate| Bandwidth::from_mbps(rate).ok();
         let mut seen = sample(1, "10.0.0.1");
         (seen.acked, seen.rate_limit) = (Bytes::new(200_000), mbps(40.0));

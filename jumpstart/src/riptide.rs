@@ -1,8 +1,8 @@
 //! A round's average of the windows towards one destination `[RT III-B, Algorithm 1]`.
 //!
-//! "The average of all current windows", or the variants that the paper names: the maximum, "the most
-//! the link is capable of handling", for the bold; the mean weighted "by the amount of traffic that has
-//! passed through the link" for the careful.
+//! "The average of all current windows", or the variants that the paper names: the maximum, "the
+//! most the link is capable of handling", for aggressive starts; the mean weighted "by the amount
+//! of traffic that has passed through the link" for careful ones.
 
 use crate::config::Combine;
 
@@ -26,14 +26,14 @@ impl Weighted {
         self.traffic_sum += bytes * value;
     }
 
-    /// How many values were added.
+    /// Returns the number of values added.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// The values as one; `None` without any. Where nothing was carried, traffic gives no weights
-    /// and the mean stands in.
+    /// Combines the values into one; `None` without any. Without traffic there are no weights, and
+    /// the mean is taken.
     #[must_use]
     pub fn combined(&self, by: Combine) -> Option<f64> {
         if self.count == 0 {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_three_averages() {
+    fn papers_three_averages() {
         let mut windows = Weighted::default();
         assert_eq!(windows.combined(Combine::Mean), None);
         // [RT Fig. 7]: the mean of what is open becomes the window of what opens.

@@ -1,36 +1,37 @@
 //! One connection's share when several start at once.
 //!
-//! What was learned of a destination is lent to those who start: the loans of one destination never
-//! exceed its rate times [`Config::pacing_share`](crate::Config::pacing_share), and each ends by itself after
-//! [`LOAN_RTTS`] round-trip times, when its borrower has measured the path. How much the first one gets must
-//! be decided before the others come; it is divided by how many came at once of late. In `strict`, one
-//! borrows at a time (RFC 9959).
+//! The learned rate of a destination is lent to the connections that start: the loans of one
+//! destination never exceed its rate times [`Config::pacing_share`](crate::Config::pacing_share),
+//! and each ends by itself after [`LOAN_RTTS`] round-trip times, when its borrower has measured the
+//! path. The share of the first one must be decided before the others come; it is the rate divided
+//! by how many started at once recently. In `strict`, one borrows at a time (RFC 9959).
 
 use std::collections::BTreeMap;
 
 use tradewind_units::{Bandwidth, Duration, Segments, Timestamp};
 
-/// How long a loan lasts. Chosen: a first flight is out, acknowledged and measured after two; as many
-/// again for acknowledgements held back.
+/// Duration of a loan, in round-trip times. Chosen: a first flight is sent, acknowledged and
+/// measured after two; as many again for delayed acknowledgements.
 pub const LOAN_RTTS: u32 = 4;
-/// How long a crowd is remembered, in loans. Chosen: such that a burst a second at 100 ms is still known.
+/// Time for which the number of simultaneous starts is remembered, in loans. Chosen: such that a
+/// burst a second at 100 ms is still known.
 const CROWD_MEMORY_LOANS: u32 = 25;
 
-/// How a connection starts.
+/// Start of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// First window.
+    /// Initial congestion window.
     pub window: Segments,
-    /// Greatest rate of the first round-trip times; none in mode `riptide`.
+    /// Highest rate of the first round-trip times; none in mode `riptide`.
     pub pacing: Option<Bandwidth>,
-    /// When the greatest rate is to be lifted.
+    /// The time at which the limit on the rate is lifted.
     pub until: Timestamp,
 }
 
 /// The loans of one destination.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loans {
-    /// By end: bits per second. Two that end at once are kept as one.
+    /// Borrowers and bits per second, by end. Loans that end at once are kept as one.
     open: BTreeMap<Timestamp, (u32, f64)>,
     crowd: u32,
     crowd_until: Timestamp,
@@ -58,7 +59,7 @@ impl Loans {
         let crowd = self.crowd.max(borrowers + 1);
         let share = (budget_bps / f64::from(crowd)).min(budget_bps - lent);
         let span = rtt.saturating_mul(LOAN_RTTS).max(Duration::from_millis(1));
-        // Also those who get nothing belong to the crowd, so that the next one is divided better.
+        // Connections that get nothing count too, so that the next crowd is divided better.
         self.crowd = crowd;
         self.crowd_until = now + span.saturating_mul(CROWD_MEMORY_LOANS);
         let share = if share >= least_bps { share } else { 0.0 };
@@ -67,7 +68,7 @@ impl Loans {
         (share > 0.0).then_some(share)
     }
 
-    /// Bits per second lent out at `now`.
+    /// Returns the bits per second lent out at `now`.
     pub(crate) fn lent_bps(&self, now: Timestamp) -> f64 {
         let live = self.open.range(now + Duration::from_nanos(1)..);
         live.fold(0.0, |lent, (_, loan)| lent + loan.1)
@@ -82,7 +83,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
 
     #[test]
-    fn a_crowd_is_divided_evenly_once_it_is_known() {
+    fn simultaneous_starts_share_evenly() {
         let mut loans = Loans::default();
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
         let first: Vec<_> = (0..8).map(|_| loans.lend(at(0), RTT, 80.0, 1.0, None)).collect();
@@ -90,7 +91,7 @@ mod tests {
         assert!(first[1..].iter().all(Option::is_none), "nothing is left: {first:?}");
         let later: Vec<_> = (0..8).map(|_| loans.lend(at(1000), RTT, 80.0, 1.0, None)).collect();
         assert_eq!(later, vec![Some(10.0); 8]);
-        // Long after, one alone is trusted with everything again.
+        // Long after, a single start gets everything again.
         assert_eq!(loans.lend(at(60_000), RTT, 80.0, 1.0, None), Some(80.0));
     }
 
@@ -105,7 +106,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn loans_never_exceed_the_budget(gaps in prop::collection::vec((0u64..500, 1u64..300), 1..60)) {
+        fn loans_never_exceed_the_budget(
+            gaps in prop::collection::vec((0u64..500, 1u64..300), 1..60),
+        ) {
             let (mut loans, mut now) = (Loans::default(), Timestamp::ZERO);
             for (gap, rtt) in gaps {
                 now = now + Duration::from_millis(gap);

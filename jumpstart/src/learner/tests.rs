@@ -1,4 +1,4 @@
-//! The paper's algorithm by its own words, then what we added.
+//! The paper's algorithm in its own words, then our additions.
 
 use super::tests_support::sample;
 use super::*;
@@ -19,7 +19,7 @@ fn with_window(connection: u64, remote: &str, window: u32) -> Sample {
     Sample { window: Segments::new(window).unwrap(), ..sample(connection, remote) }
 }
 
-/// One round of connections to 10.0.0.1 with these windows; the window that results.
+/// Runs one round of connections to 10.0.0.1 with these windows; returns the resulting window.
 fn round(learner: &mut Learner, now: u64, windows: &[u32]) -> Option<u32> {
     for (number, window) in windows.iter().enumerate() {
         learner.observe(&with_window(number as u64, "10.0.0.1", *window));
@@ -36,7 +36,7 @@ fn riptide(change: impl FnOnce(&mut Config)) -> Learner {
 }
 
 #[test]
-fn the_mean_of_what_is_open_becomes_the_window_of_what_opens() {
+fn new_connections_start_with_the_mean_window() {
     // [RT Fig. 7].
     let mut learner = riptide(|_| {});
     for (connection, window) in [(1, 60), (2, 80), (3, 100)] {
@@ -72,7 +72,7 @@ fn the_bounds_hold_and_a_greater_window_does_not_linger() {
 }
 
 #[test]
-fn the_variants_that_the_paper_names() {
+fn papers_variants() {
     let value = |change: fn(&mut Config), rounds: &[&[u32]]| {
         let mut learner = riptide(change);
         let numbered = rounds.iter().enumerate();
@@ -87,7 +87,7 @@ fn the_variants_that_the_paper_names() {
 }
 
 #[test]
-fn a_value_lives_for_its_time_to_live_after_the_last_round_that_saw_it() {
+fn value_expires_after_its_time_to_live() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
     assert_eq!(round(&mut learner, 5, &[80]), Some(80));
@@ -158,7 +158,7 @@ fn hints_lower_and_freeze_and_end() {
 }
 
 #[test]
-fn hints_that_stand_hold_beside_others_until_they_are_replaced() {
+fn standing_hints_hold_until_replaced() {
     let mut learner = riptide(|config| config.history = History::Weight(Ratio::ZERO));
     let within: IpNet = "10.0.0.0/8".parse().unwrap();
     let at_most = |count| Order::AtMost(Segments::new(count).unwrap());
@@ -178,7 +178,7 @@ fn paced() -> Learner {
     Learner::new(Config { control: Control::Connections(Ratio::ZERO), ..Config::of(Mode::Paced) })
 }
 
-/// A round in which one connection that always sends has carried a megabyte a second.
+/// Runs a round in which one connection that always sends has carried a megabyte a second.
 fn busy_round(learner: &mut Learner, now: u64) {
     learner.observe(&Sample { acked: Bytes::new((now + 1) * 1_000_000), ..sample(1, "10.0.0.1") });
     learner.decide(at(now));
@@ -198,10 +198,10 @@ fn paced_learns_rate_times_round_trip_time() {
 }
 
 #[test]
-fn an_idle_connection_does_not_vouch_for_its_path() {
+fn idle_connection_does_not_confirm_its_path() {
     let mut learner = paced();
     busy_round(&mut learner, 0);
-    // Seen every second with the same figures, never sending: forgotten all the same.
+    // Sampled every second with the same figures, never sending: forgotten all the same.
     for now in 1..90 {
         learner.observe(&sample(1, "10.0.0.1"));
         learner.decide(at(now));
@@ -224,18 +224,18 @@ fn a_handshake_over_another_path_starts_by_default() {
 }
 
 #[test]
-fn a_freeze_holds_rates_as_well_and_what_is_new_begins_with_the_least() {
+fn freeze_holds_rates_and_new_destinations_get_c_min() {
     let mut learner = paced();
     let remote: IpAddr = "10.0.0.1".parse().unwrap();
     let new: IpAddr = "10.0.0.2".parse().unwrap();
-    // A rate of so many Mbit/s over 40 ms, a megabyte a second.
+    // Observes a rate of so many Mbit/s over 40 ms, and a megabyte a second acknowledged.
     let shown = |learner: &mut Learner, now: u64, remote: &str, mbps: f64| {
         let acked = Bytes::new((now + 1) * 1_000_000);
         let delivery_rate = Bandwidth::from_mbps(mbps).ok();
         let number = u64::from(remote == "10.0.0.2");
         learner.observe(&Sample { acked, delivery_rate, ..sample(number, remote) });
     };
-    // Its window, and its rate in tenths of Mbit/s.
+    // Returns a destination's window, and its rate in tenths of Mbit/s.
     let known = |learner: &Learner, remote, now| {
         let known = learner.explain(remote, at(now)).unwrap();
         (known.window_segments, (known.pacing_mbps.unwrap() * 10.0).round() as u32)
@@ -281,7 +281,7 @@ fn a_lost_first_flight_halves_the_next_window_and_its_rate() {
 }
 
 #[test]
-fn those_that_jump_with_a_share_do_not_teach_the_share() {
+fn rate_limited_jumps_do_not_lower_the_rate() {
     let mbps = |rate| Bandwidth::from_mbps(rate).ok();
     let remote: IpAddr = "10.0.0.1".parse().unwrap();
     for mode in [Mode::Paced, Mode::Strict] {
@@ -289,7 +289,7 @@ fn those_that_jump_with_a_share_do_not_teach_the_share() {
         let mut learner = Learner::new(config);
         busy_round(&mut learner, 0);
         let before = learner.explain(remote, at(0)).unwrap();
-        // A new connection each second, held to its share: for longer than the time to live.
+        // A new connection each second, limited to its share, for longer than the time to live.
         let jumper = |number: u64, rate: f64| Sample {
             rate_limit: mbps(8.5),
             delivery_rate: mbps(rate),
@@ -304,7 +304,7 @@ fn those_that_jump_with_a_share_do_not_teach_the_share() {
         let after = learner.explain(remote, at(199)).unwrap();
         assert_eq!(after.learned_segments, before.learned_segments, "{mode:?}");
         assert_eq!((after.rate_mbps, after.expires_in_s), (before.rate_mbps, 90.0), "{mode:?}");
-        // A path that does not carry the share is believed.
+        // A path that carries less than the share lowers the value.
         for second in 200..210 {
             learner.observe(&jumper(100 + second, 1.0));
             learner.decide(at(second));
@@ -330,7 +330,7 @@ fn strict_uses_half_lends_to_one_and_forgets_after_a_loss() {
 }
 
 #[test]
-fn the_control_share_keeps_the_default_and_is_counted_apart() {
+fn control_share_keeps_the_default() {
     let mut learner = Learner::new(Config::default());
     let remotes: Vec<String> =
         (0..10_000).map(|n| format!("10.1.{}.{}", n / 256, n % 256)).collect();
@@ -347,7 +347,7 @@ fn the_control_share_keeps_the_default_and_is_counted_apart() {
 }
 
 #[test]
-fn connections_count_for_the_arm_they_began_in_once_they_have_ended() {
+fn ended_connections_count_for_their_arm() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]); // connection 0: began earlier
     learner.observe(&with_window(1, "10.0.0.1", 80));
@@ -361,7 +361,7 @@ fn connections_count_for_the_arm_they_began_in_once_they_have_ended() {
 }
 
 #[test]
-fn a_round_that_is_left_out_ends_no_connection_and_teaches_nothing() {
+fn skipped_round_ends_no_connection_and_learns_nothing() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
     learner.observe(&with_window(1, "10.0.0.1", 80));
@@ -375,13 +375,13 @@ fn a_round_that_is_left_out_ends_no_connection_and_teaches_nothing() {
     assert_eq!(learner.explain("10.0.0.1".parse().unwrap(), at(3)).unwrap().window_segments, 80);
     learner.decide(at(4));
     assert_eq!(learner.arms()[&Arm::Jumped].connections, 1);
-    // Time goes on meanwhile.
+    // Values still expire meanwhile.
     let prefix = "10.0.0.1/32".parse().unwrap();
     assert_eq!(learner.leave_out(at(93)), [Change::Remove { prefix, reason: Reason::Expired }]);
 }
 
 #[test]
-fn a_loss_that_a_left_out_round_saw_still_counts() {
+fn loss_reported_in_a_skipped_round_counts() {
     let mut learner = paced();
     learner.expect_to_be_told();
     busy_round(&mut learner, 0);
@@ -394,12 +394,12 @@ fn a_loss_that_a_left_out_round_saw_still_counts() {
 }
 
 #[test]
-fn an_actuator_that_sees_each_connection_tells_how_it_began() {
+fn reported_starts_decide_the_arm() {
     let mut learner = paced();
     learner.expect_to_be_told();
     busy_round(&mut learner, 0);
     let window = Segments::new(50).unwrap();
-    // Told before it is seen, and after.
+    // Reported before it is sampled, and after.
     learner.began(2, Begun::Jumped(window));
     busy_round(&mut learner, 1);
     for connection in [2, 3, 4] {
@@ -413,7 +413,7 @@ fn an_actuator_that_sees_each_connection_tells_how_it_began() {
 }
 
 #[test]
-fn a_first_flight_whose_loss_is_told_counts_once() {
+fn reported_first_flight_loss_counts_once() {
     let mut learner = paced();
     learner.expect_to_be_told();
     busy_round(&mut learner, 0);
@@ -434,7 +434,7 @@ fn a_first_flight_whose_loss_is_told_counts_once() {
 }
 
 #[test]
-fn what_did_not_come_into_force_did_not_jump() {
+fn setting_not_in_force_is_no_jump() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
     learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
@@ -447,7 +447,7 @@ fn what_did_not_come_into_force_did_not_jump() {
 }
 
 #[test]
-fn what_did_not_come_into_force_is_tried_again() {
+fn setting_not_in_force_is_retried() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
     learner.turned_out(&"10.0.0.1/32".parse().unwrap(), "foreign", false);
@@ -461,7 +461,7 @@ fn what_did_not_come_into_force_is_tried_again() {
 }
 
 #[test]
-fn flushing_forgets_and_says_what_to_remove() {
+fn flush_forgets_and_returns_removals() {
     let mut learner = riptide(|_| {});
     learner.observe(&with_window(1, "10.0.0.1", 80));
     learner.observe(&with_window(2, "192.0.2.1", 80));
@@ -472,7 +472,7 @@ fn flushing_forgets_and_says_what_to_remove() {
 }
 
 #[test]
-fn too_many_destinations_are_counted_and_left_out() {
+fn destinations_above_the_limit_are_refused() {
     let mut learner = riptide(|config| config.max_destinations = 1);
     learner.observe(&with_window(1, "10.0.0.1", 80));
     learner.observe(&with_window(2, "10.0.0.2", 80));
@@ -491,14 +491,14 @@ fn the_bound_on_destinations_counts_each_once() {
         (learner.len(), learner.refused())
     };
     assert_eq!(look(&mut learner, 0, 0..3), (3, 0));
-    // Three that are known and one that is new are four.
+    // Three known destinations and one new one are four.
     assert_eq!(look(&mut learner, 1, 0..4), (4, 0));
     assert_eq!(look(&mut learner, 2, 0..5), (4, 2));
 }
 
 proptest! {
     #[test]
-    fn windows_stay_within_bounds_and_between_what_was_seen(
+    fn windows_stay_within_bounds_and_observations(
         rounds in prop::collection::vec(prop::collection::vec(1u32..3000, 1..8), 1..40),
     ) {
         let mut learner = riptide(|_| {});
