@@ -1,4 +1,4 @@
-//! Threads that do the pieces of a solver's work.
+//! Threads for the pieces of a solver's work.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -6,20 +6,20 @@ use std::thread;
 
 use tradewind_plan::solver::{Crew, Piece};
 
-/// Does several pieces at a time: each thread takes the next one when it is done with one.
+/// An executor with several threads: each takes the next piece when it has finished one.
 #[derive(Debug, Clone, Copy)]
 pub struct Threads {
     hands: NonZeroUsize,
 }
 
 impl Threads {
-    /// So many threads, the caller's included.
+    /// Creates an executor with this number of threads, including the caller's.
     #[must_use]
     pub const fn new(hands: NonZeroUsize) -> Self {
         Self { hands }
     }
 
-    /// A thread for each processor that this process may use.
+    /// Creates an executor with a thread for each processor that this process may use.
     #[must_use]
     pub fn available() -> Self {
         Self::new(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
@@ -27,7 +27,7 @@ impl Threads {
 }
 
 impl Crew for Threads {
-    /// How many threads, the caller's included.
+    /// Returns the number of threads, including the caller's.
     fn hands(&self) -> NonZeroUsize {
         self.hands
     }
@@ -43,7 +43,7 @@ impl Crew for Threads {
         };
         thread::scope(|scope| {
             for _ in 0..others {
-                // Where there is no thread to be had, the others do its pieces.
+                // If a thread cannot be started, the others do its pieces.
                 let _ = thread::Builder::new().spawn_scoped(scope, work);
             }
             work();

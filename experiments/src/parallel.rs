@@ -1,4 +1,4 @@
-//! Pieces of work done by several threads, their results in order.
+//! Work items processed by several threads, with results in order.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -6,16 +6,16 @@ use std::thread;
 
 use crate::demo::Observer;
 
-/// How far pieces of work came.
+/// The results of a possibly incomplete run over work items.
 pub(crate) struct Done<T, E> {
-    /// In the items' order; `None` where a piece failed or was not begun.
+    /// The results in the items' order; `None` where an item failed or was not started.
     pub(crate) results: Vec<Option<T>>,
-    /// The first error: nothing was begun after it.
+    /// The first error; no item was started after it.
     pub(crate) error: Option<E>,
 }
 
-/// Does `work` for each item, `at_once` at a time; the results in the items' order. The first error ends it, once what has
-/// begun is done.
+/// Runs `work` for each item, `at_once` at a time, and returns the results in the items' order.
+/// After the first error no item is started; running ones finish.
 ///
 /// # Errors
 /// As `work`.
@@ -33,8 +33,8 @@ pub(crate) fn each<I: Sync, T: Send, E: Send>(
     }
 }
 
-/// The same, and what was done is kept when a piece fails. `note` hears of each piece that is done: its place, and all
-/// results so far.
+/// Works like [`each`], but keeps the results of finished items when one fails. `note` is called for
+/// each finished item with its index and all results so far.
 pub(crate) fn until_error<I: Sync, T: Send, E: Send>(
     step: &str,
     items: &[I],
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_before_an_error_is_kept_and_nothing_begins_after_it() {
+    fn first_error_keeps_results_and_starts_no_more_items() {
         let work = |item: &u32| if *item == 3 { Err("three") } else { Ok(item * 10) };
         let mut noted = Vec::new();
         let note = |_: &mut dyn Observer, index, _: &[Option<u32>]| noted.push(index);

@@ -1,8 +1,8 @@
-//! An experiment's scenario file: who sends what to whom, which regions may hold relays, at which prices,
-//! over which topology.
+//! An experiment's scenario file: flows, candidate relay regions, prices and the topology.
 //!
-//! The topology is a file of its own, named by the key `topology` and read by `wan` (docs/topology.md). A scenario knows no
-//! round-trip time and no rate: the planner learns those from the probe alone.
+//! The topology is a separate file, named by the key `topology` and read by `wan`
+//! (docs/topology.md). A scenario contains no round-trip time and no rate: the planner learns those
+//! from the probe alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use serde::Deserialize;
 use toml::Spanned;
 use tradewind_units::{Bandwidth, Bytes, Money, PricePerGb, RegionId, SiteId};
 
-/// Most sites: each of their flows takes a port.
+/// Largest number of sites: each of their flows takes a port.
 const MOST_SITES: usize = 200;
 
-/// A scenario as it is written.
+/// The syntax of a scenario file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScenarioFile {
@@ -45,57 +45,57 @@ struct RelayFile {
     per_connection: Bandwidth,
 }
 
-/// A scenario that holds together.
+/// A consistent scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Its name, as in docs and reports.
+    /// Its name in docs and reports.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     pub assumptions: Vec<String>,
     /// End points; every one sends to every other one (full mesh).
     pub sites: Vec<SiteId>,
-    /// Where relays may run.
+    /// The regions in which relays may run.
     pub regions: Vec<RegionId>,
-    /// What each flow carries in earnest: plans and prices are made for it.
+    /// The nominal volume of each flow: plans and prices are made for it.
     pub volume_nominal: Bytes,
-    /// What each flow carries in a run.
+    /// The volume of each flow in a run.
     pub volume_carried: Bytes,
-    /// The same in a quick run.
+    /// The volume of each flow in a quick run.
     pub volume_carried_quick: Bytes,
-    /// What the plan may cost.
+    /// The largest cost of the plan.
     pub budget: Money,
-    /// What a relay costs and can do.
+    /// The price and the limits of a relay.
     pub relay: RelayTerms,
     /// The emulated network, in the format of `wan`.
     pub topology: String,
-    /// The name of the file that it stands in.
+    /// The name of the topology's file.
     pub topology_file: String,
-    /// The line of the scenario file on which each site and region is named.
+    /// The line of the scenario file that names each site and region.
     lines: BTreeMap<String, usize>,
 }
 
 /// Price and limits of one relay.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayTerms {
-    /// Paid once for each relay that runs.
+    /// The price per running relay, paid once.
     pub setup: Money,
-    /// Paid for everything that leaves it.
+    /// The price of everything that a relay sends.
     pub egress: PricePerGb,
-    /// All its flows together.
+    /// The capacity of a relay, all its flows together.
     pub capacity: Bandwidth,
-    /// Each of its flows.
+    /// The largest rate of each of its flows.
     pub per_connection: Bandwidth,
 }
 
-/// Why a scenario was refused.
+/// The reason why a scenario was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// No such TOML.
+    /// The TOML is malformed.
     #[error("scenario: line {line}: {problem}")]
     Toml {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is wrong there.
+        /// The error in it.
         problem: String,
     },
     /// Its topology could not be read.
@@ -104,7 +104,7 @@ pub enum ScenarioError {
     /// The parts do not fit together.
     #[error("scenario: {what}")]
     Inconsistent {
-        /// What does not fit, and what would.
+        /// The inconsistency, and the expected value.
         what: String,
     },
 }
@@ -115,7 +115,7 @@ impl Scenario {
     /// Its topology, `scenarios/cp-real-wan.toml`.
     pub const CP_REAL_WAN: &'static str = include_str!("../../scenarios/cp-real-wan.toml");
 
-    /// The demo's scenario, as it was built in.
+    /// Returns the demo's built-in scenario.
     ///
     /// # Errors
     /// None, as the tests show; the type is that of [`Scenario::parse`].
@@ -123,11 +123,11 @@ impl Scenario {
         Self::parse(Self::CP_REAL, |_| Ok(Self::CP_REAL_WAN.to_owned()))
     }
 
-    /// Reads a scenario file; `load` gives the text of the topology file that it names.
+    /// Parses a scenario file; `load` returns the text of the topology file that it names.
     ///
     /// # Errors
-    /// When the TOML is malformed, a key is unknown or missing, the topology cannot be read, or the parts do not fit
-    /// together.
+    /// When the TOML is malformed, a key is unknown or missing, the topology cannot be read, or the
+    /// parts are inconsistent.
     pub fn parse(
         text: &str,
         load: impl FnOnce(&str) -> std::io::Result<String>,
@@ -156,13 +156,13 @@ impl Scenario {
         })
     }
 
-    /// The line of the scenario file on which a site or region is named, from 1 on.
+    /// Returns the line of the scenario file that names a site or region, counted from 1.
     #[must_use]
     pub fn line_of(&self, place: &str) -> Option<usize> {
         self.lines.get(place).copied()
     }
 
-    /// All ordered pairs of sites: the flows of a full mesh.
+    /// Returns all ordered pairs of sites: the flows of a full mesh.
     pub fn flows(&self) -> impl Iterator<Item = (&SiteId, &SiteId)> {
         self.sites.iter().flat_map(|source| {
             self.sites.iter().filter(move |site| *site != source).map(move |site| (source, site))
@@ -170,7 +170,8 @@ impl Scenario {
     }
 }
 
-/// Refuses the first value that is outside its range; each has a name, the value, the least and the most.
+/// Refuses the first value outside its range; each item is a name, the value, the minimum and the
+/// maximum.
 pub(crate) fn within<'a>(
     ranges: impl IntoIterator<Item = (&'a str, f64, f64, f64)>,
 ) -> Result<(), ScenarioError> {
@@ -183,7 +184,7 @@ pub(crate) fn within<'a>(
     Ok(())
 }
 
-/// Reads TOML; the error tells the line.
+/// Parses TOML; an error names the line.
 pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ScenarioError> {
     toml::from_str(text).map_err(|error| {
         let before = error.span().map_or("", |span| &text[..span.start]);
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_is_a_full_mesh_of_four_with_at_least_ten_regions_and_six_dollars() {
+    fn demo_scenario_matches_the_papers_mesh_and_budget() {
         let scenario = Scenario::cp_real().unwrap();
         assert_eq!(scenario.flows().count(), 12);
         assert!(scenario.regions.len() >= 10);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn inconsistent_scenario_is_refused_by_name() {
         let parse = |text: &str| Scenario::parse(text, |_| Ok(String::new()));
         let twice = Scenario::CP_REAL.replace("\"tokyo\"]", "\"hamina\"]");
         let error = parse(&twice).unwrap_err().to_string();

@@ -1,8 +1,9 @@
-//! Chooses relays within the budget, measuring on the way what could change the choice.
+//! Chooses relays within the budget, and measures what could change the choice.
 //!
-//! The direct paths are measured first. Then, in rounds: plan with what is known, hopeful about unmeasured legs; measure the
-//! legs that the plan would use; plan again. When a plan rests on measured legs alone, no other plan can beat it, for
-//! whatever it is compared with was judged too well rather than too badly.
+//! The direct paths are measured first. Then, in rounds: plan with the known legs and optimistic
+//! estimates of unmeasured ones; measure the legs of the plan; plan again. Once a plan uses
+//! measured legs only, no other plan can beat it, because every alternative was estimated too well
+//! rather than too badly.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,24 +21,24 @@ use crate::crew::Threads;
 use crate::report::MeasuredLeg;
 use crate::scenario::Scenario;
 
-/// Most relays on a path `[CP IV-B]`.
+/// Largest number of relays on a path `[CP IV-B]`.
 const MAX_RELAYS: usize = 2;
 /// Longest time for one plan. Chosen: the two to four rounds together take one to two seconds.
 const PLANNING_TIME: Duration = Duration::from_millis(500);
 
-/// What was chosen, and from what.
+/// The chosen plan and the data behind it.
 pub(super) struct Choice {
-    /// The problem, all legs filled in.
+    /// The problem, with all legs filled in.
     pub(super) problem: Problem,
     /// The best affordable plan.
     pub(super) plan: Plan,
     /// Rate tests that were run.
     pub(super) measured: Vec<MeasuredLeg>,
-    /// Legs of the plan whose rate was not measured.
+    /// The number of the plan's legs whose rate was not measured.
     pub(super) unmeasured: usize,
 }
 
-/// The flows of a scenario, at nominal volume.
+/// Returns the flows of a scenario, at nominal volume.
 pub(super) fn flows_of(scenario: &Scenario) -> Result<Vec<Flow>, DemoError> {
     scenario
         .flows()
@@ -48,7 +49,8 @@ pub(super) fn flows_of(scenario: &Scenario) -> Result<Vec<Flow>, DemoError> {
         .collect()
 }
 
-/// Plans and measures in turn; `told` hears of every round's tests: how many are done, of how many.
+/// Plans and measures in turn; `told` is called in every round with the numbers of finished and of
+/// all tests.
 pub(super) fn choose(
     scenario: &Scenario,
     knowledge: &mut Knowledge,
@@ -61,7 +63,7 @@ pub(super) fn choose(
     let mut wanted: BTreeSet<Pair> = direct.collect();
     let mut tests = 0;
     for round in 0.. {
-        // What sites send and receive comes first: it tells how much of a leg between relays is worth measuring.
+        // Legs of sites come first: their rates bound the useful rate of legs between relays.
         let (between, of_sites): (Vec<Pair>, Vec<Pair>) =
             wanted.into_iter().partition(|pair| knowledge.is_between_relays(pair));
         let total = (tests + between.len() + of_sites.len()) as u64;
@@ -98,7 +100,7 @@ fn problem(
     let standard = RelayType::cloudpilot();
     let relay_type = RelayType {
         capacity: scenario.relay.capacity,
-        // Legs are measured, so they know it already.
+        // Legs are measured, so this cap is already part of them.
         per_connection: None,
         set_up: scenario.relay.setup,
         ..standard
@@ -112,10 +114,11 @@ fn problem(
     })?)
 }
 
-/// The plan that users get who name no algorithm, checked by the verifier that knows no solver.
+/// Returns the plan that users get by default, checked by the verifier, which shares no code with
+/// the solver.
 ///
 /// # Errors
-/// When there is no plan, it does not hold, or the run is told to stop.
+/// When there is no plan, the verifier rejects it, or the run is stopped.
 pub(crate) fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
     let solver = default_solver();
     let begun = Instant::now();
@@ -140,7 +143,7 @@ fn default_solver() -> Box<dyn Solver> {
     solver::by_name(solver::DEFAULT).expect("the registry holds its own default")
 }
 
-/// Every leg that the plan's paths use.
+/// Returns every leg that the plan's paths use.
 fn legs_of<'a>(plan: &'a Plan, flows: &'a [Flow]) -> impl Iterator<Item = Pair> + 'a {
     plan.flows.iter().zip(flows).flat_map(|(planned, flow)| {
         let relays = regions_of(plan, planned).into_iter().map(SiteId::from);
@@ -152,7 +155,7 @@ fn legs_of<'a>(plan: &'a Plan, flows: &'a [Flow]) -> impl Iterator<Item = Pair> 
     })
 }
 
-/// The regions of a flow's path.
+/// Returns the regions of a flow's path.
 pub(super) fn regions_of(plan: &Plan, flow: &PlannedFlow) -> Vec<RegionId> {
     plan.regions_of(flow).expect("the verifier found every relay of every path")
 }

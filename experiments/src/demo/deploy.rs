@@ -1,5 +1,5 @@
-//! Runs a plan on the lab: a relay process for each planned relay, a gateway beside each source, and the keys and the
-//! grants that let them speak.
+//! Runs a plan on the lab: a relay process for each planned relay, a gateway beside each source,
+//! and the keys and grants that they need.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,34 +15,35 @@ use crate::lab_run::Ground;
 use crate::lab_run::process::Service;
 use crate::lab_run::service::{self, LegText, NewGateway, NewRelay};
 
-/// Where the first relay of a host listens; others of the same region follow.
+/// The port of a host's first relay; further relays of the same region take the following ports.
 const FIRST_RELAY_PORT: u16 = 7001;
-/// Where the first flow's receiver listens.
+/// The port of the first flow's receiver.
 const FIRST_RECEIVER_PORT: u16 = 8001;
 
-/// A plan that runs; ended when dropped.
+/// A running plan; its processes end when it is dropped.
 pub(super) struct Deployment {
     _services: Vec<Service>,
-    /// Where the source's gateway takes each relayed flow.
+    /// The address at which the source's gateway accepts each relayed flow.
     entrances: BTreeMap<FlowId, SocketAddr>,
-    /// Where each flow's receiver listens.
+    /// The address of each flow's receiver.
     receivers: BTreeMap<FlowId, SocketAddr>,
 }
 
 impl Deployment {
-    /// Where a sender dials to go over the flow's path; `None` for a direct flow.
+    /// Returns the address that a sender dials to use the flow's path; `None` for a direct flow.
     pub(super) fn entrance(&self, flow: &FlowId) -> Option<SocketAddr> {
         self.entrances.get(flow).copied()
     }
 
-    /// Where the flow's receiver listens.
+    /// Returns the address of the flow's receiver.
     pub(super) fn receiver(&self, flow: &FlowId) -> SocketAddr {
         self.receivers[flow]
     }
 }
 
-/// Starts all relays and gateways of `plan`, which was made from `legs`; `done` is told how many processes run. Legs are
-/// not encrypted: the paper's relays carry plain bytes, and all hosts of the lab share the cores of one machine.
+/// Starts all relays and gateways of `plan`, which was made from `legs`; `done` is called with the
+/// number of running processes. Legs are not encrypted: the paper's relays carry plain bytes, and
+/// all hosts of the lab share the cores of one machine.
 pub(super) fn deploy(
     ground: &Ground,
     plan: &Plan,
@@ -107,7 +108,8 @@ fn new_relays(ground: &Ground, plan: &Plan) -> Result<Vec<NewRelay>, DemoError> 
         .collect()
 }
 
-/// Starts a site's gateway; returns where it takes each of its flows, in their order.
+/// Starts a site's gateway; returns the address at which it accepts each of its flows, in their
+/// order.
 fn start_gateway(
     ground: &Ground,
     operator: &OperatorKey,

@@ -1,4 +1,4 @@
-//! Why a demo ended early.
+//! Errors of a demo run.
 
 use std::path::PathBuf;
 
@@ -12,69 +12,69 @@ use tradewind_wan::TopologyError;
 use super::knowledge::KnowledgeError;
 use crate::lab_run::carry::CarryError;
 
-/// Why a demo ended early.
+/// The reason why a demo ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// It was told to.
+    /// The run was stopped on request.
     #[error("stopped on request; nothing was left behind")]
     Stopped,
     /// The topology was refused.
     #[error("{file}: {source}")]
     Topology {
-        /// Its name in the scenario.
+        /// The file's name in the scenario.
         file: String,
-        /// What is wrong in it.
+        /// The error in it.
         source: TopologyError,
     },
-    /// A place of the scenario is not in its topology.
+    /// A site or region of the scenario has no host in its topology.
     #[error("line {line}: `{place}` has no host of its name in {file}")]
     NoHost {
-        /// The line of the scenario on which it is named.
+        /// The line of the scenario that names it.
         line: usize,
         /// The site or region.
         place: SiteId,
-        /// The topology.
+        /// The file of the topology.
         file: String,
     },
-    /// The lab.
+    /// The lab failed.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// A file or directory.
+    /// A file or directory could not be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The system's entropy.
+    /// The system provided no entropy.
     #[error("no entropy for keys: {0}")]
     Entropy(#[from] std::io::Error),
     /// A program could not be started or waited for.
     #[error("{name}: cannot run it: {source}")]
     Start {
-        /// What it is to the demo.
+        /// The program's role in the demo.
         name: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A program ended badly.
+    /// A program failed.
     #[error("{name}: {why}")]
     Program {
-        /// What it is to the demo.
+        /// The program's role in the demo.
         name: String,
-        /// Its own last word.
+        /// The last line of its output.
         why: String,
     },
-    /// A program's answer makes no sense.
+    /// A program's output is malformed.
     #[error("{name}: its answer cannot be read: {source}")]
     Answer {
-        /// What it is to the demo.
+        /// The program's role in the demo.
         name: String,
-        /// Where and why.
+        /// The position and kind of the error.
         source: serde_json::Error,
     },
-    /// Measurements that make no legs.
+    /// The measurements cannot be turned into legs.
     #[error("measurements: {0}")]
     Knowledge(#[from] KnowledgeError),
     /// The problem was refused.
@@ -83,27 +83,27 @@ pub enum DemoError {
     /// No plan was found.
     #[error("no plan: {0}")]
     Solve(#[from] SolveError),
-    /// The verifier objects to a plan: a solver's bug.
+    /// The verifier rejects a plan, which is a bug of the solver.
     #[error("the plan does not hold: {0}")]
     Plan(String),
-    /// A plan that cannot be compiled to routes.
+    /// The plan cannot be compiled to routes.
     #[error("routes: {0}")]
     Desired(#[from] DesiredError),
-    /// A configuration that cannot be written.
+    /// A configuration cannot be written.
     #[error("configuration: {0}")]
     Config(#[from] toml::ser::Error),
-    /// Keys and grants.
+    /// A key or grant could not be created.
     #[error("grant: {0}")]
     Grant(#[from] GrantError),
-    /// A name that is none.
+    /// A name is malformed.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// A transfer broke off.
+    /// A transfer was aborted.
     #[error("flow {flow}: {source}")]
     Carry {
-        /// The flow and its way.
+        /// The flow and its path.
         flow: String,
-        /// Why.
+        /// The cause.
         source: CarryError,
     },
 }

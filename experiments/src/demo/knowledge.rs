@@ -1,8 +1,9 @@
-//! What the planner knows: probe reports and nothing else, turned into legs.
+//! The planner's input: legs derived from probe reports and nothing else.
 //!
-//! A leg whose rate was measured carries that rate. One whose rate was not is judged hopefully: its window over its
-//! round-trip time, at most what a relay gives a connection, and at most what its site's access was seen to carry. Hope makes
-//! the planner ask for the measurements that could change its mind, and for no others (see [`super::choose`]).
+//! A leg whose rate was measured carries that rate. The rate of any other leg is estimated
+//! optimistically: its window over its round-trip time, at most a relay's cap per connection, and
+//! at most the rate that its site's access was measured to carry. Optimism makes the planner ask
+//! for the measurements that could change the plan, and for no others (see [`super::choose`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +18,11 @@ use tradewind_units::{Bandwidth, Bytes, RegionId, SiteId, UnitError, time};
 use super::measure::{Pair, RateTest};
 use crate::report::MeasuredLeg;
 
-/// A measured rate this far below what the window allows was bound by something else. Chosen: beyond a probe's own error.
+/// The share of the window's limit below which something else bound a measured rate. Chosen: beyond
+/// a probe's own error.
 const CLEARLY_BELOW: f64 = 0.9;
 
-/// Everything that was measured.
+/// All measurements so far.
 pub(super) struct Knowledge {
     sites: BTreeSet<SiteId>,
     regions: Vec<RegionId>,
@@ -30,7 +32,7 @@ pub(super) struct Knowledge {
 }
 
 impl Knowledge {
-    /// Round-trip times are known, rates are not yet.
+    /// Starts with round-trip times and without rates.
     pub(super) fn new(
         sites: &[SiteId],
         regions: &[RegionId],
@@ -51,7 +53,7 @@ impl Knowledge {
         self.rates.extend(rates);
     }
 
-    /// Every rate test, for the report.
+    /// Returns every rate test, for the report.
     pub(super) fn measured(&self) -> Vec<MeasuredLeg> {
         let leg = |(pair, report): (&Pair, &RateReport)| MeasuredLeg {
             source: pair.0.to_string(),
@@ -69,13 +71,14 @@ impl Knowledge {
         self.rates.iter().map(leg).collect()
     }
 
-    /// Whether the rate of a pair was measured.
+    /// Returns whether the rate of a pair was measured.
     pub(super) fn has_rate(&self, pair: &Pair) -> bool {
         self.rates.contains_key(pair)
     }
 
-    /// A test of this pair: what it will see if hope is right, and how much is worth seeing. A leg between relays is of no use
-    /// beyond what any site was seen to send or receive.
+    /// Returns a rate test of this pair: the expected rate if the estimate is right, and the
+    /// largest useful rate. A leg between relays need not carry more than any site was measured to
+    /// send or receive.
     pub(super) fn test(&self, pair: &Pair) -> Result<RateTest, KnowledgeError> {
         let expected = self.leg(pair, self.window())?.rate();
         let max_rate = if self.is_between_relays(pair) {
@@ -87,12 +90,13 @@ impl Knowledge {
         Ok(RateTest { pair: pair.clone(), expected, max_rate })
     }
 
-    /// Whether neither end is a site.
+    /// Returns whether neither end is a site.
     pub(super) fn is_between_relays(&self, pair: &Pair) -> bool {
         !self.sites.contains(&pair.0) && !self.sites.contains(&pair.1)
     }
 
-    /// Every leg that a path could have: between sites, from and to relays, and between relays.
+    /// Returns every leg that a path could have: between sites, from and to relays, and between
+    /// relays.
     pub(super) fn legs(&self) -> Result<Legs, KnowledgeError> {
         let window = self.window();
         let mut legs = Legs::new();
@@ -105,7 +109,7 @@ impl Knowledge {
         Ok(legs)
     }
 
-    /// One leg as far as it is known; see the module's text.
+    /// Returns one leg from the measurements so far; see the module's documentation.
     fn leg(&self, pair: &Pair, site_window: Bytes) -> Result<Leg, KnowledgeError> {
         let rtt = self.rtt(pair)?;
         let window = if self.is_between_relays(pair) { RELAY_TO_RELAY_WINDOW } else { site_window };
@@ -136,7 +140,8 @@ impl Knowledge {
         })
     }
 
-    /// The window of a site's connections: the median of what tests showed that it bound, else the paper's.
+    /// Returns the window of a site's connections: the median over tests that the window bound,
+    /// else the paper's.
     fn window(&self) -> Bytes {
         let bound = |report: &&RateReport| report.window.bound_by == BoundBy::Window;
         let mut seen: Vec<Bytes> = self
@@ -151,7 +156,8 @@ impl Knowledge {
         seen.get(seen.len() / 2).copied().unwrap_or(DEFAULT_WINDOW)
     }
 
-    /// What the access of a pair's sites was seen to carry, where something else than the window bound it.
+    /// Returns the rates that the access of a pair's sites was measured to carry, for sites where
+    /// something else than the window bound a test.
     fn access_caps(&self, pair: &Pair) -> Result<impl Iterator<Item = Bandwidth>, KnowledgeError> {
         let window = self.window();
         let mut caps = Vec::new();
@@ -182,7 +188,7 @@ impl Knowledge {
     }
 }
 
-/// One end of a pair.
+/// A function that selects one end of a pair.
 type EndOf = fn(&Pair) -> &SiteId;
 
 fn source_of(pair: &Pair) -> &SiteId {
@@ -193,8 +199,9 @@ fn destination_of(pair: &Pair) -> &SiteId {
     &pair.1
 }
 
-/// What the planner takes from a rate test: nothing where the rate still grew, for that is only a lower bound. The window is
-/// told only where it bound the rate: elsewhere a larger window would not have helped.
+/// Returns the planner's view of a rate test: `None` if the rate still grew, because that is only a
+/// lower bound. The window is included only if it bound the rate: otherwise a larger one would not
+/// have helped.
 fn rate_summary(report: &RateReport) -> Option<RateSummary> {
     if report.window.bound_by == BoundBy::Growth {
         return None;
@@ -208,16 +215,16 @@ fn rate_summary(report: &RateReport) -> Option<RateSummary> {
     })
 }
 
-/// Why reports make no legs.
+/// The reason why reports cannot be turned into legs.
 #[derive(Debug, thiserror::Error)]
 pub enum KnowledgeError {
-    /// A pair that nobody measured.
+    /// A pair without a measurement.
     #[error("no round-trip time from {} to {}", .0.0, .0.1)]
     NoRtt(Pair),
-    /// A report with an absurd figure.
+    /// A report has a value out of range.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// The model refused.
+    /// The model refused a value.
     #[error(transparent)]
     Model(#[from] ModelError),
 }

@@ -1,33 +1,33 @@
-//! Which transfers may run at once without changing each other: those that leave room on every host they share, as long as
-//! one machine can carry them all through the emulator.
+//! Grouping of transfers that may run at once without changing each other: they leave capacity on
+//! every host they share, and one machine can carry them all through the emulator.
 
 use std::collections::BTreeMap;
 
 use tradewind_units::{Bandwidth, SiteId};
 
-/// What a transfer occupies.
+/// The resources that a transfer occupies.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
-    /// Who sends.
+    /// The sending site.
     pub(super) source: SiteId,
-    /// Who receives.
+    /// The receiving site.
     pub(super) destination: SiteId,
-    /// The rate that it may reach on its hosts.
+    /// Its largest rate on its hosts.
     pub(super) peak: Bandwidth,
-    /// What it puts on the emulator on average: its rate, times the legs it crosses.
+    /// Its average load on the emulator: its rate, times the legs it crosses.
     pub(super) load: Bandwidth,
 }
 
-/// Most that transfers at once may reach on a host that they share, in bit/s. Chosen: well below the gigabit of the demo's
-/// sites, so that none meets the other in a queue.
+/// Largest sum of concurrent peaks on a shared host, in bit/s. Chosen: well below the gigabit of
+/// the demo's sites, so that no transfer queues behind another.
 const MOST_SHARED_BPS: u64 = 800_000_000;
-/// Most that the emulator is given at once, in bit/s. Chosen: half of what two cores carried with a
+/// Largest concurrent load on the emulator, in bit/s. Chosen: half of what two cores carried with a
 /// valid record (`make bench`), so that programs on the hosts have the other half.
 const MOST_LOAD_BPS: u64 = 2_000_000_000;
 
 /// Splits the work into groups, each to be run at once; every index appears once.
 ///
-/// Greedy, highest peak first: a transfer joins the first group that has room for it.
+/// Greedy, highest peak first: a transfer joins the first group with enough capacity left.
 pub(super) fn groups(work: &[Work]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..work.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(work[*index].peak));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_fill_a_shared_host_waits() {
+    fn transfers_that_fill_a_shared_host_are_separated() {
         let all = [
             work("a", "b", 500.0),
             work("a", "c", 400.0),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_not_given_more_than_it_can_carry_unless_one_transfer_needs_it() {
+    fn groups_respect_the_load_limit_except_single_transfers() {
         let all = [work("a", "b", 1500.0), work("b", "a", 600.0), work("c", "d", 3000.0)];
         let groups = groups(&all);
         assert_eq!(groups, [vec![2], vec![0], vec![1]]);

@@ -1,4 +1,4 @@
-//! Measures through the emulated WAN with the product's own probe, started as any user would start it.
+//! Measures through the emulated WAN with the product's own probe, started like any user's.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,31 @@ use super::{DemoError, lanes};
 use crate::lab_run::Ground;
 use crate::lab_run::process::{Question, Service};
 
-/// Where every host answers rate tests.
+/// The port of every host's responder for rate tests.
 const RESPONDER_PORT: u16 = 7100;
 
-/// What bounds a measurement's time.
+/// The bounds on a measurement's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     /// Handshakes for each pair.
     pub(super) rtt_samples: u32,
-    /// From one handshake to the next.
+    /// The time between two handshakes.
     pub(super) rtt_interval: Duration,
     /// Longest rate test.
     pub(super) rate_duration: Duration,
-    /// How long a rate must be steady to end its test early.
+    /// The time for which a rate must be steady to end its test early.
     pub(super) steady_for: Duration,
-    /// Whether the rates between relays are measured, too.
+    /// `true` when the rates between relays are measured, too.
     pub(super) between_relays: bool,
-    /// Most rounds of planning and measuring; the last plan may rest on hope.
+    /// Largest number of rounds of planning and measuring; the last plan may use unmeasured legs.
     pub(super) rounds: usize,
-    /// From the begin of the run: later, what was late is not carried again, so that a run ends in its time.
+    /// The time since the begin of the run after which invalid transfers are not repeated, so that
+    /// a run ends in time.
     pub(super) repeats_until: Duration,
 }
 
 impl Effort {
-    /// As the papers: the minimum of 20 handshakes at 0.1 s `[CDD V]`.
+    /// The papers' effort: the minimum of 20 handshakes at 0.1 s `[CDD V]`.
     pub(super) const FULL: Self = Self {
         rtt_samples: 20,
         rtt_interval: Duration::from_millis(100),
@@ -43,7 +44,7 @@ impl Effort {
         rounds: 6,
         repeats_until: Duration::from_secs(140),
     };
-    /// Enough on a path without queues.
+    /// Reduced effort, sufficient on a path without queues.
     pub(super) const QUICK: Self = Self {
         rtt_samples: 4,
         rtt_interval: Duration::from_millis(100),
@@ -55,17 +56,17 @@ impl Effort {
     };
 }
 
-/// An ordered pair of places.
+/// An ordered pair of sites.
 pub(super) type Pair = (SiteId, SiteId);
 
-/// A rate test to run.
+/// A rate test.
 #[derive(Debug, Clone)]
 pub(super) struct RateTest {
-    /// Who sends to whom.
+    /// The sending and the receiving site.
     pub(super) pair: Pair,
-    /// The rate that it will see, as far as one can tell.
+    /// The expected rate, as far as it is known.
     pub(super) expected: Bandwidth,
-    /// Most that it sends: more would be of no use to any path.
+    /// The largest rate to send: more would be of no use to any path.
     pub(super) max_rate: Option<Bandwidth>,
 }
 
@@ -77,7 +78,7 @@ impl RateTest {
     }
 }
 
-/// The probe on the hosts of a lab.
+/// Probes on the hosts of a lab.
 pub(super) struct Prober<'a> {
     ground: &'a Ground,
     effort: Effort,
@@ -99,7 +100,8 @@ impl<'a> Prober<'a> {
         Ok(Self { ground, effort, _responders: responders })
     }
 
-    /// Round-trip times from every host to every other; `done` is told how many hosts have answered.
+    /// Measures round-trip times from every host to every other; `done` is called with the number
+    /// of hosts that have finished.
     pub(super) fn rtts(
         &self,
         mut done: impl FnMut(u64),
@@ -130,8 +132,8 @@ impl<'a> Prober<'a> {
         Ok(reports)
     }
 
-    /// Rates of one connection each; several tests at once where they leave each other room. `done` is told how many have
-    /// ended.
+    /// Measures rates of one connection each, several at once where they do not disturb each other;
+    /// `done` is called with the number of finished tests.
     pub(super) fn rates(
         &self,
         tests: &[RateTest],
@@ -166,12 +168,12 @@ impl<'a> Prober<'a> {
         Question::ask(command, &format!("rate-{source}-{destination}"), &self.ground.scratch)
     }
 
-    /// How much is measured.
+    /// Returns the effort of the measurements.
     pub(super) const fn effort(&self) -> Effort {
         self.effort
     }
 
-    /// The demo has one host a site, of the site's name.
+    /// Returns the site of a host; the demo has one host per site, with the site's name.
     fn site_of(&self, host: &HostId) -> SiteId {
         SiteId::new(host.as_str()).expect("a host's name is a site's name")
     }

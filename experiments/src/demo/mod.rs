@@ -1,8 +1,10 @@
-//! The demo, experiment `cp-real` `[CP VII-C]`: measure, predict, choose, deploy, carry, compare; on real kernel TCP.
+//! The demo, experiment `cp-real` `[CP VII-C]`: measure, predict, choose, deploy, carry, compare;
+//! on real kernel TCP.
 //!
-//! [`run`] reads as the list of its steps. The planner sees the probe's reports and the scenario's prices, never the
-//! topology. Relays, gateways and probes are processes of the binary that any user runs, on hosts of the lab. Whatever ends
-//! the run, what it started goes with it: namespaces and processes are tied to this process by the kernel, files by [`Drop`].
+//! [`run`] lists the steps. The planner uses the probe's reports and the scenario's prices, never
+//! the topology. Relays, gateways and probes are processes of the binary that any user runs, on
+//! hosts of the lab. However the run ends, everything it started is cleaned up: namespaces and
+//! processes are tied to this process by the kernel, files by [`Drop`].
 
 mod choose;
 mod deploy;
@@ -37,22 +39,22 @@ use knowledge::Knowledge;
 use measure::{Effort, Prober};
 use transfers::{Transfer, Way};
 
-/// What a run is to be.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
     /// The scenario.
     pub scenario: Scenario,
-    /// Whether to shorten what can be: fewer handshakes, shorter rate tests, smaller volumes.
+    /// `true` to shorten what can be: fewer handshakes, shorter rate tests, smaller volumes.
     pub quick: bool,
-    /// Seed of the emulated network; the topology's when absent.
+    /// Seed of the emulated network; `None` selects the topology's.
     pub seed: Option<u64>,
     /// The binary `tradewind`, for the processes on the hosts.
     pub program: PathBuf,
-    /// Set from outside to end the run.
+    /// Set by the caller to end the run.
     pub stop: Stop,
 }
 
-/// A switch that ends a run from outside.
+/// A flag that ends a run from outside.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -62,33 +64,35 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked to.
+    /// Returns whether the run was asked to end.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Checks whether the run may go on.
+    ///
     /// # Errors
-    /// When it was.
+    /// When the run was asked to end.
     pub(crate) fn check(&self) -> Result<(), DemoError> {
         if self.is_set() { Err(DemoError::Stopped) } else { Ok(()) }
     }
 }
 
-/// Whoever watches a run.
+/// A receiver of a run's progress.
 pub trait Observer {
-    /// A step of `total` units begins; the one before has ended.
+    /// Reports that a step of `total` units begins; the previous one has ended.
     fn begin(&mut self, step: &str, total: u64);
-    /// The step has come to `done` units.
+    /// Reports that `done` units of the step are finished.
     fn advance_to(&mut self, done: u64);
-    /// Something is to be told meanwhile, in a line. Not heard by default.
+    /// Reports a message in one line. Ignored by default.
     fn tell(&mut self, _line: &str) {}
 }
 
 /// Runs the demo.
 ///
 /// # Errors
-/// When the lab cannot start, a process fails, a transfer breaks off, or the run is told to stop.
+/// When the lab cannot start, a process fails, a transfer is aborted, or the run is stopped.
 pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoReport, DemoError> {
     let scenario = &options.scenario;
     let topology = read_topology(scenario)?;
@@ -120,10 +124,10 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     Ok(report(options, &topology, &choice, results, carried.invalid_because(), steps))
 }
 
-/// The scenario's topology, in which each of its sites and regions has a host.
+/// Parses the scenario's topology, in which each of its sites and regions has a host.
 ///
 /// # Errors
-/// When the text is no topology, or a place of the scenario is not in it.
+/// When the text is malformed, or a site or region of the scenario is missing in it.
 pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
     let topology = Topology::parse(&scenario.topology, &Catalogue::builtin())
         .map_err(|source| DemoError::Topology { file: scenario.topology_file.clone(), source })?;
@@ -160,7 +164,8 @@ fn measure_and_choose(
     })
 }
 
-/// The transfers to carry, with predictions at the volume that is carried: every flow direct, then those with a path over it.
+/// Returns the transfers to carry, with predictions at the carried volume: every flow direct, then
+/// those with a path over it.
 fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
     let transfer = |index: usize, way: Way| {
         let path = match way {
@@ -279,7 +284,8 @@ fn assumptions(options: &DemoOptions, choice: &Choice) -> Vec<String> {
     let carried =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };
     lines.push(format!(
-        "each flow carries {carried} instead of the {} that is planned and priced; predictions in the table are for what is carried",
+        "each flow carries {carried} instead of the {} that is planned and priced; \
+             predictions in the table are for what is carried",
         scenario.volume_nominal
     ));
     lines.push(format!(
@@ -288,7 +294,11 @@ fn assumptions(options: &DemoOptions, choice: &Choice) -> Vec<String> {
         choice.unmeasured
     ));
     if options.quick {
-        lines.push("a quick run: fewer handshakes, shorter rate tests, none between relays, smaller volumes".into());
+        lines.push(
+            "a quick run: fewer handshakes, shorter rate tests, none between relays, smaller \
+             volumes"
+                .into(),
+        );
     }
     lines
 }
@@ -334,12 +344,12 @@ fn places(topology: &Topology, choice: &Choice) -> Vec<Place> {
         .collect()
 }
 
-/// The demo's topologies have one host a site, of the site's name.
+/// Returns the host of a site; the demo's topologies have one host per site, with the site's name.
 fn host_of(site: &SiteId) -> HostId {
     HostId::new(site.as_str()).expect("a site's name is a host's name")
 }
 
-/// Tells the observer of steps and notes how long each took.
+/// A wrapper of the observer that records the duration of each step.
 struct StepWatch<'a> {
     observer: &'a mut dyn Observer,
     steps: Vec<StepTime>,
@@ -365,10 +375,10 @@ impl StepWatch<'_> {
     }
 }
 
-/// Where the binary of a running `tradewind` is.
+/// Returns the path of the running `tradewind` binary.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not know it.
 pub fn this_program() -> Result<PathBuf, DemoError> {
     std::env::current_exe()
         .map_err(|source| DemoError::File { path: Path::new("/proc/self/exe").into(), source })

@@ -1,5 +1,5 @@
-//! Carries the planned transfers through the lab, several at once where they cannot disturb each other, and keeps the lab's
-//! word on each.
+//! Carries the planned transfers through the lab, several at once where they cannot disturb each
+//! other, and keeps the lab's validity of each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
@@ -16,23 +16,23 @@ use crate::lab_run::carry::{self, CarryError, Watch};
 
 /// Longest silence within a transfer. Chosen: far beyond any round trip and any slow start.
 const QUIET: Duration = Duration::from_secs(20);
-/// How often progress is told.
+/// The interval of progress reports.
 const TELL: Duration = Duration::from_millis(100);
-/// Tries of a transfer whose run was invalid, each with half as many others beside it: neither a busy moment of the machine nor
-/// a machine that bears less than this one was built for should spoil the whole.
+/// Attempts of a transfer whose run was invalid, each with half as many others beside it: neither a
+/// short load peak nor a slower machine than the intended one should spoil the whole run.
 const TRIES: usize = 3;
 
-/// Direct, or over the planned path.
+/// The path kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
-    /// From host to host.
+    /// Direct, from host to host.
     Direct,
     /// Through gateway and relays.
     Planned,
 }
 
 impl Way {
-    /// In words.
+    /// Returns the name of the path kind.
     const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -44,28 +44,28 @@ impl Way {
 /// A transfer to carry.
 #[derive(Debug, Clone)]
 pub(super) struct Transfer {
-    /// Its flow's place among the flows.
+    /// The index of its flow.
     pub(super) flow: usize,
-    /// Its way.
+    /// The path kind.
     pub(super) way: Way,
-    /// Legs of the way.
+    /// The number of legs of its path.
     pub(super) legs: usize,
-    /// The rate it will reach: its slowest leg's.
+    /// The expected rate: its slowest leg's.
     pub(super) rate: Bandwidth,
-    /// What it carries.
+    /// The volume.
     pub(super) volume: Bytes,
     /// Predicted completion time.
     pub(super) predicted: Duration,
 }
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     /// Measured completion time.
     pub(super) fct: Duration,
-    /// Whether the content arrived as it was sent.
+    /// `true` when the content arrived unchanged.
     pub(super) sha256_ok: bool,
-    /// Whether the lab kept time meanwhile.
+    /// `true` when the lab's validity record held meanwhile.
     pub(super) valid: bool,
 }
 
@@ -77,24 +77,25 @@ pub(super) struct Carriage {
 }
 
 impl Carriage {
-    /// Takes another one's outcomes in.
+    /// Adds the outcomes of `other`.
     pub(super) fn add(&mut self, other: Self) {
         self.outcomes.extend(other.outcomes);
         self.reasons.extend(other.reasons);
     }
 
-    /// The outcome of a flow's transfer.
+    /// Returns the outcome of a flow's transfer.
     pub(super) fn outcome(&self, flow: usize, way: Way) -> Option<&Outcome> {
         self.outcomes.get(&(flow, way))
     }
 
-    /// Every bound that the lab broke.
+    /// Returns every bound that the lab broke.
     pub(super) fn invalid_because(&self) -> Vec<String> {
         self.reasons.clone()
     }
 }
 
-/// Carries these transfers, again until then those of which the lab was late; `done` is told how many bytes have arrived.
+/// Carries these transfers, and repeats those with an invalid record until `repeats_until`; `done`
+/// is called with the number of bytes received.
 pub(super) fn carry(
     ground: &Ground,
     deployment: &Deployment,
@@ -130,7 +131,7 @@ pub(super) fn carry(
     Ok(carriage)
 }
 
-/// What a transfer puts on the emulator: its mean rate, once a leg.
+/// Returns the load of a transfer on the emulator: its mean rate, once per leg.
 fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
     let flow = &flows[transfer.flow];
     let rate = Bandwidth::from_transfer(transfer.volume, transfer.predicted);
@@ -200,7 +201,7 @@ fn carry_one(
     }
 }
 
-/// A listener on the flow's destination.
+/// Opens a listener on the flow's destination.
 fn listen(
     ground: &Ground,
     flow: &Flow,
@@ -211,7 +212,7 @@ fn listen(
     Ok(bound.map_err(|source| CarryError::Io { what: "listen at", address, source }))
 }
 
-/// A socket on the flow's source.
+/// Creates a socket on the flow's source.
 fn socket(
     ground: &Ground,
     flow: &Flow,

@@ -1,5 +1,5 @@
-//! Which gains ratios of round trips foretell \[CDD, "Is RTT a Good Proxy for Performance?"\]: chain by chain, the ratio beside
-//! the gain that was measured.
+//! The gains that ratios of round trips predict \[CDD, "Is RTT a Good Proxy for Performance?"\]:
+//! for each chain, the ratio beside the measured gain.
 
 use tradewind_model::statistics::median;
 use tradewind_units::{Duration, RegionId};
@@ -11,7 +11,7 @@ use crate::numeric::correlation;
 use crate::numeric::estimate::CORRELATES;
 use crate::report::chart::Scale;
 
-/// What came of one estimate.
+/// The result for one estimate.
 pub(super) struct Foretold {
     pub(super) rows: Vec<Row>,
     pub(super) figure: Figure,
@@ -19,8 +19,8 @@ pub(super) struct Foretold {
 }
 
 impl Outcome<'_> {
-    /// Puts the gains of a strategy's chains beside what round trips say of them; `None` where a quick run left one of
-    /// the two strategies out.
+    /// Compares the gains of a strategy's chains with the ratios of round trips; `None` where a
+    /// quick run left one of the two strategies out.
     pub(super) fn foretold(
         &self,
         times: &Times<'_>,
@@ -82,7 +82,7 @@ impl Outcome<'_> {
         Some(Foretold { rows, figure, finding: Finding::new(&estimate.paper, holds, ours) })
     }
 
-    /// The round trip that an estimate goes by.
+    /// Returns the round trip that an estimate uses.
     fn span(&self, by: By, pair: &Pair, via: &[RegionId]) -> Duration {
         let legs = self.network.legs(pair, via);
         let inner = legs.get(1..legs.len() - 1).unwrap_or_default();
@@ -104,7 +104,7 @@ mod tests {
     use crate::lab_run::watch::Arrivals;
 
     #[test]
-    fn gains_that_go_by_round_trips_are_foretold_and_others_are_not() {
+    fn only_gains_that_follow_rtt_ratios_correlate() {
         let text = include_str!("../../../scenarios/cdd-wan.toml");
         let network = Network::parse(text, "cdd-wan.toml").unwrap();
         let scenario = include_str!("../../../scenarios/cdd-rtt-lab.toml");
@@ -138,7 +138,7 @@ mod tests {
             inner.iter().max().map_or(9.0, Duration::as_secs_f64)
         };
         assert!(holds(1, &inner));
-        // The paper has it that this one fails.
+        // According to the paper, this one does not correlate.
         assert!(holds(2, &by_chance));
     }
 }

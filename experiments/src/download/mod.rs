@@ -1,8 +1,9 @@
 //! Downloads over chains of relays: the experiments of \[CDD\] that fetch a file and time it.
 //!
-//! A [`scenario`] says who fetches what over which chains; the [`network`] is its topology with the losses of a case; a
-//! [`repeat`] is a lab on which every strategy fetches once; the [`outcome`] puts their times beside the paper's, with what
-//! round trips would have [`foretold`], and the [`sequence`] of bytes between two relays.
+//! A [`scenario`] describes the fetches, their chains and losses; the [`network`] is its topology
+//! with the losses of a case; a [`repeat`] is a lab on which every strategy fetches once; the
+//! [`outcome`] compares their times with the paper's, with the gains [`foretold`] by round trips,
+//! and with the [`sequence`] of bytes between two relays.
 
 mod foretold;
 mod network;
@@ -23,7 +24,7 @@ use scenario::Scenario;
 /// Runs an experiment whose scenario is one of downloads.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,

@@ -1,4 +1,5 @@
-//! The network of a download: what of a topology a run needs, with its losses, and what follows from its round trips.
+//! The network of a download: the part of a topology that a run needs, with its losses, and results
+//! derived from its round trips.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +17,16 @@ const IP_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
 
 /// The whole topology of a scenario.
 pub(super) struct Network {
-    /// As it was written.
+    /// The parsed text of the file.
     table: Table,
     topology: Topology,
 }
 
-/// A chain of relays to try, from the client's side.
+/// A chain of relays, from the client's side.
 pub(super) type Via = Vec<RegionId>;
 
 impl Network {
-    /// Reads the topology's text.
+    /// Parses the topology's text.
     pub(super) fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
         let wrong = |what: String| ScenarioError::Inconsistent { what: format!("{file}: {what}") };
         let topology =
@@ -34,7 +35,7 @@ impl Network {
         Ok(Self { table, topology })
     }
 
-    /// Whether all that a scenario names is there.
+    /// Checks that the topology has everything that a scenario names.
     pub(super) fn check(&self, scenario: &Scenario) -> Result<(), ScenarioError> {
         let missing = |what: String| {
             let file = &scenario.topology;
@@ -61,7 +62,7 @@ impl Network {
         Ok(())
     }
 
-    /// The chains that a strategy tries, in their order; one without relays for direct.
+    /// Returns the chains that a strategy tries, in their order; direct is a chain without relays.
     pub(super) fn tries(&self, pair: &Pair, strategy: &Strategy) -> Vec<Via> {
         strategy
             .relays
@@ -89,17 +90,17 @@ impl Network {
         paths.iter().map(|path| path.relays.iter().map(named).collect()).collect()
     }
 
-    /// Round trip between two sites without queueing.
+    /// Returns the round trip between two sites without queueing.
     ///
     /// # Panics
-    /// When one is not there; [`Network::check`] looks.
+    /// When a site is missing; [`Network::check`] rules that out.
     pub(super) fn rtt(&self, a: &SiteId, b: &SiteId) -> Duration {
         let index = |site| self.topology.site(site).expect("the scenario was checked");
         let (a, b) = (index(a), index(b));
         self.topology.pair(a, b).delay + self.topology.pair(b, a).delay
     }
 
-    /// Round trips of a chain's legs, from the client's on.
+    /// Returns the round trips of a chain's legs, from the client on.
     pub(super) fn legs(&self, pair: &Pair, via: &[RegionId]) -> Vec<Duration> {
         let relays = via.iter().cloned().map(SiteId::from);
         let stops: Vec<SiteId> = std::iter::once(pair.client.clone())
@@ -109,8 +110,9 @@ impl Network {
         stops.windows(2).map(|leg| self.rtt(&leg[0], &leg[1])).collect()
     }
 
-    /// Least time of a fetch over `via`: handshakes on the legs to the end points (direct: on the only leg), one round trip
-    /// end to end, and the file at the rate of the slower end.
+    /// Returns the least time of a fetch over `via`: handshakes on the legs to the end points
+    /// (direct: on the only leg), one round trip end to end, and the file at the rate of the slower
+    /// end.
     pub(super) fn floor(&self, pair: &Pair, via: &[RegionId]) -> Duration {
         let legs = self.legs(pair, via);
         let through: Duration = legs.iter().sum();
@@ -134,7 +136,8 @@ impl Network {
         ingress.into_iter().chain(egress).min()
     }
 
-    /// The topology with these places alone, and with losses on all that leads to an end point.
+    /// Returns the topology with these sites alone, and with losses on all pairs that touch an end
+    /// point.
     pub(super) fn with_losses(
         &self,
         scenario: &Scenario,
@@ -184,7 +187,7 @@ impl Network {
     }
 }
 
-/// The host of a site that has its name.
+/// Returns the host of a site that has its name.
 pub(super) fn host_of(site: &SiteId) -> HostId {
     HostId::new(site.as_str()).expect("a site's name is a host's name")
 }
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_counts_handshakes_of_access_legs_one_round_trip_and_the_file() {
+    fn least_time_is_handshakes_one_rtt_and_the_file() {
         let (network, scenario) = cdd();
         let pair = &scenario.pairs[0];
         let direct = network.floor(pair, &[]);
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_on_all_that_leads_to_an_end_point_and_nowhere_else() {
+    fn losses_are_on_pairs_with_an_end_point_only() {
         let (network, scenario) = cdd();
         let site = |name: &str| SiteId::new(name).unwrap();
         let names = ["sf", "mumbai", "aws:us-west-1", "aws:ap-south-1"];

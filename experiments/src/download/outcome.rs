@@ -1,4 +1,4 @@
-//! What the fetches of all repeats came to, beside the paper.
+//! Results of the fetches of all repeats, beside the paper's.
 
 use tradewind_model::statistics::{median, median_interval, median_or_nan};
 use tradewind_units::RegionId;
@@ -9,17 +9,17 @@ use super::scenario::{Floor, Order, Pair, Relays, Scenario, Share, Strategy};
 use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
-/// All fetches, and what they were.
+/// The context of the results.
 pub(super) struct Outcome<'a> {
-    /// As it was run.
+    /// The scenario as it was run.
     pub(super) scenario: &'a Scenario,
-    /// As it was written: a quick run leaves something out.
+    /// The whole scenario, including what a quick run leaves out.
     pub(super) whole: &'a Scenario,
     pub(super) network: &'a Network,
     pub(super) options: &'a RunOptions,
 }
 
-/// A pair, a loss and a strategy, by their places.
+/// A pair, a loss and a strategy, by their indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) pair: usize,
@@ -34,12 +34,12 @@ pub(super) struct Times<'a> {
 }
 
 impl<'a> Times<'a> {
-    /// What the repeats' labs came to.
+    /// Collects the samples of the repeats' labs.
     pub(super) fn new(repeats: &'a [Repeat], samples: &'a [Vec<Sample>]) -> Self {
         Self { repeats, samples }
     }
 
-    /// The fetches over one chain, in the repeats' order.
+    /// Returns the fetches over one chain, in the repeats' order.
     pub(super) fn samples(&self, cell: Cell, chain: usize) -> impl Iterator<Item = &'a Sample> {
         let here =
             self.repeats.iter().zip(self.samples).filter(move |(at, _)| at.loss == cell.loss);
@@ -49,12 +49,12 @@ impl<'a> Times<'a> {
         here.flat_map(move |(_, samples)| samples.iter().filter(wanted))
     }
 
-    /// How long those took.
+    /// Returns the completion times of these fetches.
     pub(super) fn of_chain(&self, cell: Cell, chain: usize) -> Vec<f64> {
         self.samples(cell, chain).map(|sample| sample.fct_s).collect()
     }
 
-    /// The chain with the least median among `chains`.
+    /// Returns the chain with the least median among `chains`.
     fn best(&self, cell: Cell, chains: usize) -> usize {
         let of = |chain: &usize| median(&self.of_chain(cell, *chain));
         (0..chains).min_by(|a, b| of(a).total_cmp(&of(b))).unwrap_or_default()
@@ -62,7 +62,7 @@ impl<'a> Times<'a> {
 }
 
 impl Outcome<'_> {
-    /// The record.
+    /// Returns the record of the experiment.
     pub(super) fn record(&self, repeats: &[Repeat], samples: &[Vec<Sample>]) -> Record {
         let times = Times::new(repeats, samples);
         let mut rows = Vec::new();
@@ -93,7 +93,7 @@ impl Outcome<'_> {
         Record { figures, ..tables }
     }
 
-    /// Two for each pair: gains over direct, and times.
+    /// Returns two figures for each pair: gains over direct, and times.
     fn figures(&self) -> Vec<Figure> {
         let figure = |pair: &Pair, title: &str, y_label: &str| Figure {
             title: format!("{}, {}: {title}", pair.name, pair.size),
@@ -148,7 +148,8 @@ impl Outcome<'_> {
         rows
     }
 
-    /// What a strategy's chains came to: the one that the rule puts first, all one by one, and at their median.
+    /// Returns the results of a strategy's chains: the one that the rule ranks first, each of them
+    /// if shown, and their median.
     fn tries_rows(
         &self,
         times: &Times<'_>,
@@ -179,20 +180,22 @@ impl Outcome<'_> {
         let via: Vec<RegionId> = two.into_iter().find(|via| via.len() == 2).unwrap_or_default();
         let floor = self.network.floor(pair, &via).as_secs_f64();
         let note = format!(
-            "over {}: handshakes of the access legs, one round trip end to end, size over the slower end's rate",
+            "over {}: handshakes of the access legs, one round trip end to end, size over the \
+             slower end's rate",
             via_text(&via)
         );
         Row::of(case, None, &[floor], "s", &note)
     }
 
-    /// The times of a strategy's chain that came out best.
+    /// Returns the times of a strategy's best chain.
     fn of_best(&self, times: &Times<'_>, cell: Cell) -> Vec<f64> {
         let known = &self.scenario.strategies[cell.strategy];
         let tries = self.network.tries(&self.scenario.pairs[cell.pair], known).len();
         times.of_chain(cell, times.best(cell, tries))
     }
 
-    /// Whether the best of each group ends before the best of the group before it, at each loss.
+    /// Returns the finding whether each group's best is faster than the previous group's best, at
+    /// each loss.
     fn ordered(&self, times: &Times<'_>, order: &Order) -> Option<Finding> {
         let pair = self.scenario.pairs.iter().position(|pair| pair.name == order.pair)?;
         let mut holds = true;
@@ -201,9 +204,10 @@ impl Outcome<'_> {
             let groups = order.slowest_first.iter().filter_map(|group| {
                 let medians = group.iter().filter_map(|name| {
                     let cell = Cell { pair, loss, strategy: self.place(name)? };
-                    Some(median(&match order.by_rule.contains(name) {
-                        true => times.of_chain(cell, 0),
-                        false => self.of_best(times, cell),
+                    Some(median(&if order.by_rule.contains(name) {
+                        times.of_chain(cell, 0)
+                    } else {
+                        self.of_best(times, cell)
                     }))
                 });
                 medians.min_by(f64::total_cmp)
@@ -222,8 +226,8 @@ impl Outcome<'_> {
         Some(Finding::new(&order.paper, holds, ours))
     }
 
-    /// Whether a strategy takes at most its share of another's time, and no less than it should, at each loss: by the ends of the
-    /// interval that the ratio of two times of one repeat has for its median.
+    /// Returns the finding whether a strategy's share of another's time stays within its bounds at
+    /// each loss, judged by the interval of the median of the ratio within one repeat.
     fn shared(&self, times: &Times<'_>, share: &Share) -> Option<Finding> {
         let pair = self.scenario.pairs.iter().position(|pair| pair.name == share.pair)?;
         let [ours, theirs] = [self.place(&share.strategy)?, self.place(&share.of)?];
@@ -266,7 +270,8 @@ impl Outcome<'_> {
     fn assumptions(&self) -> Vec<String> {
         let mut lines = self.scenario.assumptions.clone();
         lines.push(format!(
-            "legs between an end point and a relay lose {} of the Internet path's loss; legs between relays lose nothing",
+            "legs between an end point and a relay lose {} of the Internet path's loss; legs \
+             between relays lose nothing",
             self.scenario.access_share
         ));
         lines.push(self.scenario.runs.told_of_medians(self.options));
@@ -282,7 +287,10 @@ impl Outcome<'_> {
             if self.whole.losses_percent != self.scenario.losses_percent {
                 left.push(format!("losses but {:?} %", self.scenario.losses_percent));
             }
-            let fewer = |known: &Strategy| matches!(&known.relays, Some(Relays::Ruled(rule)) if rule.tries_quick < rule.tries);
+            let fewer = |known: &Strategy| match &known.relays {
+                Some(Relays::Ruled(rule)) => rule.tries_quick < rule.tries,
+                _ => false,
+            };
             if self.whole.strategies.iter().any(fewer) {
                 left.push("all chains but the first few of each strategy".to_owned());
             }
@@ -294,7 +302,8 @@ impl Outcome<'_> {
     }
 }
 
-/// The interval of the median; of fewer than six values, of which it has none, the least and the most.
+/// Returns the interval of the median, or minimum and maximum of fewer than six values, for which
+/// it is undefined.
 fn bounds(values: &[f64]) -> (f64, f64) {
     let range = || {
         let of = |choose: fn(f64, f64) -> f64| values.iter().copied().reduce(choose);
@@ -303,7 +312,7 @@ fn bounds(values: &[f64]) -> (f64, f64) {
     median_interval(values).unwrap_or_else(range)
 }
 
-/// What a strategy's row is called: of several chains it tells of the one that came out best.
+/// Returns the name of a strategy's row: of several chains it shows the best one.
 fn best_of(strategy: &str, tries: usize) -> String {
     match tries {
         1 => strategy.to_owned(),
@@ -311,12 +320,12 @@ fn best_of(strategy: &str, tries: usize) -> String {
     }
 }
 
-/// How much faster `took` is than `direct`, repeat by repeat.
+/// Returns the speed-up of `took` over `direct`, repeat by repeat.
 pub(super) fn ratios(direct: &[f64], took: &[f64]) -> Vec<f64> {
     direct.iter().zip(took).map(|(direct, took)| direct / took).collect()
 }
 
-/// The ratio as CDD counts it: of mean rates.
+/// Returns a note with the ratio as CDD computes it: of mean rates.
 fn mean_rate_note(direct: &[f64], took: &[f64]) -> String {
     let mean_rate = |times: &[f64]| {
         times.iter().map(|time| 1.0 / time).sum::<f64>() / times.len().max(1) as f64
@@ -334,7 +343,7 @@ mod tests {
     use super::*;
     use crate::lab_run::watch::Arrivals;
 
-    /// The share of HAProxy's time that ours takes in each repeat, as a finding at one loss.
+    /// Returns the finding at one loss for these shares of HAProxy's time, one for each repeat.
     fn found(shares: &[f64]) -> Finding {
         let text = include_str!("../../../scenarios/stream-chains.toml");
         let scenario = Scenario::parse(text).unwrap().quick();
@@ -354,7 +363,7 @@ mod tests {
             fct_s,
             arrivals: Arrivals::default(),
         };
-        // Repeats differ more from each other than the two do within one.
+        // Repeats differ more from each other than the two strategies do within one.
         let fetched = |(repeat, share): (usize, &f64)| {
             let theirs = 1.0 + repeat as f64;
             vec![sample(place("HAProxy"), theirs), sample(place("Tradewind"), theirs * share)]
@@ -369,16 +378,17 @@ mod tests {
     fn a_share_holds_by_the_interval_of_the_repeats_ratios() {
         let even = found(&[0.4; 10]);
         assert!(even.holds && even.ours.contains("0 %: 0.40 [0.40, 0.40]"), "{}", even.ours);
-        // One repeat of ten may be beyond, two may not: their median may be.
+        // One of ten repeats may be beyond the bound; two may not, because their median may be.
         assert!(found(&[0.9, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]).holds);
         let wide = found(&[0.9, 0.9, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]);
         assert!(!wide.holds && wide.ours.contains("[0.40, 0.90]"), "{}", wide.ours);
-        // Of few repeats each must be below.
+        // With few repeats each must be below.
         assert!(found(&[0.4, 0.49, 0.45]).holds && !found(&[0.4, 0.4, 0.51]).holds);
         assert!(!found(&[]).holds);
     }
 
-    /// What of cdd-hops is found, and its rows, where the chains of one relay and of three take these times and all else takes 2 s.
+    /// Returns the record of cdd-hops in which the chains of one and of three relays take these
+    /// times and all others take 2 s.
     fn of_hops(one: &[f64], three: &[f64]) -> Record {
         let text = include_str!("../../../scenarios/cdd-hops.toml");
         let scenario = Scenario::parse(text).unwrap();
@@ -405,13 +415,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_rule_goes_by_its_first_chain() {
+    fn findings_by_rule_use_its_first_chain() {
         let without_knowing = |record: &Record| {
             let says = |finding: &&Finding| finding.paper.starts_with("without knowing which");
             record.findings.iter().find(says).unwrap().holds
         };
         assert!(without_knowing(&of_hops(&[1.8, 1.7], &[1.5])));
-        // A middle relay that nobody would have chosen does not count, a single one does.
+        // A single relay that wins by chance counts, a middle relay does not.
         let by_chance = of_hops(&[1.8, 1.7], &[1.9, 1.5]);
         assert!(!without_knowing(&by_chance));
         let best = &by_chance.findings[0];
@@ -424,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn alike_is_neither_much_more_nor_much_less() {
+    fn alike_means_a_share_within_both_bounds() {
         let alike = |one: f64| of_hops(&[one; 14], &[]).findings[2].holds;
         assert!(alike(1.7) && alike(2.4));
         assert!(!alike(1.5) && !alike(2.6));

@@ -1,4 +1,5 @@
-//! One repeat: a lab of one seed and one loss, on which every strategy fetches once, one after the other.
+//! One repeat: a lab with one seed and one loss, on which every strategy fetches once, one after
+//! the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,21 +22,22 @@ use crate::lab_run::repeats::Part;
 use crate::lab_run::service::LegText;
 use crate::lab_run::watch::{self, Arrivals};
 
-/// Where servers listen.
+/// The port of servers.
 const SERVER_PORT: u16 = 8000;
 /// Longest silence in a fetch. Chosen: beyond several time-outs of TCP in a row.
 const QUIET: Duration = Duration::from_secs(60);
-/// What is fetched before, where a strategy wants relays to know each other.
+/// The size of the preceding fetch for strategies whose relays should know each other.
 const WARM_UP_BYTES: u64 = 1000;
-/// How long relays have then for connections to the next relay. Chosen: several of the longest round trips on Earth.
+/// The time that relays then have for connections to the next relay. Chosen: several of the longest
+/// round trips on Earth.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
-/// Which lab.
+/// A lab of the experiment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Repeat {
     /// Its seed.
     pub(super) seed: u64,
-    /// The loss's place among those of the scenario.
+    /// The index of the loss in the scenario.
     pub(super) loss: usize,
 }
 
@@ -48,19 +50,19 @@ impl Part for Repeat {
 /// One fetch.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
-    /// The pair's place.
+    /// The index of the pair.
     pub(super) pair: usize,
-    /// The strategy's place.
+    /// The index of the strategy.
     pub(super) strategy: usize,
-    /// The chain's place among those that the strategy tries.
+    /// The index of the chain among those that the strategy tries.
     pub(super) chain: usize,
     /// Completion time, in seconds.
     pub(super) fct_s: f64,
-    /// What came to the first relay from the next one, where that is watched.
+    /// The bytes received by the first relay from the next one, where that is watched.
     pub(super) arrivals: Arrivals,
 }
 
-/// What repeats share.
+/// The shared context of repeats.
 pub(super) struct Work<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) network: &'a Network,
@@ -81,7 +83,7 @@ impl Work<'_> {
         let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
         let servers = self.servers(&ground)?;
         let mut samples = Vec::new();
-        // Each chain has a port of its own: the rules of a forwarder that was killed stay with its host.
+        // Each chain has its own port: the rules of a killed forwarder stay on its host.
         let mut slots = 0..;
         for (pair_index, pair) in self.scenario.pairs.iter().enumerate() {
             for (strategy_index, strategy) in self.scenario.strategies.iter().enumerate() {
@@ -106,7 +108,7 @@ impl Work<'_> {
         Ok(samples)
     }
 
-    /// The end points and all regions that a strategy uses.
+    /// Returns the end points and all regions that a strategy uses.
     fn places(&self) -> BTreeSet<SiteId> {
         let mut places = BTreeSet::new();
         for pair in &self.scenario.pairs {
@@ -119,8 +121,8 @@ impl Work<'_> {
         places
     }
 
-    /// Every server, for the whole repeat: a port that is given up may stay taken for a moment, by a process that is
-    /// just being started.
+    /// Starts every server, for the whole repeat: a closed port may stay bound for a moment in a
+    /// process that is just being started.
     fn servers(&self, ground: &Ground) -> Result<BTreeMap<HostId, FileServer>, DemoError> {
         let strategies = &self.scenario.strategies;
         let hosts: BTreeSet<HostId> = (self.scenario.pairs.iter())
@@ -135,26 +137,26 @@ impl Work<'_> {
     }
 }
 
-/// What a fetch came to.
+/// The result of a fetch.
 struct Fetched {
     fct_s: f64,
     arrivals: Arrivals,
 }
 
-/// A fetch to do.
+/// One fetch.
 struct Fetch<'a> {
     pair: &'a Pair,
     strategy: &'a Strategy,
     via: &'a Via,
-    /// Where the server listens.
+    /// The address of the server.
     server: SocketAddr,
     seed: u64,
-    /// How often to look at what comes to the first relay from the next one.
+    /// The interval at which the bytes from the second relay to the first are sampled.
     watch_ms: Option<f64>,
 }
 
 impl Fetch<'_> {
-    /// What it is called at this loss.
+    /// Returns its name at this loss.
     fn name(&self, loss_percent: f64) -> String {
         let (pair, strategy, seed) = (&self.pair.name, &self.strategy.name, self.seed);
         let over = match self.via[..] {
@@ -164,7 +166,8 @@ impl Fetch<'_> {
         format!("{pair}, loss {loss_percent} %, seed {seed}: {strategy}{over}")
     }
 
-    /// Does it over a chain of its own; with it, what the lab says against it.
+    /// Runs the fetch over a chain of its own; returns the result and the bounds that the lab
+    /// broke.
     fn once(&self, ground: &Ground, slot: u16) -> Result<(Fetched, Vec<String>), DemoError> {
         let strategy = self.strategy;
         let [client, _] = ends(self.pair, strategy);

@@ -1,4 +1,4 @@
-//! The scenario file of downloads: who fetches what over which chains of relays, over which losses, and what the paper found.
+//! The scenario file of downloads: fetches, chains of relays, losses, and the paper's findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,39 +18,39 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// The topology's file, beside it.
     pub(crate) topology: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(crate) assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// The number of repeats and their seeds.
     pub(crate) runs: Runs,
-    /// How many repeats run at a time, each on a lab of its own.
+    /// The number of repeats that run at a time, each on a lab of its own.
     #[serde(default = "one")]
     pub(crate) at_once: usize,
-    /// Losses of the Internet path between two end points, in per cent: a case each.
+    /// Losses of the Internet path between two end points, in per cent; each is a case.
     pub(crate) losses_percent: Vec<f64>,
-    /// The same in a quick run.
+    /// The losses of a quick run.
     pub(crate) losses_percent_quick: Vec<f64>,
-    /// Which share of it each leg between an end point and a relay has.
+    /// The share of this loss on each leg between an end point and a relay.
     pub(crate) access_share: f64,
-    /// Who fetches what from whom.
+    /// The clients, servers and files.
     #[serde(rename = "pair")]
     pub(crate) pairs: Vec<Pair>,
-    /// How.
+    /// The strategies.
     #[serde(rename = "strategy")]
     pub(crate) strategies: Vec<Strategy>,
-    /// What the paper puts in an order.
+    /// The orders that the paper claims.
     #[serde(rename = "order", default)]
     pub(crate) orders: Vec<Order>,
-    /// What should take at most a share of another's time.
+    /// Bounds on the ratio of two strategies' times.
     #[serde(rename = "share", default)]
     pub(crate) shares: Vec<Share>,
-    /// What should be near the floor.
+    /// Bounds on the distance from the least possible time.
     #[serde(rename = "floor", default)]
     pub(crate) floors: Vec<Floor>,
-    /// What round trips should foretell.
+    /// Gains that round trips should predict.
     #[serde(rename = "estimate", default)]
     pub(crate) estimates: Vec<Estimate>,
-    /// What is watched on the way between two relays.
+    /// The observation of bytes between two relays.
     pub(crate) trace: Option<Trace>,
 }
 
@@ -62,52 +62,52 @@ const fn yes() -> bool {
     true
 }
 
-/// Who fetches what from whom.
+/// A client, a server and a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pair {
-    /// Its name, as the paper's.
+    /// Its name in the paper.
     pub(crate) name: String,
-    /// The client's site.
+    /// The site of the client.
     pub(crate) client: SiteId,
-    /// The server's.
+    /// The site of the server.
     pub(crate) server: SiteId,
     /// The file's size.
     pub(crate) size: Bytes,
-    /// Whether quick runs have it, too.
+    /// `true` when quick runs include it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
 }
 
-/// A way to fetch.
+/// A kind of transfer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Strategy {
     /// Its name.
     pub(crate) name: String,
-    /// Over which relays; none: direct.
+    /// The relays; `None` means direct.
     pub(crate) relays: Option<Relays>,
-    /// Other hosts in their regions, set up otherwise.
+    /// Other hosts in their regions, with other settings.
     pub(crate) hosts: Option<Vec<HostId>>,
-    /// What they do.
+    /// The forwarding method of the relays.
     #[serde(default = "split")]
     pub(crate) carriage: Carriage,
-    /// How relays set up their connections, both those that they accept and those that they dial.
+    /// The relays' socket settings, both for accepted and for dialled connections.
     pub(crate) leg: Option<LegProfile>,
-    /// How the gateway on the client's host does; by that host's own ways when absent.
+    /// The settings of the gateway on the client's host; `None` means that host's own.
     pub(crate) gateway: Option<LegProfile>,
-    /// Whether a small fetch goes before, so that relays know of each other.
+    /// `true` when a small fetch goes first, so that relays know of each other.
     #[serde(default)]
     pub(crate) warm_up: bool,
-    /// Other hosts at the client's and the server's site, set up otherwise.
+    /// Other hosts at the client's and the server's site, with other settings.
     pub(crate) ends: Option<[HostId; 2]>,
-    /// Whether quick runs have it, too.
+    /// `true` when quick runs include it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
-    /// What the paper found, by pair: times faster than direct.
+    /// The paper's speed-up over direct, by pair.
     #[serde(default)]
     pub(crate) paper: BTreeMap<String, f64>,
-    /// The same for the median of the chains that it tries.
+    /// The paper's median speed-up over the chains that it tries.
     pub(crate) paper_median: Option<f64>,
 }
 
@@ -115,82 +115,83 @@ const fn split() -> Carriage {
     Carriage::Split
 }
 
-/// Which relays.
+/// The selection of relays.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Relays {
     /// These, from the client's side.
     Named(Vec<RegionId>),
-    /// By CDD's rule.
+    /// Selected by CDD's rule.
     Ruled(Rule),
 }
 
-/// CDD's rule: nearest to the client, nearest to the server, least largest leg between; a lone one by least larger leg.
+/// CDD's rule: nearest to the client, nearest to the server, smallest largest leg between; a single
+/// relay by the smaller of its larger leg.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// Of which cloud.
+    /// The cloud of the relays.
     pub(crate) cloud: String,
-    /// How many.
+    /// The number of relays.
     pub(crate) count: usize,
-    /// How many chains are tried, in the rule's order; the best of them counts.
+    /// The number of chains that are tried, in the rule's order; the best of them counts.
     #[serde(default = "one")]
     pub(crate) tries: usize,
-    /// The same in a quick run.
+    /// The number of chains in a quick run.
     #[serde(default = "one")]
     pub(crate) tries_quick: usize,
-    /// Whether each try is shown.
+    /// `true` when each try is shown.
     #[serde(default)]
     pub(crate) show: bool,
 }
 
-/// Groups of strategies, each faster than the one before: the best of each counts, and of a strategy that tries several
-/// chains the one that came out best.
+/// Groups of strategies, each faster than the one before. The best of a group counts, and of a
+/// strategy that tries several chains its best chain.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     /// The paper's sentence.
     pub(crate) paper: String,
-    /// Which pair.
+    /// The name of the pair.
     pub(crate) pair: String,
     /// The groups.
     pub(crate) slowest_first: Vec<Vec<String>>,
-    /// Strategies of which the chain counts that their rule puts first, known before anything is measured.
+    /// Strategies for which the chain counts that their rule ranks first before any measurement.
     #[serde(default)]
     pub(crate) by_rule: Vec<String>,
 }
 
-/// A strategy that should take at most so much of another's time, whatever the loss; of either the chain that came out best.
+/// A bound on a strategy's share of another's time, at every loss; of either the best chain counts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
-    /// Whose sentence.
+    /// The sentence and its source.
     pub(crate) paper: String,
-    /// Which pair.
+    /// The name of the pair.
     pub(crate) pair: String,
-    /// Which strategy.
+    /// The name of the strategy.
     pub(crate) strategy: String,
-    /// Whose time it is compared to.
+    /// The name of the strategy to which it is compared.
     pub(crate) of: String,
-    /// The share.
+    /// The largest share.
     pub(crate) at_most: f64,
-    /// The least share, where the two are to be alike.
+    /// The smallest share, for two strategies that should be alike.
     pub(crate) at_least: Option<f64>,
 }
 
-/// A strategy that should end little after the floor.
+/// A bound on a strategy's distance from the least possible time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Floor {
-    /// Whose sentence.
+    /// The sentence and its source.
     pub(crate) paper: String,
-    /// Which pair.
+    /// The name of the pair.
     pub(crate) pair: String,
-    /// Which strategy.
+    /// The name of the strategy.
     pub(crate) strategy: String,
-    /// At which loss.
+    /// The loss, in per cent.
     pub(crate) loss_percent: f64,
-    /// How much later at most.
+    /// The largest excess over the least time, in per cent.
     pub(crate) within_percent: f64,
 }
 
@@ -200,15 +201,15 @@ pub(crate) struct Floor {
 pub(crate) struct Estimate {
     /// The paper's sentence.
     pub(crate) paper: String,
-    /// Which pair.
+    /// The name of the pair.
     pub(crate) pair: String,
-    /// Whose chains.
+    /// The strategy whose chains gain.
     pub(crate) strategy: String,
-    /// Over which strategy they gain.
+    /// The strategy over which they gain.
     pub(crate) over: String,
-    /// Which ratio.
+    /// The ratio.
     pub(crate) by: By,
-    /// Whether the two correlate, as the paper has it.
+    /// `true` when the paper finds that the two correlate.
     pub(crate) correlates: bool,
 }
 
@@ -218,21 +219,22 @@ pub(crate) struct Estimate {
 pub(crate) enum By {
     /// From end to end.
     EndToEnd,
-    /// Of the largest leg.
+    /// The largest leg.
     LargestLeg,
-    /// Of the largest leg between relays.
+    /// The largest leg between relays.
     LargestInnerLeg,
 }
 
-/// Counts what comes to the first relay from the next one, for strategies with two relays or more.
+/// The observation of bytes from the second relay to the first, for strategies with at least two
+/// relays.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trace {
-    /// How often, in milliseconds.
+    /// The sampling interval, in milliseconds.
     pub(crate) every_ms: f64,
-    /// From which length on a silence counts as a gap, in milliseconds.
+    /// The shortest silence that counts as a gap, in milliseconds.
     pub(crate) gap_ms: f64,
-    /// The strategy that sends in bursts, as the paper has it.
+    /// The strategy that sends in bursts, according to the paper.
     pub(crate) bursty: String,
     /// The strategy that sends evenly.
     pub(crate) even: String,
@@ -241,10 +243,10 @@ pub(crate) struct Trace {
 }
 
 impl Scenario {
-    /// Reads a scenario file.
+    /// Parses a scenario file.
     ///
     /// # Errors
-    /// When the TOML is malformed, a key is unknown or missing, or the parts do not fit together.
+    /// When the TOML is malformed, a key is unknown or missing, or the parts are inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         match scenario.problem() {
@@ -253,7 +255,7 @@ impl Scenario {
         }
     }
 
-    /// The same with what a quick run leaves out taken away.
+    /// Returns the scenario of a quick run.
     pub(crate) fn quick(mut self) -> Self {
         self.losses_percent.clone_from(&self.losses_percent_quick);
         self.pairs.retain(|pair| pair.quick);
@@ -342,7 +344,7 @@ mod tests {
     const SPLIT: &str = include_str!("../../../scenarios/cdd-split.toml");
 
     #[test]
-    fn every_built_in_scenario_has_all_that_it_names() {
+    fn built_in_download_scenarios_are_consistent() {
         let network = Network::parse(TOPOLOGY, "cdd-wan.toml").unwrap();
         let chains = include_str!("../../../scenarios/stream-chains-wan.toml");
         let chains = Network::parse(chains, "stream-chains-wan.toml").unwrap();
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told() {
+    fn inconsistent_download_scenario_is_refused() {
         for (from, to, what) in [
             ("at_once = 3", "at_once = 0", "at_once: at least 1"),
             ("access_share = 0.25", "access_share = 2.0", "access_share: 2 given"),

@@ -1,5 +1,5 @@
-//! Bytes over time between two relays [CDD III-D, "Using Quick-Start TCP Pays Off"]: slow start's bursts and the idle round
-//! trips between them, beside Quick-Start's one slope.
+//! Bytes over time between two relays [CDD III-D, "Using Quick-Start TCP Pays Off"]: slow start's
+//! bursts and the idle round trips between them, beside the constant slope of Quick-Start.
 
 use tradewind_model::statistics::median;
 
@@ -10,12 +10,12 @@ use crate::experiment::{Figure, Finding, Row, Spot};
 use crate::lab_run::watch::Arrivals;
 use crate::report::chart::Scale;
 
-/// Step of what is drawn, in seconds. Chosen: a tenth of the round trip between the relays.
+/// The time step of the figure, in seconds. Chosen: a tenth of the round trip between the relays.
 const GRID_S: f64 = 0.025;
-/// Most steps that are drawn.
+/// Largest number of steps that are drawn.
 const MOST_DRAWN: usize = 200;
 
-/// What came of watching.
+/// The results of the observation.
 pub(super) struct Sequence {
     pub(super) rows: Vec<Row>,
     pub(super) figure: Figure,
@@ -31,7 +31,8 @@ struct Slope {
 }
 
 impl Outcome<'_> {
-    /// How bytes came to the first relay from the next one, at each loss; drawn for the first repeat at the first loss.
+    /// Returns the arrival of bytes at the first relay from the next one at each loss; the figure
+    /// shows the first repeat at the first loss.
     pub(super) fn sequence(&self, times: &Times<'_>, trace: &Trace, figure: usize) -> Sequence {
         let mut rows = Vec::new();
         let mut slopes: Vec<Slope> = Vec::new();
@@ -84,7 +85,7 @@ impl Outcome<'_> {
     }
 }
 
-/// One fetch at the steps of a grid, so that strategies stand beside each other.
+/// Samples one fetch on a time grid, so that strategies can be compared.
 fn drawn(line: &str, arrivals: &Arrivals, figure: usize) -> Vec<Row> {
     let last_s = arrivals.counts.last().map_or(0.0, |(at_s, _)| *at_s);
     let steps = ((last_s / GRID_S).ceil() as usize).min(MOST_DRAWN);
@@ -99,7 +100,8 @@ fn drawn(line: &str, arrivals: &Arrivals, figure: usize) -> Vec<Row> {
     (0..=steps).map(point).collect()
 }
 
-/// Whether, at every loss, one strategy idles more, is faster while it does not, and ends later.
+/// Returns the finding that, at every loss, one strategy idles more, is faster otherwise, and ends
+/// later.
 fn finding(trace: &Trace, slopes: &[Slope]) -> Option<Finding> {
     let [bursty, even] = [&trace.bursty, &trace.even]
         .map(|name| slopes.iter().filter(|slope| slope.name == *name).collect::<Vec<&Slope>>());
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_faster_while_they_last_and_end_later() {
+    fn bursts_are_faster_but_end_later() {
         let scenario = include_str!("../../../scenarios/cdd-sequence.toml");
         let trace = super::super::Scenario::parse(scenario).unwrap().trace.unwrap();
         let even = || slope("Quick-Start", 5.0, 90.0, 0.9);
