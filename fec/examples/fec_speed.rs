@@ -1,10 +1,10 @@
-//! How fast packets are coded, beside other libraries: `cargo run --release -p tradewind-fec
-//! --example fec_speed
-//! [-- --quick]`.
+//! A benchmark of the coding of packets, against other libraries: `cargo run --release -p
+//! tradewind-fec --example fec_speed [-- --quick]`.
 //!
-//! For blocks of k packets of some bytes with r repair packets it prints two tables of the time that one packet takes, in nanoseconds: to add it to a
-//! block's repair packets, by every kernel that this processor has and by every library; and to recover r lost packets, by lost packet. Medians
-//! of several rounds, in turns.
+//! For blocks of k packets of a given size with r repair packets it prints two tables of the time
+//! per packet, in nanoseconds: to add it to a block's repair packets, by every kernel that this
+//! processor supports and by every library; and to recover each of r lost packets. The figures are
+//! medians of several rounds, in turns.
 //!
 //! | library | code | how |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | fec-rs | GF(2^8) | packet by packet |
 //! | reed-solomon-simd | GF(2^16), transforms | whole blocks: it needs all packets before it begins |
 //!
-//! Each of them picks the best instructions that it has for this processor.
+//! Each library picks the best instructions that it has for this processor.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -27,16 +27,16 @@ use std::time::{Duration, Instant};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use tradewind_fec::{Decoder, Encoder, Kernel};
 
-/// k, r and bytes: what the paper uses (512 B), and full packets.
+/// k, r and bytes: the paper's packets (512 B), and full ones.
 const CASES: [(usize, usize, usize); 5] =
     [(6, 1, 512), (6, 2, 512), (10, 2, 1400), (10, 4, 1400), (32, 4, 1400)];
-/// Which of them ours must not be slower in than any other.
+/// The index of the case in which this crate must not be slower than any other library.
 const JUDGED: usize = 2;
 const ROUNDS: usize = 15;
-/// What a round of one contender takes at least.
+/// The shortest duration of one contender's round.
 const SPAN: Duration = Duration::from_millis(20);
 
-/// Does its work once; how many packets that was.
+/// Runs one pass and returns the number of packets processed.
 type Contender = Box<dyn FnMut() -> usize>;
 
 /// A library that adds packets to repair packets one by one.
@@ -47,7 +47,7 @@ trait Peer {
     fn restore(&self, block: &mut [Option<Vec<u8>>]);
 }
 
-/// The three libraries have one interface, each its own types of it.
+/// The three libraries have one interface, each with its own types.
 macro_rules! peer {
     ($name:literal, $codec:ty) => {
         impl Peer for $codec {
@@ -101,7 +101,7 @@ fn main() {
     });
 }
 
-/// Whether ours is not slower than the fastest of the others, where that is to hold.
+/// Prints whether this crate is at most as slow as the fastest other library in the judged case.
 fn judge(added: &[(String, f64)]) {
     let least = |is_ours: bool| {
         let these = added.iter().filter(|(name, _)| name.starts_with("ours") == is_ours);
@@ -111,11 +111,13 @@ fn judge(added: &[(String, f64)]) {
     let (sources, repairs, bytes) = CASES[JUDGED];
     let is_met = if ours <= others { "met" } else { "missed" };
     println!(
-        "bar: k={sources} r={repairs} {bytes} B, ns to add: at most the fastest other's {others:.0}, found {ours:.0}: {is_met}"
+        "bar: k={sources} r={repairs} {bytes} B, ns to add: \
+         at most the fastest other's {others:.0}, found {ours:.0}: {is_met}"
     );
 }
 
-/// Prints a line for each case, and a column for each of its contenders; returns what those of the judged case took.
+/// Prints a line for each case and a column for each contender; returns the times of the judged
+/// case.
 fn table(
     contenders_for: impl Fn(Vec<Vec<u8>>, usize) -> Vec<(String, Contender)>,
 ) -> Vec<(String, f64)> {
@@ -179,7 +181,8 @@ fn recover_ours(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize 
     for (column, packet) in packets.iter().enumerate() {
         encoder.add(column, packet).expect("the column is free");
     }
-    // As for the peer, the time begins when all is there: to add what arrived is what the first columns tell.
+    // As for the peer, the measured time begins once all packets are there: the first columns
+    // measure the time to add the received ones.
     let mut decoder = Decoder::new(encoder.members(), repairs).expect("a possible number");
     for (column, packet) in packets.iter().enumerate().skip(repairs) {
         decoder.add_source(column, packet).expect("a member");

@@ -1,8 +1,10 @@
-//! Which multiple of each packet goes into each repair packet, and how lost packets are solved for.
+//! The coefficient of each packet in each repair packet, and the inverse matrices that solve for
+//! lost packets.
 //!
-//! The coefficients are a Cauchy matrix, `1 / (x_r + y_c)` with all `x` and `y` different, whose columns are scaled so that the first
-//! row is all ones. Every square part of such a matrix can be inverted: that is why any k packets of a block suffice, whichever columns
-//! are in use. The first repair packet is then the XOR of all packets, which costs least and is the only one in most blocks.
+//! The coefficients are a Cauchy matrix, `1 / (x_r + y_c)` with all `x` and `y` different, whose
+//! columns are scaled so that the first row is all ones. Every square submatrix can be inverted:
+//! that is why any k packets of a block suffice, whichever columns are in use. The first repair
+//! packet is then the XOR of all packets, which costs least and is the only one in most blocks.
 
 use crate::field;
 
@@ -29,17 +31,17 @@ const fn coefficients() -> [[u8; MOST_SOURCES]; MOST_REPAIRS] {
     table
 }
 
-/// By what the packet in `column` is multiplied in repair packet `row`.
+/// Returns the coefficient of the packet in `column` in repair packet `row`.
 pub(crate) fn coefficient(row: usize, column: usize) -> u8 {
     COEFFICIENTS[row][column]
 }
 
-/// A square matrix of up to [`MOST_REPAIRS`] rows; what is beyond `size` is unused.
+/// A square matrix of up to [`MOST_REPAIRS`] rows; rows and columns beyond its size are unused.
 type Square = [[u8; MOST_REPAIRS]; MOST_REPAIRS];
 
-/// The inverse of the part of the code with these rows and columns, as many of one as of the other.
+/// Returns the inverse of the submatrix with these rows and columns, equal in number.
 ///
-/// Gauss and Jordan's, without a search for pivots: no leading part of a Cauchy matrix is singular.
+/// Gauss-Jordan elimination without pivoting: no leading submatrix of a Cauchy matrix is singular.
 pub(crate) fn inverse(rows: &[usize], columns: &[usize]) -> Square {
     let size = rows.len();
     debug_assert_eq!(size, columns.len(), "a square part");

@@ -6,17 +6,17 @@ use crate::kernel::Kernel;
 use crate::members::Members;
 use crate::symbol::{LENGTH_BYTES, Symbol, check_length};
 
-/// Solves a block for its lost packets.
+/// A decoder of one block, which solves for its lost packets.
 ///
-/// Each packet is taken out of every repair packet as it arrives, before or after these: what is left of them in the end are sums
-/// of the lost ones.
+/// Each source packet is subtracted from every repair packet when it arrives, in any order with
+/// these: the remainders are sums of the lost packets.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     kernel: Kernel,
     members: Members,
     arrived: Members,
     rows: Vec<Row>,
-    /// Bytes of each repair packet; `None` while none has arrived.
+    /// The length of every repair packet; `None` before the first has arrived.
     repair_bytes: Option<usize>,
     longest: usize,
 }
@@ -28,7 +28,8 @@ struct Row {
 }
 
 impl Decoder {
-    /// A block whose packets took the columns `members` and that has `repairs` repair packets.
+    /// Creates the decoder of a block with packets in the columns `members` and `repairs` repair
+    /// packets.
     ///
     /// # Errors
     /// When there are no repair packets or more than [`MOST_REPAIRS`].
@@ -36,7 +37,7 @@ impl Decoder {
         Self::with_kernel(members, repairs, Kernel::best())
     }
 
-    /// The same with a chosen arithmetic, which changes the speed and nothing else.
+    /// Creates the decoder with a given kernel, which changes the speed and nothing else.
     ///
     /// # Errors
     /// As [`Decoder::new`].
@@ -49,10 +50,11 @@ impl Decoder {
         Ok(Self { kernel, members, arrived, rows, repair_bytes: None, longest: 0 })
     }
 
-    /// Takes a packet of the block; `false` when it had arrived before.
+    /// Adds a source packet; returns `false` for a duplicate.
     ///
     /// # Errors
-    /// When no packet of the block took that column, or the packet is longer than the block's longest; nothing is taken then.
+    /// When the block has no packet in that column, or the packet is longer than the block's
+    /// longest. The block is then unchanged.
     pub fn add_source(&mut self, column: usize, packet: &[u8]) -> Result<bool, FecError> {
         check_length(packet)?;
         if !self.members.contains(column) {
@@ -72,10 +74,11 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Takes repair packet `row`; `false` when it had arrived before.
+    /// Adds repair packet `row`; returns `false` for a duplicate.
     ///
     /// # Errors
-    /// When the block has no such repair packet, or its length contradicts what has arrived; nothing is taken then.
+    /// When the block has no such repair packet, or its length contradicts the packets received so
+    /// far. The block is then unchanged.
     pub fn add_repair(&mut self, row: usize, repair: &[u8]) -> Result<bool, FecError> {
         let found = repair.len();
         let is_short = found < self.longest.max(LENGTH_BYTES);
@@ -95,28 +98,29 @@ impl Decoder {
         Ok(true)
     }
 
-    /// The packets of the block that have not arrived.
+    /// Returns the columns of the packets that have not arrived.
     #[must_use]
     pub fn missing(&self) -> Members {
         self.members.without(self.arrived)
     }
 
-    /// Repair packets that have arrived.
+    /// Returns the number of repair packets that have arrived.
     #[must_use]
     pub fn repairs(&self) -> usize {
         self.rows.iter().filter(|row| row.has_arrived).count()
     }
 
-    /// Whether what has arrived suffices for what has not.
+    /// Returns whether enough repair packets have arrived to recover all missing packets.
     #[must_use]
     pub fn is_solvable(&self) -> bool {
         self.missing().len() <= self.repairs()
     }
 
-    /// The missing packets with their columns, in the order of these; none when all have arrived.
+    /// Returns the missing packets with their columns, in ascending order; none when all have
+    /// arrived.
     ///
     /// # Errors
-    /// When too few repair packets have arrived, or the solution is no packet.
+    /// When too few repair packets have arrived, or the solution is not a valid packet.
     pub fn recover(&self) -> Result<Vec<(usize, Vec<u8>)>, FecError> {
         let columns: Vec<usize> = self.missing().iter().collect();
         let arrived = self.rows.iter().enumerate().filter(|(_, row)| row.has_arrived);

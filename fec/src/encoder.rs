@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use crate::members::Members;
 use crate::symbol::{Symbol, check_length};
 
-/// Makes the repair packets of a block; it keeps these and none of the block's packets.
+/// An encoder of one block's repair packets; it keeps these and none of the block's packets.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     kernel: Kernel,
@@ -15,7 +15,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An empty block with `repairs` repair packets.
+    /// Creates an empty block with `repairs` repair packets.
     ///
     /// # Errors
     /// When there are none or more than [`MOST_REPAIRS`].
@@ -23,7 +23,7 @@ impl Encoder {
         Self::with_kernel(repairs, Kernel::best())
     }
 
-    /// The same with a chosen arithmetic, which changes the speed and nothing else.
+    /// Creates the encoder with a given kernel, which changes the speed and nothing else.
     ///
     /// # Errors
     /// As [`Encoder::new`].
@@ -34,10 +34,11 @@ impl Encoder {
         Ok(Self { kernel, repairs: vec![Symbol::default(); repairs], members: Members::NONE })
     }
 
-    /// Adds `packet` as the block's `column`. Columns may be taken in any order, and left out.
+    /// Adds `packet` in `column`. Columns may be used in any order, and left unused.
     ///
     /// # Errors
-    /// When the column does not exist or is taken, or the packet is too long; nothing is added then.
+    /// When the column does not exist or is in use, or the packet is too long. The block is then
+    /// unchanged.
     pub fn add(&mut self, column: usize, packet: &[u8]) -> Result<(), FecError> {
         check_length(packet)?;
         self.members.insert(column)?;
@@ -47,21 +48,23 @@ impl Encoder {
         Ok(())
     }
 
-    /// The columns that packets took.
+    /// Returns the columns that hold packets.
     #[must_use]
     pub fn members(&self) -> Members {
         self.members
     }
 
-    /// How many repair packets there are.
+    /// Returns the number of repair packets.
     #[must_use]
     pub fn repairs(&self) -> usize {
         self.repairs.len()
     }
 
-    /// Repair packet `row` of the block as it is now: two bytes longer than the block's longest packet.
+    /// Returns repair packet `row` of the block so far: two bytes longer than the block's longest
+    /// packet.
     ///
     /// # Panics
+    /// When `row` is not below [`Encoder::repairs`].
     /// When there are not so many.
     #[must_use]
     pub fn repair(&self, row: usize) -> &[u8] {

@@ -1,9 +1,9 @@
-//! What can be wrong with a block.
+//! Errors of encoding and decoding a block.
 
 use crate::code::{MOST_REPAIRS, MOST_SOURCES};
 use crate::symbol::MOST_PACKET_BYTES;
 
-/// Why a packet was not taken, or a block cannot be solved.
+/// The reason why a packet was refused, or why a block cannot be solved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FecError {
     /// No such column.
@@ -15,18 +15,19 @@ pub enum FecError {
     /// A block without repair packets, or with too many.
     #[error("{0} repair packets: 1 to {MOST_REPAIRS} are possible")]
     Repairs(usize),
-    /// The column is taken, or was never part of the block.
+    /// The column already holds a packet, or never was part of the block.
     #[error("column {0} is not free in this block")]
     Taken(usize),
-    /// The packet is longer than its length field can tell.
+    /// The packet is too long for its length field.
     #[error("a packet of {0} bytes: {MOST_PACKET_BYTES} at most")]
     TooLong(usize),
-    /// Repair packets of one block have one length, and no packet of the block is longer.
+    /// A repair packet whose length differs from the others', or that is too short for the block's
+    /// packets.
     #[error("a repair packet of {found} bytes in a block whose others need {needed}")]
     Length {
         /// Bytes of the repair packet.
         found: usize,
-        /// Bytes that it should have, or at least have.
+        /// Required length: of the other repair packets, or the least for the block's packets.
         needed: usize,
     },
     /// More packets are missing than repair packets have arrived.
@@ -34,10 +35,11 @@ pub enum FecError {
     TooFew {
         /// Packets of the block that have not arrived.
         missing: usize,
-        /// Repair packets that have.
+        /// Repair packets that have arrived.
         repairs: usize,
     },
-    /// What was solved is no packet: something that was added does not belong to this block, or was altered.
+    /// The solution is not a valid packet: some packet that was added is corrupt or belongs to
+    /// another block.
     #[error("the packets and repair packets of this block contradict each other")]
     Contradiction,
 }

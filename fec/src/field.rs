@@ -1,7 +1,8 @@
-//! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), of which 2 is a generator.
+//! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), of which 2 is a
+//! generator.
 
 const POLYNOMIAL: u16 = 0x11D;
-/// Elements other than zero.
+/// The number of elements other than zero.
 const ORDER: usize = 255;
 
 const POWERS: [u8; 2 * ORDER] = powers();
@@ -32,7 +33,7 @@ const fn logarithms() -> [u8; 256] {
     table
 }
 
-/// The product.
+/// Returns the product.
 pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;
@@ -40,7 +41,7 @@ pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
     POWERS[LOGARITHMS[a as usize] as usize + LOGARITHMS[b as usize] as usize]
 }
 
-/// The quotient; `divisor` is not zero.
+/// Returns the quotient; `divisor` must not be zero.
 pub(crate) const fn divide(a: u8, divisor: u8) -> u8 {
     assert!(divisor != 0, "nothing is divided by zero");
     if a == 0 {

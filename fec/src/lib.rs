@@ -1,13 +1,15 @@
-//! A systematic erasure code for packets `[JQ 4]`: up to 32 packets of one block are sent as they are, and up to 8 repair packets
-//! beside them bring back as many lost ones.
+//! A systematic erasure code for packets `[JQ 4]`: up to 32 packets of one block are sent as they
+//! are, and up to 8 repair packets recover as many lost ones.
 //!
-//! The code is a Cauchy code over GF(2^8) (`code`): of a block with k packets and r repair packets, any k suffice. The first
-//! repair packet is the plain XOR of the others.
+//! The code is a Cauchy code over GF(2^8) (`code`): of a block with k packets and r repair packets,
+//! any k suffice. The first repair packet is the plain XOR of the others.
 //!
-//! What packets need that blocks of a disk do not:
-//! - *packets of different lengths*: shorter ones count as padded with zeros, and their length is coded along;
-//! - *blocks that end early*: a column that no packet took is a column of zeros, so nothing is planned anew;
-//! - *accumulation*: [`Encoder`] and [`Decoder`] add each packet to the repair packets as it arrives and keep no copy of it.
+//! Unlike codes for the blocks of a disk, this one has:
+//! - *packets of different lengths*: shorter ones are padded with zeros, and their length is
+//!   encoded as well;
+//! - *blocks that end early*: an unused column is a column of zeros, so no new matrix is needed;
+//! - *accumulation*: [`Encoder`] and [`Decoder`] add each packet to the repair packets as it
+//!   arrives and keep no copy of it.
 //!
 //! ```
 //! use tradewind_fec::{Decoder, Encoder};

@@ -1,6 +1,7 @@
-//! A repair packet while packets are added to it.
+//! A repair packet under construction.
 //!
-//! A packet counts as its length in two bytes (big endian), then its bytes, then as many zeros as the longest packet of its block needs.
+//! A source packet enters the sum as its length in two bytes (big endian), its bytes, and zeros up
+//! to the length of the block's longest packet.
 
 use crate::error::FecError;
 use crate::field;
@@ -11,7 +12,7 @@ pub const LENGTH_BYTES: usize = 2;
 /// Longest packet, in bytes.
 pub const MOST_PACKET_BYTES: usize = u16::MAX as usize;
 
-/// Refuses what no length field can tell.
+/// Checks that the length of `packet` fits its length field.
 pub(crate) fn check_length(packet: &[u8]) -> Result<(), FecError> {
     if packet.len() > MOST_PACKET_BYTES { Err(FecError::TooLong(packet.len())) } else { Ok(()) }
 }
@@ -29,12 +30,12 @@ impl Default for Symbol {
 }
 
 impl Symbol {
-    /// The sum as it is sent.
+    /// Returns the repair packet's bytes, as sent.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Back to the sum of nothing; the memory stays.
+    /// Resets the sum to zero and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.resize(LENGTH_BYTES, 0);
@@ -46,7 +47,7 @@ impl Symbol {
         }
     }
 
-    /// Adds `coefficient` times `packet`, whose length was checked.
+    /// Adds `coefficient` times `packet`, whose length the caller has checked.
     pub(crate) fn add_packet(&mut self, kernel: Kernel, packet: &[u8], coefficient: u8) {
         self.grow(LENGTH_BYTES + packet.len());
         let length = (packet.len() as u16).to_be_bytes();
@@ -63,7 +64,7 @@ impl Symbol {
         kernel.multiply_add(&mut self.bytes[..sum.len()], sum, coefficient);
     }
 
-    /// The packet, when this is the sum of that alone.
+    /// Returns the packet that this sum consists of, once all others have been subtracted.
     pub(crate) fn to_packet(&self) -> Result<Vec<u8>, FecError> {
         let (length, packet) = self.bytes.split_at(LENGTH_BYTES);
         let length = usize::from(u16::from_be_bytes([length[0], length[1]]));

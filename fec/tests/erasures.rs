@@ -1,4 +1,4 @@
-//! Every way to lose packets that a block can survive, and none beyond.
+//! All loss patterns that a block can repair, and the first that it cannot.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn encode(packets: &[Vec<u8>], repairs: usize, kernel: Kernel) -> Encoder {
     encoder
 }
 
-/// What comes back when of the sources and repair packets those survive whose bits are set.
+/// Decodes from the source and repair packets whose bits are set in `survivors`.
 fn recover(
     packets: &[Vec<u8>],
     encoder: &Encoder,
@@ -36,7 +36,7 @@ fn recover(
 }
 
 #[test]
-fn every_pattern_of_losses_is_repaired_that_can_be() {
+fn every_repairable_loss_pattern_is_repaired() {
     for (sources, repairs) in [(1, 1), (4, 1), (6, 2), (10, 2), (5, 4), (3, 8)] {
         let packets = packets(sources);
         let encoder = encode(&packets, repairs, Kernel::best());
@@ -59,7 +59,7 @@ fn any_eight_of_thirty_two_come_back() {
     let packets = packets(MOST_SOURCES);
     let encoder = encode(&packets, MOST_REPAIRS, Kernel::best());
     let all = (1u64 << (MOST_SOURCES + MOST_REPAIRS)) - 1;
-    // Runs of eight, and eight spread by every stride.
+    // Runs of eight, and eight at every stride.
     for start in 0..MOST_SOURCES {
         for stride in [1, 3, 5, 7] {
             let lost = (0..8).map(|index| (start + index * stride) % MOST_SOURCES);
@@ -101,7 +101,7 @@ fn a_cleared_encoder_remembers_nothing() {
 }
 
 #[test]
-fn what_does_not_belong_is_refused_and_changes_nothing() {
+fn foreign_packets_are_refused_without_effect() {
     let mut encoder = Encoder::new(1).unwrap();
     encoder.add(3, b"abc").unwrap();
     assert_eq!(encoder.add(3, b"abc"), Err(FecError::Taken(3)));
@@ -122,7 +122,7 @@ fn what_does_not_belong_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn an_altered_packet_that_makes_no_sense_is_told() {
+fn altered_packet_is_an_error() {
     let encoder = encode(&packets(6), 1, Kernel::best());
     let mut repair = encoder.repair(0).to_vec();
     repair[0] ^= 0x80;
@@ -135,7 +135,8 @@ fn an_altered_packet_that_makes_no_sense_is_told() {
 }
 
 proptest! {
-    /// Columns left out, packets and repair packets in any order: what is lost comes back as it was.
+    /// Partial blocks, with packets and repair packets in any order: the lost packets are recovered
+    /// unchanged.
     #[test]
     fn partial_blocks_in_any_order_come_back(
         packets in proptest::collection::btree_map(
@@ -150,7 +151,8 @@ proptest! {
         for (column, packet) in &packets {
             encoder.add(*column, packet).unwrap();
         }
-        // A fixed shuffle by the seed: what comes first arrives, repair packets anywhere among it.
+        // A fixed shuffle by the seed: its first items arrive, repair packets at any place among
+        // them.
         let mut items: Vec<(u64, Option<usize>, usize)> = packets.keys().map(|&c| (Some(c), c))
             .chain((0..repairs).map(|row| (None, row)))
             .map(|(column, index)| {

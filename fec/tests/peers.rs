@@ -1,11 +1,12 @@
-//! The same code by another library: repair packets agree byte for byte, and either side brings back what the other has coded.
+//! The same code in another library: repair packets agree byte for byte, and each decodes the
+//! other's blocks.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use fec_rs::ReedSolomon;
 use fec_rs::galois::div;
 use tradewind_fec::{Decoder, Encoder, Kernel, MOST_REPAIRS, MOST_SOURCES};
 
-/// Packets of different lengths, an empty one among them, longer ones than what any kernel does at once.
+/// Packets of different lengths: an empty one, and some longer than any kernel processes at once.
 fn packets(count: usize) -> Vec<Vec<u8>> {
     let packet = |index: usize| {
         (0..index * 59 % 211).map(move |byte| (byte * 31 + index * 7 + byte * byte / 5) as u8)
@@ -13,7 +14,7 @@ fn packets(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|index| packet(index).collect()).collect()
 }
 
-/// Each packet as the code counts it: its length, its bytes, zeros up to the longest.
+/// Each packet as encoded: its length, its bytes, zeros up to the longest.
 fn padded(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let longest = packets.iter().map(Vec::len).max().unwrap_or_default();
     let pad = |packet: &Vec<u8>| {
@@ -25,7 +26,8 @@ fn padded(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     packets.iter().map(pad).collect()
 }
 
-/// The other library with this code's coefficients: Cauchy's, by its own field, columns scaled so that the first row is ones.
+/// The other library with this code's coefficients: a Cauchy matrix by its own field, with columns
+/// scaled so that the first row is ones.
 fn peer(sources: usize, repairs: usize) -> ReedSolomon {
     let first = MOST_SOURCES as u8;
     let rows = (0..repairs as u8).flat_map(|row| {
@@ -37,7 +39,7 @@ fn peer(sources: usize, repairs: usize) -> ReedSolomon {
 }
 
 #[test]
-fn repair_packets_are_those_of_another_library_for_every_block() {
+fn repair_packets_equal_another_librarys() {
     for sources in 1..=MOST_SOURCES {
         let packets = packets(sources);
         let mut shards = padded(&packets);
@@ -60,7 +62,7 @@ fn repair_packets_are_those_of_another_library_for_every_block() {
 }
 
 #[test]
-fn what_one_has_coded_the_other_brings_back() {
+fn each_library_decodes_the_others_blocks() {
     for (sources, repairs) in [(1, 1), (6, 2), (10, 2), (10, 4), (32, 8)] {
         let packets = packets(sources);
         let whole = {
@@ -73,7 +75,7 @@ fn what_one_has_coded_the_other_brings_back() {
         for (column, packet) in packets.iter().enumerate() {
             encoder.add(column, packet).unwrap();
         }
-        // As many are lost as can be, from anywhere on.
+        // As many packets are lost as can be repaired, from any index on.
         for start in 0..sources {
             let is_lost = |column: usize| (column + sources - start) % sources < repairs;
             let mut decoder = Decoder::new(encoder.members(), repairs).unwrap();

@@ -1,7 +1,8 @@
-//! `target += coefficient * source` over GF(2^8): the one loop in which the code spends its time, for each processor.
+//! `target += coefficient * source` over GF(2^8): the loop in which the code spends its time, for
+//! each processor.
 //!
-//! All kernels give the same bytes. Which one runs is looked up once per block; that a pure crate looks at the processor changes no
-//! result.
+//! All kernels give the same bytes. The choice is made once per block; it depends on the processor,
+//! but changes no result.
 
 mod scalar;
 mod tables;
@@ -11,7 +12,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// An arithmetic.
+/// An implementation of the arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// Galois field instructions on 64 bytes at once (x86-64 with GFNI and AVX-512).
@@ -34,13 +35,13 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// The fastest that this processor has.
+    /// Returns the fastest kernel that this processor supports.
     #[must_use]
     pub fn best() -> Self {
         Self::ALL.iter().copied().find(|kernel| kernel.is_available()).unwrap_or(Self::Scalar)
     }
 
-    /// All that this processor has, the fastest first.
+    /// Returns all kernels that this processor supports, the fastest first.
     #[must_use]
     pub fn available() -> Vec<Self> {
         Self::ALL.iter().copied().filter(|kernel| kernel.is_available()).collect()
@@ -75,7 +76,7 @@ impl Kernel {
 
     /// Adds `coefficient` times `source` to `target`; both have the same length.
     ///
-    /// A kernel that this processor lacks does as the scalar one.
+    /// A kernel that this processor lacks falls back to the scalar one.
     pub(crate) fn multiply_add(self, target: &mut [u8], source: &[u8], coefficient: u8) {
         assert_eq!(target.len(), source.len(), "as many bytes as are added to");
         match coefficient {

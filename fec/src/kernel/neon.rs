@@ -1,4 +1,5 @@
-//! The arithmetic of 64-bit ARM processors: a product is the sum of two look-ups, one for each nibble, 16 bytes at once.
+//! The arithmetic of 64-bit ARM processors: a product is the sum of two look-ups, one for each
+//! nibble, 16 bytes at once.
 #![allow(unsafe_code, reason = "vector loads and stores; each block states why it is sound")]
 
 use std::arch::aarch64::{
@@ -8,7 +9,7 @@ use std::arch::aarch64::{
 use super::scalar;
 use super::tables::NIBBLES;
 
-/// Adds `coefficient` times `source`, which is as long, to `target`.
+/// Adds `coefficient` times `source` to `target`, which has the same length.
 pub(super) fn multiply_add(target: &mut [u8], source: &[u8], coefficient: u8) {
     let whole = target.len() / 16 * 16;
     let (target, target_rest) = target.split_at_mut(whole);

@@ -1,8 +1,8 @@
-//! What the kernels look up, computed when the crate is compiled.
+//! Look-up tables of the kernels, computed at compile time.
 
 use crate::field;
 
-/// For each coefficient its products with the sixteen low nibbles, then with the sixteen high ones.
+/// The products of each coefficient with the sixteen low nibbles, then with the sixteen high ones.
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibbles();
 
 const fn nibbles() -> [[u8; 32]; 256] {
@@ -21,8 +21,8 @@ const fn nibbles() -> [[u8; 32]; 256] {
     table
 }
 
-/// For each coefficient the multiplication by it as a matrix over GF(2), in the form of GF2P8AFFINEQB: byte 7 - i holds which bits
-/// of a factor make bit i of the product.
+/// The multiplication by each coefficient as a matrix over GF(2), in the form of GF2P8AFFINEQB:
+/// byte 7 - i selects the bits of a factor whose sum is bit i of the product.
 #[cfg(target_arch = "x86_64")]
 pub(super) static MATRICES: [u64; 256] = matrices();
 

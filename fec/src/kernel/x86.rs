@@ -1,8 +1,9 @@
 //! The arithmetic of x86-64 processors.
 //!
-//! GFNI multiplies by an 8 by 8 matrix of bits, so any polynomial will do. Without it a product is the sum of two look-ups, one for
-//! each nibble, which a byte shuffle does for 16 or 32 bytes at once (Plank, Greenan, Miller: Screaming Fast Galois Field Arithmetic
-//! Using Intel SIMD Instructions, FAST 2013).
+//! GFNI multiplies by an 8 by 8 matrix of bits, so any polynomial will do. Without it a product is
+//! the sum of two look-ups, one for each nibble, which a byte shuffle does for 16 or 32 bytes at
+//! once (Plank, Greenan, Miller: Screaming Fast Galois Field Arithmetic Using Intel SIMD
+//! Instructions, FAST 2013).
 #![allow(unsafe_code, reason = "vector loads and stores; each block states why it is sound")]
 
 use std::arch::x86_64::{
@@ -19,7 +20,8 @@ use super::{Kernel, scalar};
 
 const LOW_NIBBLE: i8 = 0xF;
 
-/// Adds `coefficient` times `source`, which is as long, to `target`, by a kernel that this processor has.
+/// Adds `coefficient` times `source` to `target`, which has the same length, by a kernel that this
+/// processor supports.
 pub(super) fn multiply_add(kernel: Kernel, target: &mut [u8], source: &[u8], coefficient: u8) {
     debug_assert!(kernel.is_available(), "whoever calls has looked");
     let step = match kernel {
@@ -41,7 +43,7 @@ pub(super) fn multiply_add(kernel: Kernel, target: &mut [u8], source: &[u8], coe
             Kernel::Scalar => scalar::multiply_add(target, source, coefficient),
         }
     }
-    // What is left is shorter than a vector; a narrower one takes most of it.
+    // The rest is shorter than a vector; a narrower kernel does most of it.
     match kernel {
         Kernel::Gfni512 => multiply_add(Kernel::Gfni, target_rest, source_rest, coefficient),
         Kernel::Gfni | Kernel::Avx2 => {
