@@ -1,4 +1,4 @@
-//! The frames of a striped leg, version 1. Each begins with a byte that says what it is; numbers are
+//! The frames of a striped leg, version 1. Each begins with a byte that tells its type; numbers are
 //! big-endian. An *offset* counts the bytes of one direction from the session's first.
 //!
 //! ```text
@@ -12,53 +12,54 @@
 //!    7  FULL   limit 8: all that this limit allows was sent, before a higher one came
 //! ```
 //!
-//! START is the first frame on every joined connection, in both directions. On the first connection frames
-//! follow the offset that START names, and only after a KNOWN has come: before, the other would take
-//! them for the stream itself.
+//! START is the first frame on every joined connection, in both directions. On the first connection
+//! frames follow the offset that START names, and only after a KNOWN was received: before, the peer
+//! would take them for bytes of the stream.
 //!
-//! An ACK says how many frames DATA and END have arrived on one connection (`frames`); that the stream has
-//! arrived without a gap up to `cumulative`, which is one more than the total once END has arrived as well;
-//! and that bytes up to `limit` may be sent. Before the first ACK the limit is START's offset and
-//! [`FIRST_WINDOW`].
+//! An ACK tells how many DATA and END frames have arrived on one connection (`frames`); that the
+//! stream has arrived without a gap up to `cumulative`, which is one more than the total once END
+//! has arrived as well; and that bytes up to `limit` may be sent. Before the first ACK the limit is
+//! START's offset plus [`FIRST_WINDOW`].
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// Most bytes of one DATA frame.
 pub const MOST_PAYLOAD: usize = 256 << 10;
 
-/// What may be sent before the first ACK, in bytes.
+/// Window before the first ACK, in bytes.
 pub const FIRST_WINDOW: u64 = 256 << 10;
 
-/// Length of START, all of it: what a relay reads from a joined connection before it knows which session gets it.
+/// Length of a whole START, which a relay reads from a joined connection before it knows the
+/// session that it belongs to.
 pub const START_BYTES: usize = 9;
 
-/// Most frames DATA and END that may lie between `cumulative` and the last one sent: a receiver keeps that many
-/// pieces at most, however small they are.
+/// Most DATA and END frames between `cumulative` and the last one sent: a receiver keeps at most so
+/// many pieces, however small they are.
 pub const MOST_PIECES: usize = 4096;
 
 const DATA_HEAD: usize = 13;
 
-/// A payload shorter than this is copied, so that while it waits it does not hold the whole buffer that it came in. Chosen:
-/// a quarter of what one read brings.
+/// Payloads shorter than this are copied, so that a waiting one does not keep the whole receive
+/// buffer alive. Chosen: a quarter of what one read returns.
 const COPY_BELOW: usize = 32 << 10;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// What the sender has put on the first connection without frames ends at this offset.
+    /// The end of the bytes that the sender has put on the first connection without frames.
     Start(u64),
-    /// The sender has seen a START of the other.
+    /// The sender has received a START.
     Known,
     /// Bytes of the stream.
     Data {
-        /// Of the first of them.
+        /// Offset of the first byte.
         offset: u64,
-        /// One to [`MOST_PAYLOAD`] of them.
+        /// One to [`MOST_PAYLOAD`] bytes.
         payload: Bytes,
     },
-    /// The direction has so many bytes.
+    /// The total number of bytes of the direction.
     End(u64),
-    /// What has arrived, and what may be sent.
+    /// An acknowledgement and a new limit.
     Ack(Ack),
     /// The session is broken off.
     Reset,
@@ -66,35 +67,35 @@ pub enum Frame {
     Full(u64),
 }
 
-/// What has arrived, and what may be sent.
+/// An acknowledgement and a new limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     /// The connection that `frames` counts.
     pub connection: u32,
     /// Frames DATA and END that have arrived on it.
     pub frames: u64,
-    /// The stream has arrived up to here; one more than its total when its end has.
+    /// Offset before which the stream has arrived; one more than its total when its end has.
     pub cumulative: u64,
     /// Bytes before this offset may be sent.
     pub limit: u64,
 }
 
-/// Why bytes are no frame.
+/// The reason why bytes are no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No frame has this type.
+    /// An unknown type.
     #[error("frame of type {0}: expected 1 to 7")]
     Type(u8),
-    /// No DATA frame is as long, or as short.
+    /// A DATA frame without bytes, or with too many.
     #[error("data frame of {0} bytes: expected 1 to 262144")]
     Length(u32),
-    /// The stream would be longer than any can be.
+    /// A DATA frame that would end beyond the largest offset.
     #[error("data frame at offset {0}: beyond the end of every stream")]
     Offset(u64),
 }
 
 impl Frame {
-    /// Appends all but the payload, which follows.
+    /// Appends the frame without its payload, which follows.
     pub fn put_head(&self, out: &mut Vec<u8>) {
         match self {
             Self::Start(offset) => {
@@ -126,7 +127,7 @@ impl Frame {
         }
     }
 
-    /// The bytes that follow the head; none but for DATA.
+    /// Returns the payload that follows the head; empty except for DATA.
     #[must_use]
     pub fn into_payload(self) -> Bytes {
         match self {
@@ -135,11 +136,11 @@ impl Frame {
         }
     }
 
-    /// Takes the first frame off `bytes`; `None` while it is not whole, which it is after at most [`MOST_PAYLOAD`]
-    /// bytes and a head.
+    /// Takes the first frame off `bytes`; `None` while it is incomplete, which it is for at most
+    /// [`MOST_PAYLOAD`] bytes and a head.
     ///
     /// # Errors
-    /// When the bytes are no frame; nothing is taken then.
+    /// When the bytes are no frame; `bytes` is then unchanged.
     pub fn take(bytes: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Some(kind) = bytes.first().copied() else { return Ok(None) };
         let head = match kind {
@@ -178,7 +179,7 @@ impl Frame {
         if !(1..=MOST_PAYLOAD).contains(&size) {
             return Err(FrameError::Length(length));
         }
-        // One below the top, so that the end has a number, too.
+        // One below the largest, so that the end has an offset, too.
         if offset.checked_add(u64::from(length)).is_none_or(|end| end == u64::MAX) {
             return Err(FrameError::Offset(offset));
         }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_a_round_trip_however_the_bytes_come() {
+    fn frames_round_trip_in_pieces_of_any_size() {
         let bytes: Vec<u8> = all().iter().flat_map(encoded).collect();
         for step in [1, 2, 7, bytes.len()] {
             let (mut buffer, mut taken) = (BytesMut::new(), Vec::new());
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_before_it_is_whole() {
+    fn invalid_frame_is_refused_before_it_is_complete() {
         let take = |bytes: &[u8]| Frame::take(&mut BytesMut::from(bytes));
         assert_eq!(take(&[0]), Err(FrameError::Type(0)));
         assert_eq!(take(&[8]), Err(FrameError::Type(8)));

@@ -1,14 +1,15 @@
-//! How many connections are worth it, found by trying \[TRN\].
+//! The number of connections that pays, found by trying \[TRN\].
 //!
-//! The number doubles as long as that brings the stream a share of what it would bring if each connection carried
-//! as much as those before. A path that one connection fills gains nothing from a second, and stays at two.
+//! The number doubles as long as the stream's goodput rises by a share of what the added
+//! connections would bring if each carried as much as those before. A path that one connection
+//! fills gains nothing from a second, and stays at two.
 
 use std::time::Duration;
 
 use tradewind_units::Timestamp;
 
-/// What each added connection must bring, as a share of what one carried before. Chosen: half of it; what noise
-/// alone brings is less, and less would be taken from others rather than found.
+/// Least gain of an added connection, as a share of what one carried before. Chosen: half of it;
+/// noise alone gains less, and a smaller gain would rather be taken from other streams than found.
 const WORTH: f64 = 0.5;
 
 /// Grows the number of a stream's connections while its goodput grows.
@@ -17,18 +18,18 @@ pub struct Growth {
     most: usize,
     wanted: usize,
     period: Duration,
-    /// What was carried when the period began, and when that was.
+    /// The begin of the period, and the bytes carried by then.
     began: Option<(Timestamp, u64)>,
-    /// Whether the period is the first after a change, in which new connections gather speed.
+    /// True in the first period after a change, in which new connections ramp up.
     gathers: bool,
-    /// Bytes a second with so many connections.
+    /// The number of connections before the last change, and the bytes a second that they carried.
     before: Option<(usize, f64)>,
     settled: bool,
 }
 
 impl Growth {
-    /// Begins with `first` connections and goes up to `most`. A period is a measurement, and as long a wait
-    /// before it for new connections to gather speed.
+    /// Creates a growth that begins with `first` connections and goes up to `most`. Each
+    /// measurement lasts a `period`, after another one in which new connections ramp up.
     #[must_use]
     pub fn new(first: usize, most: usize, period: Duration) -> Self {
         let wanted = first.clamp(1, most.max(1));
@@ -36,20 +37,21 @@ impl Growth {
         Self { most, wanted, period, began, gathers: true, before, settled: wanted >= most }
     }
 
-    /// How many connections there should be.
+    /// Returns the number of connections that there should be.
     #[must_use]
     pub const fn wanted(&self) -> usize {
         self.wanted
     }
 
-    /// When to look next; `None` once nothing is tried any more.
+    /// Returns the time of the next measurement; `None` once the number is settled.
     #[must_use]
     pub fn next_look(&self) -> Option<Timestamp> {
         let due = self.began.map_or(Timestamp::ZERO, |(since, _)| since + self.period);
         (!self.settled).then_some(due)
     }
 
-    /// Looks at what the stream has carried by `now` over `open` connections, in both directions.
+    /// Notes the bytes that the stream has carried by `now` over `open` connections, in both
+    /// directions.
     pub fn look(&mut self, now: Timestamp, carried: u64, open: usize) {
         let Some((since, before)) = self.began else {
             self.began = Some((now, carried));
@@ -82,7 +84,8 @@ impl Growth {
 mod tests {
     use super::*;
 
-    /// Where a path that gives `each` connection so much, and `all` of them at most so much, settles.
+    /// Returns the number that growth settles at on a path that gives each connection `each` bytes
+    /// a second, and all together at most `all`.
     fn settles(each: u64, all: u64, most: usize) -> usize {
         let mut growth = Growth::new(1, most, Duration::from_secs(1));
         let (mut now, mut carried) = (Timestamp::from_nanos(5), 0);

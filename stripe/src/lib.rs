@@ -1,25 +1,27 @@
-//! One stream over several TCP connections between two neighbours [TRN: one connection does not fill a VM].
+//! One stream over several TCP connections between two neighbours [TRN: one connection does not
+//! fill a VM].
 //!
-//! A [`Stripe`] is one end of a striped leg as a state machine, both directions of it: bytes go in with
-//! [`Stripe::write`] and come out at the other end with [`Stripe::read`], in order and each once, whatever the
-//! connections between do. It asks for no clock and holds no socket: the driver tells it of connections, frames
-//! that came and the time, and asks for the next frame of a connection that has room. So the connection that
-//! drains fastest gets the most.
+//! A [`Stripe`] is one end of a striped leg as a state machine, both directions of it: bytes go in
+//! with [`Stripe::write`] and come out at the other end with [`Stripe::read`], in order and exactly
+//! once, however the connections fail. It reads no clock and holds no socket: the driver passes in
+//! connections, received frames and the time, and polls the next frame of a connection that has
+//! room. So the connection that drains fastest carries the most.
 //!
-//! A session begins without frames, on one connection; it is striped once it has proven bulky. Each side then says with
-//! START where its bytes without frames end ([`frame`]).
+//! A session begins without frames, on one connection; it is striped once it has proven bulky. Each
+//! side then sends the offset where its bytes without frames end, in START ([`frame`]).
 //!
-//! What was sent is kept until it has arrived at the other end, and goes over another connection when its own dies, or makes no progress
-//! for the time of [`stall`]. TCP still does all else: this is no second retransmission under loss. What the receiving
-//! end holds is bounded by its window, which starts small and doubles while the reader keeps up.
+//! Data is kept until it has arrived at the other end, and is sent over another connection when its
+//! own dies, or makes no progress for the time of [`stall`]. TCP still does all else: this is no
+//! second retransmission under loss. The receiving end holds at most a window, which starts small
+//! and doubles while the reader keeps up.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`frame`] | the format on the wire |
-//! | [`growth`] | how many connections are worth it |
-//! | [`stall`] | after which silence a connection is given up for now |
+//! | [`growth`] | the number of connections that pays |
+//! | [`stall`] | the time after which a silent connection counts as stalled |
 //! | `sender`, `receiver` | the two halves of a direction |
-//! | `ready` | what waits to be read |
+//! | `ready` | received bytes that wait to be read |
 
 pub mod frame;
 pub mod growth;
@@ -33,30 +35,30 @@ pub use frame::{Ack, Frame, FrameError};
 pub use growth::Growth;
 pub use stripe::{Config, Counts, FIRST_CONNECTION, Stripe};
 
-/// Why a striped leg cannot go on.
+/// The reason why a striped leg cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StripeError {
-    /// What came is no frame.
+    /// The received bytes are no frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// A frame came before the START that says where frames begin.
+    /// A frame was received before START, which says where frames begin.
     #[error("a frame before the start")]
     BeforeStart,
-    /// A frame that does not go with those before it.
+    /// A frame that contradicts earlier ones.
     #[error("{0}: contradicts what came before")]
     Contradiction(&'static str),
-    /// More bytes than were allowed, or than there are.
+    /// More bytes than the limit allows, or than the total.
     #[error("data up to {end} beyond the limit {limit} or the total")]
     BeyondLimit {
-        /// Where the data would end.
+        /// Offset at which the data would end.
         end: u64,
-        /// What was allowed.
+        /// The limit or the total.
         limit: u64,
     },
-    /// More pieces beyond a gap than any sender may make.
+    /// More pieces beyond a gap than a sender may make.
     #[error("more than {} pieces beyond a gap", frame::MOST_PIECES)]
     TooManyPieces,
-    /// The other end has broken the stream off.
+    /// The peer has broken off the stream.
     #[error("the other end broke the stream off")]
     Reset,
 }

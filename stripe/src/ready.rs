@@ -1,26 +1,26 @@
-//! What has arrived in order and waits to be read: in few buffers, however small the frames were.
+//! The bytes received in order that wait to be read: in few buffers, however small the frames were.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// A payload shorter than this is put behind the one before it, where that waits too. Chosen: a buffer's own cost is nothing
-/// beside it, and to copy it costs less than to pass it on by itself.
+/// Payloads shorter than this are appended to the one before, if that is still unread. Chosen: a
+/// buffer's own cost is small beside it, and a copy costs less than passing it on by itself.
 const SMALL: usize = 4 << 10;
 
-/// Bytes of a buffer into which small payloads are put.
+/// Size of a buffer into which small payloads are copied.
 const BUFFER: usize = 16 << 10;
 
 /// Bytes in order.
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
     buffers: VecDeque<Bytes>,
-    /// Small ones, behind those.
+    /// Small payloads, which follow those in `buffers`.
     small: BytesMut,
 }
 
 impl Ready {
-    /// Adds `bytes` behind all others.
+    /// Appends `bytes`.
     pub(crate) fn push(&mut self, bytes: Bytes) {
         if bytes.len() >= SMALL || self.is_empty() {
             self.close();
@@ -33,7 +33,7 @@ impl Ready {
         self.small.extend_from_slice(&bytes);
     }
 
-    /// The first bytes, in a buffer of any length.
+    /// Returns the first bytes, in a buffer of any length.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         if self.buffers.is_empty() {
             self.close();
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_come_out_in_order_whatever_their_lengths() {
+    fn payloads_of_any_length_keep_their_order() {
         let mut ready = Ready::default();
         let lengths =
             [1, SMALL - 1, 1, SMALL, 7, BUFFER, SMALL - 1, SMALL - 1, SMALL - 1, 9_000, 3];
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_single_bytes_waits_in_few_buffers() {
+    fn single_bytes_are_coalesced() {
         let mut ready = Ready::default();
         let bytes = 1 << 20;
         (0..bytes).for_each(|_| ready.push(Bytes::from_static(b"x")));

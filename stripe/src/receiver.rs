@@ -11,30 +11,30 @@ use crate::ready::Ready;
 /// The receiving half of a direction.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// Where frames begin; unknown before the other's START.
+    /// Offset where frames begin; unknown before the peer's START.
     start: Option<u64>,
-    /// Everything before it has arrived.
+    /// Offset before which everything has arrived.
     arrived: u64,
-    /// Everything before it has been read.
+    /// Offset before which everything has been read.
     read: u64,
-    /// In order, and not read yet.
+    /// The bytes in order that have not been read.
     ready: Ready,
-    /// Beyond a gap, by offset; none overlaps another.
+    /// The pieces beyond a gap, by offset; they do not overlap.
     pieces: BTreeMap<u64, Bytes>,
     beyond: u64,
-    /// What may lie between `read` and `limit`.
+    /// Most bytes between `read` and `limit`.
     window: u64,
     largest: u64,
     limit: u64,
-    /// The limit that stood when the window last grew.
+    /// The limit at the time when the window last grew.
     grown_at: u64,
-    /// A sender has used up a limit since.
+    /// True once the sender has used up a limit since.
     was_full: bool,
     total: Option<u64>,
 }
 
 impl Receiver {
-    /// Expects a START; `largest` bounds the window.
+    /// Creates a receiver that waits for START; `largest` bounds the window.
     pub(crate) fn new(largest: u64) -> Self {
         Self {
             start: None,
@@ -56,7 +56,7 @@ impl Receiver {
         self.start
     }
 
-    /// Takes the other's START, which comes once on every connection.
+    /// Handles the peer's START, which arrives once on every connection.
     pub(crate) fn begin(&mut self, offset: u64) -> Result<(), StripeError> {
         match self.start {
             None => {
@@ -73,7 +73,7 @@ impl Receiver {
         self.largest = if largest < FIRST_WINDOW { FIRST_WINDOW } else { largest };
     }
 
-    /// What ACK reports: the end takes a number of its own.
+    /// Returns the cumulative offset for ACK; the end of the stream counts as one more.
     pub(crate) fn cumulative(&self) -> u64 {
         self.arrived + u64::from(self.total == Some(self.arrived))
     }
@@ -82,32 +82,32 @@ impl Receiver {
         self.limit
     }
 
-    /// Bytes that it holds.
+    /// Returns the number of bytes held.
     pub(crate) const fn held(&self) -> u64 {
         self.beyond + (self.arrived - self.read)
     }
 
-    /// Of these, bytes beyond a gap.
+    /// Returns the number of bytes held beyond a gap.
     pub(crate) const fn beyond_a_gap(&self) -> u64 {
         self.beyond
     }
 
-    /// Pieces that it keeps beyond a gap.
+    /// Returns the number of pieces held beyond a gap.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether all of the direction has arrived and was read.
+    /// Returns whether all of the direction has arrived and was read.
     pub(crate) fn is_over(&self) -> bool {
         self.total == Some(self.read)
     }
 
-    /// Whether all of the direction has arrived.
+    /// Returns whether all of the direction has arrived.
     pub(crate) fn has_all(&self) -> bool {
         self.total == Some(self.arrived)
     }
 
-    /// Takes bytes of the stream, whatever of them is new.
+    /// Takes the bytes of `payload` that are new.
     pub(crate) fn take(&mut self, offset: u64, payload: &Bytes) -> Result<(), StripeError> {
         let end = offset + payload.len() as u64;
         let start = self.start.ok_or(StripeError::BeforeStart)?;
@@ -129,7 +129,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Keeps what is new from `from` to `end` of a payload that begins at `offset`.
+    /// Keeps the new bytes from `from` to `end` of a payload that begins at `offset`.
     fn keep(&mut self, mut from: u64, end: u64, offset: u64, payload: &Bytes) {
         while from < end {
             let before = self.pieces.range(..=from).next_back();
@@ -140,10 +140,11 @@ impl Receiver {
             }
             let until = self.pieces.range(from..).next().map_or(end, |(at, _)| end.min(*at));
             let new = (from - offset) as usize..(until - offset) as usize;
-            // What is little of a payload does not hold all of it.
-            let piece = match new.len() < payload.len() / 2 {
-                true => Bytes::copy_from_slice(&payload[new]),
-                false => payload.slice(new),
+            // A small part of a payload is copied, so that it does not keep all of it in memory.
+            let piece = if new.len() < payload.len() / 2 {
+                Bytes::copy_from_slice(&payload[new])
+            } else {
+                payload.slice(new)
             };
             self.beyond += until - from;
             self.pieces.insert(from, piece);
@@ -151,7 +152,8 @@ impl Receiver {
         }
     }
 
-    /// A sender has used up what `limit` allowed before it heard of more. True when the limit has moved.
+    /// Handles FULL: the sender has used up `limit` before it received a higher one. Returns
+    /// whether the limit has moved.
     pub(crate) fn full(&mut self, limit: u64) -> bool {
         if limit > self.limit {
             return false;
@@ -160,8 +162,9 @@ impl Receiver {
         self.grow()
     }
 
-    /// While the reader keeps up with a sender that uses up its limits, it is the window that holds the stream back, and it doubles. That
-    /// is looked at with each read: what tells of a used limit comes right behind the bytes that used it. True when the limit has moved.
+    /// Doubles the window if the sender has used up a limit while the reader keeps up: then the
+    /// window holds the stream back. It is checked at each read, since FULL arrives right behind
+    /// the bytes that used up the limit. Returns whether the limit has moved.
     fn grow(&mut self) -> bool {
         let keeps_up = self.arrived - self.read <= self.window / 4;
         if !self.was_full || !keeps_up || self.window >= self.largest {
@@ -179,7 +182,7 @@ impl Receiver {
         moves
     }
 
-    /// Takes the direction's total. Every END must say the same.
+    /// Handles END with the direction's total; every END must name the same.
     pub(crate) fn end(&mut self, total: u64) -> Result<(), StripeError> {
         let farthest = self.pieces.last_key_value().map(|(at, piece)| at + piece.len() as u64);
         let least = farthest.unwrap_or(0).max(self.arrived);
@@ -194,12 +197,12 @@ impl Receiver {
         Ok(())
     }
 
-    /// The next bytes in order, and whether the limit has moved so far that it is worth telling.
+    /// Returns the next bytes in order, and whether the limit has moved far enough to be sent.
     pub(crate) fn read(&mut self) -> Option<(Bytes, bool)> {
         let bytes = self.ready.pop()?;
         self.read += bytes.len() as u64;
         let has_grown = self.grow();
-        // The window that counts is the one that is left where memory has become short.
+        // While memory is short, the window is bounded by the smaller `largest`.
         let window = self.window.min(self.largest);
         let room = self.read.saturating_add(window);
         let worth = !self.has_all() && room.saturating_sub(self.limit) >= window / 4;
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_that_contradicts_itself_is_refused() {
+    fn contradicting_peer_is_refused() {
         let byte = Bytes::from_static(b"x");
         assert_eq!(Receiver::new(0).take(0, &byte), Err(StripeError::BeforeStart));
         let refused = receiver().take(99, &byte);
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_bounded_in_number_however_small() {
+    fn number_of_pieces_is_bounded() {
         let mut receiver = receiver();
         let take = |receiver: &mut Receiver, index: usize| {
             receiver.take(101 + 2 * index as u64, &Bytes::from_static(b"x"))
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_while_the_reader_keeps_up_and_no_further_than_allowed() {
+    fn window_grows_up_to_its_limit_while_the_reader_keeps_up() {
         let mut receiver = receiver();
         let chunk = Bytes::from(vec![7; 64 << 10]);
         let mut at = 100;
@@ -284,12 +287,13 @@ mod tests {
                 at += chunk.len() as u64;
             }
             assert!(!receiver.full(limit), "the reader is behind");
-            // Once it has caught up, the window grows without another word; once for each limit.
+            // Once the reader has caught up, the window grows without another FULL; once for each
+            // limit.
             while receiver.read().is_some() {}
             assert!(!receiver.full(limit));
         }
         assert_eq!(receiver.window, 1 << 20);
-        // Now nobody reads: the window fills and holds.
+        // Now nothing is read: the window fills and stays as it is.
         while receiver.take(at, &chunk).is_ok() {
             at += chunk.len() as u64;
         }
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_had_to_shrink_still_moves_on() {
+    fn shrunk_window_still_moves() {
         let mut receiver = Receiver::new(8 << 20);
         receiver.begin(100).unwrap();
         let chunk = Bytes::from(vec![7; 64 << 10]);
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_is_new_by_one_byte_does_not_hold_its_payload() {
+    fn small_new_part_is_copied() {
         let mut receiver = receiver();
         let payload = Bytes::from(vec![7; 64 << 10]);
         receiver.take(100, &payload.slice(..)).unwrap();

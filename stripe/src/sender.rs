@@ -1,4 +1,5 @@
-//! The sending half of a direction: cuts the stream into chunks and keeps each until it has arrived.
+//! The sending half of a direction: cuts the stream into chunks and keeps each until it has
+//! arrived.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,29 +13,31 @@ use crate::frame::{FIRST_WINDOW, Frame, MOST_PIECES};
 #[derive(Debug)]
 pub(crate) struct Sender {
     start: u64,
-    /// Everything before it has been put into frames.
+    /// Offset before which everything has been put into frames.
     packed: u64,
     queue: VecDeque<Bytes>,
     queued: u64,
-    /// Bytes before it may be sent.
+    /// Offset before which bytes may be sent.
     limit: u64,
-    /// Most bytes that are sent beyond what has arrived without a gap, whatever the other allows.
+    /// Most bytes sent beyond those that have arrived without a gap, whatever limit the peer
+    /// grants.
     largest: u64,
-    /// What was sent beyond what has arrived without a gap, by offset. The end is one without bytes.
+    /// The frames sent beyond the data that has arrived without a gap, by offset; END is one
+    /// without bytes.
     items: BTreeMap<u64, Item>,
     held: u64,
-    /// What of that is to be sent over another connection.
+    /// Offsets of the items to send over another connection as well.
     again: BTreeSet<u64>,
     end: End,
     confirmed: u64,
-    /// The limit that was told to be used up.
+    /// The last limit reported as used up, by FULL.
     told_full: u64,
     resent: u64,
 }
 
 #[derive(Debug)]
 struct Item {
-    /// Let go once it has arrived.
+    /// The bytes; released once they have arrived.
     payload: Bytes,
     arrived: bool,
     /// The connections that carry it.
@@ -50,7 +53,8 @@ enum End {
 }
 
 impl Sender {
-    /// Begins at `start`: what came before has travelled without frames. Keeps at most `largest` bytes.
+    /// Creates a sender that begins at offset `start`, as the bytes before it were sent without
+    /// frames. It keeps at most `largest` bytes.
     pub(crate) fn new(start: u64, largest: u64) -> Self {
         Self {
             start,
@@ -73,7 +77,7 @@ impl Sender {
         self.start
     }
 
-    /// Bytes that the window allows beyond those queued.
+    /// Returns the number of bytes that the window allows beyond those queued.
     pub(crate) const fn room(&self) -> u64 {
         self.limit.saturating_sub(self.packed + self.queued)
     }
@@ -82,17 +86,17 @@ impl Sender {
         self.queued
     }
 
-    /// Bytes that it holds, sent or not.
+    /// Returns the number of bytes held, sent or not.
     pub(crate) const fn held(&self) -> u64 {
         self.queued + self.held
     }
 
-    /// Frames that it keeps.
+    /// Returns the number of frames kept.
     pub(crate) fn frames(&self) -> usize {
         self.items.len()
     }
 
-    /// Bytes that were sent more than once.
+    /// Returns the number of bytes that were sent again.
     pub(crate) const fn resent(&self) -> u64 {
         self.resent
     }
@@ -115,12 +119,12 @@ impl Sender {
         self.end != End::Open
     }
 
-    /// Whether all of the direction has arrived, its end included.
+    /// Returns whether all of the direction has arrived, its end included.
     pub(crate) fn is_over(&self) -> bool {
         self.end == End::Packed && self.confirmed == self.packed + 1
     }
 
-    /// The next frame for `connection`, and the offset by which it is told apart.
+    /// Returns the next frame for `connection`, and the offset that identifies it.
     pub(crate) fn next(
         &mut self,
         connection: u32,
@@ -156,7 +160,7 @@ impl Sender {
         Some((at, next))
     }
 
-    /// The limit, once all that it allows was sent; told once.
+    /// Returns the limit once all that it allows has been sent; each limit only once.
     pub(crate) fn full(&mut self) -> Option<u64> {
         let is_full = self.end == End::Open && self.packed >= self.limit;
         if !is_full || self.told_full >= self.limit {
@@ -166,8 +170,8 @@ impl Sender {
         Some(self.limit)
     }
 
-    /// Cuts at most `chunk` bytes off the queue, within the window. Small pieces are put together: what waits for a
-    /// connection leaves in fewer frames.
+    /// Cuts at most `chunk` bytes off the queue, within the window. Small pieces are coalesced, so
+    /// that data that waits for a connection takes fewer frames.
     fn pack(&mut self, chunk: usize) -> Option<Bytes> {
         let window = usize::try_from(self.limit.saturating_sub(self.packed)).unwrap_or(usize::MAX);
         let most = chunk.min(window);
@@ -195,7 +199,7 @@ impl Sender {
         Some(first)
     }
 
-    /// The other has this one, perhaps beyond a gap.
+    /// Marks an item as received by the peer, perhaps beyond a gap.
     pub(crate) fn arrived(&mut self, at: u64) {
         if let Some(item) = self.items.get_mut(&at) {
             item.arrived = true;
@@ -204,8 +208,8 @@ impl Sender {
         }
     }
 
-    /// The other has everything before `cumulative`, and allows bytes before `limit`: no word of its makes this end keep more
-    /// than its own `largest`.
+    /// Handles an acknowledgement of everything before `cumulative` that allows bytes before
+    /// `limit`. Whatever the peer allows, this end keeps no more than `largest`.
     pub(crate) fn confirm(&mut self, cumulative: u64, limit: u64) -> Result<(), StripeError> {
         if cumulative > self.packed + u64::from(self.end == End::Packed) {
             return Err(StripeError::Contradiction("acknowledgement of what was not sent"));
@@ -222,7 +226,7 @@ impl Sender {
         Ok(())
     }
 
-    /// `connection` carries this one no more.
+    /// Notes that `connection` no longer carries this item.
     pub(crate) fn dropped(&mut self, at: u64, connection: u32) {
         if let Some(item) = self.items.get_mut(&at) {
             item.carriers.retain(|carrier| *carrier != connection);
@@ -232,15 +236,15 @@ impl Sender {
         }
     }
 
-    /// Has this one carried by another connection as well, if it is not there yet.
+    /// Queues an item for another connection as well, unless it has arrived.
     pub(crate) fn send_again(&mut self, at: u64) {
         if self.items.get(&at).is_some_and(|item| !item.arrived) {
             self.again.insert(at);
         }
     }
 
-    /// The first one that has not arrived, where all waits for it since nothing else may be sent; when it was sent, and
-    /// over which connection last.
+    /// Returns the first item that has not arrived, if nothing else may be sent before it has; with
+    /// the time when it was sent and the connection that it was last sent over.
     pub(crate) fn waits_for_first(&self) -> Option<(u64, Timestamp, Option<u32>)> {
         if self.queued > 0 && self.packed < self.limit && self.items.len() < MOST_PIECES {
             return None;
@@ -263,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_neighbour_that_allows_everything_gets_no_more_than_the_window() {
+    fn sender_keeps_at_most_its_own_window() {
         let largest = 2 * FIRST_WINDOW;
         let mut sender = Sender::new(100, largest);
         let chunk = 4 << 10;
@@ -274,7 +278,7 @@ mod tests {
                 assert!(sender.next(0, Timestamp::ZERO, chunk).is_some());
             }
             assert_eq!(sender.held(), largest);
-            // Something beyond a gap is no reason for more.
+            // Data received beyond a gap does not widen the window.
             sender.arrived(sender.packed - chunk as u64);
             sender.confirm(sender.confirmed, u64::MAX).unwrap();
             assert_eq!(sender.room(), 0);

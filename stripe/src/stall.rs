@@ -1,37 +1,41 @@
-//! After which silence a connection of a striped leg counts as stalled.
+//! The time without progress after which a connection of a striped leg counts as stalled.
 //!
-//! Silence is what passes between two acknowledgements of frames by the far relay, while the connection carries some.
-//! TCP mends a loss within its retransmission timeout, and a second one within twice as much again; the frame then
-//! still takes its time on the wire, behind what was given to the kernel before it. A connection that is silent for
-//! longer than that has more than a loss to mend, so its frames go over others as well. To be wrong costs bytes that are
-//! sent twice, no more.
+//! That time passes between two acknowledgements of frames by the far relay, while the connection
+//! carries some. TCP mends a loss within its retransmission timeout, and a second one within twice
+//! as much again; the frame then still takes its time on the wire, behind the data given to the
+//! kernel before it. A connection that is silent for longer has more than a loss to mend, so its
+//! frames are sent over others as well. A wrong guess costs bytes that are sent twice, no more.
 
 use tradewind_units::{Bandwidth, Bytes, Duration};
 
-/// What the kernel knows about a connection.
+/// The kernel's figures of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// How far its samples lie apart, smoothed.
+    /// Smoothed variation of the round-trip time.
     pub variation: Duration,
-    /// What it carries, where that is known: not while it waits for its application.
+    /// Delivery rate, where it is known: not while it is limited by the application.
     pub rate: Option<Bandwidth>,
 }
 
-/// Least variation that counts, four times over: Linux's least retransmission timeout beyond the round trip.
+/// Least value of four times the variation: Linux's least retransmission timeout beyond the
+/// round-trip time.
 const LEAST_SPREAD: Duration = Duration::from_millis(200);
-/// Timeouts until the second retransmission of a lone segment: one, and then one of twice the length (RFC 6298, 5.5).
+/// Timeouts until the second retransmission of a lone segment: one, and then one of twice the
+/// length (RFC 6298, 5.5).
 const TIMEOUTS: u32 = 3;
-/// Frames that an acknowledgement may wait for: two unsent in the kernel, the one under way, and one of the other
-/// direction before the acknowledgement.
+/// Frames that may precede an acknowledgement: two unsent in the kernel, the one under way, and one
+/// of the other direction before the acknowledgement.
 const FRAMES: u32 = 4;
-/// Never shorter. RFC 6298's least timeout: below it relays that are short of processor time would look stalled.
+/// Shortest time. RFC 6298's least timeout: below it, relays that are short of processor time would
+/// look stalled.
 pub const SHORTEST: Duration = Duration::from_secs(1);
-/// Never longer. Chosen: what a stream may wait for the slowest of its connections, when others are idle.
+/// Longest time. Chosen: what a stream may wait for the slowest of its connections, while others
+/// are idle.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
-/// The silence, in frames of `chunk` bytes.
+/// Returns the time for a connection that carries frames of `chunk` bytes.
 #[must_use]
 pub fn stall_after(pace: Pace, chunk: usize) -> Duration {
     let timeout = pace.rtt.saturating_add(pace.variation.saturating_mul(4).max(LEAST_SPREAD));
@@ -56,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_the_time_of_two_losses_and_of_its_frames() {
+    fn stall_time_covers_two_losses_and_queued_frames() {
         assert_eq!(after(0, 0, None), SHORTEST, "a network of one room");
         assert_eq!(after(200, 10, None), Duration::from_millis(1200), "three timeouts of 400 ms");
         assert_eq!(after(200, 100, None), Duration::from_millis(1800));
@@ -68,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_shrinks_as_the_path_gets_longer_or_slower() {
+    fn stall_time_grows_with_latency_and_slowness() {
         let mut before = Duration::ZERO;
         for rtt in [0, 1, 10, 100, 300, 1000, 10_000] {
             let now = after(rtt, rtt / 8, Some(10_000_000));

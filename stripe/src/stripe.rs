@@ -14,36 +14,38 @@ use crate::sender::Sender;
 /// The connection on which the session began.
 pub const FIRST_CONNECTION: u32 = 0;
 
-/// How a striped leg is worked.
+/// Settings of a striped leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Most bytes of one frame, at most [`MOST_PAYLOAD`].
     pub chunk: usize,
-    /// Most bytes that this end holds beyond what was read, in its receiving direction, and of what the other has not
-    /// acknowledged, in its sending direction; each at least [`FIRST_WINDOW`](crate::frame::FIRST_WINDOW).
+    /// Largest window of each direction, in bytes: in the receiving direction, bytes received but
+    /// not read; in the sending direction, bytes that the peer has not acknowledged. At least
+    /// [`FIRST_WINDOW`](crate::frame::FIRST_WINDOW) each.
     pub largest_window: u64,
-    /// A connection that carries frames and of which none has arrived for so long is stalled: what it carries goes over
-    /// others as well, and it gets nothing new until something of it arrives. [`Stripe::set_stall`] tells better for each.
+    /// Time without acknowledged frames after which a connection that carries some is stalled: its
+    /// frames are sent over others as well, and it gets no new ones until one of them arrives.
+    /// [`Stripe::set_stall`] sets it for each connection.
     pub stall: Duration,
 }
 
-/// What a striped leg holds and has done, in bytes.
+/// The bytes that a striped leg holds and has resent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Written, and not known to have arrived.
+    /// Bytes written and not known to have arrived.
     pub unacknowledged: u64,
-    /// Arrived, and not read.
+    /// Bytes that have arrived and have not been read.
     pub unread: u64,
-    /// Of these, those beyond a gap.
+    /// Those of the unread bytes that lie beyond a gap.
     pub reordering: u64,
-    /// Sent more than once, over the life of the leg.
+    /// Bytes sent again over the life of the leg.
     pub resent: u64,
-    /// What it takes to keep these frames and pieces apart, however short they are.
+    /// Memory that the bookkeeping of these frames and pieces takes, however short they are.
     pub bookkeeping: u64,
 }
 
-/// What a frame that is not acknowledged, or a piece beyond a gap, takes beside its bytes. Chosen: an allocation, a place in a
-/// tree and one in a list.
+/// Bookkeeping of a frame that is not acknowledged, or of a piece beyond a gap, in bytes. Chosen:
+/// an allocation, a tree node and a list entry.
 const BOOKKEEPING: u64 = 128;
 
 /// One end of a striped leg.
@@ -53,33 +55,35 @@ pub struct Stripe {
     sender: Sender,
     receiver: Receiver,
     links: BTreeMap<u32, Link>,
-    /// The other knows where our frames begin on the first connection.
+    /// True once the peer knows where frames begin on the first connection.
     other_knows: bool,
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 struct Link {
-    /// Frames DATA and END that it carries and that have not arrived as far as is known, in order.
+    /// Offsets of the DATA and END frames that it carries and that are not known to have arrived,
+    /// in order.
     carried: VecDeque<u64>,
-    /// How many have arrived.
+    /// The number of its frames known to have arrived.
     arrived: u64,
-    /// When the last of them was known to arrive, or the first of those carried was sent.
+    /// The time when the last of them was known to arrive, or when the first of those carried was
+    /// sent.
     progress: Timestamp,
-    /// After which silence it is stalled.
+    /// Time without progress after which it is stalled.
     patience: Duration,
     stalled: bool,
-    /// How many of the other's have come.
+    /// The number of DATA and END frames received on it.
     received: u64,
     ack_due: bool,
     start_due: bool,
     known_due: bool,
-    /// Whether it can be written to at all.
+    /// False once this end cannot write to it.
     writes: bool,
 }
 
 impl Stripe {
-    /// An end whose bytes before `start` travel on the first connection without frames.
+    /// Creates an end whose bytes before `start` are sent on the first connection without frames.
     #[must_use]
     pub fn new(config: Config, start: u64) -> Self {
         let config = Config { chunk: config.chunk.clamp(1, MOST_PAYLOAD), ..config };
@@ -92,7 +96,7 @@ impl Stripe {
         }
     }
 
-    /// Adds a connection: the first one, or one that has joined under a number that no other had. `writes` is
+    /// Adds a connection: the first one, or one that has joined under a new number. `writes` is
     /// false when this end has shut its sending direction.
     pub fn add(&mut self, connection: u32, writes: bool) {
         let joined = connection != FIRST_CONNECTION;
@@ -111,20 +115,20 @@ impl Stripe {
         self.links.insert(connection, link);
     }
 
-    /// Says after which silence a connection is stalled from now on.
+    /// Sets the time without progress after which a connection is stalled.
     pub fn set_stall(&mut self, connection: u32, after: Duration) {
         if let Some(link) = self.links.get_mut(&connection) {
             link.patience = after;
         }
     }
 
-    /// Takes a connection away that has died. What it carried goes over the others.
+    /// Removes a connection that has died. Its frames are sent over the others.
     pub fn remove(&mut self, connection: u32) {
         let Some(link) = self.links.remove(&connection) else { return };
         for at in link.carried {
             self.sender.dropped(at, connection);
         }
-        // What it was to tell, or told in vain, others tell.
+        // Its pending acknowledgements, and those lost with it, are sent on other connections.
         let begun = self.receiver.start().is_some();
         for other in self.links.values_mut() {
             other.ack_due |= begun;
@@ -132,50 +136,52 @@ impl Stripe {
         }
     }
 
-    /// Whether no connection is left.
+    /// Returns whether no connection is left.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// Connections that are not stalled.
+    /// Returns the number of connections that are not stalled.
     #[must_use]
     pub fn healthy(&self) -> usize {
         self.links.values().filter(|link| !link.stalled).count()
     }
 
-    /// Where the other's bytes on the first connection end and frames begin, once it has said so.
+    /// Returns the offset where the peer's frames begin on the first connection, once the peer has
+    /// sent it.
     #[must_use]
     pub fn other_start(&self) -> Option<u64> {
         self.receiver.start()
     }
 
-    /// Bytes that may be written now; the rest waits where it comes from.
+    /// Returns the number of bytes that may be written now; the caller keeps the rest.
     #[must_use]
     pub fn room(&self) -> usize {
-        // What no connection has room for is better kept where it comes from.
+        // Data that no connection can take yet is better left with the caller.
         let queue = (self.config.chunk * (self.links.len() + 1)) as u64;
         let room = self.sender.room().min(queue.saturating_sub(self.sender.queued()));
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Takes bytes to send, of which [`Stripe::room`] allows. Nothing may follow [`Stripe::finish`].
+    /// Queues bytes for sending, at most [`Stripe::room`] of them. Nothing may follow
+    /// [`Stripe::finish`].
     pub fn write(&mut self, bytes: Bytes) {
         self.sender.write(bytes);
     }
 
-    /// Ends the sending direction after what was written.
+    /// Ends the sending direction after the bytes written so far.
     pub fn finish(&mut self) {
         self.sender.finish();
     }
 
-    /// Whether [`Stripe::finish`] was called.
+    /// Returns whether [`Stripe::finish`] was called.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.sender.is_finished()
     }
 
-    /// The next bytes in order.
+    /// Returns the next bytes in order.
     pub fn read(&mut self) -> Option<Bytes> {
         let (bytes, limit_moved) = self.receiver.read()?;
         if limit_moved {
@@ -184,49 +190,51 @@ impl Stripe {
         Some(bytes)
     }
 
-    /// Whether [`Stripe::read`] would return something.
+    /// Returns whether [`Stripe::read`] would return something.
     #[must_use]
     pub fn has_bytes(&self) -> bool {
         self.receiver.has_bytes()
     }
 
-    /// Whether everything of the receiving direction has been read, to its end.
+    /// Returns whether everything of the receiving direction has been read, to its end.
     #[must_use]
     pub fn is_read_to_end(&self) -> bool {
         self.receiver.is_over()
     }
 
-    /// Whether all of the receiving direction has arrived, its end included.
+    /// Returns whether all of the receiving direction has arrived, its end included.
     #[must_use]
     pub fn has_all(&self) -> bool {
         self.receiver.has_all()
     }
 
-    /// Whether both directions are over: all that was written has arrived, all that came was read.
+    /// Returns whether both directions are over: all written bytes have arrived, all received ones
+    /// were read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.sender.is_over() && self.receiver.is_over()
     }
 
-    /// Whether nothing more has to come from the other end: all that was written has arrived there, and all of the
-    /// other direction here.
+    /// Returns whether nothing more is expected from the peer: all written bytes have arrived
+    /// there, and all of the other direction here.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.sender.is_over() && self.receiver.has_all()
     }
 
-    /// Whether a connection is left that frames can be sent on.
+    /// Returns whether a connection is left that frames can be sent on.
     #[must_use]
     pub fn can_send(&self) -> bool {
         self.links.keys().any(|connection| self.may_write(*connection))
     }
 
-    /// Bounds the receiving window anew, e.g. while memory is short. What was allowed before stays allowed.
+    /// Sets the largest receiving window, e.g. while memory is short. Limits already granted stay
+    /// valid.
     pub const fn set_largest_window(&mut self, bytes: u64) {
         self.receiver.set_largest(bytes);
     }
 
-    /// What it holds and has done.
+    /// Returns the leg's counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -238,7 +246,7 @@ impl Stripe {
         }
     }
 
-    /// The next frame for `connection`, which has room for one.
+    /// Returns the next frame for `connection`, which has room for one.
     pub fn poll_transmit(&mut self, connection: u32, now: Timestamp) -> Option<Frame> {
         let may_write = self.may_write(connection);
         let link = self.links.get_mut(&connection).filter(|_| may_write)?;
@@ -263,13 +271,15 @@ impl Stripe {
         Some(frame)
     }
 
-    /// On the first connection frames may follow once the other knows where they begin.
+    /// Returns whether frames may be sent on `connection`: on the first one only once the peer
+    /// knows where they begin.
     fn may_write(&self, connection: u32) -> bool {
         let known = connection != FIRST_CONNECTION || self.other_knows;
         known && self.links.get(&connection).is_some_and(|link| link.writes)
     }
 
-    /// An acknowledgement that `connection` is to carry: its own, or that of one that carries none.
+    /// Returns an acknowledgement for `connection` to carry: its own, or that of the first
+    /// connection while no frames may be sent on it.
     fn due_ack(&mut self, connection: u32) -> Option<Ack> {
         self.receiver.start()?;
         let first_is_mute = !self.may_write(FIRST_CONNECTION);
@@ -290,11 +300,11 @@ impl Stripe {
         self.links.values_mut().for_each(|link| link.ack_due = true);
     }
 
-    /// Takes a frame that came on `connection`.
+    /// Handles a frame received on `connection`.
     ///
     /// # Errors
-    /// When the other end contradicts itself, takes more than it was allowed, or has broken off. The leg is
-    /// over then.
+    /// When the peer contradicts itself, exceeds its limit, or has sent RESET. The leg is over
+    /// then.
     pub fn handle(
         &mut self,
         connection: u32,
@@ -315,7 +325,7 @@ impl Stripe {
             Frame::End(total) => {
                 self.receiver.end(total)?;
                 self.count_received(connection);
-                // The last that is told: it must not be lost with a connection.
+                // The last acknowledgement must not be lost with a connection.
                 self.tell_all();
                 Ok(())
             }
@@ -363,7 +373,7 @@ impl Stripe {
         self.sender.confirm(ack.cumulative, ack.limit)
     }
 
-    /// Finds connections that stall, and what everything waits for.
+    /// Finds stalled connections, and the frame that blocks all others.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for link in self.links.values_mut() {
             let idle = link.stalled || link.carried.is_empty();
@@ -379,7 +389,7 @@ impl Stripe {
         }
     }
 
-    /// When [`Stripe::handle_timeout`] is next worth calling.
+    /// Returns the time at which [`Stripe::handle_timeout`] has work to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let waiting = |link: &&Link| !link.stalled && !link.carried.is_empty();
@@ -387,7 +397,8 @@ impl Stripe {
         links.chain(self.first_is_due().map(|(_, due)| due)).min()
     }
 
-    /// The frame that all waits for, and when it is to go over another connection as well.
+    /// Returns the frame that blocks all others, and when it is due to be sent over another
+    /// connection as well.
     fn first_is_due(&self) -> Option<(u64, Timestamp)> {
         let (at, sent_at, carrier) = self.sender.waits_for_first()?;
         let patience = carrier.and_then(|carrier| self.links.get(&carrier));

@@ -1,5 +1,6 @@
-//! Both ends of a striped leg joined by connections that deliver in any interleaving, die with what they
-//! carry, and stall: the stream arrives whole, in order, once, and within the window; or not at all.
+//! Both ends of a striped leg, joined by connections that deliver in any interleaving, die with the
+//! frames in flight, and stall: the stream arrives whole, in order, once, and within the window; or
+//! not at all.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,21 +17,21 @@ const STALL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// The end so numbered writes so many bytes.
+    /// An end, given by number, writes so many bytes.
     Write(usize, usize),
-    /// It ends its direction.
+    /// An end finishes its direction.
     Finish(usize),
-    /// It reads as many pieces.
+    /// An end reads so many pieces.
     Read(usize, usize),
-    /// It puts so many frames on one of its connections.
+    /// An end puts so many frames on one of its connections.
     Send(usize, usize, usize),
-    /// So many frames arrive at it on one connection.
+    /// So many frames arrive at an end on one connection.
     Deliver(usize, usize, usize),
     /// A connection joins.
     Join,
-    /// A connection dies, and what is on its way with it.
+    /// A connection dies with its frames in flight.
     Die(usize),
-    /// A connection delivers nothing more, without dying, until the end.
+    /// A connection delivers nothing more until the end, without dying.
     Stall(usize),
     /// Time passes, in ms.
     Pass(u64),
@@ -52,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 struct Wire {
-    /// By the end that receives.
+    /// The frames in flight, by the end that receives them.
     queues: [VecDeque<Frame>; 2],
     stalled: bool,
 }
@@ -166,7 +167,8 @@ impl World {
                 self.ends.iter_mut().for_each(|end| end.remove(number));
             }
             Step::Die(_) => {}
-            // One that neither dies nor delivers is left to stall, so one that delivers must be left, too.
+            // A connection that neither dies nor delivers stays stalled, so another one that
+            // delivers must remain.
             Step::Stall(at) => {
                 let number = self.number(at);
                 if number != FIRST_CONNECTION || self.wires.len() > 2 {
@@ -191,7 +193,7 @@ impl World {
         }
     }
 
-    /// Lets everything that can happen happen, with a fresh connection at hand.
+    /// Delivers and sends everything, with a fresh connection at hand.
     fn settle(&mut self) {
         self.join();
         self.ends.iter_mut().for_each(Stripe::finish);
@@ -222,7 +224,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_stream_arrives_whole_while_one_connection_is_left(
+    fn stream_arrives_whole_while_one_connection_is_left(
         steps in prop::collection::vec(step(), 0..200),
     ) {
         let mut world = World::new();
@@ -236,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_of_a_stranger_never_panic_nor_hold_more_than_the_window(
+    fn hostile_frames_hold_at_most_the_window(
         frames in prop::collection::vec((0u32..3, any_frame()), 0..200),
     ) {
         let config = Config { chunk: 1000, largest_window: LARGEST, stall: STALL };
@@ -274,7 +276,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 }
 
 #[test]
-fn a_stalled_connection_costs_its_time_and_not_the_stream() {
+fn stream_survives_a_stalled_connection() {
     let mut world = World::new();
     world.join();
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! What a striped leg carries over connections of a given rate and length, in virtual time: all that they carry together, once its window has grown.
+//! The rate of a striped leg over connections of a given rate and latency, in virtual time: the sum
+//! of theirs, once its window has grown.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::collections::VecDeque;
@@ -10,17 +11,17 @@ use tradewind_units::Timestamp;
 
 /// A connection's rate, in bytes a millisecond: 48 Mbit/s.
 const RATE: u64 = 6_000;
-/// Bytes that a connection takes beyond what it is sending, as a socket with a low-water mark does.
+/// Bytes that a connection takes ahead of those being sent, as a socket with a low-water mark does.
 const AHEAD: u64 = 256 << 10;
 const LARGEST_WINDOW: u64 = 16 << 20;
 const SENDER: usize = 0;
 const READER: usize = 1;
 
-/// One direction of a connection: frames in order, and when each has arrived, in ms.
+/// One direction of a connection: frames in order, with their arrival times in ms.
 #[derive(Default)]
 struct Wire {
     frames: VecDeque<(Frame, u64)>,
-    /// Until when it is busy with what it has taken, in bytes at its rate.
+    /// Time until which it sends what it has taken, in bytes at its rate.
     busy: u64,
 }
 
@@ -39,7 +40,7 @@ impl Wire {
     }
 }
 
-/// Two ends and the connections between them; each direction's wires lead to the end of that number.
+/// Two ends and the connections between them; a wire of index `i` leads to end `i`.
 struct Leg {
     ends: [Stripe; 2],
     wires: Vec<[Wire; 2]>,
@@ -60,7 +61,7 @@ impl Leg {
         Self { ends, wires: (0..connections).map(|_| Default::default()).collect(), one_way_ms }
     }
 
-    /// What the reader reads in this millisecond.
+    /// Runs one millisecond and returns the number of bytes read in it.
     fn pass(&mut self, now_ms: u64) -> u64 {
         let now = Timestamp::ZERO + tradewind_units::Duration::from_millis(now_ms);
         for (number, wires) in (FIRST_CONNECTION..).zip(&mut self.wires) {
@@ -92,7 +93,7 @@ impl Leg {
 }
 
 #[test]
-fn a_leg_carries_what_its_connections_carry_however_few_and_long_they_are() {
+fn leg_rate_is_the_sum_of_its_connections() {
     for connections in [2, 3, 4, 8] {
         for one_way_ms in [1, 36, 115, 165] {
             let mut leg = Leg::new(connections, one_way_ms);
@@ -104,7 +105,8 @@ fn a_leg_carries_what_its_connections_carry_however_few_and_long_they_are() {
             let expected = all.min(by_window);
             assert!(
                 last_second >= expected * 9 / 10,
-                "{connections} connections, {one_way_ms} ms: {last_second} of {expected} bytes a second"
+                "{connections} connections, {one_way_ms} ms: \
+                 {last_second} of {expected} bytes a second"
             );
         }
     }

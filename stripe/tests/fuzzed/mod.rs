@@ -1,4 +1,5 @@
-//! What must hold for any bytes on a striped leg: shared by the fuzz target and by the replay of its corpus.
+//! Properties of any bytes on a striped leg: shared by the fuzz target and by the replay of its
+//! corpus.
 
 #![allow(dead_code, reason = "the fuzz target takes one of these")]
 #![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
@@ -11,8 +12,8 @@ use tradewind_units::{Duration, Timestamp};
 const LARGEST: u64 = 2 * FIRST_WINDOW;
 const CONNECTIONS: u32 = 3;
 
-/// No bytes make a reader of frames panic, a frame has one form, and a neighbour that sends whatever it likes
-/// makes an end hold no more than it allowed.
+/// Checks that no bytes make the parser panic, that a frame has one encoding, and that no peer
+/// makes an end hold more than its window.
 pub(crate) fn stripe_frames(data: &[u8]) {
     let (frames, left, error) = parse(data, data.len().max(1));
     let mut again = Vec::new();
@@ -26,7 +27,8 @@ pub(crate) fn stripe_frames(data: &[u8]) {
     attack(frames);
 }
 
-/// The frames of `data`, which comes in pieces of `step`; what is left of it, and why.
+/// Parses `data`, fed in pieces of `step` bytes; returns the frames, the number of bytes left, and
+/// the error that ended it.
 fn parse(data: &[u8], step: usize) -> (Vec<Frame>, usize, Option<FrameError>) {
     let (mut buffer, mut frames) = (BytesMut::new(), Vec::new());
     let mut came = 0;
@@ -45,7 +47,8 @@ fn parse(data: &[u8], step: usize) -> (Vec<Frame>, usize, Option<FrameError>) {
     (frames, buffer.len(), None)
 }
 
-/// Gives an end these frames, one connection after the other, while it sends, reads and grows old.
+/// Feeds an end these frames, on one connection after the other, while it sends, reads and times
+/// out.
 fn attack(frames: Vec<Frame>) {
     let stall = Duration::from_secs(1);
     let config = Config { chunk: 1000, largest_window: LARGEST, stall };
