@@ -1,4 +1,5 @@
-//! Addresses of sockets in files: `192.0.2.1:7000`, `[2001:db8::1]:7000`. A name is refused by its value and what would be right.
+//! Socket addresses in files: `192.0.2.1:7000`, `[2001:db8::1]:7000`. The error about a host name
+//! shows it and the expected form.
 //!
 //! Serde adapters, as in `#[serde(deserialize_with = "tradewind_units::address::one")]`.
 
@@ -16,13 +17,13 @@ const ZONE_EXPECTED: &str = "IP:PORT whose zone is the number of an interface, a
 /// Reads an address with its port.
 ///
 /// # Errors
-/// When the text is no such address, as no name is one.
+/// When the text is no such address; a host name is none.
 pub fn parse(text: &str) -> Result<SocketAddr, UnitError> {
     let expected = if text.contains('%') { ZONE_EXPECTED } else { EXPECTED };
     text.parse().map_err(|_| UnitError::new("socket address", expected, text))
 }
 
-/// An address as a file has it.
+/// An address in a file.
 #[derive(Deserialize)]
 struct Written(#[serde(deserialize_with = "one")] SocketAddr);
 
@@ -61,7 +62,8 @@ mod tests {
         let line = parse("relay.example.com:7000").unwrap_err().to_string();
         assert_eq!(
             line,
-            "socket address: IP:PORT such as `192.0.2.1:7000` or `[2001:db8::1]:7000`, not `relay.example.com:7000`"
+            "socket address: IP:PORT such as `192.0.2.1:7000` or `[2001:db8::1]:7000`, \
+             not `relay.example.com:7000`"
         );
     }
 

@@ -1,11 +1,10 @@
-//! Connections of which the largest holder's go first.
+//! An eviction queue of connections: the source that holds most of them loses its oldest.
 //!
-//! Where there are too many, the source that holds most of them pays with its oldest. So one host
-//! that opens connections by the thousand, quickly or slowly, evicts its own. Among sources that
-//! hold equally many the oldest connection goes; a trusted source pays only where there is no
-//! other.
+//! So one host that opens connections by the thousand, quickly or slowly, evicts its own. Among
+//! sources that hold equally many the oldest connection is evicted; a trusted source loses one only
+//! where there is no other.
 //!
-//! Tasks are whatever the caller ends a connection by.
+//! A task is the handle by which the caller ends a connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +14,7 @@ use crate::Source;
 /// A source as it is ranked for eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
-    /// Whether it pays only where there is no other.
+    /// True if it loses connections only where there is no other source.
     pub is_trusted: bool,
     /// The source.
     pub source: Source,
@@ -26,7 +25,7 @@ pub struct Holder {
 pub struct EvictionQueue<T> {
     waiting: BTreeMap<u64, (Holder, T)>,
     by_holder: BTreeMap<Holder, BTreeSet<u64>>,
-    /// Who pays next comes last.
+    /// The sources ranked; the last one is evicted from next.
     ranks: BTreeSet<Rank>,
 }
 
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_holder_pays_with_its_oldest_and_the_trusted_last() {
+    fn largest_holder_loses_its_oldest_and_trusted_ones_last() {
         let mut queue = EvictionQueue::new();
         let trusted = Holder { is_trusted: true, ..holder(7) };
         let arrivals = [trusted, trusted, trusted, holder(1), holder(2), holder(2)];
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_counts_no_more() {
+    fn removed_connections_do_not_count() {
         let mut queue = EvictionQueue::new();
         for (number, last) in [(1, 9), (2, 9), (3, 1)] {
             queue.insert(number, holder(last), number);

@@ -1,4 +1,4 @@
-//! Names that know what they name, so that a site is never looked up among relays.
+//! Names typed by what they name, so that a site is never looked up among relays.
 //!
 //! All are short printable words. A region's id carries its cloud: `gcp:europe-north1`.
 
@@ -25,7 +25,7 @@ macro_rules! name_type {
         pub struct $type(String);
 
         impl $type {
-            /// Takes `name` as such an id.
+            /// Creates an id from `name`.
             ///
             /// # Errors
             /// When the name is empty, too long, or holds other than letters, digits and `-_.:`.
@@ -35,7 +35,7 @@ macro_rules! name_type {
                 Ok(Self(name))
             }
 
-            /// The name itself.
+            /// Returns the name itself.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -77,11 +77,11 @@ name_type!(
     RelayTypeId, "relay type"
 );
 name_type!(
-    /// What an application wants carried.
+    /// A flow: traffic that an application wants carried.
     FlowId, "flow"
 );
 name_type!(
-    /// What several flows of one source carry alike, e.g. a video that goes to many places.
+    /// An object that several flows of one source carry, e.g. a video sent to many places.
     ContentId, "content"
 );
 name_type!(

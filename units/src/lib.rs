@@ -1,9 +1,9 @@
-//! Numbers that know their unit, and ids that know what they name.
+//! Numbers with units, and typed ids.
 //!
-//! Every other crate computes with these types, so a bit never meets a byte and a dollar never
-//! meets a gigabyte without a conversion that says so. Constructors refuse NaN, negative and
-//! absurd values with a [`UnitError`] that holds the offending value; arithmetic is checked or
-//! saturates where it says so, and never wraps.
+//! Every other crate computes with these types, so bits and bytes, or dollars and gigabytes, never
+//! mix without an explicit conversion. Constructors refuse NaN, negative and absurd values with a
+//! [`UnitError`] that holds the offending value; arithmetic is checked or saturates where its name
+//! says so, and never wraps.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! | [`ratio`] | [`Ratio`] |
 //! | [`money`] | [`Money`], [`PricePerGb`] |
 //! | [`address`] | addresses of sockets in files |
-//! | [`eviction`] | connections of which the largest holder's go first |
+//! | [`eviction`] | an eviction queue of connections |
 //! | [`share`] | shares of a common limit by a dynamic threshold |
-//! | [`source`] | [`Source`]: where connections and datagrams come from |
+//! | [`source`] | [`Source`]: a source of connections and datagrams |
 //! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`ContentId`], [`HostId`] |
 //!
 //! Text forms are the same everywhere (TOML, command line): a number, an optional space and a
@@ -43,20 +43,20 @@ pub use source::Source;
 pub use text::{from_text, in_plain_words, one_line, shown};
 pub use time::{Duration, Timestamp};
 
-/// Why a value was refused: what it should have been, and what it was.
+/// The reason why a value was refused: what it should have been, and what it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{quantity}: {expected}, not `{}`", shown(value))]
 pub struct UnitError {
-    /// What the value was meant to be, e.g. `bandwidth`.
+    /// The quantity that the value was meant to be, e.g. `bandwidth`.
     pub quantity: &'static str,
-    /// What would have been right.
+    /// The accepted values.
     pub expected: &'static str,
-    /// The offending value as it was given.
+    /// The offending value as given.
     pub value: String,
 }
 
 impl UnitError {
-    /// A refusal of `value` as a `quantity`; `expected` says what would have been right.
+    /// Creates the error about `value` as a `quantity`; `expected` names the accepted values.
     #[must_use]
     pub fn new(
         quantity: &'static str,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_whatever_the_value_was() {
+    fn an_error_is_one_line_for_any_value() {
         let error = SiteId::new("a\nb\u{1b}[31m").unwrap_err();
         assert!(error.to_string().ends_with("not `a\\nb\\u{1b}[31m`"), "{error}");
         let long = "9".repeat(1_000_000).parse::<Bytes>().unwrap_err();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_words_are_one_line_of_bounded_length() {
+    fn untrusted_text_is_one_line_of_bounded_length() {
         assert_eq!(one_line("a\n2026 INFO b\u{1b}[31m\u{9b}", 100), "a 2026 INFO b [31m ");
         assert_eq!(one_line("aéé", 4), "aé");
     }

@@ -2,17 +2,17 @@
 
 use crate::{Bytes, UnitError};
 
-/// An amount in nano-dollars: exact sums, no rounding before it is printed.
+/// An amount in nano-dollars: sums are exact and rounded only when printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Money(u64);
 
 const MAX_USD: f64 = 1e9;
 
 impl Money {
-    /// Nothing.
+    /// Zero dollars.
     pub const ZERO: Self = Self(0);
 
-    /// An amount of `usd` dollars, rounded to nano-dollars.
+    /// Creates an amount of `usd` dollars, rounded to nano-dollars.
     ///
     /// # Errors
     /// When `usd` is NaN, negative or above a billion.
@@ -23,25 +23,25 @@ impl Money {
         Ok(Self((usd * 1e9).round() as u64))
     }
 
-    /// The amount in dollars.
+    /// Returns the amount in dollars.
     #[must_use]
     pub fn as_usd(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The amount in nano-dollars.
+    /// Returns the amount in nano-dollars.
     #[must_use]
     pub const fn as_nano_usd(self) -> u64 {
         self.0
     }
 
-    /// The sum, at most what the type can hold.
+    /// Returns the sum, at most `u64::MAX` nano-dollars.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left of this amount after `spent`; `None` when `spent` is more.
+    /// Returns the rest of this amount after `spent`; `None` when `spent` is more.
     #[must_use]
     pub const fn checked_sub(self, spent: Self) -> Option<Self> {
         match self.0.checked_sub(spent.0) {
@@ -50,20 +50,21 @@ impl Money {
         }
     }
 
-    /// `count` times this amount, at most what the type can hold.
+    /// Returns `count` times this amount, at most `u64::MAX` nano-dollars.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// Returns the part of it that each of `count` pays, rounded down; all of it where there is
-    /// nobody.
+    /// Returns the share of the amount that each of `count` payers pays, rounded down; all of it
+    /// when `count` is zero.
     #[must_use]
     pub const fn shared_by(self, count: u32) -> Self {
         Self(self.0 / if count == 0 { 1 } else { count as u64 })
     }
 
-    /// How many times `price` can be paid with it; `None`: any number of times, for nothing.
+    /// Returns how many times this amount pays `price`; `None` (without limit) when the price is
+    /// zero.
     #[must_use]
     pub const fn pays(self, price: Self) -> Option<u64> {
         self.0.checked_div(price.0)
@@ -98,7 +99,7 @@ impl PricePerGb {
     /// Free of charge.
     pub const FREE: Self = Self(Money::ZERO);
 
-    /// A price of `usd_per_gb` dollars for each gigabyte.
+    /// Creates a price of `usd_per_gb` dollars for each gigabyte.
     ///
     /// # Errors
     /// When it is NaN, negative or above 100 dollars, more than any cloud has ever asked.
@@ -109,13 +110,13 @@ impl PricePerGb {
         Money::from_usd(usd_per_gb).map(Self)
     }
 
-    /// Dollars for each gigabyte.
+    /// Returns the dollars for each gigabyte.
     #[must_use]
     pub fn as_usd_per_gb(self) -> f64 {
         self.0.as_usd()
     }
 
-    /// What `volume` costs, rounded to the nearest nano-dollar.
+    /// Returns the cost of `volume`, rounded to the nearest nano-dollar.
     #[must_use]
     pub fn cost_of(self, volume: Bytes) -> Money {
         let nanos =

@@ -17,7 +17,7 @@ impl Bandwidth {
     /// The fastest rate there is, 100 Tbit/s: stands for "no limit".
     pub const MAX: Self = Self(MAX_BPS);
 
-    /// A rate of `bps` bits per second.
+    /// Creates a rate of `bps` bits per second.
     ///
     /// # Errors
     /// When `bps` is zero or above 100 Tbit/s.
@@ -28,7 +28,7 @@ impl Bandwidth {
         Ok(Self(bps))
     }
 
-    /// A rate of `mbps` megabits (10^6 bits) per second, rounded to a whole bit per second.
+    /// Creates a rate of `mbps` megabits (10^6 bits) per second, rounded to a whole bit per second.
     ///
     /// # Errors
     /// When `mbps` is NaN, not above zero, or above 100 Tbit/s.
@@ -40,13 +40,14 @@ impl Bandwidth {
         Ok(Self(bps as u64))
     }
 
-    /// The rate at which `size` passes in `span`; `None` when that is below 1 bit/s or above the maximum.
+    /// Returns the rate at which `size` passes in `span`; `None` when that is below 1 bit/s or
+    /// above the maximum.
     #[must_use]
     pub fn from_transfer(size: Bytes, span: Duration) -> Option<Self> {
         Self::from_mbps(size.as_u64() as f64 * 8.0 / 1e6 / span.as_secs_f64()).ok()
     }
 
-    /// A computed rate of bytes per second, clamped to the range of rates.
+    /// Creates a rate from a computed number of bytes per second, clamped to the range of rates.
     ///
     /// # Panics
     /// When `bytes_per_s` is NaN or negative: the caller's bug.
@@ -56,25 +57,25 @@ impl Bandwidth {
         Self((bytes_per_s * 8.0).round().clamp(1.0, MAX_BPS as f64) as u64)
     }
 
-    /// Bits per second.
+    /// Returns the bits per second.
     #[must_use]
     pub const fn as_bps(self) -> u64 {
         self.0
     }
 
-    /// Megabits (10^6 bits) per second.
+    /// Returns the megabits (10^6 bits) per second.
     #[must_use]
     pub fn as_mbps(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Bytes per second.
+    /// Returns the bytes per second.
     #[must_use]
     pub fn as_bytes_per_s(self) -> f64 {
         self.0 as f64 / 8.0
     }
 
-    /// How long `size` takes at this rate, rounded to the nearest nanosecond.
+    /// Returns the time that `size` takes at this rate, rounded to the nearest nanosecond.
     #[must_use]
     pub fn time_for(self, size: Bytes) -> Duration {
         let nanos = (u128::from(size.as_u64()) * 8_000_000_000 + u128::from(self.0) / 2)
@@ -82,14 +83,14 @@ impl Bandwidth {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How much passes in `span`, rounded down to whole bytes.
+    /// Returns the volume that passes in `span`, rounded down to whole bytes.
     #[must_use]
     pub fn volume_in(self, span: Duration) -> Bytes {
         let bytes = u128::from(self.0).saturating_mul(span.as_nanos()) / 8_000_000_000;
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// This rate times `factor`, clamped to the range of rates.
+    /// Returns this rate times `factor`, clamped to the range of rates.
     ///
     /// # Panics
     /// When `factor` is NaN or negative: the caller's bug.
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_in_forever_is_the_largest_size() {
+    fn volume_saturates() {
         assert_eq!(Bandwidth::MAX.volume_in(Duration::MAX), Bytes::new(u64::MAX));
     }
 

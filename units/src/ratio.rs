@@ -2,8 +2,8 @@
 
 use crate::UnitError;
 
-/// A share from 0 to 1: a loss ratio, a utilisation, a probability. Never a percentage.
-/// It is written as a number, and read as one or as text.
+/// A share from 0 to 1: a loss ratio, a utilisation, a probability. Never a percentage. Files may
+/// hold it as a number or as text; it is written as a number.
 #[derive(
     Debug, Clone, Copy, PartialEq, PartialOrd, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -12,7 +12,7 @@ pub struct Ratio(f64);
 
 const EXPECTED: &str = "a share such as `0.01` or `1 %`";
 
-/// A share as files hold it.
+/// A share in a file.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "expected a share such as `0.01` or `\"1 %\"`")]
 enum Written {
@@ -34,7 +34,7 @@ impl Ratio {
         if !(0.0..=1.0).contains(&value) {
             return Err(UnitError::new("ratio", "a share from 0 to 1", value));
         }
-        // Adding zero makes the zero with a sign an ordinary one.
+        // Adding zero turns a negative zero into a positive one.
         Ok(Self(value + 0.0))
     }
 

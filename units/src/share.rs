@@ -1,8 +1,8 @@
 //! Shares of a common limit by a dynamic threshold.
 //!
-//! Nobody's share is fixed: whoever asks may hold at most as much as is still free. One holder
-//! alone gets half, n that ask for all get 1/(n+1) each, and the same is left for the next to come
-//! (the dynamic threshold of shared switch memories, Choudhury and Hahne 1998).
+//! Shares are not fixed: a holder may hold at most as much as is still free. One holder alone gets
+//! half, n that ask for all get 1/(n+1) each, and the same is left for the next one (the dynamic
+//! threshold of shared switch memories, Choudhury and Hahne 1998).
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub const fn has_share(held_by_one: usize, held: usize, limit: usize) -> bool {
     held_by_one < limit.saturating_sub(held)
 }
 
-/// A number of events in each window of time, of which each holder gets its share.
+/// A limit of events in each window of time, of which each holder gets its share.
 ///
-/// What it keeps is bounded by the limit: only holders that got something are remembered, until the
+/// Its memory is bounded by the limit: only holders that took an event are remembered, until the
 /// window ends.
 #[derive(Debug, Clone)]
 pub struct SharedRate<K> {
@@ -35,9 +35,9 @@ impl<K: Ord> SharedRate<K> {
         Self { limit, window, begin, taken: 0, by_holder: BTreeMap::new() }
     }
 
-    /// Takes one event for `holder`; false when it has had its share of this window.
+    /// Takes one event for `holder`; returns false when it has used its share of this window.
     ///
-    /// A clock that runs back opens no new window.
+    /// A clock that runs backwards opens no new window.
     pub fn take(&mut self, now: Timestamp, holder: K) -> bool {
         if now.since(self.begin) >= self.window {
             self.begin = now;

@@ -27,37 +27,37 @@ impl Bytes {
     /// No data.
     pub const ZERO: Self = Self(0);
 
-    /// `count` bytes.
+    /// Creates a size of `count` bytes.
     #[must_use]
     pub const fn new(count: u64) -> Self {
         Self(count)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// The size in gigabytes (10^9 bytes), the unit that clouds bill.
+    /// Returns the size in gigabytes (10^9 bytes), the unit that clouds bill.
     #[must_use]
     pub fn as_gb(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The sum, at most `u64::MAX` bytes.
+    /// Returns the sum, at most `u64::MAX` bytes.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, at least zero.
+    /// Returns the difference, at least zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// This size times `factor`, rounded to whole bytes.
+    /// Returns this size times `factor`, rounded to whole bytes.
     ///
     /// # Panics
     /// When `factor` is NaN or negative: the caller's bug.
@@ -97,7 +97,7 @@ text::serde_as_text!(Bytes, EXPECTED, |size: &Bytes| text::exact_scaled(size.0, 
 pub struct Segments(u32);
 
 impl Segments {
-    /// `count` segments.
+    /// Creates a number of segments.
     ///
     /// # Errors
     /// When `count` is zero or above 2^20, more than any TCP window can hold.
@@ -109,13 +109,13 @@ impl Segments {
         Ok(Self(count))
     }
 
-    /// The number of segments.
+    /// Returns the number of segments.
     #[must_use]
     pub const fn as_u32(self) -> u32 {
         self.0
     }
 
-    /// The payload of this many segments of `mss` bytes each.
+    /// Returns the payload of this many segments of `mss` bytes each.
     #[must_use]
     pub fn payload(self, mss: Bytes) -> Bytes {
         Bytes::new(u64::from(self.0).saturating_mul(mss.as_u64()))

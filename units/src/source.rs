@@ -1,9 +1,9 @@
-//! Where connections and datagrams come from.
+//! Sources of connections and datagrams.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// IPv6 addresses that agree in so many bits count as one source: a site gets a /56 (RFC 6177).
+/// Prefix length within which IPv6 addresses count as one source: a site gets a /56 (RFC 6177).
 const SOURCE_PREFIX_BITS: u32 = 56;
 
 /// A source of connections or datagrams: an IPv4 address, or an IPv6 site (/56).

@@ -1,4 +1,5 @@
-//! The one grammar of all text forms: a decimal number, an optional space, a unit. And foreign words, made fit to show.
+//! The grammar of all text forms: a decimal number, an optional space, a unit. And untrusted text,
+//! made fit to print.
 
 use std::fmt;
 
@@ -6,10 +7,11 @@ use serde::{Deserializer, de};
 
 use crate::UnitError;
 
-/// Most characters of an offending value that an error shows. Chosen: a line of a terminal.
+/// Most characters of an offending value in an error. Chosen: a line of a terminal.
 const MOST_SHOWN: usize = 80;
 
-/// An offending `value` for an error of one line: control characters escaped, the rest of a long one left out.
+/// Returns an offending `value` for an error of one line: control characters escaped, a long one
+/// truncated.
 #[must_use]
 pub fn shown(value: &str) -> String {
     let mut characters = value.chars();
@@ -21,8 +23,8 @@ pub fn shown(value: &str) -> String {
     start
 }
 
-/// A stranger's `words` for one line of a log or terminal: control characters become spaces, and what is beyond
-/// `most_bytes` is left out.
+/// Returns untrusted `words` for one line of a log or terminal: control characters become spaces,
+/// and the text is cut at `most_bytes`.
 #[must_use]
 pub fn one_line(words: &str, most_bytes: usize) -> String {
     let mut line = String::with_capacity(words.len().min(most_bytes));
@@ -35,7 +37,7 @@ pub fn one_line(words: &str, most_bytes: usize) -> String {
     line
 }
 
-/// Splits `30 ms` into `30.0` and its scale, looked up in `units`.
+/// Splits `30 ms` into `30.0` and the scale of its unit, looked up in `units`.
 pub(crate) fn parse_scaled(
     quantity: &'static str,
     expected: &'static str,
@@ -52,8 +54,8 @@ pub(crate) fn parse_scaled(
     Ok(number * scale)
 }
 
-/// The text that reads back as exactly `value` (up to 2^53): in the largest unit in which it has at
-/// most three decimals.
+/// Returns the text that parses to exactly `value` (up to 2^53): in the largest unit in which it
+/// has at most three decimals.
 pub(crate) fn exact_scaled(value: u64, units_ascending: &[(&str, f64)]) -> String {
     let thousandths = u128::from(value) * 1000;
     let largest_exact = units_ascending.iter().rev().find(|(_, scale)| {
@@ -80,10 +82,11 @@ pub(crate) fn format_scaled(
     f.pad(&format!("{number} {name}"))
 }
 
-/// Deserializes text by `parse`. What is no text is refused by what is `expected`, as in `a size such as "2 GB"`.
+/// Deserializes text by `parse`. The error about another type names what is `expected`, as in `a
+/// size such as "2 GB"`.
 ///
 /// # Errors
-/// Those of `parse`, and when there is no text.
+/// Those of `parse`, and when the value is no text.
 pub fn from_text<'de, T, D: Deserializer<'de>>(
     deserializer: D,
     expected: &'static str,
@@ -109,7 +112,7 @@ impl<T> de::Visitor<'_> for TextVisitor<T> {
     }
 }
 
-/// What serde says about a file's value, without the names of Rust's types.
+/// Returns serde's message about a file's value, without the names of Rust types.
 #[must_use]
 pub fn in_plain_words(message: &str) -> String {
     let message = message.replace("` as i128", "`").replace("` as u128", "`");
@@ -136,7 +139,8 @@ pub fn in_plain_words(message: &str) -> String {
 }
 
 /// Implements `Serialize` and `Deserialize` through text, read by `FromStr`: the text of `Display`,
-/// or the exact one in the given units, since `Display` rounds. What is no text is refused by what is expected.
+/// or the exact one in the given units, since `Display` rounds. The error about a value that is no
+/// text names what is expected.
 macro_rules! serde_as_text {
     ($type:ty, $expected:expr) => {
         crate::text::serde_as_text!($type, $expected, |value: &$type| value.to_string());

@@ -18,25 +18,25 @@ impl Timestamp {
     /// Later than every other point: "never".
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The point `nanos` nanoseconds after zero.
+    /// Creates the point `nanos` nanoseconds after zero.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since zero.
+    /// Returns the nanoseconds since zero.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since zero.
+    /// Returns the seconds since zero.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The span from `earlier` to here; zero if `earlier` is later.
+    /// Returns the span from `earlier` to this point; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -46,14 +46,14 @@ impl Timestamp {
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates at [`Timestamp::FAR_FUTURE`].
+    /// Adds a span, saturating at [`Timestamp::FAR_FUTURE`].
     fn add(self, span: Duration) -> Self {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
 }
 
-/// Longest span that any input may ask for: a year. Longer ones are typing errors.
+/// Longest span that an input may hold: a year. Longer ones are typing errors.
 const MAX_SPAN_S: f64 = 366.0 * 86_400.0;
 
 const EXPECTED: &str = "a span such as `30 ms` or `1.5 s`, at most a year";
@@ -72,7 +72,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Makes a span of milliseconds from a measured or imported number.
+/// Creates a span of milliseconds from a measured or imported number.
 ///
 /// # Errors
 /// When `millis` is NaN, infinite, negative or above a year.
@@ -84,7 +84,7 @@ pub fn duration_from_millis(millis: f64) -> Result<Duration, UnitError> {
     Ok(Duration::from_secs_f64(millis / 1e3))
 }
 
-/// The span in milliseconds.
+/// Returns the span in milliseconds.
 #[must_use]
 pub fn as_millis_f64(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
@@ -110,7 +110,7 @@ pub mod as_text {
         serializer.serialize_str(&text)
     }
 
-    /// Reads what [`super::parse_duration`] reads.
+    /// Reads the forms of [`super::parse_duration`].
     ///
     /// # Errors
     /// As [`super::parse_duration`].
@@ -152,14 +152,14 @@ pub mod as_text {
     }
 }
 
-/// Serde adapter for limits in their text form that may be `off`, which is `None`.
+/// Serde adapter for limits in their text form, or `off` for `None`.
 pub mod or_off {
     use super::{Duration, parse_duration};
     use serde::Deserializer;
 
     const EXPECTED: &str = "a span such as `30 s`, or `off`";
 
-    /// Reads what [`super::parse_duration`] reads, or `off`.
+    /// Reads the forms of [`super::parse_duration`], or `off`.
     ///
     /// # Errors
     /// As [`super::parse_duration`].
