@@ -1,9 +1,9 @@
-//! Whether a process lives, and whether it is ready for traffic.
+//! Liveness and readiness of a process.
 //!
 //! Readiness is a switch that the process sets, with a reason while it is off: starting, draining,
-//! a neighbour out of reach. Liveness is lost when the process declares a fault it cannot mend, or
-//! when a heartbeat it promised stays away: the telemetry thread would answer even if the data
-//! plane had stopped, so each of its workers must show by its own beat that it runs.
+//! a peer out of reach. Liveness is lost when the process reports a fault it cannot mend, or when a
+//! promised heartbeat is late: the telemetry thread would answer even if the data plane had
+//! stopped, so each of its workers must beat by itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ struct Heartbeat {
     last: Instant,
 }
 
-/// One worker's promise to beat; given up when dropped.
+/// One worker's promise to beat; withdrawn when dropped.
 #[derive(Debug)]
 pub struct Heart {
     health: Health,
@@ -36,7 +36,7 @@ pub struct Heart {
 }
 
 impl Heart {
-    /// Shows that the worker makes progress.
+    /// Records a heartbeat: the worker makes progress.
     pub fn beat(&self) {
         let now = Instant::now();
         self.health.with(|state| {
@@ -60,7 +60,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Alive, and not ready yet because it is starting.
+    /// Creates the health of a process that is alive, and not ready yet because it is starting.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -71,24 +71,25 @@ impl Health {
         })))
     }
 
-    /// Takes traffic from now on.
+    /// Marks the process as ready for traffic.
     pub fn set_ready(&self) {
         self.with(|state| state.not_ready = None);
     }
 
-    /// Wants no new traffic for `reason`, e.g. `draining`.
+    /// Marks the process as not ready for `reason`, e.g. `draining`.
     pub fn set_not_ready(&self, reason: impl Into<String>) {
         self.with(|state| state.not_ready = Some(reason.into()));
     }
 
-    /// Declares a fault that only a restart mends. The first one stays.
+    /// Reports a fault that only a restart mends. The first one is kept.
     pub fn set_fault(&self, reason: impl Into<String>) {
         self.with(|state| {
             state.fault.get_or_insert_with(|| reason.into());
         });
     }
 
-    /// Promises a [`Heart::beat`] of `worker` at least every `longest_silence` from now on.
+    /// Registers a worker that promises a [`Heart::beat`] at least every `longest_silence` from now
+    /// on.
     #[must_use]
     pub fn expect_beats(&self, worker: impl Into<String>, longest_silence: Duration) -> Heart {
         let (worker, last) = (worker.into(), Instant::now());
@@ -101,15 +102,15 @@ impl Health {
         Heart { health: self.clone(), number }
     }
 
-    /// Whether the process lives; if not, why.
+    /// Checks that the process lives.
     ///
     /// # Errors
-    /// The fault, or which worker has been silent for how long.
+    /// The fault, or the silent worker with the length of its silence.
     pub fn live(&self) -> Result<(), String> {
         self.live_at(Instant::now())
     }
 
-    /// The same of a time that may be to come, if nobody beats until then.
+    /// Checks the same at a time that may lie in the future, assuming no heartbeat until then.
     ///
     /// # Errors
     /// As [`Health::live`].
@@ -130,7 +131,7 @@ impl Health {
         })
     }
 
-    /// Whether the process takes traffic; if not, why. Only what lives can be ready.
+    /// Checks that the process takes traffic. Only a live process can be ready.
     ///
     /// # Errors
     /// The reason given, or that of [`Health::live`].
@@ -139,7 +140,7 @@ impl Health {
         self.with(|state| state.not_ready.clone().map_or(Ok(()), Err))
     }
 
-    /// Runs `act` on the state. A panic elsewhere must not silence the health report.
+    /// Runs `act` on the state, even if another thread panicked with the lock held.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_ends_life_and_readiness_and_the_first_is_kept() {
+    fn first_fault_ends_liveness_and_readiness() {
         let health = Health::new();
         health.set_ready();
         health.set_fault("listener lost");
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_falls_silent_ends_life_until_it_beats_again_or_is_gone() {
+    fn silent_worker_ends_liveness_until_it_beats_or_leaves() {
         let health = Health::new();
         let patient = health.expect_beats("worker 0", Duration::from_secs(60));
         let silent = health.expect_beats("worker 1", Duration::from_secs(5));

@@ -2,17 +2,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`log_limit`] | how many lines others may cause |
+//! | [`log_limit`] | rate limits of log lines that others can cause |
 //! | [`logs`] | log lines on standard error, as text or JSON, filtered by `TRADEWIND_LOG` |
-//! | [`queue`] | lines written by a thread of their own, so that nobody else waits for a descriptor |
-//! | [`output`] | where such lines go: files that rotate, sockets of collectors |
+//! | [`queue`] | lines written by a thread of their own, so that no other thread blocks |
+//! | [`output`] | outputs of such lines: files that rotate, sockets of collectors |
 //! | [`registry`] | the process's metrics, in the OpenMetrics text form |
-//! | [`process`] | what every process reports about itself: memory, CPU, descriptors |
-//! | [`health`] | whether the process lives, and whether it is ready for traffic |
+//! | [`process`] | a process's own figures: memory, CPU, descriptors |
+//! | [`health`] | liveness and readiness of the process |
 //! | [`server`] | `/metrics`, `/healthz` and `/readyz` on a port and a thread of their own |
 //!
-//! The server runs apart from everything else: a scrape that comes in a flood, sends garbage or
-//! never ends costs the data plane nothing but a share of one core.
+//! The server runs apart from everything else: a flood of scrapes, garbage or endless requests cost
+//! the data plane nothing but a share of one core.
 
 pub mod health;
 pub mod log_limit;
@@ -35,7 +35,7 @@ pub use tracing;
 
 use std::net::SocketAddr;
 
-/// Why telemetry could not be set up.
+/// The reason why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The log format's name is unknown.
@@ -43,14 +43,15 @@ pub enum TelemetryError {
     LogFormat(String),
     /// A filter directive cannot be read.
     #[error(
-        "log filter {origin}: directives such as `info` or `warn,tradewind_relay=debug`, not `{value}`: {cause}"
+        "log filter {origin}: directives such as `info` or `warn,tradewind_relay=debug`, \
+         not `{value}`: {cause}"
     )]
     LogFilter {
-        /// Where the filter came from: the environment variable or the caller.
+        /// Origin of the filter: the environment variable or the caller.
         origin: &'static str,
-        /// The filter as it was given.
+        /// The filter as given.
         value: String,
-        /// What the parser says.
+        /// The parser's message.
         cause: String,
     },
     /// Logs were set up before in this process.
@@ -59,9 +60,9 @@ pub enum TelemetryError {
     /// The telemetry port cannot be opened.
     #[error("telemetry cannot listen on {address}: {cause}")]
     Listen {
-        /// The address that was asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The telemetry thread or its runtime cannot be started.

@@ -1,8 +1,8 @@
-//! Lines that others may cause: a few are told, the rest is counted.
+//! Rate limits of log lines that others can cause: a few are logged, the rest is counted.
 //!
-//! A stranger, a tenant or a health check can make a process say the same thing as often as it
-//! likes. Such lines have a limit, of which each of those who cause them gets a share
-//! (`units::share`); the next line that is told says how many were left out before it.
+//! A stranger, a tenant or a health check can make a process log the same line as often as it
+//! likes. Such lines have a limit, of which each cause gets a share (`units::share`); the next line
+//! that is logged tells how many were left out before it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -12,18 +12,18 @@ use tradewind_units::{SharedRate, Timestamp};
 
 /// Lines in each [`WINDOW`]. Chosen: few enough for any log; one cause alone gets half of them.
 const LINES: usize = 20;
-/// Span for which lines are counted.
+/// Span in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Lines that this process has left out, whoever caused them.
+/// Number of lines that this process has left out, whatever their cause.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// Returns how many lines this process has left out.
+/// Returns the number of lines that this process has left out.
 pub(crate) fn left_out() -> u64 {
     LEFT_OUT.load(Relaxed)
 }
 
-/// A limit of log lines by who causes them: use it with [`limited!`](crate::limited).
+/// A limit of log lines by cause; use it with [`limited!`](crate::limited).
 #[derive(Debug)]
 pub struct LogLimit<K> {
     begin: Instant,
@@ -37,15 +37,15 @@ struct State<K> {
 }
 
 impl<K: Ord> LogLimit<K> {
-    /// Creates a limit of which nothing is used.
+    /// Creates an unused limit.
     #[must_use]
     pub fn new() -> Self {
         let state = State { rate: SharedRate::new(LINES, WINDOW), left_out: 0 };
         Self { begin: Instant::now(), state: Mutex::new(state) }
     }
 
-    /// Returns the lines that were left out before this one, which `cause` caused; `None` where
-    /// this one is to be left out as well.
+    /// Returns the number of lines left out before this one, which `cause` caused; `None` when this
+    /// one is to be left out as well.
     pub fn admit(&self, cause: K) -> Option<u64> {
         self.admit_at(Timestamp::ZERO + self.begin.elapsed(), cause)
     }
@@ -67,8 +67,8 @@ impl<K: Ord> Default for LogLimit<K> {
     }
 }
 
-/// Logs a line, `$level` and what follows as in `tracing`, if the limit admits it for its cause,
-/// with the number of lines that were left out before it (`left_out`); else for debugging only.
+/// Logs a line, with `$level` and arguments as in `tracing`, if the limit admits it for its cause,
+/// with the number of lines left out before it (`left_out`); otherwise only at debug level.
 #[macro_export]
 macro_rules! limited {
     ($level:ident, $limit:expr, $cause:expr, $($line:tt)+) => {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_fills_no_log_and_silences_nobody() {
+    fn one_cause_cannot_fill_the_log_or_silence_others() {
         let limit = LogLimit::new();
         let told = (0..10_000).filter(|_| limit.admit_at(at(1), "flood").is_some()).count();
         assert_eq!(told, LINES / 2);

@@ -1,9 +1,9 @@
 //! Log lines on standard error: standard output belongs to a command's result.
 //!
-//! What is logged is chosen by directives of the form `level` or `crate=level`, joined by commas,
-//! from the environment variable [`FILTER_VARIABLE`], else from the caller's default.
+//! A filter chooses the lines, by directives of the form `level` or `crate=level`, joined by
+//! commas, from the environment variable [`FILTER_VARIABLE`], else from the caller's default.
 //!
-//! Nobody who logs waits for standard error: lines go through a [`LineQueue`].
+//! No caller waits for standard error: lines go through a [`LineQueue`].
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -20,10 +20,10 @@ use crate::queue::{LineOutput, LineQueue};
 /// The environment variable that overrides the default filter.
 pub const FILTER_VARIABLE: &str = "TRADEWIND_LOG";
 
-/// How a log line is written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// For people: time, level, place, message, fields.
+    /// For people: time, level, target, message, fields.
     #[default]
     Text,
     /// For machines: one JSON object a line.
@@ -55,10 +55,10 @@ impl std::fmt::Display for LogFormat {
 const MOST_WAITING_BYTES: usize = 1 << 20;
 
 /// Longest wait for standard error at the end of the process. Chosen: long for a reader that reads,
-/// short for whoever waits for the process to end.
+/// short for a caller that waits for the process to end.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// The log of this process, once it is set up.
+/// The log of this process, once set up.
 static LOG: OnceLock<LineQueue> = OnceLock::new();
 
 /// Sends the process's log to standard error, filtered by `TRADEWIND_LOG` or else `default_filter`.
@@ -67,7 +67,8 @@ static LOG: OnceLock<LineQueue> = OnceLock::new();
 /// Colours appear only in text on a terminal, and never when `NO_COLOR` is set.
 ///
 /// # Errors
-/// When the filter cannot be read, when logs were set up before, or when the thread cannot be started.
+/// When the filter cannot be read, when logs were set up before, or when the thread cannot be
+/// started.
 pub fn init_logs(format: LogFormat, default_filter: &str) -> Result<(), TelemetryError> {
     let filter = choose_filter(std::env::var_os(FILTER_VARIABLE), default_filter)?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -81,20 +82,20 @@ pub fn init_logs(format: LogFormat, default_filter: &str) -> Result<(), Telemetr
     Ok(())
 }
 
-/// Has `line` written to standard error behind the log, which may take long but keeps nobody. False
-/// when no log is set up: then whoever calls may write it.
+/// Queues `line` for standard error behind the log, without waiting for it. Returns false when no
+/// log is set up: the caller may then write it itself.
 pub fn put_line(line: &str) -> bool {
     LOG.get().map(|queue| queue.put(line.as_bytes())).is_some()
 }
 
-/// Waits until standard error has all lines, for at most a second: the last act of a process.
+/// Waits until standard error has all lines, for at most a second: the last step of a process.
 pub fn flush_logs() {
     if let Some(queue) = LOG.get() {
         let _all_read = queue.flush(FLUSH_LIMIT);
     }
 }
 
-/// Logs a panic. The hook of the standard library would wait for standard error.
+/// Logs a panic. The standard library's hook would block on standard error.
 fn log_panic(panic: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("unnamed");
@@ -109,7 +110,7 @@ fn log_panic(panic: &str) {
     }
 }
 
-/// Standard error, which alone the queue's thread waits for.
+/// Standard error; only the queue's thread waits for it.
 struct StandardError;
 
 impl LineOutput for StandardError {
@@ -122,9 +123,9 @@ impl LineOutput for StandardError {
     }
 }
 
-/// Writes all of `bytes`, also to a descriptor that somebody else has made non-blocking.
+/// Writes all of `bytes`, even to a descriptor that another process has made non-blocking.
 fn write_patiently(output: &mut impl io::Write, mut bytes: &[u8]) -> io::Result<()> {
-    /// Chosen: a terminal that fills up in less prints more than anybody reads.
+    /// Chosen: a terminal that fills up in less time prints more than anybody reads.
     const PAUSE: Duration = Duration::from_millis(20);
     while !bytes.is_empty() {
         match output.write(bytes) {
@@ -152,7 +153,7 @@ impl io::Write for Queued {
     }
 }
 
-/// The filter from the environment's `value` when it holds anything, else `default_filter`.
+/// Returns the filter from the environment's `value` if it is not empty, else `default_filter`.
 fn choose_filter(
     value: Option<OsString>,
     default_filter: &str,
@@ -212,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_on_a_descriptor_that_does_not_block() {
+    fn nonblocking_descriptor_loses_nothing() {
         let mut slow = Slow::default();
         write_patiently(&mut slow, b"whole line\n").unwrap();
         assert_eq!(slow.taken, b"whole line\n");
     }
 
-    /// A disk that is full.
+    /// A full disk.
     struct Full;
 
     impl LineOutput for Full {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_loses_lines_and_nothing_else() {
+    fn a_full_disk_loses_only_lines() {
         let filter = EnvFilter::new("info");
         let queue = LineQueue::start("full", 1000, Full).unwrap();
         let lines = queue.clone();

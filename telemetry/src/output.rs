@@ -1,5 +1,5 @@
-//! Where the lines of a queue go besides standard error: a file that is rotated, or a collector that
-//! takes a datagram a line.
+//! Outputs of a line queue besides standard error: a file that is rotated, or a collector's socket
+//! that receives each line as a datagram.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use crate::queue::LineOutput;
 
-/// Where lines go, as a configuration says it.
+/// The destination of lines, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineTarget {
-    /// Behind the end of a file.
+    /// Appended to a file.
     File(PathBuf),
-    /// To a Unix datagram socket, a datagram a line.
+    /// Sent to a Unix datagram socket, a datagram a line.
     Unix(PathBuf),
-    /// To a UDP port, a datagram a line.
+    /// Sent to a UDP port, a datagram a line.
     Udp(SocketAddr),
 }
 
-/// What is no [`LineTarget`].
+/// A text that is no [`LineTarget`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "expected a file such as `/var/log/x.log`, `unix:/run/x.sock` or `udp:127.0.0.1:514`, not `{0}`"
@@ -43,7 +43,7 @@ impl FromStr for LineTarget {
             Some(path) => (Self::Unix, path),
             None => (Self::File, text),
         };
-        // Where a relative one leads depends on where the process was started.
+        // A relative path would depend on the process's working directory.
         if path.starts_with('/') && !path.ends_with('/') {
             Ok(make(path.into()))
         } else {
@@ -62,23 +62,23 @@ impl fmt::Display for LineTarget {
     }
 }
 
-/// When a file has become long enough, and how many of those before it are kept.
+/// The rotation of a file: its length when it is rotated, and the number of old files kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotation {
-    /// Its length in bytes.
+    /// Length in bytes at which the file is rotated.
     pub at_bytes: u64,
     /// Files kept beside it, called `NAME.1` (the youngest), `NAME.2` and so on; at least 1.
     pub keep: u32,
 }
 
-/// Opens a file to write behind its end, and makes it where there is none.
+/// Opens a file to append to, and creates it where there is none.
 pub type OpenFile = fn(&Path) -> io::Result<File>;
 
-/// Pause between two looks whether the file is still where it was. Chosen: what is written to a file that
-/// was moved away meanwhile is not lost, and a look costs two calls.
+/// Pause between two checks that the path still names the open file. Chosen: lines written to a
+/// file that was moved away meanwhile are not lost, and a check costs two calls.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A file of lines. It is opened anew once it was moved or removed, as programs that rotate logs do.
+/// A file of lines. It is reopened once it was moved or removed, as programs that rotate logs do.
 #[derive(Debug)]
 pub struct LineFile {
     path: PathBuf,
@@ -90,7 +90,7 @@ pub struct LineFile {
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// What tells it from another file of the same name.
+    /// The device and inode, which identify the file whatever its name.
     inode: (u64, u64),
     bytes: u64,
     looked: Instant,
@@ -107,7 +107,7 @@ impl LineFile {
         Ok(file)
     }
 
-    /// The file that lines go to now.
+    /// Returns the open file, reopened if it was moved or removed.
     fn current(&mut self) -> io::Result<&mut Opened> {
         let is_gone = self.file.as_mut().is_some_and(|opened| {
             if opened.looked.elapsed() < LOOK_EVERY {
@@ -130,7 +130,7 @@ impl LineFile {
         }
     }
 
-    /// Makes room for `more` bytes: moves the file out of the way if it would become too long.
+    /// Makes room for `more` bytes: rotates the file if it would become too long.
     fn rotate_before(&mut self, more: usize) -> io::Result<()> {
         let Some(rotation) = self.rotation else { return Ok(()) };
         let bytes = self.current()?.bytes;
@@ -138,7 +138,7 @@ impl LineFile {
             return Ok(());
         }
         for number in (1..rotation.keep).rev() {
-            // There may be none so old.
+            // Not all old files need exist.
             let _none = fs::rename(self.numbered(number), self.numbered(number + 1));
         }
         fs::rename(&self.path, self.numbered(1))?;
@@ -185,18 +185,18 @@ impl LineOutput for LineFile {
     }
 }
 
-/// Where the line that begins at `begin` ends, its line feed included.
+/// Returns the end of the line that begins at `begin`, its line feed included.
 fn line_end(lines: &[u8], begin: usize) -> usize {
     let feed = lines[begin..].iter().position(|byte| *byte == b'\n');
     feed.map_or(lines.len(), |at| begin + at + 1)
 }
 
-/// The line that stands for those that are missing.
+/// Returns the line that reports `count` dropped lines.
 fn dropped_line(count: u64) -> String {
     format!("{{\"dropped_lines\":{count}}}\n")
 }
 
-/// A socket to which each line goes as a datagram of its own, without its line feed.
+/// A socket to which each line is sent as a datagram, without its line feed.
 #[derive(Debug)]
 pub struct LineSocket(Socket);
 
@@ -207,7 +207,7 @@ enum Socket {
 }
 
 impl LineSocket {
-    /// Opens a socket that sends to the datagram socket at `path`, which may come later.
+    /// Opens a socket that sends to the datagram socket at `path`, which need not exist yet.
     ///
     /// # Errors
     /// When no socket can be opened.
@@ -250,7 +250,7 @@ impl LineOutput for LineSocket {
 mod tests {
     use super::*;
 
-    /// A folder of a test's own, removed at its end.
+    /// A test's own folder, removed at its end.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,7 +1,7 @@
-//! What every process reports about itself, read from `/proc/self` at each scrape.
+//! The figures that every process reports about itself, read from `/proc/self` at each scrape.
 //!
-//! Names follow the Prometheus convention for process metrics, so that common dashboards work.
-//! A figure that cannot be read (no `/proc`, a hardened container) is left out, never invented.
+//! Names follow the Prometheus convention for process metrics, so that common dashboards work. A
+//! figure that cannot be read (no `/proc`, a hardened container) is left out, never invented.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,14 +16,14 @@ use prometheus_client::registry::Unit;
 /// architectures we build for (x86-64, arm64), see proc_pid_stat(5) and time(7).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads the process's own figures when it is scraped.
+/// A collector that reads the process's own figures at each scrape.
 #[derive(Debug)]
 pub(crate) struct ProcessCollector {
     start_unix_s: f64,
 }
 
 impl ProcessCollector {
-    /// Notes the start time: from `/proc`, or now where that cannot be read.
+    /// Records the start time: from `/proc`, or now where that cannot be read.
     pub(crate) fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64());
         Self { start_unix_s: start_time().unwrap_or(now) }
@@ -72,7 +72,7 @@ impl Collector for ProcessCollector {
 }
 
 fn open_descriptors() -> Option<f64> {
-    // The descriptor that reads the folder is in the folder.
+    // The descriptor that reads the folder is listed in it.
     let count = fs::read_dir("/proc/self/fd").ok()?.count();
     Some(count.saturating_sub(1) as f64)
 }
@@ -93,7 +93,7 @@ fn status_bytes(name: &str) -> Option<f64> {
     status_field(name).map(|kib| kib * 1024.0)
 }
 
-/// The fields of `/proc/self/stat` from the third on. The second is the program's name in
+/// Returns the fields of `/proc/self/stat` from the third on. The second is the program's name in
 /// parentheses and may hold spaces and parentheses of its own.
 fn stat_fields() -> Option<Vec<u64>> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;

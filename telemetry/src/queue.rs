@@ -1,8 +1,8 @@
-//! Lines written by a thread of their own: whoever has a line to write never waits for a descriptor.
+//! Lines written by a thread of their own, so that no other thread waits for a descriptor.
 //!
 //! A descriptor blocks whenever its reader stops: a pipe to a process that sleeps, a terminal after
-//! Ctrl-S, a socket of a collector that hangs, a disk that is slow. So lines wait in memory, up to a
-//! bound; what finds no room there is dropped and counted.
+//! Ctrl-S, a socket of a collector that hangs, a slow disk. So lines wait in memory, up to a bound;
+//! lines beyond it are dropped and counted.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,29 +14,29 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-/// Where a queue's lines go. Only the queue's thread calls it, and it may block.
+/// The output of a queue. Only the queue's thread calls it, and it may block.
 pub trait LineOutput: Send + 'static {
     /// Writes whole lines, each ended by a line feed.
     ///
     /// # Errors
-    /// When they were not written; they are lost then, and counted.
+    /// When they were not written; they are then lost and counted.
     fn write_lines(&mut self, lines: &[u8]) -> io::Result<()>;
 
-    /// Writes the line that tells that `count` lines are missing.
+    /// Writes the line that reports `count` dropped lines.
     fn report_dropped(&mut self, count: u64);
 
-    /// Whether it takes several lines at once.
+    /// Returns whether it takes several lines at once.
     fn takes_many(&self) -> bool {
         true
     }
 }
 
-/// A bounded queue of lines; clones share it. When the last one is dropped, its thread ends once it
-/// has written what waits.
+/// A bounded queue of lines; clones share it. When the last clone is dropped, its thread ends after
+/// it has written the waiting lines.
 #[derive(Debug, Clone)]
 pub struct LineQueue(Arc<Owner>);
 
-/// The hold that all clones of a queue have together.
+/// The owner that all clones of a queue share; it ends the thread when dropped.
 #[derive(Debug)]
 struct Owner(Arc<Shared>);
 
@@ -47,16 +47,16 @@ impl Drop for Owner {
     }
 }
 
-/// The queues of this process, by the names that metrics give them.
+/// The queues of this process, with the names that metrics give them.
 static QUEUES: Mutex<Vec<(&'static str, Weak<Owner>)>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Shared {
     limit_bytes: usize,
     state: Mutex<State>,
-    /// Lines wait for the thread.
+    /// Signals that lines wait for the thread.
     filled: Condvar,
-    /// The thread has written all that waited.
+    /// Signals that the thread has written all waiting lines.
     drained: Condvar,
 }
 
@@ -68,22 +68,22 @@ struct State {
     is_closed: bool,
     written: u64,
     dropped: u64,
-    /// Of those dropped, how many the output has been told of.
+    /// The number of dropped lines that the output has reported.
     reported: u64,
 }
 
-/// What a queue has counted.
+/// The counts of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineCounts {
-    /// Lines that the output took.
+    /// Lines that the output has written.
     pub written: u64,
     /// Lines that found no room, or that the output refused.
     pub dropped: u64,
 }
 
 impl LineQueue {
-    /// Starts the thread that writes to `output`; it and the queue's metrics are called `name`. At most
-    /// `limit_bytes` wait for it, and as many are on their way.
+    /// Starts the thread that writes to `output`; it and the queue's metrics are called `name`. At
+    /// most `limit_bytes` wait for it, and as many are being written.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -105,8 +105,8 @@ impl LineQueue {
         Ok(Self(owner))
     }
 
-    /// Has `line` written, with a line feed added if it has none. Returns at once; false when there
-    /// was no room.
+    /// Queues `line`, with a line feed added if it has none. Returns at once; false when there was
+    /// no room.
     pub fn put(&self, line: &[u8]) -> bool {
         let mut state = self.shared().lock();
         if state.waiting.len() + line.len() + 1 > self.shared().limit_bytes {
@@ -123,7 +123,7 @@ impl LineQueue {
         true
     }
 
-    /// Waits until the output has all lines, for at most `limit`. False when it has not.
+    /// Waits until the output has all lines, for at most `limit`. Returns whether it has.
     pub fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.shared().lock();
@@ -142,7 +142,7 @@ impl LineQueue {
         &self.0.0
     }
 
-    /// Returns what it has counted.
+    /// Returns the queue's counts.
     #[must_use]
     pub fn counts(&self) -> LineCounts {
         let state = self.shared().lock();
@@ -151,7 +151,7 @@ impl LineQueue {
 }
 
 impl Shared {
-    /// A panic elsewhere must not silence the log.
+    /// Locks the state, even if another thread panicked with the lock held.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,7 +173,7 @@ impl Shared {
             let mut state = self.lock();
             state.is_writing = false;
             state.written += written;
-            // Nobody could be told of the others either.
+            // The output could not report the others either.
             state.dropped += lines - written;
             state.reported += lines - written;
             if state.waiting.is_empty() {
@@ -182,10 +182,10 @@ impl Shared {
         }
     }
 
-    /// Waits for lines, and moves them to `batch`. Returns how many they are, and how many are missing
-    /// after them; `None` when none will come.
+    /// Waits for lines, and moves them to `batch`. Returns their number, and the number of lines
+    /// dropped after them; `None` when the queue has ended.
     fn take_batch(&self, batch: &mut Vec<u8>) -> Option<(u64, u64)> {
-        /// A batch that was larger gives its memory back.
+        /// Memory that a batch keeps; a larger one frees the rest.
         const KEPT_BYTES: usize = 64 * 1024;
         batch.clear();
         batch.shrink_to(KEPT_BYTES);
@@ -204,7 +204,7 @@ impl Shared {
     }
 }
 
-/// Shows what the queues of the process have counted, when it is scraped.
+/// A collector of the counts of the process's queues.
 #[derive(Debug)]
 pub(crate) struct QueueCollector;
 
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// An output that stands still until it is told to go on.
+    /// An output that blocks until the test releases it.
     struct Stalled {
         begun: Sender<()>,
         go_on: Receiver<()>,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn stalled_output_stops_nobody_and_what_is_dropped_is_told() {
+    fn stalled_output_blocks_nobody_and_drops_are_reported() {
         let ((begun, has_begun), (go, go_on), (seen, shown)) = (channel(), channel(), channel());
         let queue = LineQueue::start("lines", 10, Stalled { begun, go_on, seen }).unwrap();
         assert!(queue.put(b"first"));
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(queue.counts(), LineCounts { written: 3, dropped: 2 });
     }
 
-    /// An output that takes nothing.
+    /// An output that refuses all lines.
     struct Refusing;
 
     impl LineOutput for Refusing {

@@ -12,15 +12,17 @@ use crate::queue::QueueCollector;
 
 /// The metrics of one process; clones share them.
 ///
-/// It holds from the start what every process tells about itself: `tradewind_build_info` with
-/// program and version, the `process_*` figures, and what its logs have lost. All other names get the prefix `tradewind_`.
+/// From the start it holds what every process reports: `tradewind_build_info` with program and
+/// version, the `process_*` figures, and the lines that its logs have dropped. All other names get
+/// the prefix `tradewind_`.
 #[derive(Debug, Clone)]
 pub struct Registry {
     metrics: Arc<Mutex<Inner>>,
     pages: Arc<Mutex<BTreeMap<&'static str, Page>>>,
 }
 
-/// Makes the JSON of a page from the query that follows its path, or says what is wrong with the query.
+/// A function that makes a page's JSON from the query that follows its path, or returns the error
+/// about the query.
 struct Page(Box<MakePage>);
 
 type MakePage = dyn Fn(Option<&str>) -> Result<String, String> + Send;
@@ -32,7 +34,7 @@ impl fmt::Debug for Page {
 }
 
 impl Registry {
-    /// The registry of `program`, e.g. `relay`, in `version`.
+    /// Creates the registry of `program`, e.g. `relay`, in `version`.
     #[must_use]
     pub fn new(program: &str, version: &str) -> Self {
         let mut inner = Inner::default();
@@ -47,7 +49,7 @@ impl Registry {
         Self { metrics: Arc::new(Mutex::new(inner)), pages: Arc::default() }
     }
 
-    /// Lets `register` add metrics; their names get the prefix `tradewind_`.
+    /// Registers metrics by `register`; their names get the prefix `tradewind_`.
     ///
     /// Keep the metric itself (it is a shared handle) and count on it: that takes no lock.
     pub fn register<T>(&self, register: impl FnOnce(&mut Inner) -> T) -> T {
@@ -55,8 +57,8 @@ impl Registry {
         register(inner.sub_registry_with_prefix("tradewind"))
     }
 
-    /// Serves JSON at `path`, e.g. `/paths`, made by `page` from the query that follows it (without `?`); an
-    /// error is what is wrong with the query.
+    /// Serves JSON at `path`, e.g. `/paths`, made by `page` from the query that follows it (without
+    /// `?`). An error of `page` says what is wrong with the query.
     pub fn add_page(
         &self,
         path: &'static str,
@@ -66,13 +68,13 @@ impl Registry {
         pages.insert(path, Page(Box::new(page)));
     }
 
-    /// The page at `path`; `None` if there is none.
+    /// Returns the page at `path`; `None` if there is none.
     pub(crate) fn page(&self, path: &str, query: Option<&str>) -> Option<Result<String, String>> {
         let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.get(path).map(|page| page.0(query))
     }
 
-    /// All metrics as they stand, in OpenMetrics text. Cost: linear in the number of series.
+    /// Encodes all metrics in OpenMetrics text. Cost: linear in the number of series.
     #[must_use]
     pub fn encode(&self) -> String {
         let inner = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +91,7 @@ mod tests {
     use prometheus_client::metrics::counter::Counter;
 
     #[test]
-    fn a_process_tells_about_itself_without_being_asked() {
+    fn a_new_registry_has_the_process_figures() {
         let text = Registry::new("relay", "0.1.0").encode();
         for name in [
             "tradewind_build_info{program=\"relay\",version=\"0.1.0\"} 1",

@@ -1,10 +1,12 @@
-//! `/metrics`, `/healthz`, `/readyz` and the process's own pages on a port and a thread of their own.
+//! `/metrics`, `/healthz`, `/readyz` and the process's own pages on a port and a thread of their
+//! own.
 //!
-//! Everything a caller can spend is bounded: connections, header bytes, header count, time. Where
-//! there are too many connections the caller that holds most of them loses its oldest, so that idle
-//! ones delay nobody. There is no authentication: other addresses than loopback must be asked for,
-//! and requests are answered only under an address, `localhost` or a name that was given, so that
-//! no page of a foreign site reads what is here by a name of its own (DNS rebinding).
+//! Everything that a client can use is bounded: connections, header bytes, header count, time.
+//! Where there are too many connections the client that holds most of them loses its oldest, so
+//! that idle ones delay nobody. There is no authentication: addresses other than loopback need an
+//! explicit setting, and a request is answered only if its host is an address, `localhost` or a
+//! configured name, so that no page of a foreign site reads these pages under its own name (DNS
+//! rebinding).
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -26,8 +28,8 @@ use tradewind_units::eviction::{EvictionQueue, Holder};
 
 use crate::{Health, LogLimit, Registry, TelemetryError, limited};
 
-/// Where a process serves its telemetry unless told otherwise: loopback, port 9464, the one that
-/// OpenTelemetry gives to Prometheus exporters.
+/// Default telemetry address of a process: loopback, port 9464, the one that OpenTelemetry gives to
+/// Prometheus exporters.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
 /// Connections served at once; one more evicts another. Chosen: several scrapers and probes.
@@ -52,13 +54,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// The address it listens on, with the port the system chose when 0 was asked for.
+    /// Returns the address it listens on, with the port that the system chose if 0 was given.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Stops the server: the port is free when this returns. Answers under way are cut.
+    /// Stops the server: the port is free when this returns. Responses under way are cut.
     pub fn shutdown(mut self) {
         self.stop_and_join();
     }
@@ -79,21 +81,22 @@ impl Drop for Server {
     }
 }
 
-/// Checks that `address` is loopback, or that others are asked for by `metrics_expose`.
+/// Checks that `address` is loopback, or that `metrics_expose` allows others.
 ///
 /// # Errors
-/// What is wrong, and what would be right, in one line.
+/// An error line that says what is wrong and what would be right.
 pub fn check_exposed(address: SocketAddr, expose: bool) -> Result<(), String> {
     if expose || address.ip().is_loopback() {
         return Ok(());
     }
     Err(format!(
-        "{address} is no loopback address: whoever reaches it reads what runs here; set `metrics_expose = true` if that is wanted"
+        "{address} is no loopback address: whoever reaches it reads what runs here; \
+         set `metrics_expose = true` if that is wanted"
     ))
 }
 
-/// Serves `registry` and `health` on `address` from a thread of its own, to who asks for an
-/// address, `localhost` or one of `hosts`.
+/// Serves `registry` and `health` on `address` from a thread of its own, to requests whose host is
+/// an address, `localhost` or one of `hosts`.
 ///
 /// # Errors
 /// When the address cannot be bound or the thread cannot be started.
@@ -108,7 +111,7 @@ pub fn serve(
     serve_on(listener, hosts, registry, health)
 }
 
-/// As [`serve`], on a listener that is open already.
+/// Serves like [`serve`], on a listener that is already open.
 ///
 /// # Errors
 /// When it is no listener, or the thread cannot be started.
@@ -165,7 +168,7 @@ async fn accept_all(listener: TcpListener, state: Arc<State>) {
                     lock(&served).remove(number);
                 });
                 let holder = Holder { is_trusted: false, source: Source::of(peer.ip()) };
-                // Before it first runs: there is one thread.
+                // The task has not run yet: there is one thread.
                 let mut connections = lock(&connections);
                 connections.insert(number, holder, task.abort_handle());
                 if connections.len() > MAX_CONNECTIONS
@@ -186,7 +189,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers one request; its errors are the caller's and not worth more than a debug line.
+/// Serves one connection; its errors are the client's and worth no more than a debug line.
 async fn serve_connection(stream: tokio::net::TcpStream, state: Arc<State>) {
     let service = service_fn(move |request| {
         let response = answer(&request, &state);
@@ -224,8 +227,8 @@ fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
     }
 }
 
-/// Returns whether all that `request` calls this endpoint may be said. Who says nothing is no
-/// browser.
+/// Returns whether every host that `request` names is this endpoint's. A request without one is not
+/// from a browser.
 fn is_asked_for<B>(request: &Request<B>, hosts: &[String]) -> bool {
     let target = request.uri().authority().map(Authority::host);
     let mut named = request.headers().get_all(HOST).iter();

@@ -1,4 +1,4 @@
-//! The telemetry server as its callers see it: plain HTTP over loopback.
+//! The telemetry server as its clients see it: plain HTTP over loopback.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::io::{Read, Write};
@@ -44,7 +44,7 @@ fn metrics_come_as_open_metrics() {
 }
 
 #[test]
-fn health_and_readiness_are_told_with_their_reason() {
+fn health_and_readiness_give_their_reason() {
     let health = Health::new();
     let (server, _) = start(health.clone());
     let address = server.local_addr();
@@ -88,7 +88,7 @@ fn a_head_answers_without_a_body() {
 #[test]
 fn silent_callers_delay_nobody() {
     let (server, _) = start(Health::new());
-    // So many that their time-outs, one after the other, would take longer than who asks waits.
+    // So many that their timeouts, one after the other, would exceed the client's.
     let silent: Vec<_> =
         (0..500).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
     let answer = get(server.local_addr(), "/healthz");
@@ -114,7 +114,7 @@ fn the_port_is_free_after_shutdown() {
 }
 
 #[test]
-fn who_asks_by_a_foreign_name_is_told_that_it_is_misdirected() {
+fn foreign_host_is_misdirected() {
     let (server, _) = start(Health::new());
     let request = b"GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n\r\n";
     let answer = exchange(server.local_addr(), request);
