@@ -1,9 +1,9 @@
-//! What leg profiles ask of a host's kernel: maxima of socket buffers, which no socket can exceed
-//! by itself.
+//! The socket-buffer limits that leg profiles need from a host's kernel, as no socket can exceed
+//! them by itself.
 //!
-//! A connection has as many bytes in flight as both ends' buffers let through. The kernel tunes
+//! A connection has at most as many bytes in flight as both ends' buffers allow. The kernel tunes
 //! these up to the last values of `net.ipv4.tcp_rmem` and `tcp_wmem`; buffers that a profile sets
-//! end at `net.core.rmem_max` and `wmem_max` without CAP_NET_ADMIN.
+//! are capped by `net.core.rmem_max` and `wmem_max` without CAP_NET_ADMIN.
 
 use tradewind_units::Bytes;
 
@@ -11,7 +11,7 @@ use crate::LegProfile;
 
 /// The first two values of `net.ipv4.tcp_rmem`, as Linux has them: least and initial.
 const RECEIVE_FIRST: &str = "4096 131072";
-/// The same of `net.ipv4.tcp_wmem`.
+/// The first two values of `net.ipv4.tcp_wmem`.
 const SEND_FIRST: &str = "4096 16384";
 
 /// The largest buffers that a host's kernel allows.
@@ -21,9 +21,9 @@ pub struct HostBuffers {
     pub tuned_receive: Bytes,
     /// The last value of `net.ipv4.tcp_wmem`.
     pub tuned_send: Bytes,
-    /// `net.core.rmem_max`; none where the process may exceed it.
+    /// `net.core.rmem_max`; `None` where the process may exceed it.
     pub set_receive: Option<Bytes>,
-    /// `net.core.wmem_max`; none where the process may exceed it.
+    /// `net.core.wmem_max`; `None` where the process may exceed it.
     pub set_send: Option<Bytes>,
 }
 
@@ -38,13 +38,13 @@ impl HostBuffers {
 }
 
 /// Bytes of receive buffer for each byte of window. Source: half of a buffer is window
-/// (`tcp_adv_win_scale = 1`, and what newer kernels begin with).
+/// (`tcp_adv_win_scale = 1`, and the initial value of newer kernels).
 const RECEIVE_OF_WINDOW: u64 = 2;
 /// Bytes in flight for bytes of send buffer, which counts the kernel's own overhead. Chosen: a
 /// fifth is overhead; with segmentation offload some hundredths are.
 const SEND_OF_WINDOW: (u64, u64) = (4, 5);
 
-/// The largest buffers that some leg profiles need; zero where nothing is asked.
+/// The largest buffers that some leg profiles need; zero where none is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BufferNeeds {
     /// The largest window that a profile counts on.
@@ -56,7 +56,7 @@ pub struct BufferNeeds {
 }
 
 impl BufferNeeds {
-    /// Returns what these profiles need.
+    /// Returns the buffers that these profiles need.
     #[must_use]
     pub fn of<'a>(profiles: impl IntoIterator<Item = &'a LegProfile>) -> Self {
         let mut needs = Self::default();
@@ -70,15 +70,15 @@ impl BufferNeeds {
 
     fn tuned(&self) -> [u64; 2] {
         let window = self.window.as_u64();
-        // What the kernel's settings hold.
+        // Capped at the largest value that the kernel's settings can hold.
         let settable = |bytes: u64| bytes.min(i32::MAX as u64);
         let receive = window.saturating_mul(RECEIVE_OF_WINDOW);
         let send = window.div_ceil(SEND_OF_WINDOW.0).saturating_mul(SEND_OF_WINDOW.1);
         [settable(receive), settable(send)]
     }
 
-    /// Returns the kernel settings that give what is needed, for a file of `/etc/sysctl.d`; empty
-    /// where nothing is.
+    /// Returns the kernel settings that provide these buffers, for a file of `/etc/sysctl.d`; empty
+    /// if none is needed.
     #[must_use]
     pub fn sysctls(&self) -> String {
         let mut lines = String::new();
@@ -94,8 +94,7 @@ impl BufferNeeds {
         lines
     }
 
-    /// Returns a line for each setting of `host` that is below what is needed: what it is, and what
-    /// it would have to be.
+    /// Returns a line for each setting of `host` that is too low: its value, and the required one.
     #[must_use]
     pub fn shortfalls(&self, host: &HostBuffers) -> Vec<String> {
         let [receive, send] = self.tuned();
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
     use crate::profile::NamedProfile;
 
-    /// A host as Linux had it until 6.15; later ones have 32 MiB to receive.
+    /// A host with Linux's defaults up to 6.15; later kernels have 32 MiB to receive.
     fn stock() -> HostBuffers {
         HostBuffers {
             tuned_receive: Bytes::new(6 << 20),
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plan_asks_is_set_and_its_lack_is_told() {
+    fn required_buffers_are_set_and_shortfalls_reported() {
         let wide = LegProfile { window: Some(Bytes::new(500_000_000)), ..LegProfile::default() };
         let needs = BufferNeeds::of([&LegProfile::default(), &wide]);
         assert_eq!(
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn set_buffers_go_by_other_maxima_which_the_privileged_exceed() {
+    fn explicit_buffers_use_other_maxima_unless_privileged() {
         let jump = NamedProfile::QuickStart.profile();
         let needs = BufferNeeds::of([&jump]);
         assert_eq!(needs.sysctls(), "net.core.rmem_max = 16000000\nnet.core.wmem_max = 16000000\n");

@@ -1,10 +1,11 @@
-//! From a plan to what each gateway and relay is told: the route table of every source, and how connections are set up.
+//! The compiler from a plan to the desired state of each gateway and relay: the route table of
+//! every source, and the leg profiles.
 //!
-//! A plan gives each flow one path. What to fall back to comes from the same plan, best first: the path
-//! over siblings, other relays in the same regions; the path without one of its relays; and
-//! direct, where that is allowed. Fallbacks hold no reserved capacity: they carry what would
-//! otherwise not be carried. Each relay may dial what the paths over it, fallbacks included, need,
-//! and each gateway's grant covers what its own paths need.
+//! A plan gives each flow one path. The fallbacks come from the same plan, best first: the path
+//! over siblings, other relays in the same regions; the path without one of its relays; and direct,
+//! where that is allowed. Fallbacks hold no reserved capacity: they carry flows that would
+//! otherwise fail. Each relay may dial the addresses that the paths over it need, fallbacks
+//! included, and each gateway's grant covers the needs of its own paths.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,21 +19,22 @@ use crate::permissions::{DialPolicy, GrantTerms};
 use crate::route_table::MOST_ROUTES;
 use crate::{DesiredError, Hop, LegProfile, ProcessLegs, Route, RouteTable};
 
-/// What a plan leaves open: where its relays listen, and what its flows' destinations are.
+/// The facts that a plan leaves open: the addresses of its relays, and the destinations of its
+/// flows.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// Relays that run, by the plan's name for them.
+    /// Running relays, by their names in the plan.
     pub relays: BTreeMap<RelayId, Hop>,
-    /// Where each flow goes.
+    /// The destination of each flow.
     pub destinations: BTreeMap<FlowId, Destination>,
-    /// What a relayed flow may fall back to.
+    /// The allowed fallbacks of relayed flows.
     pub fallbacks: Fallbacks,
-    /// How the legs between gateways and relays are to be where the plan does not count on something else, encryption
-    /// included.
+    /// The profile of legs between gateways and relays where the plan does not require something
+    /// else, encryption included.
     pub leg: LegProfile,
 }
 
-/// What all gateways and relays of a plan should run.
+/// The desired state of all gateways and relays of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
     /// The gateway of each source.
@@ -41,36 +43,36 @@ pub struct Desired {
     pub relays: BTreeMap<RelayId, DesiredRelay>,
 }
 
-/// What a relay should run.
+/// The desired state of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredRelay {
-    /// Where neighbours reach it.
+    /// The address at which neighbours reach it.
     pub address: SocketAddr,
-    /// What it may dial.
+    /// The addresses that it may dial.
     pub policy: DialPolicy,
-    /// How its connections are set up.
+    /// The profiles of its connections.
     pub legs: ProcessLegs,
-    /// First window that the plan counts on towards destinations, where no profile can state one:
-    /// learned.
+    /// First window that the plan assumes towards destinations. It is learned, as no profile can
+    /// state it.
     pub learned: Option<Segments>,
 }
 
-/// What a gateway should run.
+/// The desired state of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredGateway {
-    /// Which path each flow takes.
+    /// The path of each flow.
     pub routes: RouteTable,
-    /// How its connections are set up.
+    /// The profiles of its connections.
     pub legs: ProcessLegs,
-    /// What its grant has to cover.
+    /// The terms that its grant must cover.
     pub grant: GrantTerms,
-    /// Its flows, and where they go.
+    /// Its flows, with their destinations.
     pub flows: Vec<(FlowId, Destination)>,
-    /// First window that the plan counts on towards destinations of direct flows: learned.
+    /// First window that the plan assumes towards destinations of direct flows; it is learned.
     pub learned: Option<Segments>,
 }
 
-/// What a relayed flow may fall back to.
+/// The allowed fallbacks of relayed flows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fallbacks {
     /// Other paths over the plan's relays.
@@ -79,11 +81,12 @@ pub struct Fallbacks {
     pub direct: bool,
 }
 
-/// What gateways and relays should run, by the plan and the `legs` that it was made from. Flows without relays are direct; what no
-/// flow of the plan goes to is refused.
+/// Compiles the desired state of gateways and relays from the plan and the `legs` that it was made
+/// from. Flows without relays are direct; other destinations than the plan's are refused.
 ///
 /// # Errors
-/// When flows of the plan share legs, the inventory lacks a relay or a destination of it, or a path makes no route.
+/// When flows of the plan share legs, the inventory lacks a relay or a destination of it, or a path
+/// makes no route.
 pub fn compile(
     plan: &Plan,
     flows: &[Flow],
@@ -130,14 +133,14 @@ pub fn compile(
     Ok(Desired { gateways, relays: dialled.into_relays() })
 }
 
-/// Who dials a leg.
+/// The dialling side of a leg.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum By {
     Gateway(SiteId),
     Relay(RelayId),
 }
 
-/// The legs of all paths between gateways and relays, as they are found.
+/// The legs of all paths between gateways and relays, while they are collected.
 struct Dialled<'a> {
     plan: &'a Plan,
     legs: &'a Legs,
@@ -147,30 +150,29 @@ struct Dialled<'a> {
     gateways: BTreeMap<SiteId, GatewayNeeds>,
 }
 
-/// What the paths over one relay need of it.
+/// The needs of the paths over one relay.
 #[derive(Default)]
 struct RelayNeeds {
     policy: DialPolicy,
-    /// What it accepts with.
+    /// The profile of accepted connections.
     accept: Option<LegProfile>,
-    /// Largest window towards destinations, where it is above what hosts give as they come.
+    /// Largest window towards destinations, if it is above a host's default.
     window: Option<Bytes>,
     learned: Option<Segments>,
 }
 
-/// What the flows of one gateway need of it.
+/// The needs of one gateway's flows.
 #[derive(Default)]
 struct GatewayNeeds {
     grant: GrantTerms,
     flows: Vec<(FlowId, Destination)>,
-    /// Largest window towards destinations of direct flows, where it is above what hosts give as
-    /// they come.
+    /// Largest window towards destinations of direct flows, if it is above a host's default.
     window: Option<Bytes>,
     learned: Option<Segments>,
 }
 
 impl Dialled<'_> {
-    /// Takes in one path; its last leg, to the destination, is no leg between neighbours of the
+    /// Adds one path; its last leg, to the destination, is no leg between neighbours of the
     /// overlay.
     fn walk(&mut self, flow: &Flow, destination: &Destination, path: &[RelayId]) {
         let source = Place::Site(flow.source.clone());
@@ -197,7 +199,7 @@ impl Dialled<'_> {
         self.arrive(flow, destination, from);
     }
 
-    /// Takes in the last leg of a path, which somebody dials.
+    /// Adds the last leg of a path, which its last relay or the gateway dials.
     fn arrive(&mut self, flow: &Flow, destination: &Destination, from: (By, Option<Place>)) {
         let end = Place::Site(flow.destination.clone());
         let leg = from.1.and_then(|place| self.legs.get(&(place, end)));
@@ -224,7 +226,7 @@ impl Dialled<'_> {
         Some(Place::Relay(planned.region.clone()))
     }
 
-    /// Returns the legs that somebody dials, those to destinations with this window.
+    /// Returns the leg profiles of one process, with this window towards destinations.
     fn legs_of(&mut self, who: &By, window: Option<Bytes>) -> ProcessLegs {
         let base = &self.inventory.leg;
         let dial = LegProfile { window: base.window.max(window), ..base.clone() };
@@ -246,7 +248,7 @@ impl Dialled<'_> {
     }
 }
 
-/// The route over `path` for a flow; without relays it is direct.
+/// Returns the route over `path` for a flow; direct if there are no relays.
 fn route(flow: &FlowId, path: &[RelayId], inventory: &Inventory) -> Result<Route, DesiredError> {
     let hop = |relay: &RelayId| {
         let missing =
@@ -257,7 +259,8 @@ fn route(flow: &FlowId, path: &[RelayId], inventory: &Inventory) -> Result<Route
     Ok(if hops.is_empty() { Route::Direct } else { Route::Relays(hops) })
 }
 
-/// The planned path and what may stand in for it, best first, none twice, at most [`MOST_ROUTES`].
+/// Returns the planned path and its fallbacks, best first, without duplicates, at most
+/// [`MOST_ROUTES`].
 fn paths(plan: &Plan, planned: &[RelayId], allowed: Fallbacks) -> Vec<Vec<RelayId>> {
     let mut paths = vec![planned.to_vec()];
     if planned.is_empty() {
@@ -283,7 +286,7 @@ fn paths(plan: &Plan, planned: &[RelayId], allowed: Fallbacks) -> Vec<Vec<RelayI
     paths
 }
 
-/// The path that shares as few relays as the plan allows: each replaced by another of its region.
+/// Returns a path with each relay replaced by another of its region where the plan has one.
 fn siblings(plan: &Plan, planned: &[RelayId]) -> Option<Vec<RelayId>> {
     let mut path: Vec<RelayId> = Vec::with_capacity(planned.len());
     for relay in planned {
@@ -362,7 +365,7 @@ mod tests {
         RelayId::new(name).unwrap()
     }
 
-    /// Has the plan run a relay, at 192.0.2.`seed`.
+    /// Adds a relay to the plan, at 192.0.2.`seed`.
     fn add_relay(plan: &mut Plan, inventory: &mut Inventory, seed: u8, name: &str) {
         let id = relay_id(name);
         let region = name.rsplit_once('.').unwrap().0.parse().unwrap();
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_gets_the_routes_of_its_own_flows_and_refuses_the_rest() {
+    fn each_source_gets_only_its_own_routes() {
         let (plan, flows) = planned();
         let desired = compile(&plan, &flows, &Legs::new(), &inventory()).unwrap();
         assert_eq!(desired.gateways.len(), 2);
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_may_dial_what_their_paths_need_and_grants_cover_it() {
+    fn policies_and_grants_cover_the_paths() {
         let (mut plan, flows) = planned();
         let mut inventory = inventory();
         let names = ["gcp:asia-northeast1.1", "gcp:europe-north1.1", "gcp:europe-north1.2"];
@@ -453,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_window_towards_destinations_is_learned_since_no_profile_states_it() {
+    fn first_window_towards_destinations_is_learned() {
         let (mut plan, flows) = planned();
         let mut inventory = inventory();
         for (seed, name) in (1..).zip(["gcp:asia-northeast1.1", "gcp:europe-north1.1"]) {
@@ -476,14 +479,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_the_plan_counts_on_are_dialled_and_two_relays_of_a_region_are_two() {
+    fn planned_connections_are_dialled_within_a_region_too() {
         let (mut plan, flows) = planned();
         let mut inventory = inventory();
         let names = ["gcp:europe-north1.1", "gcp:asia-northeast1.1", "gcp:europe-north1.2"];
         for (seed, name) in (1..).zip(names) {
             add_relay(&mut plan, &mut inventory, seed, name);
         }
-        // A slow machine's traffic through a fast one of its region.
+        // A slow machine's traffic over a fast one of its region.
         plan.flows[2].path = vec![names[0], names[2]].into_iter().map(relay_id).collect();
         inventory.leg.encryption = Some(Encryption::None);
         let site = |name: &str| Place::Site(name.parse().unwrap());
@@ -518,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_counts_on_shared_legs_is_refused() {
+    fn plan_with_shared_legs_is_refused() {
         let (mut plan, flows) = planned();
         plan.shared_legs.push(SharedLeg {
             content: "film".parse().unwrap(),
@@ -528,13 +531,14 @@ mod tests {
             saved: Money::from_usd(0.32).unwrap(),
         });
         let error = compile(&plan, &flows, &Legs::new(), &inventory()).unwrap_err().to_string();
-        let expected = "the plan counts on 1 shared legs, which save $0.32 of egress, but relays send each flow by itself: \
+        let expected = "the plan counts on 1 shared legs, which save $0.32 of egress, \
+                        but relays send each flow by itself: \
                         plan without `content`";
         assert_eq!(error, expected);
     }
 
     #[test]
-    fn what_the_inventory_lacks_is_named() {
+    fn missing_inventory_entries_are_named() {
         let (plan, flows) = planned();
         let mut without = inventory();
         without.relays.remove(&RelayId::new("gcp:europe-north1.1").unwrap());

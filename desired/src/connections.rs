@@ -1,14 +1,15 @@
-//! How many connections carry a stream over one leg [TRN: one connection does not fill a VM].
+//! The number of connections that carry a stream over one leg [TRN: one connection does not fill a
+//! VM].
 
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Most connections that a stream may have on one leg. Source: what Skyplane gives a whole machine, and the
-/// published throughput grids were measured with.
+/// Most connections that a stream may have on one leg. Source: the number that Skyplane gives a
+/// whole machine, and that the published throughput grids were measured with.
 pub const MOST_CONNECTIONS: u16 = 64;
 
-/// How many connections carry a bulky stream over one leg.
+/// The number of connections that carry a bulky stream over one leg.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Connections {
     /// One: the leg is never striped.
@@ -16,12 +17,12 @@ pub enum Connections {
     One,
     /// So many, from 2 to [`MOST_CONNECTIONS`].
     Fixed(NonZeroU16),
-    /// As many as bring the stream something.
+    /// As many as raise the stream's goodput.
     Adaptive,
 }
 
 impl Connections {
-    /// A fixed number.
+    /// Creates a fixed number.
     ///
     /// # Errors
     /// When it is 0 or above [`MOST_CONNECTIONS`].
@@ -33,7 +34,7 @@ impl Connections {
         }
     }
 
-    /// Whether a leg has one connection whatever the stream.
+    /// Returns whether a leg always has one connection.
     #[must_use]
     pub const fn is_one(&self) -> bool {
         matches!(self, Self::One)

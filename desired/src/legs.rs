@@ -1,9 +1,9 @@
-//! From the legs that a plan counts on to how connections are set up.
+//! Leg profiles from the legs that a plan assumes.
 //!
 //! A plan predicts with n connections on a leg \[TRN\], a window, a first window and a congestion
-//! control. Whoever dials the leg must set them up, or the prediction is of another leg. What a
-//! plan does not speak of (encryption, connections at rest) is the operator's to say; what it does
-//! not ask for is left as the operator has it.
+//! control. The dialling side must set them up, or the prediction is of another leg. Properties
+//! that a plan does not model (encryption, warm connections) are set by the operator; those that
+//! the plan does not need stay as the operator has set them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,41 +19,43 @@ use crate::connections::MOST_CONNECTIONS;
 use crate::profile::NamedProfile;
 use crate::{BufferNeeds, Connections, LegProfile};
 
-/// Most warm connections of a leg whose first window the plan counts on, unless the operator says otherwise. Chosen: a pool
-/// is as large as the demand, so this only bounds it.
+/// Most warm connections of a leg whose first window the plan relies on, unless the operator sets
+/// another limit. Chosen: a pool is as large as the demand, so this only bounds it.
 const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 
-/// What connections that start fast at once take of a leg's rate together. Chosen: as of a rate that was learned (docs/jumpstart.md, `pacing_share`).
+/// Share of a leg's rate for connections that start fast at the same time, together. Chosen: the
+/// same as for a learned rate (docs/jumpstart.md, `pacing_share`).
 const PACED_SHARE: f64 = 0.85;
 
 /// A leg to one neighbour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LegTo {
-    /// Where the neighbour listens, as routes have it.
+    /// The neighbour's address, as in routes.
     #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
-    /// The leg's profile; nothing of `leg.dial` is taken over.
+    /// The leg's profile; it inherits nothing from `leg.dial`.
     pub dial: LegProfile,
 }
 
-/// How the connections of one relay or gateway are set up.
+/// The connection profiles of one relay or gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessLegs {
-    /// Connections that it accepts; of a gateway these are applications', of which no plan speaks.
+    /// Accepted connections; a gateway's are from applications, which no plan models.
     pub accept: LegProfile,
-    /// Connections that it dials where nothing else is said.
+    /// Dialled connections that `to` does not list.
     pub dial: LegProfile,
-    /// Legs to neighbours that the plan counts on to differ, by address.
+    /// Legs to neighbours that need another profile, by address.
     pub to: Vec<LegTo>,
 }
 
-/// Legs that one process dials, while they are collected: by where they lead, and for how many flows.
+/// The legs that one process dials, while they are collected: by the neighbour's address, with the
+/// number of flows.
 #[derive(Debug, Default)]
 pub(crate) struct Collected(BTreeMap<SocketAddr, (Leg, u32)>);
 
 impl ProcessLegs {
-    /// Returns what its connections need of the host's kernel.
+    /// Returns the buffers that its connections need from the host's kernel.
     #[must_use]
     pub fn buffer_needs(&self) -> BufferNeeds {
         let to = self.to.iter().map(|to| &to.dial);
@@ -62,14 +64,14 @@ impl ProcessLegs {
 }
 
 impl Collected {
-    /// The plan counts on `leg` to `address` for one more flow.
+    /// Adds one more flow on `leg` to `address`.
     pub(crate) fn add(&mut self, address: SocketAddr, leg: &Leg) {
         let (known, flows) = self.0.entry(address).or_insert((*leg, 0));
         (*known, *flows) = (*leg, *flows + 1);
     }
 
-    /// Returns those that differ from what the process dials by anyway, where the operator wants
-    /// `base`.
+    /// Returns the legs whose profiles differ from `anyway`, the process's default for dialling.
+    /// `base` is the operator's profile.
     pub(crate) fn differing_from(self, anyway: &LegProfile, base: &LegProfile) -> Vec<LegTo> {
         let legs = self.0.into_iter().map(|(address, (leg, flows))| {
             let dial = dialled(base, &leg, flows);
@@ -79,7 +81,8 @@ impl Collected {
     }
 }
 
-/// The profile of who dials `leg` for so many flows of the plan, where the operator wants `base`.
+/// Returns the dialling side's profile of `leg` for `flows` flows of the plan, on top of the
+/// operator's `base`.
 fn dialled(base: &LegProfile, leg: &Leg, flows: u32) -> LegProfile {
     let mut profile = base.clone();
     if leg.connections > 1 {
@@ -103,12 +106,13 @@ fn dialled(base: &LegProfile, leg: &Leg, flows: u32) -> LegProfile {
     profile
 }
 
-/// Returns the window that the plan counts on, where it is above what a host gives as it comes.
+/// Returns the window that the plan relies on, if it is above a host's default.
 pub(crate) fn wide(leg: &Leg) -> Option<Bytes> {
     (leg.window > DEFAULT_WINDOW).then_some(leg.window)
 }
 
-/// The profile of who accepts `leg`, where the operator wants `base`: a first flight needs a receiver's window as large.
+/// Returns the accepting side's profile of `leg`, on top of the operator's `base`: a large first
+/// flight needs a receive window of that size.
 pub(crate) fn accepted(base: &LegProfile, leg: &Leg) -> LegProfile {
     let jump = NamedProfile::PacedStart.profile();
     let receive_buffer = base.receive_buffer.or(jump.receive_buffer.filter(|_| jumps(leg)));
@@ -116,18 +120,19 @@ pub(crate) fn accepted(base: &LegProfile, leg: &Leg) -> LegProfile {
     LegProfile { receive_buffer, window, ..base.clone() }
 }
 
-/// Whether the plan counts on a first window above the kernel's own.
+/// Returns whether the plan relies on a first window above the kernel's default.
 fn jumps(leg: &Leg) -> bool {
     first_window(leg).is_some()
 }
 
-/// Returns the first window that the plan counts on, where it is above the kernel's own.
+/// Returns the first window that the plan relies on, if it is above the kernel's default.
 pub(crate) fn first_window(leg: &Leg) -> Option<Segments> {
     (leg.initial_window.as_u32() > DEFAULT_INITIAL_WINDOW).then_some(leg.initial_window)
 }
 
-/// The first window that the plan counts on, paced at what one connection gets when all flows of the plan begin at once: faster it would only be
-/// lost. Connections are kept warm, since from the side that dials a first flight is 64 KB at most.
+/// Sets the first window that the plan relies on, paced at one connection's share when all flows of
+/// the plan begin at once: a higher rate would only cause loss. Connections are kept warm, since
+/// the first flight of the dialling side is 64 KB at most.
 fn start_fast(profile: &mut LegProfile, leg: &Leg, flows: u32) {
     let jump = NamedProfile::PacedStart.profile();
     profile.initial_window = profile.initial_window.or(Some(leg.initial_window));
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_plan_does_not_ask_for_is_left_as_the_operator_has_it() {
+    fn plain_legs_keep_the_operators_profile() {
         let plain = LegProfile { encryption: Some(Encryption::None), ..LegProfile::default() };
         assert_eq!(dialled(&plain, &leg(), 1), plain);
         assert_eq!(accepted(&plain, &leg()), plain);
@@ -164,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_and_congestion_control_are_the_plans() {
+    fn connections_and_congestion_control_follow_the_plan() {
         let loss = Loss { ratio: Ratio::new(0.001).unwrap(), response: LossResponse::Cubic };
         let profile =
             dialled(&LegProfile::default(), &leg().with_connections(8).with_loss(loss), 1);
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_window_is_asked_of_both_ends() {
+    fn wide_window_is_set_at_both_ends() {
         let wide = leg().with_window(Bytes::new(500_000_000));
         let base = LegProfile::default();
         assert_eq!(dialled(&base, &wide, 1).window, Some(wide.window));
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_window_that_is_counted_on_is_paced_so_that_all_flows_at_once_fit_into_the_leg() {
+    fn first_window_is_paced_so_that_all_flows_fit_the_leg() {
         let mut fast = leg().with_connections(2).capped_at("100 Mbit/s".parse().unwrap());
         fast.initial_window = Segments::new(400).unwrap();
         let profile = dialled(&LegProfile::default(), &fast, 1);
@@ -204,7 +209,7 @@ mod tests {
         assert_eq!((profile.pacing_rtts, profile.warm), (Some(4), Some(MOST_WARM)));
         let flight = fast.initial_window.payload(Bytes::new(1448));
         assert!(accepted(&LegProfile::default(), &fast).receive_buffer.unwrap() > flight);
-        // What relays and gateways read.
+        // The form that relays and gateways read.
         let text = toml::to_string(&profile).unwrap();
         assert_eq!(toml::from_str::<LegProfile>(&text).unwrap(), profile);
     }

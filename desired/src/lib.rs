@@ -1,15 +1,15 @@
-//! What each relay and gateway should run: route tables and leg profiles.
+//! The desired state of each relay and gateway: route tables and leg profiles.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`compile`](mod@compile) | from a plan to route tables and legs |
 //! | [`packets`] | from packet flows to `[[packet]]` and `[packet]` sections |
-//! | [`permissions`] | what relays may dial, and what grants cover |
-//! | [`legs`] | from the legs that a plan counts on to profiles |
-//! | [`route_table`] | which path a gateway puts a flow on |
-//! | [`buffers`] | what legs need of a host's kernel |
-//! | [`profile`] | how the connections of a leg are set up |
-//! | [`connections`] | how many of them carry one stream |
+//! | [`permissions`] | the addresses that relays may dial, and the terms of grants |
+//! | [`legs`] | from the legs that a plan assumes to profiles |
+//! | [`route_table`] | the paths that a gateway puts flows on |
+//! | [`buffers`] | the buffer limits that legs need from a host's kernel |
+//! | [`profile`] | the options of a leg's connections |
+//! | [`connections`] | the number of connections that carry one stream |
 //!
 //! Relays and gateways read these, never plans.
 

@@ -1,5 +1,5 @@
-//! From the packet flows of a plan to what gateways and relays are told of them: `[[packet]]` and `[packet]` of docs/packet.md, with the
-//! prices that the plan was made by.
+//! The compiler from the packet flows of a plan to the settings of gateways and relays:
+//! `[[packet]]` and `[packet]` of docs/packet.md, with the prices that the plan was made with.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,62 +16,62 @@ use tradewind_units::{
 
 use crate::{DesiredError, GrantTerms, Hop};
 
-/// The highest price of a GB that configurations take, in dollars.
+/// The highest price of a GB that configurations accept, in dollars.
 const MOST_USD_PER_GB: f64 = 100.0;
 
-/// What a plan leaves open of its packet flows.
+/// The facts that a plan leaves open about its packet flows.
 #[derive(Debug, Clone, Default)]
 pub struct PacketInventory {
-    /// Where relays take packets, by the plan's name for them.
+    /// The packet addresses of relays, by their names in the plan.
     pub relays: BTreeMap<RelayId, Hop>,
-    /// Where each flow comes in and goes.
+    /// The ends of each flow.
     pub flows: BTreeMap<FlowId, PacketEnds>,
 }
 
-/// Where a packet flow comes in and goes.
+/// The addresses at which a packet flow enters and leaves the overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketEnds {
     /// The flow.
     pub flow: FlowId,
-    /// Where applications write to, at the near gateway.
+    /// The address at the near gateway that applications send to.
     #[serde(deserialize_with = "tradewind_units::address::one")]
     pub listen: SocketAddr,
-    /// Where the far gateway delivers.
+    /// The address that the far gateway delivers to.
     #[serde(deserialize_with = "tradewind_units::address::one")]
     pub to: SocketAddr,
     /// The far gateway.
     pub far: FarGateway,
-    /// Who chooses the service while the flow runs.
+    /// The service selection while the flow runs.
     #[serde(default)]
     pub service: Chooser,
 }
 
-/// A far gateway: where it is and who, or its id among the members.
+/// A far gateway: its address and identity, or its id among the members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `{ address = .., identity = .. }`, or the id of a member")]
 pub enum FarGateway {
-    /// Here.
+    /// Given by address and identity.
     At(Neighbour),
-    /// Where the members say.
+    /// Given by its member id.
     Member(String),
 }
 
-/// Who chooses the service of a packet flow while it runs.
+/// The service selection of a packet flow while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chooser {
-    /// The gateway, by what it measures and its receiver reports, and by the plan's costs.
+    /// By the gateway, from its measurements, its receiver's reports, and the plan's costs.
     #[default]
     Auto,
-    /// The plan.
+    /// The planned service.
     Planned,
 }
 
-/// `[[packet]]` of a gateway.
+/// A `[[packet]]` section of a gateway.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GatewayPacket {
-    /// Where applications write to.
+    /// The address that applications send to.
     pub listen: SocketAddr,
     to: SocketAddr,
     service: &'static str,
@@ -90,7 +90,7 @@ pub struct GatewayPacket {
     coding: Option<BlockCoding>,
 }
 
-/// What services cost by the plan, and for which loss.
+/// The plan's costs of services, and the loss that they are for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct CostsAtLoss {
     coding: Money,
@@ -106,10 +106,10 @@ impl CostsAtLoss {
     }
 }
 
-/// `[packet]` of a relay.
+/// The `[packet]` section of a relay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RelayPacket {
-    /// Where it listens: as the inventory names it, on all addresses.
+    /// Its address in the inventory, widened to all addresses.
     pub listen: SocketAddr,
     /// Relays that send through it.
     pub relays: Vec<PublicIdentity>,
@@ -119,25 +119,25 @@ pub struct RelayPacket {
     usd_per_gb: RelayEgress,
 }
 
-/// What a relay's cloud charges for what leaves it: of several receivers the dearest.
+/// The egress prices of a relay's cloud; the highest of several receivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 struct RelayEgress {
     to_relays: PricePerGb,
     to_endpoints: PricePerGb,
 }
 
-/// What all gateways and relays are told of packet flows.
+/// The desired settings of packet flows for all gateways and relays.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DesiredPackets {
     /// The gateway of each source.
     pub gateways: BTreeMap<SiteId, Vec<GatewayPacket>>,
     /// Each relay that a packet flow takes.
     pub relays: BTreeMap<RelayId, RelayPacket>,
-    /// What the grant of each source's gateway has to cover.
+    /// The terms that the grant of each source's gateway must cover.
     pub grants: BTreeMap<SiteId, GrantTerms>,
 }
 
-/// What gateways and relays should run of `plan`, made for `packets` beside the `streams`.
+/// Compiles the desired settings of `plan`, made for `packets` beside the `streams`.
 ///
 /// # Errors
 /// When the inventory lacks a flow or a relay of it, or a price is missing.
@@ -164,7 +164,7 @@ pub fn compile_packets(
         let grant = desired.grants.entry(flow.source.clone()).or_default();
         hops.iter().for_each(|hop| grant.add_relay(hop.identity));
         grant.add_destination(&Destination::Address(ends.to));
-        // A member's identity is not known here: whoever signs the draft adds it.
+        // A member's identity is unknown here: the operator adds it before signing the draft.
         if let FarGateway::At(far) = &ends.far {
             grant.add_relay(far.identity);
         }
@@ -196,7 +196,7 @@ fn gateway_packet(
     hops: &[&Hop],
 ) -> GatewayPacket {
     let neighbour = |hop: &&Hop| Neighbour { address: hop.address, identity: hop.identity };
-    // Without relays there is nothing to choose.
+    // Without relays there is only one service.
     let is_auto = ends.service == Chooser::Auto && !hops.is_empty();
     let service = match planned.service {
         _ if is_auto => "auto",
@@ -209,7 +209,7 @@ fn gateway_packet(
         listen: ends.listen,
         to: ends.to,
         service,
-        // As the plan counts: in the place of the Internet.
+        // As the plan assumes: the relays replace the Internet path.
         ways: (service == "forwarding").then_some("relays"),
         budget: (!hops.is_empty()).then_some(flow.demand.budget),
         bearable_loss: is_auto.then_some(flow.demand.bearable),
@@ -221,7 +221,8 @@ fn gateway_packet(
 }
 
 impl RelayPacket {
-    /// Takes in a flow that comes from a relay, or from a gateway, which shows its grant, and goes on.
+    /// Adds a flow that arrives from a relay, or from a gateway with its grant, and leaves for the
+    /// next hop.
     fn take(&mut self, before: Option<&Hop>, next: Option<&Hop>, far: &FarGateway) {
         if let Some(before) = before.map(|hop| hop.identity)
             && !self.relays.contains(&before)
@@ -231,7 +232,7 @@ impl RelayPacket {
         let address = match (next, far) {
             (Some(next), _) => next.address,
             (None, FarGateway::At(far)) => far.address,
-            // Its address is the members' to tell.
+            // Its address is looked up among the members.
             (None, FarGateway::Member(_)) => return,
         };
         let rule = Destination::Address(address).as_rule();
@@ -261,7 +262,7 @@ impl RelayEgress {
     }
 }
 
-/// A tariff as relays take it: dollars for each GB.
+/// Returns a tariff in the unit that relays use: dollars for each GB.
 fn by_volume(tariff: Tariff) -> PricePerGb {
     PricePerGb::from_usd_per_gb(tariff.usd_per_gb().min(MOST_USD_PER_GB)).unwrap_or_default()
 }
@@ -272,7 +273,8 @@ fn region_of<'a>(streams: &'a Plan, plan: &'a PacketPlan, id: &RelayId) -> Optio
     of_streams.map(|relay| &relay.region).or_else(added)
 }
 
-/// Returns all addresses of the same family at the same port; a loopback address is itself.
+/// Returns all addresses of the same family at the same port; a loopback address is returned
+/// unchanged.
 #[must_use]
 pub fn any_address(known: SocketAddr) -> SocketAddr {
     if known.ip().is_loopback() {

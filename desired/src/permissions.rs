@@ -1,5 +1,5 @@
-//! What the paths of a plan need to be allowed: which addresses each relay dials, and what each
-//! gateway's grant covers.
+//! The permissions that the paths of a plan need: the addresses that each relay dials, and the
+//! terms of each gateway's grant.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tradewind_grant::{Destination, DestinationRule, PublicIdentity};
 pub struct DialPolicy {
     /// Destinations of flows that leave the overlay here.
     pub destinations: Vec<DestinationRule>,
-    /// Relays that come next.
+    /// Next relays.
     pub next_hops: Vec<DestinationRule>,
 }
 
@@ -33,7 +33,7 @@ impl DialPolicy {
     }
 }
 
-/// What a gateway's grant has to cover.
+/// The terms that a gateway's grant must cover.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct GrantTerms {
     /// Destinations of flows that take relays.
@@ -53,20 +53,20 @@ impl GrantTerms {
         add(&mut self.destinations, destination.as_rule());
     }
 
-    /// Covers all that `other` covers.
+    /// Covers everything that `other` covers.
     pub fn extend(&mut self, other: &Self) {
         other.relays.iter().for_each(|relay| add(&mut self.relays, *relay));
         other.destinations.iter().for_each(|rule| add(&mut self.destinations, rule.clone()));
     }
 
-    /// Returns whether nothing needs a grant.
+    /// Returns whether no grant is needed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.relays.is_empty()
     }
 }
 
-/// Returns whether `rule` names loopback addresses alone.
+/// Returns whether `rule` covers loopback addresses only.
 #[must_use]
 pub fn is_loopback(rule: &DestinationRule) -> bool {
     rule.range().is_some_and(|(base, bits)| base.is_loopback() && bits >= 8)

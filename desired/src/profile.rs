@@ -1,13 +1,13 @@
-//! How the connections of a leg are set up.
+//! The options of a leg's connections.
 //!
 //! Buffers are left to the kernel's autotuning unless set: a pinned buffer is capped by the
-//! system's maximum and was measured to be slower than a tuned one. Where the cloud-facing window
-//! is to be opened [CP IV-B], `window` says so, and the maxima of `net.ipv4.tcp_rmem` and
-//! `tcp_wmem` on the host have to allow it ([`crate::buffers`]). A large first flight is the
-//! exception: the receiver's window holds it to 64 KB unless its buffer was large before the
-//! handshake, so profiles that jump set the buffers.
+//! system's maximum and was measured to be slower than a tuned one. To open the cloud-facing window
+//! [CP IV-B], set `window`; the maxima of `net.ipv4.tcp_rmem` and `tcp_wmem` on the host have to
+//! allow it ([`crate::buffers`]). A large first flight is the exception: the receiver's window
+//! holds it to 64 KB unless its buffer was large before the handshake, so profiles with a large
+//! first window set the buffers.
 //!
-//! A profile may start from a named one: `profile = "quick-start"` and what differs from it.
+//! A profile may be based on a named one: `profile = "quick-start"` and the options that differ.
 
 use std::num::NonZeroU16;
 
@@ -16,36 +16,36 @@ use tradewind_units::{Bandwidth, Bytes, Segments};
 
 use crate::Connections;
 
-/// Most bytes that wait unsent in the kernel for one connection, unless a profile says otherwise.
-/// Chosen: what a path of 10 Gbit/s sends in 2 ms, so that a relay which is scheduled late still has
-/// something to send, and a slow leg hoards no more than this above its window. Measured by
-/// `bench/relay`: with 512 KiB eight streams were a tenth slower.
+/// Default of the most bytes that wait unsent in the kernel for one connection. Chosen: 2 ms of a
+/// path of 10 Gbit/s, so that a relay that is scheduled late still has bytes to send, and a slow
+/// leg buffers no more than this above its window. Measured by `bench/relay`: with 512 KiB eight
+/// streams were a tenth slower.
 pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 
-/// Largest buffer, and most bytes unsent, that a profile may ask for. Source: the largest window that TCP can
-/// announce (RFC 7323).
+/// Largest buffer, and most bytes unsent, that a profile may set. Source: the largest window that
+/// TCP can announce (RFC 7323).
 pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
 
-/// Least buffer that a profile may ask for. Source: the first value of `tcp_rmem` and `tcp_wmem`, a page, below which
-/// no full packet has room.
+/// Least buffer that a profile may set. Source: the first value of `tcp_rmem` and `tcp_wmem`, a
+/// page, below which no full packet has room.
 pub const LEAST_BUFFER: Bytes = Bytes::new(4096);
 
-/// What a stream carries before its leg is striped, unless a profile says otherwise. Chosen: what is smaller is
-/// over, or nearly so, by the time that further connections stand.
+/// Default of the bytes that a stream carries before its leg is striped. Chosen: a smaller stream
+/// is over, or nearly so, by the time that further connections are open.
 pub const DEFAULT_STRIPE_AFTER: Bytes = Bytes::new(1 << 20);
 
 /// First window of `quick-start`, in segments. `[CDD]` says "very large" and gives no number;
 /// chosen: its file of 3.9 MB fits whole, so that nothing of slow start is left.
 const QUICK_START_SEGMENTS: u32 = 2800;
-/// First window that `paced-start` goes up to, in segments: where the round-trip time is known by
-/// the time that it is set, the pacing rate times that time counts. Chosen: 7.24 MB, what half of
+/// First window that `paced-start` goes up to, in segments: if the round-trip time is known when
+/// the window is set, it is the pacing rate times that time. Chosen: 7.24 MB, which half of
 /// [`JUMP_BUFFER`] holds; 200 Mbit/s fill 290 ms with it.
 const PACED_START_SEGMENTS: u32 = 5000;
-/// Buffers of profiles that jump. Chosen: the kernel counts its own overhead in, so that half of
-/// this or more is window, above any first flight of these profiles.
+/// Buffers of profiles with a large first window. Chosen: the kernel includes its own overhead, so
+/// at least half of this is window, which is above any first flight of these profiles.
 const JUMP_BUFFER: Bytes = Bytes::new(16_000_000);
-/// Round trips after which `paced-start` lifts its cap. Chosen: by then the congestion control
-/// has acknowledgements of three whole windows at the known rate to go by.
+/// Round trips after which `paced-start` lifts its cap. Chosen: by then the congestion control has
+/// acknowledgements of three whole windows at the known rate.
 const PACED_START_RTTS: u16 = 4;
 
 /// Options of a leg's connections.
@@ -55,22 +55,22 @@ pub struct LegProfile {
     /// Name of the congestion control, e.g. `bbr`; the host's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
-    /// First congestion window, in segments; the kernel's (10) when absent. With a pacing rate that is lifted
-    /// later it is the most that the first window gets.
+    /// First congestion window, in segments; the kernel's (10) when absent. With a pacing rate that
+    /// is lifted later it is the upper limit of the first window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<Segments>,
-    /// Bytes in flight that each connection is counted on to reach, at most [`LARGEST_BUFFER`].
-    /// Nothing is set by it: who starts with less than that allowed by the host says so.
+    /// Bytes in flight that each connection is expected to reach, at most [`LARGEST_BUFFER`]. It
+    /// sets no option: a process that starts on a host that allows less reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Bytes>,
-    /// Receive buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`], set before the handshake: the initial receive window goes
-    /// by it. The kernel tunes it when absent.
+    /// Receive buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`], set before the handshake, as it
+    /// determines the initial receive window. The kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
     /// Send buffer, [`LEAST_BUFFER`] to [`LARGEST_BUFFER`]; the kernel tunes it when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
-    /// Most that a connection sends, headers included; no cap when absent.
+    /// Pacing rate of a connection, headers included; no cap when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing_rate: Option<Bandwidth>,
     /// Round trips after which the cap of `pacing_rate` is lifted; never when absent.
@@ -78,52 +78,52 @@ pub struct LegProfile {
     pub pacing_rtts: Option<u16>,
     /// Most bytes that wait unsent in the kernel, at most [`LARGEST_BUFFER`].
     pub notsent_lowat: Bytes,
-    /// Whether the first bytes may travel in the SYN, where both ends allow it (TCP Fast Open).
+    /// TCP Fast Open: the first bytes may travel in the SYN, where both ends allow it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fast_open: bool,
-    /// Most connections that a relay keeps ready to the next one; none when absent.
+    /// Most warm connections that a relay keeps to the next one; none when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<NonZeroU16>,
-    /// Whether the leg is encrypted; by TLS when absent.
+    /// Encryption of the leg; TLS when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
     /// Connections of each bulky stream, on legs to relays.
     #[serde(skip_serializing_if = "Connections::is_one")]
     pub connections: Connections,
-    /// What a stream carries, both directions added up, before it gets more than one connection; 0: it gets them as
-    /// soon as its path is open.
+    /// Bytes that a stream carries, in both directions together, before it gets more than one
+    /// connection; 0: it gets them as soon as its path is open.
     pub stripe_after: Bytes,
 }
 
-/// Whether a leg between two neighbours of the overlay is encrypted.
+/// The encryption of a leg between two neighbours of the overlay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encryption {
-    /// By TLS 1.3, under the identities of both ends.
+    /// TLS 1.3, under the identities of both ends.
     #[default]
     Tls,
-    /// Not at all: the kernel moves what passes (splice), and who can read the wire can read it.
+    /// None: the kernel forwards the bytes (splice), and they can be read on the wire.
     None,
-    /// Of a side that accepts: as the side that dials begins.
+    /// Only for an accepting side: whichever the dialling side chooses.
     Either,
 }
 
-/// The profiles that have a name.
+/// The named profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NamedProfile {
-    /// The host's own ways.
+    /// The host's defaults.
     Default,
-    /// Cubic that starts with a very large window [CDD, Quick-Start TCP].
+    /// Cubic with a very large first window [CDD, Quick-Start TCP].
     QuickStart,
     /// BBR.
     Bbr,
-    /// Starts at a rate that the leg is known to carry, paced by it for the first round trips.
+    /// A first window paced at a known rate of the leg for the first round trips.
     PacedStart,
 }
 
 impl NamedProfile {
-    /// What the name stands for.
+    /// Returns the profile of this name.
     #[must_use]
     pub fn profile(self) -> LegProfile {
         let default = LegProfile::default();
@@ -147,7 +147,7 @@ impl NamedProfile {
     }
 }
 
-/// A profile as it is written down: what is absent comes from the named one.
+/// A profile as written in a file: absent options come from the named profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Told {
@@ -178,7 +178,8 @@ impl TryFrom<Told> for LegProfile {
         let base = told.profile.unwrap_or(NamedProfile::Default).profile();
         if told.profile == Some(NamedProfile::PacedStart) && told.pacing_rate.is_none() {
             return Err(
-                "`paced-start` needs `pacing_rate`, the rate that the leg is known to carry, e.g. \"200 Mbit/s\"",
+                "`paced-start` needs `pacing_rate`, the rate that the leg is known to carry, \
+                 e.g. \"200 Mbit/s\"",
             );
         }
         let profile = Self {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_kernel_is_asked_for_an_absurd_buffer() {
+    fn absurd_buffers_are_refused() {
         for key in ["receive_buffer", "send_buffer", "notsent_lowat", "window"] {
             let most: LegProfile = toml::from_str(&format!("{key} = '1 GiB'")).unwrap();
             assert_ne!(most, LegProfile::default());
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_profile_does_not_say_is_left_to_the_system() {
+    fn absent_options_are_left_to_the_system() {
         let profile = read("congestion_control = 'bbr'").unwrap();
         assert_eq!(profile, NamedProfile::Bbr.profile());
         assert_eq!(profile.receive_buffer, None);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_profile_is_where_one_starts_from() {
+    fn named_profile_is_the_base() {
         let quick = read("profile = 'quick-start'\ncongestion_control = 'bbr'").unwrap();
         assert_eq!(quick.congestion_control.as_deref(), Some("bbr"));
         let file = Bytes::new(3_900_000);
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_would() {
+    fn invalid_profiles_are_refused_with_the_reason() {
         for (text, expected) in [
             ("profile = 'paced-start'", "`paced-start` needs `pacing_rate`"),
             ("pacing_rtts = 3", "`pacing_rtts` needs `pacing_rate`"),

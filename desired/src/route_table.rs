@@ -1,5 +1,5 @@
-//! Which paths a gateway puts a flow on: rules by destination, the first that covers it decides.
-//! A rule holds its best way first, and after it those to fall back to, in order.
+//! The paths that a gateway puts flows on: rules by destination, of which the first match decides.
+//! A rule holds its best route first, then its fallbacks in order.
 //!
 //! ```toml
 //! default = "refuse"          # or "direct", or names of relays
@@ -32,7 +32,7 @@ use tradewind_units::RelayId;
 /// Most relays of a path, as many as a hop header holds.
 pub const MOST_RELAYS: usize = HOP_LIMIT;
 /// Most routes of one rule, the first and its fallbacks. Chosen: each relayed one is probed all the
-/// time, and who needs a fifth has lost more than paths.
+/// time, and when four have failed, more than paths has been lost.
 pub const MOST_ROUTES: usize = 4;
 
 /// One relay of a path.
@@ -41,33 +41,34 @@ pub const MOST_ROUTES: usize = 4;
 pub struct Hop {
     /// Its name, for people.
     pub name: RelayId,
-    /// Where it listens.
+    /// Its address.
     #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
-    /// Who it must prove to be.
+    /// The identity that it must prove.
     pub identity: PublicIdentity,
 }
 
 impl Hop {
-    /// Whether it is known where it listens: of a relay whose address is a name it is not at first.
+    /// Returns whether its address is known: that of a relay given by name is unspecified until it
+    /// is resolved.
     #[must_use]
     pub fn is_placed(&self) -> bool {
         !self.address.ip().is_unspecified()
     }
 }
 
-/// How a flow is carried.
+/// The route of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Not at all.
+    /// Refused.
     Refuse,
-    /// Without relays.
+    /// Direct, without relays.
     Direct,
-    /// Over these relays in this order: one to [`MOST_RELAYS`], none twice.
+    /// Over these relays in this order: one to [`MOST_RELAYS`], without repetition.
     Relays(Vec<Hop>),
 }
 
-/// Why a route table makes no sense.
+/// The reason why a route table or a plan cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DesiredError {
     /// Two relays have one name.
@@ -81,15 +82,16 @@ pub enum DesiredError {
         /// The name.
         relay: RelayId,
     },
-    /// A plan holds a flow of which the inventory has no destination.
+    /// The inventory has no destination for a flow of the plan.
     #[error("flow `{0}` is planned, but where it goes is not said: name it in `[destinations]`")]
     UnknownFlow(tradewind_units::FlowId),
-    /// A plan holds a packet flow that the inventory does not have.
+    /// The inventory lacks a packet flow of the plan.
     #[error("packet flow `{0}` is planned, but no `[[packet]]` names it as its `flow`")]
     UnknownPacketFlow(tradewind_units::FlowId),
-    /// A packet flow takes a relay of which the inventory does not say where it takes packets.
+    /// The inventory lacks the packet address of a relay that a packet flow takes.
     #[error(
-        "packet flow `{flow}`: relay `{relay}` is not listed under `packet_relay`, which says where \
+        "packet flow `{flow}`: relay `{relay}` is not listed under `packet_relay`, \
+         which says where \
          it takes packets"
     )]
     UnknownPacketRelay {
@@ -101,19 +103,20 @@ pub enum DesiredError {
     /// A price of packet flows is missing.
     #[error(transparent)]
     Model(#[from] tradewind_model::ModelError),
-    /// A plan whose flows share legs, which relays carry once each for every flow.
+    /// A plan whose flows share legs, while relays carry each flow separately.
     #[error(
-        "the plan counts on {count} shared legs, which save ${:.2} of egress, but relays send each flow by itself: \
+        "the plan counts on {count} shared legs, which save ${:.2} of egress, \
+         but relays send each flow by itself: \
          plan without `content`",
         saved.as_usd()
     )]
     SharedLegs {
-        /// How many.
+        /// Number of shared legs.
         count: usize,
-        /// What they save.
+        /// Egress cost that they save.
         saved: tradewind_units::Money,
     },
-    /// A route goes over one relay twice.
+    /// A path contains one relay twice.
     #[error("{route}: relay `{relay}` is on the path twice")]
     Loop {
         /// The route, by its destination.
@@ -131,22 +134,22 @@ pub enum DesiredError {
         /// Its length.
         count: usize,
     },
-    /// More routes to one destination than are kept.
+    /// Too many routes to one destination.
     #[error("{route}: {count} routes; expected at most {MOST_ROUTES}, fallbacks included")]
     RouteCount {
         /// The route, by its destination.
         route: String,
-        /// How many.
+        /// Number of routes.
         count: usize,
     },
-    /// A fallback that can never be taken, or that is there already.
+    /// A fallback that can never be used, or that is there already.
     #[error("{route}: {}: {problem}", place(*number))]
     Fallback {
         /// The route, by its destination.
         route: String,
-        /// Which fallback, from 1; 0 for the route that they follow.
+        /// Number of the fallback, from 1; 0 for the first route.
         number: usize,
-        /// What is wrong with it.
+        /// Problem of the fallback.
         problem: &'static str,
     },
     /// A word that is no route.
@@ -165,33 +168,33 @@ pub enum DesiredError {
 pub struct RouteTable {
     rules: Vec<(DestinationRule, Vec<Route>)>,
     default: Vec<Route>,
-    /// What relays' addresses were given as, where they are names.
+    /// Names that the relays' addresses were given as, if they are names.
     names: BTreeMap<RelayId, Destination>,
 }
 
 impl Default for RouteTable {
-    /// Refuses everything.
+    /// A table that refuses everything.
     fn default() -> Self {
         Self { rules: Vec::new(), default: vec![Route::Refuse], names: BTreeMap::new() }
     }
 }
 
 impl RouteTable {
-    /// A table of `rules`, the first that covers a destination deciding, and a `default`; nothing to
-    /// fall back to.
+    /// Creates a table of `rules`, of which the first match decides, and a `default`; without
+    /// fallbacks.
     ///
     /// # Errors
-    /// When a path is empty, too long, or goes over one relay twice.
+    /// When a path is empty, too long, or contains one relay twice.
     pub fn new(rules: Vec<(DestinationRule, Route)>, default: Route) -> Result<Self, DesiredError> {
         let rules = rules.into_iter().map(|(rule, route)| (rule, vec![route])).collect();
         Self::with_fallbacks(rules, vec![default])
     }
 
-    /// A table whose rules hold several routes each, the best first.
+    /// Creates a table whose rules hold several routes each, the best first.
     ///
     /// # Errors
-    /// As [`RouteTable::new`]; also when a rule has no route or more than [`MOST_ROUTES`], has one twice,
-    /// refuses and does not, or goes on after `direct`.
+    /// As [`RouteTable::new`]; also when a rule has no route or more than [`MOST_ROUTES`], has one
+    /// twice, combines `refuse` with others, or goes on after `direct`.
     pub fn with_fallbacks(
         rules: Vec<(DestinationRule, Vec<Route>)>,
         default: Vec<Route>,
@@ -203,7 +206,7 @@ impl RouteTable {
         Ok(Self { rules, default, names: BTreeMap::new() })
     }
 
-    /// How a flow to `destination` is carried if nothing stands against it. A name is matched as it is, never
+    /// Returns the first route of a flow to `destination`. A name is matched as it is, never
     /// resolved.
     #[must_use]
     pub fn route(&self, destination: &Destination) -> &Route {
@@ -211,8 +214,8 @@ impl RouteTable {
         routes.first().expect("a rule has at least one route")
     }
 
-    /// How a flow to `destination` may be carried, the best way first, and which rule says so: its place in the
-    /// table, or the number of rules for the default.
+    /// Returns the routes of a flow to `destination`, the best first, and the index of the matching
+    /// rule: the number of rules for the default.
     #[must_use]
     pub fn routes_to(&self, destination: &Destination) -> (usize, &[Route]) {
         let covers = |rule: &DestinationRule| match destination {
@@ -223,13 +226,13 @@ impl RouteTable {
         found.map_or((self.rules.len(), &self.default), |(index, (_, routes))| (index, routes))
     }
 
-    /// The names that relays' addresses were given as, with their ports.
+    /// Returns the names that relays' addresses were given as, with their ports.
     pub fn names(&self) -> impl Iterator<Item = &Destination> {
         self.names.values()
     }
 
-    /// The same table with each named relay where `find` says; one that it does not find is
-    /// nowhere.
+    /// Returns the table with the addresses of named relays replaced by those that `find` returns;
+    /// a relay that it does not find gets the unspecified address.
     #[must_use]
     pub fn placed(&self, find: impl Fn(&Destination) -> Option<SocketAddr>) -> Self {
         let place = |hop: &mut Hop| {
@@ -247,24 +250,24 @@ impl RouteTable {
         placed
     }
 
-    /// All routes, the default's last.
+    /// Returns all routes, the default's last.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.rules.iter().flat_map(|(_, routes)| routes).chain(&self.default)
     }
 
-    /// Every rule with its routes, the default, which has no destinations of its own, last.
+    /// Returns every rule with its routes; the default, which has no destination, is the last.
     pub fn rules(&self) -> impl Iterator<Item = (Option<&DestinationRule>, &[Route])> {
         let rules = self.rules.iter().map(|(rule, routes)| (Some(rule), routes.as_slice()));
         rules.chain([(None, self.default.as_slice())])
     }
 }
 
-/// The address of a relay of which nobody knows yet where it is.
+/// Returns the address of a relay that is not yet resolved.
 fn nowhere(name: &Destination) -> SocketAddr {
     (Ipv4Addr::UNSPECIFIED, name.port()).into()
 }
 
-/// What a rule calls its route with this number.
+/// Returns the name of the route with this number, for errors.
 fn place(number: usize) -> String {
     match number {
         0 => "first".to_owned(),
@@ -310,7 +313,7 @@ fn check(name: &str, route: &Route) -> Result<(), DesiredError> {
     Ok(())
 }
 
-/// The table as it is written.
+/// The table as written in a file.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TableText {
@@ -324,7 +327,7 @@ struct TableText {
     route: Vec<RouteText>,
 }
 
-/// A relay as it is written.
+/// A relay as written in a file.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct RelayText {
@@ -445,7 +448,8 @@ mod tests {
             .map(|(index, name)| {
                 let identity = IdentityKey::from_entropy([index as u8 + 1; 32]).public();
                 format!(
-                    "[[relay]]\nname = '{name}'\naddress = '192.0.2.{index}:7000'\nidentity = '{identity}'\n"
+                    "[[relay]]\nname = '{name}'\naddress = '192.0.2.{index}:7000'\n\
+                     identity = '{identity}'\n"
                 )
             })
             .collect()
@@ -513,13 +517,17 @@ mod tests {
 
     #[test]
     fn a_table_survives_a_round_trip() {
-        let table = parse("default = ['tokyo']\n[[route]]\ndestination = '10.0.0.0/8:*'\nvia = ['hamina', 'tokyo']").unwrap();
+        let table = parse(
+            "default = ['tokyo']\n[[route]]\ndestination = '10.0.0.0/8:*'\n\
+             via = ['hamina', 'tokyo']",
+        )
+        .unwrap();
         let text = toml::to_string(&table).unwrap();
         assert_eq!(toml::from_str::<RouteTable>(&text).unwrap(), table, "{text}");
     }
 
     #[test]
-    fn a_relay_may_have_a_name_for_an_address_and_is_nowhere_until_it_is_placed() {
+    fn named_relay_has_no_address_until_resolved() {
         let text = format!("default = ['hamina', 'tokyo']\n{}", relays());
         let named = text.replace("192.0.2.1:7000", "Tokyo.example.com:7001");
         let table: RouteTable = toml::from_str(&named).unwrap();
@@ -544,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_without_sense_are_refused_with_the_route_and_the_value() {
+    fn invalid_tables_are_refused_with_route_and_value() {
         for (text, expected) in [
             ("default = ['lima']", "default: relay `lima` is not listed under `relay`"),
             ("default = ['tokyo', 'tokyo']", "default: relay `tokyo` is on the path twice"),
@@ -554,7 +562,8 @@ mod tests {
             ),
             (
                 "default = 'direct'\n[[route]]\ndestination = '10.0.0.0/8:*'\nvia = []",
-                "route to `10.0.0.0/8:*`: a path has 1 to 8 relays, not 0; without relays it is `direct`",
+                "route to `10.0.0.0/8:*`: a path has 1 to 8 relays, not 0; \
+                 without relays it is `direct`",
             ),
             (
                 "default = ['tokyo']\ndefault_fallback = [['hamina'], ['tokyo']]",

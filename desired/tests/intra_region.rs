@@ -1,4 +1,5 @@
-//! TRN's slow machine: a fast one in its region relays for it, from the plan to what gateway and relay run.
+//! The slow machine of TRN: a fast one in its region relays for it, from the plan to the desired
+//! state of gateway and relay.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -8,7 +9,8 @@ use tradewind_model::Catalogue;
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Problem, file, verify};
 
-/// One machine in Virginia, of whose 10 Gbit/s no more than 300 Mbit/s may leave the region, sends to California; relays may run beside it.
+/// A machine in Virginia sends to California; of its 10 Gbit/s at most 300 Mbit/s may leave the
+/// region. Relays may run beside it.
 const TEXT: &str = r#"
 budget_usd = 20.0
 start_up = "ignored"
@@ -40,7 +42,7 @@ volume = "10 GB"
 "#;
 
 #[test]
-fn a_slow_machines_gateway_goes_over_the_fast_relay_beside_it() {
+fn slow_gateway_uses_a_fast_relay_in_its_region() {
     let read = file::parse(TEXT, &Catalogue::builtin(), &mut |_| Err("no tables".to_owned()));
     let problem = Problem::new(read.unwrap().inputs).unwrap();
     let auto = solver::by_name("auto").unwrap();
