@@ -1,4 +1,4 @@
-//! From a target's name to a TCP connection, with errors that name the target.
+//! TCP connections to named targets, with errors that name the target.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::ProbeError;
 use crate::error::in_words;
 
-/// Whether `target` is a host and a port, whatever the host may be.
+/// Returns whether `target` has the form of a host and a port; the host is not checked.
 fn is_host_and_port(target: &str) -> bool {
     let Some((host, port)) = target.rsplit_once(':') else { return false };
     // An IPv6 address without brackets ends in what looks like a port.
@@ -19,12 +19,12 @@ fn is_host_and_port(target: &str) -> bool {
     !host.is_empty() && !bare_v6 && digits && port.parse::<u16>().is_ok()
 }
 
-/// The file of names that this host knows by itself.
+/// The hosts file of this machine.
 const HOSTS: &str = "/etc/hosts";
 
-/// `target` so that the system's resolver completes its name by no search list: with a dot at its
-/// end,
-/// unless it is an address or a name in the hosts file, of which names there stand without.
+/// Returns `target` in a form that the system's resolver does not complete by a search list: with a
+/// dot after the name, unless it is an address or is in the hosts file, whose names have no final
+/// dot.
 fn absolute(target: &str, hosts: &str) -> String {
     let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));
     let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
@@ -38,7 +38,7 @@ fn absolute(target: &str, hosts: &str) -> String {
     }
 }
 
-/// The first address of `target`, a `host:port`.
+/// Resolves `target`, a `host:port`, to its first address.
 pub(crate) async fn resolve(target: &str, limit: Duration) -> Result<SocketAddr, ProbeError> {
     let failed = |cause: String| ProbeError::Resolve { target: target.to_owned(), cause };
     if !is_host_and_port(target) {
@@ -54,8 +54,8 @@ pub(crate) async fn resolve(target: &str, limit: Duration) -> Result<SocketAddr,
     }
 }
 
-/// A connection to `address` that is reset, not lingering, when it is dropped: a probe leaves
-/// nothing behind in either kernel.
+/// Opens a connection to `address` that is reset when dropped, without lingering: a probe leaves no
+/// state in either kernel.
 pub(crate) async fn open(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_zero_linger()?;
@@ -65,7 +65,7 @@ pub(crate) async fn open(address: SocketAddr, limit: Duration) -> io::Result<Tcp
     }
 }
 
-/// As [`open`], with the target's name in the error.
+/// Opens a connection like [`open`], with the target's name in the error.
 pub(crate) async fn open_named(
     target: &str,
     address: SocketAddr,
@@ -76,7 +76,7 @@ pub(crate) async fn open_named(
         .map_err(|error| ProbeError::Connect { target: target.to_owned(), cause: in_words(&error) })
 }
 
-/// Now, in seconds since the Unix epoch.
+/// Returns the current time, in seconds since the Unix epoch.
 pub(crate) fn unix_time_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -1,19 +1,19 @@
-//! Why a measurement failed: always the target and the cause, in one line.
+//! Errors of measurements: one line each, with the target and the cause.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a probe, or the responder that answers it, failed.
+/// The reason why a probe, or the responder that answers it, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// An option has no sense.
+    /// An invalid option.
     #[error("probe option {option}: {expected}, not `{value}`")]
     Option {
         /// The option's name.
         option: &'static str,
-        /// What would have been right.
+        /// The accepted values.
         expected: String,
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// The target is no `host:port`.
@@ -21,57 +21,57 @@ pub enum ProbeError {
         "probe of {target}: expected HOST:PORT, such as `192.0.2.7:7100` or `[2001:db8::7]:7100`"
     )]
     Target {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
     },
     /// The target's name has no address.
     #[error("probe of {target}: cannot be resolved: {cause}")]
     Resolve {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
-        /// The resolver's answer.
+        /// The resolver's error.
         cause: String,
     },
-    /// No connection came about.
+    /// No connection was established.
     #[error("probe of {target}: {cause}")]
     Connect {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
-        /// What failed, e.g. `connection refused`.
+        /// The error, e.g. `connection refused`.
         cause: String,
     },
     /// The other side is no responder of ours, or one of another version.
     #[error("probe of {target}: {cause}")]
     Protocol {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
-        /// What was wrong with its answer.
+        /// Problem of its response.
         cause: String,
     },
     /// The responder refused the test.
     #[error("probe of {target}: the responder refused: {reason}")]
     Refused {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
-        /// The responder's own words.
+        /// The responder's reason.
         reason: String,
     },
     /// The test broke off.
     #[error("probe of {target}: the test broke off after {after_s:.1} s: {cause}")]
     BrokeOff {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
-        /// How long the test had run, in seconds.
+        /// Time that the test had run, in seconds.
         after_s: f64,
-        /// What happened.
+        /// The cause.
         cause: String,
     },
     /// The local kernel refused a setting.
     #[error("probe of {target}: {setting} cannot be set here: {cause}")]
     Setting {
-        /// The target as it was given.
+        /// The target as given.
         target: String,
-        /// What was to be set.
+        /// The setting.
         setting: String,
         /// The kernel's answer.
         cause: io::Error,
@@ -79,14 +79,14 @@ pub enum ProbeError {
     /// The responder cannot listen.
     #[error("probe responder cannot listen on {address}: {cause}")]
     Listen {
-        /// The address that was asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
-/// The shortest name of what `error` means, without error numbers.
+/// Returns the meaning of `error` in short words, without error numbers.
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),

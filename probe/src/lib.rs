@@ -5,14 +5,14 @@
 //! | [`rtt`] | round-trip times by TCP handshake, many targets at once [CDD V] |
 //! | [`rate`] | the rate of one or more TCP connections, either direction [CP IV-C] |
 //! | [`responder`] | the answering side of a rate test, with its limits |
-//! | [`steady`] | when a test has settled, and which part of it counts (pure) |
-//! | [`window`] | what held a test back: the window, the path, or nothing yet (pure) |
-//! | [`protocol`] | what the two sides say to each other (pure) |
+//! | [`steady`] | detection of a settled test, and of the part of it that counts (pure) |
+//! | [`window`] | the limit of a test: the window, the path, or nothing yet (pure) |
+//! | [`protocol`] | the messages between the two sides (pure) |
 //! | [`secret`] | the shared secret that a responder may ask for |
 //!
 //! A round-trip time needs only an open TCP port. A rate test needs a responder on the other side.
-//! Reports are plain serialisable structures with a `schema_version`; units stand last in names.
-//! All sockets are made on the calling thread's runtime: with a current-thread runtime, a caller
+//! Reports are plain serialisable structures with a `schema_version`; names end in their unit. All
+//! sockets are created on the calling thread's runtime: with a current-thread runtime, a caller
 //! inside a network namespace measures from there.
 
 mod connect;
@@ -35,5 +35,5 @@ pub use responder::{Responder, ResponderConfig};
 pub use rtt::{RttOptions, RttReport};
 pub use secret::Secret;
 
-/// The version of all reports' shape: raised when a field changes its meaning or goes away.
+/// The schema version of all reports: raised when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -1,8 +1,8 @@
 //! One side of a running transfer: moves the bytes of its connections and measures them.
 //!
-//! Both sides run the same: the receiver's intervals are the rate, the sender's tell the windows.
-//! Intervals are cut by the clock of the side that counts, with their true length, so a late
-//! wake-up shifts bytes between neighbours but loses none.
+//! Both sides run the same code: the receiver's intervals give the rate, the sender's the windows.
+//! Intervals are measured by the clock of the side that counts, with their true length, so a late
+//! wake-up shifts bytes between neighbouring intervals but loses none.
 
 use std::io;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use tradewind_units::Segments;
 use crate::protocol::{ConnectionTotals, Record, SenderSample};
 use crate::stream::Data;
 
-/// Looks at the sender's windows in each interval, at least. Chosen.
+/// Least number of samples of the sender's windows in each interval. Chosen.
 const LOOKS_PER_INTERVAL: u32 = 16;
-/// Shortest time between two looks. Chosen: a look costs a system call per connection.
+/// Shortest time between two samples. Chosen: a sample costs a system call per connection.
 const SHORTEST_LOOK: Duration = Duration::from_millis(2);
 
-/// Which side of the transfer this is.
+/// The side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Payload leaves here.
+    /// Sends the payload.
     Sender,
-    /// Payload arrives here.
+    /// Receives the payload.
     Receiver,
 }
 
-/// What happens in a transfer.
+/// An event of a transfer.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// An interval has passed.
@@ -41,7 +41,7 @@ pub(crate) enum Event {
     Lost(io::Error),
 }
 
-/// A running transfer on this side. Dropping it ends it.
+/// A running transfer on this side. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     role: Role,
@@ -56,18 +56,18 @@ pub(crate) struct Transfer {
     seen: Vec<Seen>,
 }
 
-/// What the looks at one sending connection showed.
+/// The figures that sampling of one sending connection has found.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     in_flight_max: u64,
-    /// Until the first retransmission: after one, the kernel also takes samples from TCP
-    /// timestamps, which are cut to whole milliseconds.
+    /// Least round-trip time before the first retransmission: after one, the kernel also takes
+    /// samples from TCP timestamps, which are cut to whole milliseconds.
     rtt_min: Option<Duration>,
     retransmits_at_start: u32,
 }
 
 impl Transfer {
-    /// Starts to move bytes on `connections`, and reports every `interval`.
+    /// Starts to transfer bytes on `connections`, with a record every `interval`.
     pub(crate) fn start(role: Role, connections: Vec<Data>, interval: Duration) -> Self {
         let mut movers = JoinSet::new();
         for connection in &connections {
@@ -92,17 +92,18 @@ impl Transfer {
         }
     }
 
-    /// How long the transfer has run.
+    /// Returns the time since the transfer began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Payload moved so far on all connections.
+    /// Returns the payload transferred so far on all connections.
     pub(crate) fn bytes(&self) -> u64 {
         self.connections.iter().map(Data::moved).sum()
     }
 
-    /// The next event. Safe to cancel. After [`Event::Complete`] or [`Event::Lost`]: [`Transfer::end`].
+    /// Waits for the next event. Safe to cancel. After [`Event::Complete`] or [`Event::Lost`]:
+    /// [`Transfer::end`].
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             tokio::select! {
@@ -119,14 +120,14 @@ impl Transfer {
         }
     }
 
-    /// Ends the transfer at once: the rest of the current interval, if anything is in it.
+    /// Ends the transfer at once; returns the rest of the current interval, if it holds anything.
     pub(crate) fn end(&mut self) -> Option<Record> {
         self.movers.abort_all();
         let rest = self.cut_interval();
         (rest.bytes > 0).then_some(rest)
     }
 
-    /// What this side knows of each connection.
+    /// Returns this side's figures of each connection.
     pub(crate) fn totals(&self) -> Vec<ConnectionTotals> {
         let connections = self.connections.iter().zip(&self.seen);
         connections.map(|(data, seen)| totals(data, seen)).collect()

@@ -1,4 +1,4 @@
-//! What caller and responder say to each other. Pure: bytes in, messages out. Version 1.
+//! The protocol between caller and responder, version 1. Pure: bytes in, messages out.
 //!
 //! Every connection opens with a preface of 32 bytes from the caller, integers big-endian:
 //!
@@ -26,8 +26,8 @@
 //!                                <-     Progress   finished, with totals; both sides close
 //! ```
 //!
-//! `Hello`, `Request`, `Answer`, `Progress` and `Stop` are JSON; unknown fields are passed over, so
-//! that a version can grow. A change that old sides cannot pass over raises the version.
+//! `Hello`, `Request`, `Answer`, `Progress` and `Stop` are JSON; unknown fields are ignored, so
+//! that a version can grow. A change that old sides cannot ignore raises the version.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,24 +35,26 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u8 = 1;
 /// Length of a preface.
 pub const PREFACE_BYTES: usize = 32;
-/// Most bytes of a frame that a caller sends, who has proved nothing yet. Chosen: the same as for hop headers.
+/// Most bytes of a frame from a caller, which is not authenticated yet. Chosen: the same as for hop
+/// headers.
 pub const MAX_CALLER_FRAME_BYTES: usize = 1024;
-/// Most connections of one test. Chosen: as many as the public throughput grids use; the totals of all fit one frame.
+/// Most connections of one test. Chosen: as many as the public throughput grids use; the totals of
+/// all fit one frame.
 pub const MAX_CONNECTIONS: u32 = 64;
 /// Most bytes of a frame that a responder sends: room for the totals of [`MAX_CONNECTIONS`].
 pub const MAX_RESPONDER_FRAME_BYTES: usize = 64 * 1024;
-/// Length of a proof, which stands before the request in its frame.
+/// Length of a proof, which precedes the request in its frame.
 pub const PROOF_BYTES: usize = 32;
 
 const MAGIC: &[u8; 8] = b"TWPROBE\0";
 
-/// Why a peer's bytes are no message of this protocol.
+/// The reason why a peer's bytes are no message of this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The first bytes are not ours.
     #[error("no Tradewind probe speaks there")]
     Magic,
-    /// The peer speaks another version.
+    /// The peer uses another protocol version.
     #[error("probe protocol version {VERSION} is spoken here, not {0}")]
     Version(u8),
     /// The preface is of an unknown kind or holds what should be zero.
@@ -61,17 +63,17 @@ pub enum ProtocolError {
     /// A frame is longer than allowed.
     #[error("a frame of at most {limit} bytes, not {length}")]
     FrameLength {
-        /// The length it announced.
+        /// The announced length.
         length: usize,
-        /// The length that is allowed.
+        /// The largest allowed length.
         limit: usize,
     },
-    /// A frame does not hold the message that should come now.
+    /// A frame does not hold the expected message.
     #[error("a malformed {expected}: {cause}")]
     Message {
-        /// The message that should have come.
+        /// The expected message.
         expected: &'static str,
-        /// What the parser says.
+        /// The parser's error.
         cause: String,
     },
 }
@@ -109,11 +111,11 @@ macro_rules! hex_type {
 }
 
 hex_type!(
-    /// Names a test; unguessable, so that only its caller can add connections to it.
+    /// The id of a test; unguessable, so that only its caller can add connections to it.
     TestId, 16
 );
 hex_type!(
-    /// What a caller's proof must answer; used once.
+    /// A challenge that a caller's proof must answer; used once.
     Challenge, 16
 );
 
@@ -121,22 +123,22 @@ hex_type!(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proof(pub [u8; PROOF_BYTES]);
 
-/// What a connection is for: its first 32 bytes.
+/// The purpose of a connection: its first 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preface {
-    /// Requests, answers and figures.
+    /// Requests, responses and figures.
     Control,
     /// The payload of a test.
     Data {
-        /// Which of the test's connections this is.
+        /// Index of the connection in the test.
         index: u32,
-        /// The test.
+        /// Id of the test.
         test: TestId,
     },
 }
 
 impl Preface {
-    /// The preface as it travels.
+    /// Returns the preface's bytes on the wire.
     #[must_use]
     pub fn to_bytes(self) -> [u8; PREFACE_BYTES] {
         let mut bytes = [0; PREFACE_BYTES];
@@ -180,15 +182,15 @@ impl Preface {
 /// The responder's first frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The version it speaks.
+    /// The protocol version of the responder.
     pub protocol: u8,
-    /// What the proof must answer.
+    /// The challenge that the proof must answer.
     pub challenge: Challenge,
-    /// Whether a proof is asked for.
+    /// True if a proof is required.
     pub secret_required: bool,
 }
 
-/// Which way the payload goes, seen from the caller.
+/// The direction of the payload, seen from the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -201,15 +203,15 @@ pub enum Direction {
 /// A test that a caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Which way the payload goes.
+    /// The direction of the payload.
     pub direction: Direction,
-    /// On how many connections.
+    /// The number of connections.
     pub connections: u32,
-    /// For how long at most.
+    /// Longest duration.
     pub duration_ms: u64,
-    /// How much in all, split evenly; `None`: until the caller says stop.
+    /// Total volume, split evenly; `None`: until the caller sends a stop.
     pub volume_bytes: Option<u64>,
-    /// How long each interval of the report is.
+    /// Length of each interval of the report.
     pub interval_us: u64,
     /// The congestion control of the sending side; `None`: the system's choice.
     pub congestion_control: Option<String>,
@@ -224,18 +226,18 @@ pub enum Answer {
         /// The test's id.
         test: TestId,
     },
-    /// The test is not taken.
+    /// The test is refused.
     Refused {
-        /// Why, in one line.
+        /// The reason, in one line.
         reason: String,
     },
 }
 
-/// What a responder reports while a test runs.
+/// A responder's report while a test runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// All data connections are there.
+    /// All data connections are open.
     Started,
     /// An interval has passed.
     Interval(Record),
@@ -243,78 +245,78 @@ pub enum Progress {
     Finished(Finish),
 }
 
-/// The caller's wish to end a test now.
+/// The caller's request to end a test now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// End it.
+    /// Ends the test.
     Stop,
 }
 
-/// One interval as one side saw it.
+/// One interval as seen by one side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its end, since the transfer began on this side.
     pub end_us: u64,
     /// Its length.
     pub span_us: u64,
-    /// Payload that this side received (or handed to its kernel) in it.
+    /// Payload that this side received, or handed to its kernel, in the interval.
     pub bytes: u64,
     /// The sender's figures; `None` from a receiver.
     pub sender: Option<SenderSample>,
 }
 
-/// What the sending kernel said in one interval, all connections together.
+/// The sending kernel's figures of one interval, all connections together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SenderSample {
-    /// Most payload sent and not acknowledged, of all moments looked at.
+    /// Most payload sent and not acknowledged, over all samples.
     pub in_flight_max_bytes: u64,
     /// Sum of the congestion windows at the end.
     pub congestion_window_bytes: u64,
     /// Mean of the smoothed round-trip times at the end.
     pub rtt_smoothed_us: u64,
-    /// Least round-trip time of all connections; 0 when this kernel does not tell.
+    /// Least round-trip time of all connections; 0 when this kernel does not report it.
     pub rtt_min_us: u64,
     /// Segments retransmitted since the transfer began.
     pub retransmits: u64,
     /// Time with data to send, since each connection's start, summed.
     pub busy_us: u64,
-    /// Of this, stopped by the receiver's window.
+    /// The part of this time in which the receiver's window stopped it.
     pub receive_window_limited_us: u64,
-    /// Of this, stopped by the own send buffer.
+    /// The part of this time in which its own send buffer stopped it.
     pub send_buffer_limited_us: u64,
 }
 
-/// Why a test ended, as the responder saw it.
+/// The reason why a test ended, as seen by the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishCause {
-    /// The caller said so.
+    /// The caller requested it.
     Stopped,
     /// The agreed volume has passed.
     Volume,
     /// The responder's limit of bytes was reached.
     ByteLimit,
-    /// The agreed duration was over and the caller had not stopped.
+    /// The agreed duration was over without a stop from the caller.
     TimeLimit,
     /// A data connection broke.
     ConnectionLost,
     /// The responder is shutting down.
     ShuttingDown,
-    /// Not all data connections came in time; the transfer never began.
+    /// Not all data connections arrived in time; the transfer never began.
     ConnectionsMissing,
 }
 
 /// The end of a test on the responder's side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
-    /// Why it ended.
+    /// The reason.
     pub cause: FinishCause,
     /// The connections' totals, in the order of their indices.
     pub connections: Vec<ConnectionTotals>,
 }
 
-/// What one side knows of one data connection at its end.
+/// One side's figures of one data connection at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionTotals {
     /// Payload received, or handed to the kernel.
@@ -323,21 +325,21 @@ pub struct ConnectionTotals {
     pub retransmits: u64,
     /// Payload retransmitted by this side.
     pub retransmitted_bytes: u64,
-    /// Least round-trip time; 0 when this kernel does not tell.
+    /// Least round-trip time; 0 when this kernel does not report it.
     pub rtt_min_us: u64,
     /// Payload of a full segment.
     pub mss_bytes: u32,
     /// Congestion window at the end.
     pub congestion_window_segments: u32,
-    /// Most payload in flight, of all moments looked at.
+    /// Most payload in flight, over all samples.
     pub in_flight_max_bytes: u64,
-    /// Whether segments carry timestamps (12 bytes each).
+    /// True if segments carry timestamps (12 bytes each).
     pub timestamps: bool,
     /// The congestion control.
     pub congestion_control: String,
 }
 
-/// Checks the length a frame announces.
+/// Checks the length that a frame announces.
 ///
 /// # Errors
 /// When it is zero or above `limit`.
@@ -349,7 +351,7 @@ pub fn frame_length(header: [u8; 4], limit: usize) -> Result<usize, ProtocolErro
     Ok(length)
 }
 
-/// The frame around `payload`.
+/// Returns a frame with `payload`.
 ///
 /// # Panics
 /// When `payload` is longer than 4 GiB: no message is.
@@ -359,7 +361,7 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), payload].concat()
 }
 
-/// `message` as JSON.
+/// Returns `message` as JSON.
 ///
 /// # Panics
 /// Never: these messages always have a JSON form.
@@ -398,7 +400,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_preface_survives_its_journey() {
+    fn a_preface_survives_a_round_trip() {
         let data = Preface::Data { index: 7, test: TestId([9; 16]) };
         for preface in [Preface::Control, data] {
             assert_eq!(Preface::parse(&preface.to_bytes()), Ok(preface));
@@ -458,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_passed_over_and_missing_ones_named() {
+    fn unknown_fields_are_ignored_and_missing_ones_named() {
         let hello = br#"{"protocol":1,"challenge":"000102030405060708090a0b0c0d0e0f","secret_required":false,"later":1}"#;
         let hello: Hello = from_json("hello", hello).unwrap();
         assert_eq!(hello.challenge.0[15], 15);

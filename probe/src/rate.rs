@@ -2,11 +2,11 @@
 //!
 //! The rate is counted where the payload arrives, in intervals that are whole round trips, so that
 //! a window that is sent in one burst per round trip does not beat against them. Slow start is
-//! discarded ([`crate::steady`]); a test may end early once the rate holds still, and says so. The
-//! sender's kernel tells windows, retransmissions and round trips ([`crate::window`]).
+//! discarded ([`crate::steady`]); a test may end early once the rate is stable, and its report says
+//! so. The sender's kernel reports windows, retransmissions and round trips ([`crate::window`]).
 //!
-//! One connection shows what one flow gets, often its window over the round-trip time; many show
-//! what the hosts and the path can carry `[TRN]`.
+//! One connection shows the rate of one flow, often its window over the round-trip time; many show
+//! the capacity of the hosts and the path `[TRN]`.
 
 use std::time::Duration;
 
@@ -32,39 +32,39 @@ use crate::steady::StabilityRule;
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
 use crate::{ProbeError, RttOptions, Secret, rtt};
 
-/// Shortest interval of the report. Chosen: below, wake-up times of a busy host show.
+/// Shortest interval of the report. Chosen: in shorter ones, wake-up times of a busy host show.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest interval of the report, however long the round trip. Chosen.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
-/// Handshakes to learn the round trip from, and their spacing. Chosen: one round trip and 40 ms in
-/// all, longer than most hold-ups.
+/// Handshakes to measure the round trip with, and their spacing. Chosen: one round trip and 40 ms
+/// in all, longer than most delays of a busy host.
 const INTERVAL_SAMPLES: u32 = 5;
 const INTERVAL_SAMPLE_SPACING: Duration = Duration::from_millis(10);
-/// How long a responder may stay silent, above five intervals. Chosen: its reports share the path
-/// with the test's own queue and losses.
+/// Longest silence of a responder, beyond five intervals. Chosen: its reports share the path with
+/// the test's own queue and losses.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Most bytes of a peer's words that an error tells. Chosen: three lines of a terminal.
+/// Most bytes of a peer's text in an error. Chosen: three lines of a terminal.
 const MOST_WORDS_BYTES: usize = 200;
 
-/// How a rate is measured.
+/// Options of a rate measurement.
 #[derive(Debug, Clone)]
 pub struct RateOptions {
-    /// Which way the payload goes, seen from here.
+    /// The direction of the payload, seen from here.
     pub direction: Direction,
-    /// On how many connections: 1 to [`MAX_CONNECTIONS`], and what the responder grants.
+    /// The number of connections: 1 to [`MAX_CONNECTIONS`], up to the responder's limit.
     pub connections: u32,
-    /// Longest time of transfer. 10 s; [CP IV-C] measures for 40 s.
+    /// Longest time of transfer; 10 s by default; [CP IV-C] measures for 40 s.
     pub duration: Duration,
-    /// How much to transfer at most; `None`: as much as passes in `duration`.
+    /// Most bytes to transfer; `None`: as many as pass in `duration`.
     pub volume: Option<Bytes>,
-    /// When to end before `duration`; `None`: never.
+    /// The rule that ends a test before `duration`; `None`: never.
     pub stop_when_stable: Option<StabilityRule>,
     /// Length of the report's intervals; `None`: whole round trips of at least 100 ms.
     pub interval: Option<Duration>,
     /// Congestion control of the sending side; `None`: the system's choice.
     pub congestion_control: Option<String>,
-    /// Most that each connection sends, where this side sends; `None`: no cap.
+    /// Pacing rate of each connection, if this side sends; `None`: no cap.
     pub max_rate: Option<Bandwidth>,
     /// The responder's secret, if it has one.
     pub secret: Option<Secret>,
@@ -92,8 +92,8 @@ impl Default for RateOptions {
 /// Measures the rate to or from the responder at `target`, a `host:port`.
 ///
 /// # Errors
-/// When an option has no sense, the target cannot be reached or is no responder, it refuses the
-/// test, or the test breaks off. Each names the target and the cause in one line.
+/// When an option is invalid, the target cannot be reached or is no responder, it refuses the test,
+/// or the test breaks off. Each error names the target and the cause in one line.
 pub async fn measure(target: &str, options: &RateOptions) -> Result<RateReport, ProbeError> {
     check(options)?;
     let address = resolve(target, options.timeout).await?;
@@ -149,8 +149,8 @@ fn check(options: &RateOptions) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// The least whole number of round trips that is at least [`SHORTEST_INTERVAL`]. The least of a few
-/// handshakes: one alone may have been held up.
+/// Returns the least whole number of round trips that is at least [`SHORTEST_INTERVAL`]. It takes
+/// the least of a few handshakes: a single one may have been delayed.
 async fn whole_round_trips(target: &str, timeout: Duration) -> Duration {
     let options = RttOptions {
         samples: INTERVAL_SAMPLES,
@@ -159,7 +159,7 @@ async fn whole_round_trips(target: &str, timeout: Duration) -> Duration {
         ..RttOptions::default()
     };
     let report = rtt::measure(target, &options).await.ok();
-    // Who cannot be reached is told so when the control connection fails.
+    // An unreachable target is reported when the control connection fails.
     interval_for(report.and_then(|report| report.rtt_min().ok()).unwrap_or_default())
 }
 
@@ -210,7 +210,7 @@ impl Caller<'_> {
         Ok(socket)
     }
 
-    /// Asks for the test on the control connection.
+    /// Negotiates the test on the control connection.
     async fn negotiate(
         &mut self,
         control: TcpStream,
@@ -265,7 +265,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The transfer, from the responder's word that it begins to its last one.
+    /// Runs the transfer, from the responder's start message to its last one.
     async fn run(
         &self,
         mut reader: OwnedReadHalf,
@@ -302,7 +302,7 @@ impl Caller<'_> {
         Ok(observed)
     }
 
-    /// Watches the transfer until it should end; what was seen is in `observed`.
+    /// Watches the transfer until it should end; the records are collected in `observed`.
     async fn watch(
         &self,
         transfer: &mut Transfer,
@@ -347,7 +347,7 @@ impl Caller<'_> {
         }
     }
 
-    /// A data connection broke: the responder's last word, if one comes, tells more.
+    /// Handles a broken data connection: the responder's last message, if one arrives, tells more.
     async fn lost(&self, words: &mut Words, after_s: f64, error: &std::io::Error) -> ProbeError {
         let last = async {
             loop {
@@ -366,7 +366,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The responder ended the test by itself.
+    /// Handles an end of the test by the responder.
     fn finished(
         &self,
         finish: Finish,
@@ -382,7 +382,7 @@ impl Caller<'_> {
         }
     }
 
-    /// After the stop: the responder's last figures and totals.
+    /// Reads the responder's last figures and totals after the stop.
     async fn hear_out(
         &self,
         words: &mut Words,
@@ -427,8 +427,8 @@ const fn words_for(cause: FinishCause) -> &'static str {
     }
 }
 
-/// What the responder says, read by a task of its own because a half-read frame must not be lost
-/// when something else happens first.
+/// The responder's messages, read by a task of its own because a half-read frame must not be lost
+/// when another event comes first.
 struct Words {
     receiver: mpsc::Receiver<Result<Progress, FrameError>>,
     task: tokio::task::JoinHandle<()>,
@@ -452,7 +452,7 @@ impl Words {
         Self { receiver, task }
     }
 
-    /// The next word. Safe to cancel.
+    /// Waits for the next message. Safe to cancel.
     async fn next(&mut self) -> Result<Progress, FrameError> {
         let end = || Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
         self.receiver.recv().await.unwrap_or_else(end)

@@ -1,4 +1,4 @@
-//! From what both sides saw of a test to its report.
+//! The report of a test, built from the records of both sides.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -15,13 +15,13 @@ use crate::statistics::{ascending, quantile};
 use crate::steady::{Interval, StabilityRule, mean_bytes_per_s, settled, steady_part};
 use crate::window::{BoundBy, SenderView, WindowEstimate, window_estimate};
 
-/// Why a rate test ended.
+/// The reason why a rate test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// Early: the rate held still.
+    /// Early: the rate was stable.
     Stable,
-    /// Its time was over.
+    /// Its duration was over.
     Duration,
     /// Its volume had passed.
     Volume,
@@ -32,30 +32,30 @@ pub enum Ended {
 /// The rate between this host and a responder. `rate_*` are of the steady part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RateReport {
-    /// The version of this shape.
+    /// The schema version.
     pub schema_version: u32,
-    /// The target as it was given.
+    /// The target as given.
     pub target: String,
     /// The address that was measured.
     pub address: SocketAddr,
-    /// When the measurement began, in seconds since the Unix epoch.
+    /// Time when the measurement began, in seconds since the Unix epoch.
     pub measured_at_unix_s: f64,
-    /// Which way the payload went, seen from here.
+    /// The direction of the payload, seen from here.
     pub direction: Direction,
     /// The sender's congestion control.
     pub congestion_control: String,
-    /// Why the test ended.
+    /// The reason why the test ended.
     pub ended: Ended,
-    /// Whether the rate had come to hold still by then (to 5 % over 1 s unless told otherwise).
+    /// True if the rate was stable at the end (within 5 % over 1 s by default).
     pub settled: bool,
-    /// How long payload was counted.
+    /// Time over which payload was counted.
     pub duration_s: f64,
-    /// Of this, the beginning that does not count.
+    /// The beginning of that time, which does not count.
     pub discarded_s: f64,
     /// Payload that arrived, in megabits (10^6 bits) per second.
     pub rate_mbps: f64,
-    /// The same with TCP and IP headers, as a link's rate is stated: an estimate from the segment
-    /// size. Retransmissions are not in it.
+    /// The same with TCP and IP headers, as a link's rate is given: an estimate from the segment
+    /// size, without retransmissions.
     pub rate_ip_mbps: f64,
     /// Spread of the intervals: the 90th less the 10th percentile.
     pub rate_spread_mbps: f64,
@@ -65,11 +65,11 @@ pub struct RateReport {
     pub total_bytes: u64,
     /// Segments retransmitted over the whole test.
     pub retransmits: u64,
-    /// Least round-trip time of the connections, by the sender's kernel.
+    /// Least round-trip time of the connections, from the sender's kernel.
     pub rtt_min_ms: f64,
     /// Smoothed round-trip time in the steady part: above the least when a queue stood.
     pub rtt_steady_ms: f64,
-    /// What bound the rate, and the window (of all connections) that follows from it.
+    /// The limit of the rate, and the window (of all connections) that follows from it.
     #[serde(flatten)]
     pub window: WindowEstimate,
     /// Rate times least round-trip time: the window of the model rate = window / RTT.
@@ -78,7 +78,7 @@ pub struct RateReport {
     pub mss_bytes: u32,
     /// Each connection.
     pub connections: Vec<ConnectionReport>,
-    /// The test in time.
+    /// The test over time.
     pub intervals: Vec<IntervalReport>,
 }
 
@@ -91,7 +91,7 @@ pub struct ConnectionReport {
     pub retransmits: u64,
     /// Payload retransmitted.
     pub retransmitted_bytes: u64,
-    /// Least round-trip time, by the sender's kernel.
+    /// Least round-trip time, from the sender's kernel.
     pub rtt_min_ms: f64,
     /// Most payload in flight.
     pub in_flight_max_bytes: u64,
@@ -108,8 +108,8 @@ pub struct IntervalReport {
     pub rate_mbps: f64,
     /// Payload that arrived in it.
     pub bytes: u64,
-    /// Most payload in flight, in the sender's last interval by then; as the next three, absent
-    /// before the sender's first.
+    /// Most payload in flight, in the sender's last interval by then; like the next three, absent
+    /// before the sender's first interval.
     pub in_flight_max_bytes: Option<u64>,
     /// Sum of the congestion windows at its end.
     pub congestion_window_bytes: Option<u64>,
@@ -120,28 +120,28 @@ pub struct IntervalReport {
 }
 
 impl RateReport {
-    /// The steady payload rate; `None` when nothing arrived.
+    /// Returns the steady payload rate; `None` when nothing arrived.
     #[must_use]
     pub fn rate(&self) -> Option<Bandwidth> {
         Bandwidth::from_mbps(self.rate_mbps).ok()
     }
 
-    /// The least round-trip time.
+    /// Returns the least round-trip time.
     ///
     /// # Errors
-    /// When a report from elsewhere holds no sensible number.
+    /// When an imported report holds an invalid number.
     pub fn rtt_min(&self) -> Result<Duration, UnitError> {
         tradewind_units::time::duration_from_millis(self.rtt_min_ms)
     }
 }
 
-/// What both sides saw of one test.
+/// Both sides' records of one test.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) role: Role,
     pub(crate) interval: Duration,
     pub(crate) ended: Ended,
-    /// The part that made the test end early.
+    /// The part whose stability ended the test early.
     pub(crate) settled: Option<Range<usize>>,
     pub(crate) own: Vec<Record>,
     pub(crate) own_totals: Vec<ConnectionTotals>,
@@ -158,16 +158,16 @@ impl Observed {
         if self.role == Role::Sender { &self.own } else { &self.theirs }
     }
 
-    /// The sender's records up to the interval that ends at `end_us` by the receiver's clock. The
-    /// two clocks start within a round trip of each other.
+    /// Returns the sender's records up to the interval that ends at `end_us` by the receiver's
+    /// clock. The two clocks start within a round trip of each other.
     fn sent_by(&self, end_us: u64) -> &[Record] {
         let latest = micros(end_us) + self.interval / 2;
         let sent = self.sent();
         &sent[..sent.partition_point(|record| micros(record.end_us) <= latest)]
     }
 
-    /// What arrived, in intervals; a last one shorter than half its time is left out, for a piece
-    /// of a round trip is no rate.
+    /// Returns the received payload in intervals. A last one shorter than half its length is left
+    /// out, as a part of a round trip gives no rate.
     fn intervals(&self) -> Vec<Interval> {
         let records = self.received();
         let full = match records {
@@ -183,8 +183,8 @@ impl Observed {
         full.iter().map(interval).collect()
     }
 
-    /// The part over which the rate holds still for good, if the test has come to that: not when
-    /// the sender only grows slowly.
+    /// Returns the part over which the rate is stable to the end, if the test has reached that: not
+    /// when the sender still grows slowly.
     pub(crate) fn settled_part(&self, rule: &StabilityRule) -> Option<Range<usize>> {
         let intervals = self.intervals();
         let part = settled(&intervals, rule)?..intervals.len();
@@ -192,12 +192,12 @@ impl Observed {
         (!growing).then_some(part)
     }
 
-    /// What the sender showed in the intervals `part`.
+    /// Returns the sender's figures in the intervals `part`.
     fn sender_view(&self, part: Range<usize>) -> SenderView {
         let end_of = |index: usize| self.received().get(index).map_or(0, |record| record.end_us);
         let before = part.start.checked_sub(1).map_or(&[][..], |i| self.sent_by(end_of(i)));
         let until = part.end.checked_sub(1).map_or(&[][..], |i| self.sent_by(end_of(i)));
-        // The sender's records may lag behind the receiver's: then its last one speaks.
+        // The sender's records may lag behind the receiver's: its last one is used then.
         let first = before.len().min(until.len().saturating_sub(1));
         let inside: Vec<SenderSample> = until[first..].iter().filter_map(|r| r.sender).collect();
         let before = before.last().and_then(|record| record.sender.as_ref());
@@ -251,7 +251,7 @@ impl Observed {
 
     fn interval_reports(&self) -> Vec<IntervalReport> {
         let mut records = self.received().to_vec();
-        // The rest after the last full interval is too short for a rate of its own.
+        // The remainder after the last full interval is too short for a rate of its own.
         if records.len() > self.intervals().len()
             && let (Some(rest), Some(last)) = (records.pop(), records.last_mut())
         {
@@ -275,7 +275,7 @@ impl Observed {
     }
 }
 
-/// The report of `observed`.
+/// Builds the report of `observed`.
 pub(crate) fn build(
     target: &str,
     address: SocketAddr,
@@ -330,7 +330,7 @@ pub(crate) fn build(
     }
 }
 
-/// TCP and IP header of a data segment.
+/// Returns the length of TCP and IP header of a data segment.
 fn header_bytes(address: SocketAddr, timestamps: bool) -> u32 {
     let ip = match address.ip().to_canonical() {
         IpAddr::V4(_) => 20,
@@ -384,7 +384,8 @@ mod tests {
         }
     }
 
-    /// An upload whose window doubles each round trip up to `windows`' last, as both sides saw it.
+    /// An upload whose window doubles each round trip up to the last of `windows`, as seen by both
+    /// sides.
     fn upload(windows: &[u64]) -> Observed {
         let record_of = |(index, window): (usize, &u64)| (index as u64, *window);
         let rounds: Vec<(u64, u64)> = windows.iter().enumerate().map(record_of).collect();
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_bound_upload_is_read_right() {
+    fn window_bound_upload_is_recognised() {
         let report = report(window_bound(12));
         assert!(report.settled);
         assert_eq!(report.window.bound_by, BoundBy::Window);
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_intervals_that_made_the_test_end_is_what_counts() {
+    fn the_stable_part_that_ended_the_test_counts() {
         let mut observed = window_bound(12);
         observed.settled = Some(4..14);
         observed.theirs[15].bytes = 0;
@@ -461,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_lags_speaks_by_its_last_word() {
+    fn lagging_sender_is_judged_by_its_last_record() {
         let mut observed = window_bound(12);
         observed.own.truncate(5);
         let report = report(observed);
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_without_a_byte_has_a_report_without_a_rate() {
+    fn empty_test_has_a_report_without_a_rate() {
         let mut observed = upload(&[0]);
         observed.theirs.clear();
         observed.own.clear();
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_survives_its_journey() {
+    fn a_report_survives_a_round_trip() {
         let report = report(window_bound(12));
         let json = serde_json::to_string(&report).unwrap();
         assert!(json.contains("\"bound_by\":\"window\"") && json.contains("\"window_bytes\":"));

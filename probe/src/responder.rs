@@ -1,9 +1,10 @@
-//! The answering side of rate tests: a TCP server with limits.
+//! The responder of rate tests: a TCP server with limits.
 //!
-//! It sends and receives only on connections that the caller opened, so it cannot be made to
-//! flood a third host. Everything a caller may spend is bounded ([`ResponderConfig`]); what is not
-//! yet a test has 5 s, 1 KiB and one of [`MAX_PENDING`] places. There is no default address: who
-//! opens a responder to a network says so, and gives it a secret where strangers can reach it.
+//! It sends and receives only on connections that the caller opened, so it cannot be made to flood
+//! a third host. Everything a caller can use is bounded ([`ResponderConfig`]); a connection that is
+//! not yet part of a test has 5 s, 1 KiB and one of [`MAX_PENDING`] places. There is no default
+//! address: to open a responder to a network is explicit, and it needs a secret where strangers can
+//! reach it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,42 +30,43 @@ use crate::protocol::{
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
 use crate::{ProbeError, Secret};
 
-/// Connections that have not yet shown what they are for; more are closed at once. Chosen.
+/// Most connections that have not shown their purpose; more are closed at once. Chosen.
 pub const MAX_PENDING: usize = 256;
-/// How long a connection may take to say what it wants before it has proved who it is. Chosen:
-/// a round trip takes less than a second.
+/// Longest time for a connection to send its request before it is authenticated. Chosen: a round
+/// trip takes less than a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a test's data connections may take to arrive. Chosen: a few lost SYNs.
+/// Longest time for a test's data connections to arrive. Chosen: a few lost SYNs.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much longer than asked a test may run before it is ended from here. Chosen: the caller's
+/// Time beyond the requested duration after which a test is ended from here. Chosen: the caller's
 /// stop may be late by a slow start and a standing queue.
 const OVERTIME: Duration = Duration::from_secs(10);
-/// How long the caller may take to read what is said to it, and to close at the end. Chosen.
+/// Longest time for the caller to read messages, and to close at the end. Chosen.
 const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (e.g. no descriptors left), so that it does not spin. Chosen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Shortest and longest interval a caller may ask for.
+/// Shortest and longest interval that a caller may request.
 const INTERVAL_RANGE_US: std::ops::RangeInclusive<u64> = 10_000..=10_000_000;
 
-/// Where a responder listens and what it grants.
+/// The address and limits of a responder.
 #[derive(Debug, Clone)]
 pub struct ResponderConfig {
     /// The address to listen on; there is no default.
     pub bind: SocketAddr,
-    /// Tests at once; 4. More are refused, not queued: a queued test would measure late.
+    /// Most tests at once; 4. More are refused, not queued: a queued test would measure late.
     pub max_tests: usize,
-    /// Connections of one test, at most and by default [`MAX_CONNECTIONS`].
+    /// Most connections of one test, at most and by default [`MAX_CONNECTIONS`].
     pub max_connections: u32,
     /// Longest test; 60 s.
     pub max_duration: Duration,
-    /// Most payload of one test, either direction; 100 GB. It ends a test with a report.
+    /// Most payload of one test, either direction; 100 GB. A test that reaches it ends with a
+    /// report.
     pub max_bytes: Bytes,
     /// The secret that callers must prove to know, if any.
     pub secret: Option<Secret>,
 }
 
 impl ResponderConfig {
-    /// A responder on `bind` with the default limits and no secret.
+    /// Creates the settings of a responder on `bind` with the default limits and no secret.
     #[must_use]
     pub const fn new(bind: SocketAddr) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl ResponderConfig {
     }
 }
 
-/// A responder that listens.
+/// A listening responder.
 #[derive(Debug)]
 pub struct Responder {
     listener: TcpListener,
@@ -95,10 +97,10 @@ struct Shared {
 }
 
 impl Responder {
-    /// Listens; answers begin with [`Responder::run`].
+    /// Opens the listener; connections are served from [`Responder::run`] on.
     ///
     /// # Errors
-    /// When the address cannot be bound or a limit has no sense.
+    /// When the address cannot be bound or a limit is invalid.
     pub async fn bind(config: ResponderConfig) -> Result<Self, ProbeError> {
         check(&config)?;
         let listen = |cause| ProbeError::Listen { address: config.bind, cause };
@@ -113,13 +115,13 @@ impl Responder {
         Ok(Self { listener, local_addr, shared })
     }
 
-    /// The address it listens on, with the port the system chose when 0 was asked for.
+    /// Returns the address it listens on, with the port that the system chose if 0 was given.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Answers until `shutdown` is done; running tests are then ended with their totals.
+    /// Serves connections until `shutdown` is done; running tests are then ended with their totals.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let (closing, closed) = watch::channel(false);
         let mut running = JoinSet::new();
@@ -176,7 +178,7 @@ fn check(config: &ResponderConfig) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Serves one connection, whatever it turns out to be. Its failures are the caller's: debug lines.
+/// Serves one connection of any kind. Its failures are the caller's and only logged for debugging.
 async fn serve(
     mut stream: TcpStream,
     from: SocketAddr,
@@ -199,7 +201,8 @@ async fn serve(
         Ok(Preface::Data { index, test }) => {
             let waiting = shared.waiting().get(&test).cloned();
             match waiting {
-                // Its test gives up when the place in the channel is taken: a duplicate.
+                // The test is gone, or its channel already holds a connection of this index: a
+                // duplicate.
                 Some(waiting) => drop(waiting.try_send((index, stream))),
                 None => tracing::debug!(%from, "a data connection for no test"),
             }
@@ -223,14 +226,14 @@ async fn serve_control(
         Some(admitted) => run_test(&mut reader, &mut writer, admitted, &mut closed).await?,
         None => None,
     };
-    // The caller closes first, so that nothing said to it is lost in a reset.
+    // The caller closes first, so that no message to it is lost in a reset.
     writer.shutdown().await?;
     let _ = timeout(CALLER_TIMEOUT, reader.read_u8()).await;
     drop(transfer);
     Ok(())
 }
 
-/// A test that has been granted; its place among the tests is free again when this is dropped.
+/// An admitted test; its place among the tests is free again when this is dropped.
 struct Admitted {
     request: Request,
     test: TestId,
@@ -250,7 +253,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grants `request`, or says why not.
+    /// Admits `request`, or returns the reason for refusing it.
     fn admit(self: &Arc<Self>, request: Request) -> Result<Admitted, String> {
         self.check(&request)?;
         let place = Arc::clone(&self.tests)
@@ -284,7 +287,7 @@ impl Shared {
     }
 }
 
-/// Greets the caller, reads and judges its request, and answers. `None`: refused.
+/// Greets the caller, reads and checks its request, and answers. `None`: refused.
 async fn negotiate(
     reader: &mut OwnedReadHalf,
     writer: &mut OwnedWriteHalf,
@@ -310,8 +313,8 @@ async fn negotiate(
     Ok(verdict.ok())
 }
 
-/// Gives the socket the congestion control that the request asks of this side, if it sends. The
-/// control connection gets it too: what the kernel refuses is known before the test begins.
+/// Sets the congestion control that the request names for this side, if it sends. It is set on the
+/// control connection too: so a refusal by the kernel is known before the test begins.
 fn set_congestion(socket: &TcpStream, request: &Request) -> Result<(), String> {
     match &request.congestion_control {
         Some(name) if request.direction == Direction::Download => congestion::set(socket, name)
@@ -320,8 +323,8 @@ fn set_congestion(socket: &TcpStream, request: &Request) -> Result<(), String> {
     }
 }
 
-/// The test from its data connections on. The transfer is given back because its connections are
-/// reset when it is dropped, which must not overtake the last word on the control connection.
+/// Runs the test from its data connections on. The transfer is returned because its connections are
+/// reset when it is dropped, which must not overtake the last message on the control connection.
 async fn run_test(
     reader: &mut OwnedReadHalf,
     writer: &mut OwnedWriteHalf,
@@ -358,7 +361,8 @@ async fn run_test(
         tokio::select! {
             event = transfer.next(), if !complete => match event {
                 Event::Interval(record) => say(writer, &Progress::Interval(record)).await?,
-                // What a sender handed to its kernel is still on its way: the caller says stop.
+                // The bytes that a sender handed to its kernel are still in flight: the caller
+                // sends the stop.
                 Event::Complete if role == Role::Sender && request.volume_bytes.is_some() => {
                     complete = true;
                 }

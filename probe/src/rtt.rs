@@ -1,14 +1,14 @@
 //! Round-trip times by TCP handshake: from SYN to SYN-ACK, to any open port. [CDD V]
 //!
-//! CDD sends 20 SYNs, 0.1 s apart, and takes the minimum; ICMP may be filtered, TCP is what will
-//! be used. Each sample here opens a connection and resets it. Two clocks time the handshake:
+//! CDD sends 20 SYNs, 0.1 s apart, and takes the minimum; ICMP may be filtered, and applications
+//! use TCP. Each sample here opens a connection and resets it. Two clocks time the handshake:
 //!
 //! - the kernel's own (`TCP_INFO`), which stamps the SYN as it leaves and the SYN-ACK as it is
-//!   processed: what a busy host adds until this process runs again is not in it;
+//!   processed: it excludes the delay of a busy host until this process runs again;
 //! - this process's, around `connect`: reported beside it, and used where the kernel gives none.
 //!
-//! A SYN that was lost and sent again tells nothing about the round trip: such samples are counted
-//! as `retransmitted` and left out.
+//! A SYN that was lost and sent again does not measure the round trip: such samples are counted as
+//! `retransmitted` and left out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::error::in_words;
 use crate::statistics::{ascending, quantile};
 use crate::{ProbeError, SCHEMA_VERSION};
 
-/// How round-trip times are measured.
+/// Options of round-trip measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RttOptions {
-    /// Handshakes for each target, 1 to 10,000; 20 as [CDD V].
+    /// Handshakes for each target, 1 to 10,000; 20 as in [CDD V].
     pub samples: u32,
-    /// From one handshake's start to the next's; 0.1 s as [CDD V].
+    /// Time from one handshake's start to the next's; 0.1 s as in [CDD V].
     pub interval: Duration,
     /// Longest wait for one handshake (and for the resolver). Chosen: 3 s, so that one lost SYN,
-    /// sent again after 1 s, still gets its answer and is told from a silent target.
+    /// sent again after 1 s, is still answered and not mistaken for a silent target.
     pub timeout: Duration,
     /// Targets measured at once. Chosen: 64.
     pub concurrency: usize,
@@ -51,38 +51,38 @@ impl Default for RttOptions {
     }
 }
 
-/// Which clock timed the handshakes of a report.
+/// The clock that timed the handshakes of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RttMethod {
-    /// The kernel's own stamps, read from `TCP_INFO`.
+    /// The kernel's own timestamps, read from `TCP_INFO`.
     TcpHandshakeKernel,
-    /// The time `connect` took in this process.
+    /// The duration of `connect` in this process.
     TcpHandshakeConnect,
 }
 
-/// The round-trip time to one target. `rtt_*` are by `method`; at least one sample stands behind.
+/// The round-trip time to one target. The `rtt_*` fields are by `method`, of at least one sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RttReport {
-    /// The version of this shape.
+    /// The schema version.
     pub schema_version: u32,
-    /// The target as it was given.
+    /// The target as given.
     pub target: String,
     /// The address that was measured.
     pub address: SocketAddr,
-    /// When the measurement began, in seconds since the Unix epoch.
+    /// Time when the measurement began, in seconds since the Unix epoch.
     pub measured_at_unix_s: f64,
-    /// Which clock the `rtt_*` figures come from.
+    /// The clock that the `rtt_*` figures come from.
     pub method: RttMethod,
-    /// Handshakes tried.
+    /// Handshakes attempted.
     pub attempts: u32,
     /// Handshakes that count: `attempts` less `retransmitted` less `failures`.
     pub samples: u32,
     /// Handshakes that needed a second SYN.
     pub retransmitted: u32,
-    /// Handshakes that did not come about.
+    /// Handshakes that failed.
     pub failures: u32,
-    /// What the last failure was.
+    /// The last failure.
     pub last_failure: Option<String>,
     /// Least round-trip time: the estimate of the path's propagation. [CDD V]
     pub rtt_min_ms: f64,
@@ -92,17 +92,17 @@ pub struct RttReport {
     pub rtt_spread_ms: f64,
     /// Greatest round-trip time.
     pub rtt_max_ms: f64,
-    /// Least time `connect` took in this process.
+    /// Least duration of `connect` in this process.
     pub connect_min_ms: f64,
-    /// Median time `connect` took in this process.
+    /// Median duration of `connect` in this process.
     pub connect_median_ms: f64,
 }
 
 impl RttReport {
-    /// The least round-trip time.
+    /// Returns the least round-trip time.
     ///
     /// # Errors
-    /// When a report from elsewhere holds no sensible number.
+    /// When an imported report holds an invalid number.
     pub fn rtt_min(&self) -> Result<Duration, tradewind_units::UnitError> {
         duration_from_millis(self.rtt_min_ms)
     }
@@ -111,13 +111,13 @@ impl RttReport {
 /// Most handshakes for one target. Chosen: a quarter of an hour at the usual spacing.
 pub const MAX_SAMPLES: u32 = 10_000;
 
-/// Measures the round-trip time to `target`, a `host:port` where something listens.
+/// Measures the round-trip time to `target`, a `host:port` with a listener.
 ///
 /// Takes `samples` times `interval` and one round trip more (a `timeout` more when the target is
-/// silent): the next SYN does not wait for the answer to the last.
+/// silent): the next SYN does not wait for the response to the last.
 ///
 /// # Errors
-/// When the target cannot be resolved, or when not one handshake counted.
+/// When the target cannot be resolved, or when no handshake counted.
 pub async fn measure(target: &str, options: &RttOptions) -> Result<RttReport, ProbeError> {
     check(options)?;
     let address = resolve(target, options.timeout).await?;
@@ -133,7 +133,7 @@ pub async fn measure(target: &str, options: &RttOptions) -> Result<RttReport, Pr
     tally.report(target, address, measured_at_unix_s)
 }
 
-/// Measures all `targets`, at most `options.concurrency` at once; the answers keep their order.
+/// Measures all `targets`, at most `options.concurrency` at once; the results keep their order.
 ///
 /// Starts are spread over one interval, so that the SYNs do not leave in one burst.
 pub async fn measure_all(
@@ -173,7 +173,7 @@ fn check(options: &RttOptions) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// One handshake as both clocks saw it.
+/// One handshake as timed by both clocks.
 struct Sample {
     connect: Duration,
     kernel: Option<Duration>,
@@ -221,7 +221,7 @@ impl Tally {
         measured_at_unix_s: f64,
     ) -> Result<RttReport, ProbeError> {
         let connects = ascending(self.good.iter().map(|sample| as_millis_f64(sample.connect)));
-        // Only when each sample has the kernel's figure are they comparable.
+        // The samples are comparable only when each has the kernel's figure.
         let kernel: Option<Vec<f64>> =
             self.good.iter().map(|sample| sample.kernel.map(as_millis_f64)).collect();
         let (method, times) = match kernel {

@@ -1,8 +1,8 @@
 //! The shared secret that a responder may ask for.
 //!
 //! The responder sends a fresh challenge, the caller answers with a keyed BLAKE3 hash of the
-//! challenge and its whole request: the secret never travels, an answer cannot be used twice, and
-//! a request cannot be altered on its way. Test traffic itself carries nothing worth protecting.
+//! challenge and its whole request: the secret is never sent, a proof cannot be used twice, and a
+//! request cannot be altered on the way. Test traffic itself carries nothing worth protecting.
 
 use crate::ProbeError;
 use crate::protocol::{Challenge, Proof};
@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 1024;
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// The key made from `secret`, e.g. a file's content; white space around it does not count.
+    /// Derives the key from `secret`, e.g. a file's content; surrounding white space is ignored.
     ///
     /// # Errors
     /// When it is shorter than 16 or longer than 1024 bytes. The error does not hold the secret.
@@ -34,13 +34,14 @@ impl Secret {
         Ok(Self(blake3::derive_key(KEY_CONTEXT, secret.as_bytes())))
     }
 
-    /// The answer to `challenge` for the request in `request`.
+    /// Returns the proof that answers `challenge` for the request in `request`.
     #[must_use]
     pub fn prove(&self, challenge: &Challenge, request: &[u8]) -> Proof {
         Proof(*self.hash(challenge, request).as_bytes())
     }
 
-    /// Whether `proof` answers `challenge` for `request`; takes the same time for any wrong proof.
+    /// Returns whether `proof` answers `challenge` for `request`, in the same time for any wrong
+    /// proof.
     #[must_use]
     pub fn verifies(&self, challenge: &Challenge, request: &[u8], proof: &Proof) -> bool {
         self.hash(challenge, request) == blake3::Hash::from_bytes(proof.0)

@@ -1,7 +1,7 @@
 //! Order statistics of samples. Pure.
 
-/// The `q`-quantile (0 to 1) of ascending `sorted`, by linear interpolation between neighbours;
-/// `None` of nothing.
+/// Returns the `q`-quantile (0 to 1) of ascending `sorted`, by linear interpolation between
+/// neighbours; `None` if empty.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
@@ -9,7 +9,7 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * (place - below as f64))
 }
 
-/// `values` in ascending order.
+/// Returns `values` in ascending order.
 pub(crate) fn ascending(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -1,24 +1,24 @@
-//! When a rate test has settled, and which part of it counts. Pure.
+//! Detection of a settled rate test, and of the part of it that counts. Pure.
 //!
-//! A transfer begins in slow start, which says little about the rate it will hold: at 300 ms a
-//! window of 2.875 MB is full only after about eight round trips. A test is a row of intervals;
-//! the questions are
+//! A transfer begins in slow start, which says little about its later rate: at 300 ms a window of
+//! 2.875 MB is full only after about eight round trips. A test is a series of intervals, with two
+//! questions:
 //!
-//! - while it runs: has the rate held still long enough to stop? ([`settled`])
-//! - when it has ended: from where on does it count? ([`steady_part`])
+//! - while it runs: has the rate been stable long enough to stop? ([`settled`])
+//! - when it has ended: from which interval on does it count? ([`steady_part`])
 //!
-//! What cannot be seen: a path that changes later, e.g. a token bucket that empties after a
-//! minute. A test that ended early says so.
+//! A path that changes later cannot be detected, e.g. a token bucket that empties after a minute.
+//! The report of a test that ended early says so.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use tradewind_units::{Bytes, Ratio};
 
-/// What arrived in one stretch of a test.
+/// The payload received in one part of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// How long it was.
+    /// Its length.
     pub span: Duration,
     /// Payload that arrived in it.
     pub bytes: Bytes,
@@ -33,14 +33,14 @@ impl Interval {
     }
 }
 
-/// When a test may end before its time.
+/// The rule by which a test may end before its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StabilityRule {
-    /// How many of the last intervals must agree. Chosen: 5.
+    /// Number of last intervals that must agree. Chosen: 5.
     pub intervals: usize,
-    /// How long these must have lasted together, at least. Chosen: 1 s.
+    /// Least total length of these intervals. Chosen: 1 s.
     pub span: Duration,
-    /// How far each may lie from their mean. Chosen: 5 %.
+    /// Largest deviation of each from their mean. Chosen: 5 %.
     pub tolerance: Ratio,
 }
 
@@ -54,8 +54,9 @@ impl Default for StabilityRule {
     }
 }
 
-/// Where the settled end of `intervals` begins, if it has settled: its intervals agree with their
-/// mean, and its second half is not on the way up or down from its first by half the tolerance.
+/// Returns the index at which the settled end of `intervals` begins, if it has settled: its
+/// intervals agree with their mean, and its second half differs from its first by less than half
+/// the tolerance.
 #[must_use]
 pub fn settled(intervals: &[Interval], rule: &StabilityRule) -> Option<usize> {
     let start = shortest_end(intervals, rule)?;
@@ -71,9 +72,9 @@ pub fn settled(intervals: &[Interval], rule: &StabilityRule) -> Option<usize> {
     (drift.abs() <= tolerance / 2.0 * mean).then_some(start)
 }
 
-/// The part of a finished test that counts: all from the first interval on that reached 90 % of
-/// the median rate of the test's second half, that interval itself excluded (slow start may have
-/// ended inside it). The last interval at least; nothing of nothing.
+/// Returns the part of a finished test that counts: all after the first interval that reached 90 %
+/// of the median rate of the test's second half (slow start may have ended inside that interval).
+/// It holds at least the last interval, if there is one.
 #[must_use]
 pub fn steady_part(intervals: &[Interval]) -> Range<usize> {
     let count = intervals.len();
@@ -85,7 +86,7 @@ pub fn steady_part(intervals: &[Interval]) -> Range<usize> {
     start.min(count - 1)..count
 }
 
-/// The mean rate over `intervals` as a whole, in bytes per second; zero of nothing.
+/// Returns the mean rate over `intervals` as a whole, in bytes per second; zero if empty.
 #[must_use]
 pub fn mean_bytes_per_s(intervals: &[Interval]) -> f64 {
     let span: Duration = intervals.iter().map(|interval| interval.span).sum();
@@ -93,7 +94,8 @@ pub fn mean_bytes_per_s(intervals: &[Interval]) -> f64 {
     Interval { span, bytes }.bytes_per_s()
 }
 
-/// Where the shortest end of `intervals` begins that is long enough for `rule`.
+/// Returns the index at which the shortest end of `intervals` begins that is long enough for
+/// `rule`.
 fn shortest_end(intervals: &[Interval], rule: &StabilityRule) -> Option<usize> {
     let mut span = Duration::ZERO;
     for (index, interval) in intervals.iter().enumerate().rev() {
@@ -173,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_settled_lies_within_the_tolerance(rates in prop::collection::vec(0u64..2000, 0..30)) {
+        fn settled_part_is_within_the_tolerance(rates in prop::collection::vec(0u64..2000, 0..30)) {
             let intervals = row(&rates);
             if let Some(start) = settled(&intervals, &StabilityRule::default()) {
                 let end = &intervals[start..];

@@ -1,4 +1,4 @@
-//! Bytes through one data connection, and frames through a control connection.
+//! Transfer of bytes through one data connection, and of frames through a control connection.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::protocol::{self, ProtocolError};
 
-/// Bytes moved with one system call. Chosen: larger ones gain nothing on Linux.
+/// Bytes moved with one system call. Chosen: larger calls gain nothing on Linux.
 const CHUNK_BYTES: usize = 128 * 1024;
 
 /// One data connection, shared by the task that moves its bytes and the meter that reads them.
@@ -21,17 +21,17 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// A connection on which `share` bytes, or without end, will pass.
+    /// Creates a connection for `share` bytes, or for an endless transfer.
     pub(crate) fn new(socket: TcpStream, share: Option<u64>) -> Self {
         Self { socket: Arc::new(socket), moved: Arc::default(), share }
     }
 
-    /// Payload moved so far.
+    /// Returns the payload transferred so far.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// Hands the kernel payload until the share is complete.
+    /// Hands payload to the kernel until the share is complete.
     pub(crate) async fn send(self) -> io::Result<()> {
         let payload = payload();
         while let Some(room) = self.room() {
@@ -45,7 +45,7 @@ impl Data {
         Ok(())
     }
 
-    /// Takes payload from the kernel until the share is complete.
+    /// Receives payload from the kernel until the share is complete.
     pub(crate) async fn receive(self) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK_BYTES];
         while let Some(room) = self.room() {
@@ -60,7 +60,7 @@ impl Data {
         Ok(())
     }
 
-    /// How much the next call may move; `None` when the share is complete.
+    /// Returns how much the next call may move; `None` when the share is complete.
     fn room(&self) -> Option<usize> {
         let Some(share) = self.share else { return Some(CHUNK_BYTES) };
         let left = share.saturating_sub(self.moved());
@@ -73,15 +73,15 @@ impl Data {
     }
 }
 
-/// How much of `volume` passes on connection `index` of `connections`: even parts, the first ones
-/// a byte more when it does not divide.
+/// Returns the share of `volume` on connection `index` of `connections`: equal parts, the first
+/// ones a byte more when it does not divide.
 pub(crate) fn share_of(volume: u64, connections: u32, index: u32) -> u64 {
     let connections = u64::from(connections.max(1));
     volume / connections + u64::from(u64::from(index) < volume % connections)
 }
 
-/// What is sent: bytes without pattern, so that no device on the way can compress them. Made by
-/// xorshift64 (Marsaglia 2003) from a fixed seed.
+/// Returns the payload: bytes without pattern, so that no device on the path can compress them.
+/// Made by xorshift64 (Marsaglia 2003) from a fixed seed.
 fn payload() -> &'static [u8] {
     static PAYLOAD: OnceLock<Vec<u8>> = OnceLock::new();
     PAYLOAD.get_or_init(|| {
@@ -96,12 +96,12 @@ fn payload() -> &'static [u8] {
     })
 }
 
-/// Why a frame could not be read.
+/// The reason why a frame could not be read.
 #[derive(Debug)]
 pub(crate) enum FrameError {
     /// The connection failed.
     Io(io::Error),
-    /// The peer said what it should not.
+    /// The peer violated the protocol.
     Protocol(ProtocolError),
 }
 

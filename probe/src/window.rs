@@ -1,33 +1,33 @@
-//! What held a rate test back: the window, the path, or nothing yet. Pure.
+//! The limit of a rate test: the window, the path, or nothing yet. Pure.
 //!
 //! The planner's model is rate = min(window / RTT, capacity) [CP IV-B]: it must know which of the
 //! two a measured rate stands for. The signs, for a steady part, in this order:
 //!
-//! 1. the receiver's window or the send buffer stopped the sender for most of its busy time (the
-//!    kernel says so itself): a window;
+//! 1. the receiver's window or the send buffer stopped the sender for most of its busy time
+//!    (reported by the kernel): a window;
 //! 2. a queue stands (the round trip is well above its minimum) or segments were lost: the path's
-//!    capacity, and the window is at least what was in flight;
-//! 3. the congestion window is used up: when it stays the same number it is locked, a window; when
-//!    it moves it still grows, slowly as after a loss or a cautious end of slow start, and the rate
-//!    is a lower bound of everything;
-//! 4. else the sender holds back by itself, as a rate-based control does at the path's capacity.
+//!    capacity, and the window is at least the payload in flight;
+//! 3. the congestion window is used up: if it is constant it is locked, a window; if it changes it
+//!    still grows, slowly as after a loss or a cautious end of slow start, and the rate is a lower
+//!    bound of everything;
+//! 4. else the sender limits itself, as a rate-based control does at the path's capacity.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tradewind_units::{Bytes, Ratio};
 
-/// A round trip this much above its minimum means a standing queue. Chosen: 10 % and 1 ms, above
-/// the noise of a lab on a busy machine.
+/// Excess of the round trip over its minimum that means a standing queue. Chosen: 10 % and 1 ms,
+/// above the noise of a lab on a busy machine.
 const QUEUE_SHARE: f64 = 0.10;
 const QUEUE_FLOOR: Duration = Duration::from_millis(1);
-/// Of its busy time, how much a sender must have been stopped by a window. Chosen: half.
+/// Share of its busy time in which a window must have stopped the sender. Chosen: half.
 const LIMITED_SHARE: f64 = 0.5;
-/// Of the congestion window, how much must have been in flight for it to be used up. Chosen: looks
-/// are taken between bursts, too.
+/// Share of the congestion window that must have been in flight for it to be used up. Chosen:
+/// samples are taken between bursts, too.
 const USED_UP_SHARE: f64 = 0.9;
 
-/// What a steady part's sender showed.
+/// The sender's figures in a steady part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SenderView {
     /// Least round trip of the connections.
@@ -44,11 +44,11 @@ pub struct SenderView {
     pub send_buffer_limited: Ratio,
     /// The congestion windows together, at the end.
     pub congestion_window: Bytes,
-    /// Whether they were the same in every interval (of at least three).
+    /// True if they were the same in every interval (of at least three).
     pub congestion_window_constant: bool,
 }
 
-/// What bound the rate.
+/// The limit of the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundBy {
@@ -60,17 +60,17 @@ pub enum BoundBy {
     Growth,
 }
 
-/// The window that a test showed, and how to read it.
+/// The window that a test found, and its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowEstimate {
-    /// What bound the rate.
+    /// The limit of the rate.
     pub bound_by: BoundBy,
-    /// The window when `bound_by` is `window`; else a lower bound of it. All connections together.
+    /// The window if `bound_by` is `window`, else a lower bound of it. All connections together.
     #[serde(rename = "window_bytes", with = "plain_bytes")]
     pub window: Bytes,
 }
 
-/// Reads the window out of what the sender of a steady part showed.
+/// Estimates the window from the sender's figures in a steady part.
 #[must_use]
 pub fn window_estimate(view: &SenderView) -> WindowEstimate {
     let stopped = |share: Ratio| share.as_f64() >= LIMITED_SHARE;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_word_about_a_full_window_or_buffer_counts_first() {
+    fn full_window_or_buffer_reported_by_the_kernel_counts_first() {
         let full = Ratio::new(0.9).unwrap();
         let congestion_window = Bytes::new(9_000_000);
         let view = SenderView { congestion_window, retransmits: 1, ..locked() };
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_congestion_window_that_moves_and_is_used_up_grows() {
+    fn changing_used_up_congestion_window_is_growth() {
         let growing = SenderView { congestion_window_constant: false, ..locked() };
         assert_eq!(bound_by(growing), BoundBy::Growth);
     }
 
     #[test]
-    fn a_sender_that_holds_back_by_itself_is_at_the_capacity() {
+    fn self_limited_sender_is_at_capacity() {
         let congestion_window = Bytes::new(5_750_000);
         assert_eq!(bound_by(SenderView { congestion_window, ..locked() }), BoundBy::Capacity);
     }

@@ -1,4 +1,4 @@
-//! Probe and responder over loopback: counts, totals, limits, and what goes wrong.
+//! Probe and responder over loopback: counts, totals, limits, and failures.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ fn quick_rtt(samples: u32) -> RttOptions {
     RttOptions { samples, interval: Duration::from_millis(5), ..RttOptions::default() }
 }
 
-/// A port on which nothing listens.
+/// Returns the address of a port without a listener.
 async fn closed_port() -> SocketAddr {
     let listener = TcpListener::bind(ANY_PORT).await.unwrap();
     listener.local_addr().unwrap()
@@ -77,7 +77,7 @@ async fn a_refused_port_is_named_with_its_cause() {
 }
 
 #[tokio::test]
-async fn many_targets_keep_their_order_and_one_failure_harms_no_other() {
+async fn many_targets_keep_their_order_despite_a_failure() {
     let listener = TcpListener::bind("[::1]:0").await.unwrap();
     let open = listener.local_addr().unwrap().to_string();
     let closed = closed_port().await.to_string();
@@ -124,7 +124,7 @@ async fn a_test_ends_with_its_time_and_its_totals_agree() {
 }
 
 #[tokio::test]
-async fn a_rate_that_holds_still_ends_the_test_early_and_says_so() {
+async fn stable_rate_ends_the_test_early() {
     let running = responder(|_| {}).await;
     let rule = StabilityRule { intervals: 3, span: Duration::ZERO, tolerance: Ratio::ONE };
     let options = RateOptions { stop_when_stable: Some(rule), ..without_end(Direction::Download) };
@@ -148,7 +148,7 @@ async fn the_congestion_control_is_the_senders_and_is_reported() {
 }
 
 #[tokio::test]
-async fn limits_are_told_when_they_are_exceeded() {
+async fn exceeded_limits_are_reported() {
     let running = responder(|config| {
         config.max_connections = 2;
         config.max_duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ async fn a_secret_is_asked_for_and_never_bypassed() {
     assert_eq!(rate::measure(&running.target, &options).await.unwrap().total_bytes, MEGABYTE);
 }
 
-/// Negotiates a test by hand and leaves it without data connections.
+/// Negotiates a test by hand and opens no data connections for it.
 async fn take_a_place(target: &str) -> TcpStream {
     let mut control = TcpStream::connect(target).await.unwrap();
     control.write_all(&Preface::Control.to_bytes()).await.unwrap();
@@ -211,7 +211,7 @@ async fn read<M: for<'de> serde::Deserialize<'de>>(stream: &mut TcpStream) -> M 
 }
 
 #[tokio::test]
-async fn tests_at_once_are_limited_and_a_place_is_free_when_its_caller_goes() {
+async fn concurrent_tests_are_limited_and_places_freed() {
     let running = responder(|config| config.max_tests = 1).await;
     let taken = take_a_place(&running.target).await;
     let options = volume(Direction::Upload, 1, MEGABYTE);
@@ -283,7 +283,7 @@ async fn a_responder_that_shuts_down_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_no_responder_is_told_from_one() {
+async fn other_services_are_not_taken_for_a_responder() {
     let listener = TcpListener::bind(ANY_PORT).await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let answers: [&[u8]; 3] = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0\0\0\x02{}"];
@@ -341,7 +341,7 @@ async fn a_caller_may_have_as_many_connections_as_a_responder_grants() {
 }
 
 #[tokio::test]
-async fn a_target_without_a_port_is_told_what_it_lacks() {
+async fn target_without_a_port_is_refused() {
     for target in ["10.200.0.2", "example", "10.200.0.2:http", ":7100", "::1:7100", "a:70000", ""] {
         let error = rtt::measure(target, &quick_rtt(1)).await.unwrap_err().to_string();
         assert!(error.contains("expected HOST:PORT"), "{error}");
