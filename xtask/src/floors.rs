@@ -1,4 +1,5 @@
-//! The house's floors, as ARCHITECTURE.md draws them: a crate imports only from lower floors.
+//! The layers of the architecture, as drawn in ARCHITECTURE.md: a crate imports only from lower
+//! layers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use toml::{Spanned, Value};
 
 use crate::Violation;
 
-/// Each crate's floor. A new crate gets its floor here and in ARCHITECTURE.md.
+/// Each crate's layer. A new crate gets its layer here and in ARCHITECTURE.md.
 const FLOORS: &[(u8, &[&str])] = &[
     (0, &["units", "model"]),
     (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet"]),
@@ -18,8 +19,8 @@ const FLOORS: &[(u8, &[&str])] = &[
     (8, &["cli"]),
 ];
 
-/// The imports on one floor that the house allows: models compute with units, what relays and gateways should run is
-/// compiled from a plan and holds identities, and packet services code by the erasure code.
+/// The allowed imports within one layer: models compute with units, the desired state of relays and
+/// gateways is compiled from a plan and holds identities, and packet services use the erasure code.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("model", "units"),
     ("desired", "plan"),
@@ -28,12 +29,11 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("packet", "grant"),
 ];
 
-/// Where side-by-side benchmarks live: above the house, importing what they measure.
+/// The folder of side-by-side benchmarks: above all layers, importing the crates that they measure.
 const BENCHMARKS: &str = "bench/";
 const BENCHMARK_FLOOR: u8 = 9;
 
-/// Members of the workspace that stand outside the house: they and the house know nothing of each
-/// other.
+/// Members of the workspace outside the layers: neither side imports the other.
 const OUTSIDE: &[&str] = &["xtask"];
 
 const PREFIX: &str = "tradewind-";
@@ -45,12 +45,12 @@ fn floor_of(name: &str) -> Option<u8> {
     FLOORS.iter().find(|(_, names)| names.contains(&name)).map(|(floor, _)| *floor)
 }
 
-/// Whether the crate in folder `name` is on one of the pure floors.
+/// Returns whether the crate in folder `name` is in one of the pure layers.
 pub(crate) fn is_pure(name: &str) -> bool {
     floor_of(name).is_some_and(|floor| floor <= 1)
 }
 
-/// The workspace's members from its manifest.
+/// Returns the workspace's members from its manifest.
 pub(crate) fn members(manifest: &str) -> Result<Vec<String>, String> {
     #[derive(Deserialize)]
     struct Root {
@@ -66,7 +66,8 @@ pub(crate) fn members(manifest: &str) -> Result<Vec<String>, String> {
 
 type Table = BTreeMap<Spanned<String>, Value>;
 
-/// What a manifest says about imports. Written out twice, as `flatten` would lose the places.
+/// The dependencies of a manifest. The tables are listed separately, as `flatten` would lose the
+/// positions.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Manifest {
@@ -126,7 +127,7 @@ pub(crate) fn check_manifest(file: &str, name: &str, text: &str) -> Vec<Violatio
         .collect()
 }
 
-/// What is wrong with crate `name` importing package `imported`, if anything.
+/// Returns the problem of crate `name` importing package `imported`, if any.
 fn check_import(name: &str, imported: &str) -> Option<String> {
     if OUTSIDE.contains(&imported) {
         return Some(format!("`{imported}` is a tool of the repository: nothing imports it"));
@@ -144,7 +145,7 @@ fn check_import(name: &str, imported: &str) -> Option<String> {
     Some(format!("`{name}` (floor {here}) imports `{imported}` (floor {there}): only lower floors"))
 }
 
-/// Checks that all pure crates carry one and the same `clippy.toml`: `(file, content)`.
+/// Checks that all pure crates have the same `clippy.toml`; `settings` are `(file, content)`.
 pub(crate) fn check_clippy(settings: &[(String, Option<String>)]) -> Vec<Violation> {
     let Some(model) = settings.iter().find_map(|(file, text)| Some((file, text.as_ref()?))) else {
         return settings.iter().map(|(file, _)| missing(file)).collect();
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_floors_others_crates_and_the_exceptions_are_fine() {
+    fn allowed_imports_pass() {
         let relay = "[dependencies]\ntradewind-net.workspace = true\nserde = \"1\"\n";
         assert!(check("relay", relay).is_empty());
         assert!(check("model", "[dependencies]\ntradewind-units = { path = \"u\" }\n").is_empty());
@@ -190,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn an_import_on_the_same_floor_is_none_from_below() {
+    fn import_on_the_same_layer_is_refused() {
         let text = "[dependencies]\ntradewind-telemetry.workspace = true\n";
         assert_eq!(check("net", text).len(), 1);
         assert_eq!(check("units", "[dependencies]\ntradewind-model.workspace = true\n").len(), 1);
     }
 
     #[test]
-    fn no_kind_of_dependency_is_a_way_around() {
+    fn every_kind_of_dependency_is_checked() {
         for table in [
             "dev-dependencies",
             "build-dependencies",
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_desired_comes_from_plans_and_never_the_other_way() {
+    fn desired_imports_plan_and_not_the_reverse() {
         assert!(check("desired", "[dependencies]\ntradewind-plan.workspace = true\n").is_empty());
         assert_eq!(check("plan", "[dependencies]\ntradewind-desired.workspace = true\n").len(), 1);
     }
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_repositorys_tools_stay_apart_from_the_house() {
+    fn repository_tools_stay_outside_the_layers() {
         let house = "[dependencies]\ntradewind-units.workspace = true\n";
         assert_eq!(check("xtask", house).len(), 1);
         assert_eq!(check("cli", "[dependencies]\nxtask = { path = \"../xtask\" }\n").len(), 1);
@@ -261,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_and_the_drawing_name_the_crates_that_there_are_and_no_others() {
+    fn table_and_drawing_name_exactly_the_existing_crates() {
         let members = members(include_str!("../../Cargo.toml")).unwrap();
         let housed =
             |name: &&String| !name.starts_with(BENCHMARKS) && !OUTSIDE.contains(&name.as_str());
         let mut there: Vec<&str> = members.iter().filter(housed).map(String::as_str).collect();
         let mut in_the_table: Vec<&str> =
             FLOORS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        // Lines such as `floor 3  relay/   ...`, and those below without the floor's number.
+        // Lines such as `floor 3  relay/   ...`, and those below without the layer's number.
         let architecture = include_str!("../../ARCHITECTURE.md");
         let drawing = architecture.split("```").nth(1).unwrap();
         let drawn = drawing.lines().take_while(|line| !line.starts_with("scenarios/"));

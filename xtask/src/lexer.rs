@@ -1,9 +1,9 @@
-//! Tells code, comments and literals of a Rust file apart, line by line.
+//! A lexer that separates code, comments and literals of a Rust file, line by line.
 //!
-//! No parser: it knows comments (nested ones too), strings (raw and byte ones too), characters
-//! and lifetimes, which is all that is needed to look for a word where it counts.
+//! It is no parser: it knows comments (nested ones too), strings (raw and byte ones too),
+//! characters and lifetimes, which suffices to look for a word in code or comments only.
 
-/// A Rust file split in two: both texts have the file's lines, with blanks for what is not theirs.
+/// A Rust file split in two: both texts have the file's lines, with blanks for the other's parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     /// The code, literals blanked.
@@ -37,7 +37,8 @@ pub(crate) fn split(source: &str) -> Split {
     split
 }
 
-/// What `rest` (never empty) begins with, and how long that is. `before` is the character ahead.
+/// Returns the kind and length of the piece at the start of `rest` (never empty). `before` is the
+/// character before it.
 fn next_piece(rest: &[char], before: Option<char>) -> (Kind, usize) {
     let starts = |text: &str| text.chars().enumerate().all(|(i, c)| rest.get(i) == Some(&c));
     if starts("//") {
@@ -74,7 +75,7 @@ fn block_comment(rest: &[char]) -> usize {
     rest.len()
 }
 
-/// The length of `r"..."`, `r#"..."#` and their byte and C forms, if `rest` begins with one.
+/// Returns the length of `r"..."`, `r#"..."#` or their byte and C forms, if `rest` begins with one.
 fn raw_string(rest: &[char], before: Option<char>) -> Option<usize> {
     if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
         return None;
@@ -96,7 +97,7 @@ fn raw_string(rest: &[char], before: Option<char>) -> Option<usize> {
     Some(end.map_or(rest.len(), |at| at + 1 + hashes))
 }
 
-/// The length of a literal between `quote`s, escapes minded.
+/// Returns the length of a literal between `quote`s, with escapes taken into account.
 fn quoted(rest: &[char], quote: char) -> usize {
     let mut at = 1;
     while at < rest.len() {

@@ -1,18 +1,17 @@
-//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`, all tests:
-//! `test`, the lab's figures: `test-lab`,
-//! and whether everything that the docs quote still runs: `smoke`.
+//! Checks of this repository that no other tool makes: `cargo run -p xtask -- layers`; all tests:
+//! `test`; the lab's figures: `test-lab`; and a run of everything that the docs quote: `smoke`.
 //!
 //! | module | checks |
 //! |---|---|
 //! | [`floors`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
-//! | [`sources`] | what every Rust file must and must not hold |
-//! | [`mod@test`] | all tests, and again what meets the kernel and failed |
-//! | [`test_lab`] | what is promised of real runs in the lab |
+//! | [`sources`] | the rules for every Rust file |
+//! | [`mod@test`] | all tests, with a second run of failed ones that use the kernel |
+//! | [`test_lab`] | the promised figures of real runs in the lab |
 //! | [`smoke`] | every bench, example and experiment that the docs quote, in its shortest form |
-//! | [`lexer`] | (tells code, comments and literals apart) |
+//! | [`lexer`] | (separates code, comments and literals) |
 //!
-//! A violation is one line, `file:line: what and what would be right`. It belongs to no floor and
-//! imports nothing of ours.
+//! A violation is one line, `file:line: what and what would be right`. The crate belongs to no
+//! layer and imports nothing of ours.
 
 mod floors;
 mod lexer;
@@ -37,7 +36,7 @@ struct Violation {
     file: String,
     /// The line, from 1.
     line: usize,
-    /// What is wrong, and what would be right.
+    /// The problem, and its remedy.
     what: String,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Display for Violation {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // As Cargo says when it runs this: a target folder may have been filled from another clone.
+    // As set by Cargo when it runs this: a target folder may have been filled from another clone.
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     let repository = Path::new(&package).join("..");
@@ -117,7 +116,8 @@ fn read(root: &Path, file: &str) -> Result<String, String> {
     fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
-/// All Rust files under `root`, relative to it, in order; build results and hidden folders aside.
+/// Returns all Rust files under `root`, relative to it, sorted; without build results and hidden
+/// folders.
 fn rust_files(root: &Path) -> Result<Vec<String>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];

@@ -1,11 +1,11 @@
 //! Every bench, example and experiment that the docs quote, in its shortest form: `cargo run -p
 //! xtask -- smoke BINARY`.
 //!
-//! Nothing here asserts a figure. A run proves that the program still starts, does what it
-//! measures and comes to its end, and that what the docs tell people to type is there. What it
-//! lacks on this machine (rights, data) it says itself.
+//! Nothing here asserts a figure. A run proves that the program still starts, measures and ends,
+//! and that the commands quoted in the docs exist. If the machine lacks something (rights, data),
+//! the program reports it.
 //!
-//! Programs are built without optimization, as tests are: that they are slow so matters to nobody.
+//! Programs are built without optimization, as tests are: their speed does not matter here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest that one may take. Chosen: each takes a minute at most when the machine is idle.
+/// Longest duration of one program. Chosen: each takes a minute at most when the machine is idle.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Between two looks whether it has ended.
+/// Time between two checks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Exit code of a program that could not measure here, as of the lab's.
+/// Exit code of a program that could not measure here, the same as the lab's.
 const INVALID: i32 = 3;
 
-/// Programs of this workspace, below the folder of what is built, and their arguments.
+/// Programs of this workspace, below the build folder, and their arguments.
 const PROGRAMS: [(&str, &[&str]); 15] = [
     ("tradewind-bench-packets", &["--quick"]),
     ("examples/fec_speed", &["--quick"]),
@@ -38,7 +38,8 @@ const PROGRAMS: [(&str, &[&str]); 15] = [
     ("examples/planner_times", &["1", "6", "4"]),
     ("examples/auto_holds", &["--best", "1", "0", "2"]),
 ];
-/// Experiments without a lab, which end within seconds; the lab's figures are those of `test-lab`.
+/// Experiments without a lab, which end within seconds; the lab's figures are checked by
+/// `test-lab`.
 const EXPERIMENTS: [&str; 8] = [
     "cp-budget",
     "cp-cost",
@@ -50,7 +51,7 @@ const EXPERIMENTS: [&str; 8] = [
     "rt-ramp",
 ];
 
-/// Runs all of it; the first word of each line on standard output says how one ended.
+/// Runs all of them; the first word of each line on standard output is the result of one.
 pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
     let mut failed = 0;
     let mut tell = |name: &str, outcome: Result<Duration, String>| match outcome {
@@ -66,8 +67,8 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
             tell(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
         }
     }
-    // All at once, with the features of the whole workspace: a package alone would have its
-    // dependencies built anew.
+    // All at once, with the features of the whole workspace: for a single package its dependencies
+    // would be rebuilt.
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     build.args(["build", "--locked", "--quiet", "--workspace", "--bins", "--examples"]);
     match build.current_dir(root).status() {
@@ -96,7 +97,7 @@ fn built_in(root: &Path) -> PathBuf {
     root.join(target).join("debug")
 }
 
-/// The experiments that the docs tell people to run.
+/// Returns the experiments that the docs quote.
 fn quoted_experiments(root: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let folder = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
@@ -106,7 +107,7 @@ fn quoted_experiments(root: &Path) -> BTreeSet<String> {
     names
 }
 
-/// The names behind `lab run` in a text.
+/// Returns the names after `lab run` in a text.
 fn quoted_in(text: &str) -> impl Iterator<Item = String> {
     text.split("lab run ").skip(1).filter_map(|rest| {
         let is_part = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
@@ -115,7 +116,7 @@ fn quoted_in(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Runs a program to its end; how long it took, or the end of what it said.
+/// Runs a program to its end; returns its duration, or the end of its output as the error.
 fn finish(command: &mut Command) -> Result<Duration, String> {
     let begun = Instant::now();
     let said = tempfile(begun);

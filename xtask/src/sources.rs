@@ -1,17 +1,18 @@
-//! What every Rust file of the repository must and must not hold.
+//! The rules for every Rust file of the repository.
 
 use crate::Violation;
 use crate::lexer::split;
 
-/// Longest file before its tests.
+/// Most lines of a file before its tests.
 const MAX_LINES: usize = 600;
-/// Where `unsafe` may be: the kernel's interface, and the processor's vector instructions.
+/// The folders that may contain `unsafe`: the kernel's interface, and the processor's vector
+/// instructions.
 const MAY_BE_UNSAFE: &[&str] = &["net/", "fec/src/kernel/"];
-/// Where the tests of a file begin.
+/// The line at which the tests of a file begin.
 const TESTS: &str = "#[cfg(test)]";
-/// How a test says which data it lacks: it is shown with its reason and not counted as passed.
+/// The attribute of a test that lacks data: it is shown with its reason and not counted as passed.
 const MAY_BE_IGNORED: &str = "#[ignore = \"SKIPPED: needs ";
-/// Words in comments, and macros in code, for what was left undone.
+/// Words in comments, and macros in code, that mark unfinished work.
 const UNDONE_WORDS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 const UNDONE_MACROS: &[&str] = &["todo!", "unimplemented!"];
 
@@ -48,8 +49,8 @@ pub(crate) fn check(file: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// The first line above the limit, if the part before the tests is that long. Files that are tests
-/// as a whole may be longer.
+/// Returns the first line above the limit, if the part before the tests is that long. Files that
+/// are tests as a whole may be longer.
 fn line_above_limit(file: &str, code: &str) -> Option<usize> {
     if file.contains("/tests/") {
         return None;
@@ -64,7 +65,7 @@ fn is_ignored(code: &str) -> bool {
         || (attribute.contains("cfg_attr(") && has_word(code, "ignore"))
 }
 
-/// Whether `text` holds `word` that is not a part of a longer one.
+/// Returns whether `text` holds `word`, not as a part of a longer one.
 fn has_word(text: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(start, _)| {

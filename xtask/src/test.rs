@@ -1,11 +1,13 @@
-//! All tests, and a second chance for those that meet the kernel: `cargo run -p xtask -- test`.
+//! All tests, with a second run of failed ones that use the kernel: `cargo run -p xtask -- test`.
 //!
-//! Crates above the pure floors run real sockets, processes and clocks, on machines that may be busy with other things. A test target
-//! of theirs that fails runs once more, alone. If it passes then it is *flaky*: said aloud, counted as passed, and a defect to be
-//! mended. What fails twice, and whatever fails on a pure floor, has failed.
+//! Crates above the pure layers use real sockets, processes and clocks, on machines that may be
+//! busy with other things. A failed test target of theirs runs once more, alone. If it passes then
+//! it is *flaky*: reported, counted as passed, and a defect to be mended. A target that fails
+//! twice, or belongs to a pure layer, has failed.
 //!
-//! A test that cannot run here says `SKIPPED` on standard error, and why. Cargo counts it as passed; here it is told at the end that it proves nothing,
-//! and with `TRADEWIND_SKIP=fail` in the environment it has failed.
+//! A test that cannot run here prints `SKIPPED` to standard error, with the reason. Cargo counts it
+//! as passed; here it is reported at the end as proving nothing, and with `TRADEWIND_SKIP=fail` in
+//! the environment it has failed.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::floors;
 
-/// What is to become of skipped tests: they fail if it is `fail`.
+/// The environment variable that decides about skipped tests: they fail if it is `fail`.
 const SKIP: &str = "TRADEWIND_SKIP";
 
 /// Runs all test targets of the workspace at `root`.
@@ -41,10 +43,10 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     if passed && may_skip { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs what failed again, as far as that may be; whether all of it passes then, and what it said.
+/// Runs failed targets again, if they may be; returns whether all pass then, and their output.
 fn run_again(root: &Path, said: &[String]) -> (bool, Vec<String>) {
     let failed = failed_targets(said);
-    // Nothing named: it did not even compile.
+    // No target is named: the build failed.
     let (mut all_pass, mut again) = (!failed.is_empty(), Vec::new());
     for target in failed {
         let passes = may_run_again(&target) && passes_alone(root, &target, &mut again);
@@ -62,7 +64,8 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Runs `command` to its end; whether it succeeded, and the lines of its standard error, which are passed on as they come.
+/// Runs `command` to its end; returns whether it succeeded, and the lines of its standard error,
+/// which are also passed on as they arrive.
 fn heard(command: &mut Command) -> std::io::Result<(bool, Vec<String>)> {
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let mut lines = Vec::new();
@@ -74,19 +77,19 @@ fn heard(command: &mut Command) -> std::io::Result<(bool, Vec<String>)> {
     Ok((child.wait()?.success(), lines))
 }
 
-/// What tests have said that did not run.
+/// Returns the messages of tests that were skipped.
 fn skipped_tests(said: &[String]) -> Vec<&str> {
     // Tests run side by side: one may have written into another's line.
     said.iter().filter_map(|line| line.find("SKIPPED").map(|at| &line[at..])).collect()
 }
 
-/// The targets that cargo lists at its end, each as the arguments that run it again.
+/// Returns the targets that cargo lists at its end, each as the arguments that run it again.
 fn failed_targets(said: &[String]) -> Vec<Vec<&str>> {
     let listed = said.iter().filter_map(|line| line.strip_prefix("    `")?.strip_suffix('`'));
     listed.map(|arguments| arguments.split(' ').collect()).collect()
 }
 
-/// Whether the target's crate is above the pure floors.
+/// Returns whether the target's crate is above the pure layers.
 fn may_run_again(target: &[&str]) -> bool {
     let package = target.iter().skip_while(|word| **word != "-p").nth(1);
     package.is_some_and(|package| !floors::is_pure(package.trim_start_matches("tradewind-")))
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_not_run_is_told() {
+    fn skipped_tests_are_reported() {
         let said = [
             "     Running tests/mtu.rs (target/debug/deps/mtu-1)",
             "SKIPPED nothing_is_cut: no right to make network namespaces",
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_lists_runs_again_unless_it_is_pure() {
+    fn failed_targets_run_again_unless_pure() {
         let said = [
             "     Running unittests src/lib.rs (target/debug/deps/tradewind_wan-1)",
             "error: test failed, to rerun pass `-p tradewind-wan --lib`",

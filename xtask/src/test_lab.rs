@@ -1,7 +1,8 @@
 //! The lab's figures, asserted: `cargo run -p xtask -- test-lab BINARY`.
 //!
-//! Runs the fidelity suite, the demo and experiments on real kernel TCP and holds their figures to what is promised. The lab says of each run
-//! whether it kept time; a run that did not is tried again, three times in all, and is then *invalid*: neither passed nor failed.
+//! Runs the fidelity suite, the demo and experiments on real kernel TCP and compares their figures
+//! with the promised ones. The lab reports of each run whether it kept time; a run that did not is
+//! tried again, three times in all, and is then *invalid*: neither passed nor failed.
 //!
 //! | step | asserts |
 //! |---|---|
@@ -29,37 +30,40 @@ use serde_json::Value;
 
 /// Tries of a step whose run was invalid.
 const TRIES: usize = 3;
-/// Exit code of a run that the lab calls invalid, as of the product and of the fidelity suite.
+/// Exit code of a run that the lab calls invalid, the same as the product's and the fidelity
+/// suite's.
 const INVALID: i32 = 3;
-/// What the demo must reach.
+/// Required figures of the demo.
 const LEAST_ACCELERATION: f64 = 2.0;
 const LARGEST_MEDIAN_ERROR: f64 = 0.25;
-/// How long a demo may take, and a quick one, in seconds.
+/// Longest duration of a demo, and of a quick one, in seconds.
 const LONGEST_DEMO_S: f64 = 180.0;
 const LONGEST_QUICK_DEMO_S: f64 = 45.0;
 /// An ordinary user: nobody, on all Linux systems.
 const ORDINARY_USER: &str = "65534";
-/// The region that is made far, and by how much: a path over it takes longer than any other.
+/// The region that is moved away, and its round-trip time: a path over it takes longer than any
+/// other.
 const FAR_REGION: &str = "gcp:asia-northeast1";
 const FAR_RTT: &str = "900 ms";
-/// When the demo is interrupted: while it measures.
+/// Time after which the demo is interrupted: while it measures.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(4);
-/// Longest until relays are there.
+/// Longest wait for relays.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
-/// Longest that an interrupted demo may take to end.
+/// Longest time for an interrupted demo to end.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Pass(String),
     Fail(String),
     Invalid(String),
-    /// Something that it needs is not installed: what.
+    /// A program that it needs is not installed: its name.
     Skipped(String),
 }
 
-/// Findings that hold of their experiments' quick runs, by how their sentences begin: the others need more repeats, or are there to fail.
+/// Findings that must hold in their experiments' quick runs, by the beginnings of their sentences:
+/// the others need more repeats, or are expected to fail.
 const SPLITTING: [&str; 2] =
     ["forwarding < splitting at two relays <", "ours: without access loss, warm Quick-Start"];
 const FAIRNESS: [&str; 4] = [
@@ -70,10 +74,11 @@ const FAIRNESS: [&str; 4] = [
 ];
 const CHAINS: [&str; 2] = ["ours: 100 kB", "ours: 4 MB"];
 
-/// One step: what it asserts is its verdict's text.
+/// One step; its verdict's text says what it asserts.
 type Step = fn(&Lab) -> Verdict;
 
-/// Runs all steps; tells each verdict, and the whole one by exit code and in `verdict_file`.
+/// Runs all steps; prints each verdict, and gives the overall one by exit code and in
+/// `verdict_file`.
 pub(crate) fn run(root: &Path, binary: &Path, verdict_file: Option<&Path>) -> ExitCode {
     let lab = Lab { root, binary, out: std::env::temp_dir().join("tradewind-test-lab") };
     if let Err(error) = fs::create_dir_all(&lab.out) {
@@ -156,7 +161,8 @@ fn demo(lab: &Lab) -> Verdict {
     let acceleration = number("acceleration");
     let error = number("prediction_error_median");
     let figures = format!(
-        "acceleration {acceleration:.2} (predicted {:.2}), prediction off by {:.1} % at the median, ${:.2} of ${:.2}, {:.0} s",
+        "acceleration {acceleration:.2} (predicted {:.2}), \
+         prediction off by {:.1} % at the median, ${:.2} of ${:.2}, {:.0} s",
         number("acceleration_predicted"),
         error * 100.0,
         number("cost_usd"),
@@ -178,7 +184,7 @@ fn demo(lab: &Lab) -> Verdict {
     }
 }
 
-/// The topology is altered; the scenario that the planner reads is not.
+/// Checks a demo whose topology is altered, while the scenario that the planner reads is not.
 fn altered_path(lab: &Lab) -> Verdict {
     let usual = match valid_demo(lab, &["--quick"]) {
         Ok(report) => report,
@@ -204,7 +210,8 @@ fn altered_path(lab: &Lab) -> Verdict {
             Verdict::Fail(format!("{FAR_REGION} is {FAR_RTT} away and still used"))
         }
         Ok(_) => Verdict::Pass(format!(
-            "{FAR_REGION} is used, and no longer once it is {FAR_RTT} away; a quick demo took {took:.0} s"
+            "{FAR_REGION} is used, and no longer once it is {FAR_RTT} away; \
+             a quick demo took {took:.0} s"
         )),
         Err(verdict) => verdict,
     }
@@ -237,7 +244,7 @@ fn uses(report: &Value, region: &str) -> bool {
     paths.flatten().any(|relay| relay == region)
 }
 
-/// What the steps of a demo took together.
+/// Returns the total duration of a demo's steps.
 fn seconds(report: &Value) -> f64 {
     let steps = report["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     steps.iter().map(|step| step["seconds"].as_f64().unwrap_or(f64::NAN)).sum()
@@ -250,9 +257,9 @@ fn interrupt(lab: &Lab) -> Verdict {
     })
 }
 
-/// A relay is killed as soon as it is there; the demo then has no path for its flows.
+/// Checks a demo whose relay is killed as soon as it runs; the demo then has no path for its flows.
 fn killed_relay(lab: &Lab) -> Verdict {
-    // It is noticed when the first flow is to go over that relay.
+    // It is noticed when the first flow would use that relay.
     ended_by(lab, LONGEST_WAIT, |demo| {
         let since = Instant::now();
         while since.elapsed() < LONGEST_WAIT {
@@ -270,7 +277,7 @@ fn signal(signal: &str, process: u32) -> bool {
     sent.is_ok_and(|status| status.success())
 }
 
-/// The relays that a process has started.
+/// Returns the relays that a process has started.
 fn relays_of(parent: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -283,7 +290,8 @@ fn relays_of(parent: u32) -> Vec<u32> {
     processes.filter(is_relay).collect()
 }
 
-/// A demo that is ended by `end` does not claim success, says why in one line at most, and leaves nothing behind.
+/// Checks that a demo ended by `end` does not claim success, gives the reason in at most one line,
+/// and leaves nothing behind.
 fn ended_by(lab: &Lab, longest: Duration, end: impl Fn(u32) -> bool) -> Verdict {
     let before = Traces::now();
     let mut command = lab.demo(&["--quick"]);
@@ -321,7 +329,8 @@ fn ended_by(lab: &Lab, longest: Duration, end: impl Fn(u32) -> bool) -> Verdict 
     Verdict::Fail(format!("the demo still ran {longest:?} after that"))
 }
 
-/// An ordinary user may not open `/dev/net/tun`, nor hold a real-time priority.
+/// Checks a demo as an ordinary user, who may not open `/dev/net/tun`, nor hold a real-time
+/// priority.
 fn without_root(lab: &Lab) -> Verdict {
     let before = Traces::now();
     let out = std::env::temp_dir().join("tradewind-test-lab-user");
@@ -357,12 +366,13 @@ fn demo_of_user(out: &Path, binary: &Path) -> Verdict {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let last = text.lines().last().unwrap_or("without a word").to_owned();
         // A kernel may forbid it; then it is unproven here, and not wrong.
-        return match last.contains("user namespace") {
-            true => Verdict::Invalid(last),
-            false => Verdict::Fail(last),
+        return if last.contains("user namespace") {
+            Verdict::Invalid(last)
+        } else {
+            Verdict::Fail(last)
         };
     };
-    // Its times are not asserted, so that a late lab does not matter.
+    // Its times are not asserted, so a late lab does not matter.
     let flows = report["flows"].as_array().cloned().unwrap_or_default();
     if flows.len() == 12 && flows.iter().all(|flow| flow["sha256_ok"] == true) {
         Verdict::Pass(format!("12 flows by hash in {:.0} s", seconds(&report)))
@@ -379,7 +389,7 @@ impl Lab<'_> {
     }
 }
 
-/// Chains of relays beside chains of HAProxy, which not every machine has.
+/// Compares chains of relays with chains of HAProxy, which not every machine has.
 fn chains(lab: &Lab) -> Verdict {
     let mut haproxy = Command::new("haproxy");
     match haproxy.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status() {
@@ -388,8 +398,8 @@ fn chains(lab: &Lab) -> Verdict {
     }
 }
 
-/// An experiment of which every finding must hold, or those alone whose sentences begin like one of `only`: in the first run, or else in
-/// two with other seeds.
+/// Checks that every finding of an experiment holds, or only those whose sentences begin like one
+/// of `only`: in the first run, or else in two with other seeds.
 fn experiment(lab: &Lab, name: &str, only: &[&str]) -> Verdict {
     let run = |seed: &str| {
         let valid = valid(name, || {
@@ -433,12 +443,12 @@ fn judge(record: &Value, only: &[&str]) -> Verdict {
     Verdict::Pass(findings.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
-/// The report of a demo during which the lab kept time.
+/// Returns the report of a demo during which the lab kept time.
 fn valid_demo(lab: &Lab, more: &[&str]) -> Result<Value, Verdict> {
     valid("the demo", || lab.demo(more))
 }
 
-/// What a run answers during which the lab kept time.
+/// Returns the output of a run during which the lab kept time.
 fn valid(name: &str, run: impl Fn() -> Command) -> Result<Value, Verdict> {
     let mut reasons = String::new();
     for _ in 0..TRIES {
@@ -459,7 +469,7 @@ fn valid(name: &str, run: impl Fn() -> Command) -> Result<Value, Verdict> {
     Err(Verdict::Invalid(format!("in each of {TRIES} tries: {reasons}")))
 }
 
-/// What a demo could leave behind.
+/// Traces that a demo could leave behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Traces {
     network_namespaces: BTreeSet<PathBuf>,
@@ -468,7 +478,7 @@ struct Traces {
 }
 
 impl Traces {
-    /// What is there; the kernel takes namespaces away a moment after their last process.
+    /// Returns the current traces; the kernel removes namespaces a moment after their last process.
     fn now() -> Self {
         std::thread::sleep(Duration::from_millis(500));
         let entries = |folder: &Path| {
@@ -492,7 +502,7 @@ impl Traces {
         }
     }
 
-    /// What is here and was not there before, in words.
+    /// Describes traces that are here and were not there before.
     fn beyond(&self, before: &Self) -> Option<String> {
         let kinds = [
             ("namespaces", &self.network_namespaces, &before.network_namespaces),
@@ -536,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_experiment_that_is_held_to_some_findings_each_must_be_there() {
+    fn each_required_finding_must_be_there() {
         let finding =
             |paper: &str, holds| serde_json::json!({"paper": paper, "holds": holds, "ours": "x"});
         let record =
