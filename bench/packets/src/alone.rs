@@ -1,4 +1,4 @@
-//! Coding alone: what a core adds to blocks when it does nothing else, with the arithmetic that relays use.
+//! The coding rate of a core that does nothing else, with the arithmetic that relays use.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tradewind_net::clock;
 /// Packets of a block, its repair packets, and bytes of each packet.
 pub(crate) const BLOCK: (usize, usize, usize) = (10, 2, 1_400);
 
-/// Packets coded by a second of CPU time.
+/// Returns the number of packets coded per second of CPU time.
 pub(crate) fn run(span: Duration) -> f64 {
     let (sources, repairs, bytes) = BLOCK;
     let packets: Vec<Vec<u8>> = (0..sources).map(|index| vec![index as u8; bytes]).collect();

@@ -1,21 +1,22 @@
-//! What was to be reached, and whether it was.
+//! The bars: required figures, compared with the measured ones.
 
 use crate::loops::Loop;
 use crate::services::{Carried, Feed};
 use crate::traffic::Traffic;
 use crate::{Line, Subject};
 
-/// Packets of 512 bytes that a thread of the paper's carried a second [JQ B]: forwarding and caching, and coding.
+/// The paper's rates per thread for packets of 512 bytes, in packets a second [JQ B]: forwarding
+/// and caching, and coding.
 const PAPERS: [(Carried, f64); 3] =
     [(Carried::Forwarding, 170_000.0), (Carried::Caching, 170_000.0), (Carried::Coding, 65_000.0)];
 const PAPERS_BYTES: usize = 512;
-/// Twice as much as the paper's; nine tenths of a bare loop, and of one that opens and seals; of what a worker handles alone, what
-/// each of two does. Chosen.
+/// Required ratios: to the paper's rate; to a bare loop, and to one that opens and seals; of each
+/// of two workers to one that works alone. Chosen.
 const TIMES_PAPERS: f64 = 2.0;
 const OF_BARE: f64 = 0.9;
 const OF_SEALING: f64 = 0.9;
 const OF_ONE_WORKER: f64 = 0.9;
-/// Packets that a core codes a second when it does nothing else.
+/// Required packets a second that a core codes when it does nothing else.
 pub(crate) const CODED_ALONE: f64 = 8e6;
 
 pub(crate) fn tell(what: &str, least: f64, found: f64, digits: usize) {
@@ -23,7 +24,7 @@ pub(crate) fn tell(what: &str, least: f64, found: f64, digits: usize) {
     println!("bar: {what}: at least {least:.digits$}, found {found:.digits$}: {is_met}");
 }
 
-/// A line for each bar. What holds for several loads holds for the worst of them.
+/// Prints a line for each bar. A bar over several loads is judged by the worst of them.
 pub(crate) fn judge(lines: &[Line]) {
     for feed in [Feed::Gateway, Feed::Straight, Feed::Apart] {
         for (carried, papers) in PAPERS {
@@ -45,7 +46,7 @@ pub(crate) fn judge(lines: &[Line]) {
     for line in lines {
         let Subject::Relay(_, feed) = line.subject else { continue };
         let what = format!("{}, {} bytes, {:?}", line.subject.name(), line.bytes, line.traffic);
-        // What is fed one by one gets no trains, and the loop does.
+        // A relay fed one by one receives no trains, while the loop does.
         let is_alike = feed != Feed::Apart || line.traffic == Traffic::Singles;
         if is_alike && !matches!(feed, Feed::TwoGateways | Feed::SealedWhole) {
             tell(&format!("{what}, of a bare loop"), OF_BARE, line.of_bare, 2);
@@ -65,7 +66,7 @@ pub(crate) fn judge(lines: &[Line]) {
             tell(&format!("{what}, by a second of CPU, of one worker"), OF_ONE_WORKER, found, 2);
         }
         let sealing = Subject::Loop(Loop::TrainsSealed);
-        // Of single datagrams the relay gets trains, and the loop does not.
+        // A relay receives single datagrams as trains, the loop does not.
         if feed == Feed::SealedWhole
             && line.traffic == Traffic::Trains
             && let Some(found) = of(sealing)

@@ -1,6 +1,7 @@
-//! coturn, the usual TURN server [RFC 8656], with one thread for all that it relays.
+//! coturn, the usual TURN server [RFC 8656], with one thread for all relayed packets.
 //!
-//! Each sender asks it for an address, and for a channel from there to the end: then 4 bytes before a payload say which channel.
+//! Each sender allocates an address on it and binds a channel from there to the end: a header of 4
+//! bytes before a payload then names the channel.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -14,24 +15,24 @@ use crate::traffic::{self, Traffic, Way, port};
 use crate::{Outcome, cpu};
 
 const PROGRAM: &str = "turnserver";
-/// How long it may take to grant a request.
+/// Longest wait for a request to be granted.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Of STUN, in each message [RFC 8489 5].
+/// The magic cookie of STUN messages [RFC 8489 5].
 const MAGIC: u32 = 0x2112_a442;
 const ALLOCATE: u16 = 0x0003;
 const BIND_CHANNEL: u16 = 0x0009;
-/// Added to a request's type.
+/// Added to a request's type in a success response.
 const SUCCESS: u16 = 0x0100;
 const FAILURE: u16 = 0x0110;
 const CHANNEL: [u8; 2] = [0x40, 0x00];
 
-/// Where it is, if it is installed.
+/// Returns the path of the program, if it is installed.
 pub(crate) fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).find(|path| path.is_file())
 }
 
-/// One round.
+/// Runs one round.
 ///
 /// # Errors
 /// When it does not start.
@@ -51,7 +52,7 @@ pub(crate) fn run(traffic: Traffic, bytes: usize, span: Duration) -> anyhow::Res
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })
 }
 
-/// A process that ends when this is dropped.
+/// A server process, killed when dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -78,13 +79,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended needs no kill.
+        // The process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Has `server` relay what comes from `port` over [`CHANNEL`] to `far`.
+/// Binds [`CHANNEL`] of `server` for packets from `port` to `far`.
 fn introduce(port: &UdpPort, server: SocketAddr, far: SocketAddr) -> anyhow::Result<()> {
     const REQUESTED_TRANSPORT: u16 = 0x0019;
     const CHANNEL_NUMBER: u16 = 0x000c;
@@ -113,7 +114,7 @@ fn ask(
         body.extend((value.len() as u16).to_be_bytes());
         body.extend(value);
     }
-    // Whose it is says the kind: one request of each is asked by a socket.
+    // A socket sends one request of each type, so the type suffices to match the response.
     let [high, low] = kind.to_be_bytes();
     let length = (body.len() as u16).to_be_bytes();
     let request = [&[high, low], &length[..], &MAGIC.to_be_bytes(), &[low; 12], &body].concat();
@@ -142,7 +143,8 @@ fn ask(
     bail!("coturn has not granted request {kind:#06x} within {PATIENCE:?}: {refusal}")
 }
 
-/// Why a request of this kind was refused, when an answer says so: ERROR-CODE is its first attribute [RFC 8489 14.8].
+/// Returns the reason of a failure response to this request type, if the response holds one:
+/// ERROR-CODE is its first attribute [RFC 8489 14.8].
 fn failure(kind: u16, answer: &[u8]) -> Option<String> {
     const HEADER: usize = 20;
     let is_failure = answer.starts_with(&(kind + FAILURE).to_be_bytes());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// Numbers of a process's threads.
+/// Returns the ids of a process's threads.
 ///
 /// # Errors
 /// When there is no such process.
@@ -14,7 +14,7 @@ pub(crate) fn threads(process: u32) -> anyhow::Result<BTreeSet<u32>> {
     names.map(|entry| Ok(entry?.file_name().to_string_lossy().parse()?)).collect()
 }
 
-/// The CPU time that a thread has had: the first field of its `schedstat`.
+/// Returns the CPU time of a thread: the first field of its `schedstat`.
 ///
 /// # Errors
 /// When it has ended.
@@ -24,7 +24,7 @@ pub(crate) fn of_thread(process: u32, thread: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(first.parse()?))
 }
 
-/// What all threads of a process have had.
+/// Returns the CPU time of all threads of a process.
 ///
 /// # Errors
 /// When it, or one of them, has ended.

@@ -1,4 +1,5 @@
-//! Bare loops over UDP: a thread that does nothing but copy, or copy and encrypt, the yardsticks for relays.
+//! Bare UDP forwarding loops: threads that only copy, or copy and encrypt, as yardsticks for
+//! relays.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +15,14 @@ use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 use crate::Outcome;
 use crate::traffic::{self, Traffic, WAIT, Way, port};
 
-/// How a loop takes and gives datagrams.
+/// The way in which a loop receives and sends datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loop {
-    /// Trains of the kernel's making: GRO in, GSO out.
+    /// Trains, coalesced and split by the kernel: GRO in, GSO out.
     Trains,
-    /// Trains, each datagram encrypted twice: what a relay cannot do without, which opens and seals.
+    /// Trains, with each datagram encrypted twice: the least work of a relay that opens and seals.
     TrainsSealed,
-    /// Batches of single ones.
+    /// Batches of single datagrams.
     Batches,
 }
 
@@ -40,10 +41,10 @@ impl Loop {
     }
 }
 
-/// What a loop has copied so far, and the CPU time that it took.
+/// Datagrams copied so far, and the CPU time used.
 type Copied = (u64, Duration);
 
-/// One round.
+/// Runs one round.
 pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) -> Outcome {
     let (stop, copied) = (AtomicBool::new(false), Mutex::<Copied>::default());
     let (middle, end) = (port(kind.options()), port(UdpOptions::default()));
@@ -64,7 +65,8 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
     })
 }
 
-/// What becomes of a datagram: what came, and as much room for what goes.
+/// A function that forwards one datagram from its first argument into its second, of the same
+/// length.
 trait Carry: FnMut(&mut [u8], &mut [u8]) {}
 impl<F: FnMut(&mut [u8], &mut [u8])> Carry for F {}
 
@@ -72,12 +74,13 @@ fn copy(came: &mut [u8], goes: &mut [u8]) {
     goes.copy_from_slice(came);
 }
 
-/// Copies, too, and encrypts with the packet plane's cipher, before that and after: opening takes as long as sealing.
+/// Returns a function that copies, and encrypts with the packet plane's cipher before and after:
+/// opening takes as long as sealing.
 fn sealing() -> impl Carry {
     let key = UnboundKey::new(&AES_256_GCM, &[7; 32]).expect("32 bytes are a key of AES-256");
     let key = LessSafeKey::new(key);
     let seal = move |datagram: &mut [u8]| {
-        // Nothing is secret here: one nonce does for all.
+        // Nothing here is secret, so one nonce is enough.
         let nonce = Nonce::assume_unique_for_key([0; 12]);
         let sealed = key.seal_in_place_separate_tag(nonce, Aad::empty(), datagram);
         let tag = sealed.expect("datagrams are short");
@@ -90,7 +93,7 @@ fn sealing() -> impl Carry {
     }
 }
 
-/// Carries what comes to `from` by another port, or the same, to an address.
+/// Forwards datagrams received on `from` to an address, through another port or the same.
 fn forward(
     from: &UdpPort,
     (by, to): (&UdpPort, SocketAddr),
@@ -122,9 +125,10 @@ fn forward(
     }
 }
 
-/// Takes trains apart: a loop each way between a gateway and a relay, so that datagrams reach both one by one.
+/// A pair of loops between a gateway and a relay that split trains, so that both receive datagrams
+/// one by one.
 pub(crate) struct Apart {
-    /// Where the gateway finds the relay.
+    /// The address at which the gateway reaches the relay.
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
     ports: [Arc<UdpPort>; 2],
@@ -133,14 +137,14 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// In front of a relay.
+    /// Creates the loops in front of a relay.
     pub(crate) fn to(relay: SocketAddr) -> Self {
         let ports = [(); 2].map(|()| Arc::new(port(Loop::Batches.options())));
         let (address, stop) = (ports[0].address(), Arc::default());
         Self { address, stop, ports, relay, threads: Vec::new() }
     }
 
-    /// Begins, for the gateway at that address.
+    /// Starts forwarding for the gateway at that address.
     pub(crate) fn carry_for(&mut self, gateway: SocketAddr) {
         for (from, by, to) in [(0, 1, self.relay), (1, 0, gateway)] {
             let [from, by] = [from, by].map(|which: usize| Arc::clone(&self.ports[which]));
@@ -155,7 +159,7 @@ impl Drop for Apart {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has already reported it.
             drop(thread.join());
         }
     }

@@ -1,19 +1,26 @@
-//! `jq-scale`: what a relay carries by a thread, beside a bare loop over UDP and coturn [JQ B]: `cargo run --release -p
-//! tradewind-bench-packets [seconds [part of a name]]`; with a part, only the loops and what is
-//! named so, and no bars. With `--quick` it does
-//! everything once, and for a moment: that shows that all works, and nothing else.
+//! `jq-scale`: the packet rate of a relay per thread, compared with a bare UDP loop and coturn [JQ
+//! B]: `cargo run --release -p tradewind-bench-packets [seconds [part of a name]]`; with a part,
+//! only the loops and the subjects whose names contain it, and no bars. With `--quick` everything
+//! runs once and briefly: that shows that all works, and nothing else.
 //!
-//! All on loopback. A bare [`loops`] copies what comes: with trains (GRO in, GSO out), or with batches of single datagrams
-//! (recvmmsg, sendmmsg); another one, with trains, encrypts each datagram twice, as a relay must that opens and seals them. A relay between gateways ([`services`]) forwards every
-//! packet, of which it checks and writes the header, or all of it where legs are sealed whole; or it takes copies of all, which it opens, and keeps (caching) or makes repair packets of (coding). [`coturn`] relays the same, in plain,
-//! with one thread for packets; where it is not installed it is left out, and that is said. The load comes as trains of 32
-//! datagrams of one flow, or as single datagrams of 64 flows in turn; a gateway makes trains of either before they reach the relay, so that there is a
-//! relay that is fed one by one, too, and one fed [`straight`] by the load, which no gateway holds up. One relay has two workers, and a gateway for each.
+//! All runs on loopback. A bare [`loops`] thread copies datagrams: with trains (GRO in, GSO out),
+//! or with batches of single datagrams (recvmmsg, sendmmsg); another one, with trains, encrypts
+//! each datagram twice, as a relay must that opens and seals them. A relay between gateways
+//! ([`services`]) forwards every packet, of which it checks and writes the header, or all of it
+//! where legs are sealed whole; or it receives copies of all, which it opens, and keeps (caching)
+//! or makes repair packets of (coding). [`coturn`] relays the same, unencrypted, with one thread
+//! for packets; where it is not installed it is left out with a message. The load is trains of 32
+//! datagrams of one flow, or single datagrams of 64 flows in turn. As a gateway makes trains of
+//! either before they reach the relay, one relay is fed datagrams one by one, and one is fed
+//! [`straight`] by the load, without a gateway that limits it. One relay has two workers, and a
+//! gateway for each.
 //!
-//! Printed: datagrams that arrived a second, and datagrams handled by a second of the CPU time of the threads that are measured (of
-//! coturn's process), which holds when others share its cores; and that figure over the better bare loop's of the same round, since machines are faster at times. Medians of five rounds, everything in
-//! turns, after one round that is not counted. Then what a core codes when it does nothing else ([`alone`]), how long a relay takes to bring packets back
-//! ([`recovery`]), and a line for each bar, met or missed ([`bars`]).
+//! Printed figures: datagrams that arrived a second; datagrams handled per second of CPU time of
+//! the measured threads (of coturn's process), which holds even when others share its cores; and
+//! that figure divided by the better bare loop's of the same round, since a machine's speed varies.
+//! They are medians of five rounds, everything in turns, after one round that is not counted. Then
+//! follow the coding rate of a core that does nothing else ([`alone`]), the time in which a relay
+//! recovers packets ([`recovery`]), and a line for each bar, met or missed ([`bars`]).
 
 #![allow(clippy::expect_used, reason = "a bench on loopback has no one to hand errors to")]
 
@@ -37,10 +44,10 @@ use services::{Carried, Feed};
 use traffic::Traffic;
 
 const ROUNDS: usize = 5;
-/// The paper's [JQ B], and a full one.
+/// Packet sizes: the paper's [JQ B], and a full one.
 const BYTES: [usize; 2] = [512, 1300];
 
-/// What is measured.
+/// A measured forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Loop(Loop),
@@ -64,14 +71,14 @@ const SUBJECTS: [Subject; 13] = [
     Subject::Coturn,
 ];
 
-/// What a round came to.
+/// The figures of one round.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     arrived_a_second: f64,
     handled_a_cpu_second: f64,
 }
 
-/// What a subject's rounds came to.
+/// The result of a subject's rounds under one load.
 struct Line {
     subject: Subject,
     bytes: usize,
@@ -148,7 +155,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is no carrying.
+/// Runs the measurements besides those of forwarding rates.
 fn rest(span: Duration) -> anyhow::Result<()> {
     println!();
     let (sources, repairs, bytes) = alone::BLOCK;
@@ -191,7 +198,7 @@ fn measure(
         .collect();
     let handled =
         |subject: usize, round: usize| -> f64 { outcomes[subject][round].handled_a_cpu_second };
-    // The two first are the bare loops.
+    // The first two are the bare loops.
     let bare = |round| handled(0, round).max(handled(1, round));
     let of_bare = (0..subjects.len()).map(|subject| {
         middle((0..rounds).map(|round| handled(subject, round) / bare(round)).collect())

@@ -9,7 +9,7 @@ use tradewind_packet::message::Carriage;
 use tradewind_units::Timestamp;
 
 const LOOPBACK: &str = "127.0.0.0/8:*";
-/// The far gateway's number and the relay's; others are near gateways'.
+/// The numbers of the far gateway and the relay; others are near gateways'.
 pub(crate) const FAR: u8 = 3;
 pub(crate) const RELAY: u8 = 2;
 
@@ -25,7 +25,7 @@ pub(crate) fn hop(address: SocketAddr, number: u8) -> Hop {
     Hop { address, identity: identity(number).public() }
 }
 
-/// A node that delivers and sends to loopback and has no path of its own.
+/// Returns the settings of a node that may deliver and send to loopback and has no path of its own.
 pub(crate) fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
     let policy = Policy {
         destinations: vec![LOOPBACK.parse().expect("a rule")],
@@ -38,7 +38,7 @@ pub(crate) fn plain(number: u8, neighbours: &[u8]) -> NodeConfig {
     NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
 }
 
-/// What a gateway shows relays: that it may send anywhere on loopback, by any of them.
+/// Returns a gateway's grant: it may send to any loopback address, through any relay.
 ///
 /// # Errors
 /// When it cannot be signed.
@@ -56,7 +56,7 @@ pub(crate) fn grant(number: u8) -> anyhow::Result<SignedGrant> {
     Ok(grant.sign(&operator())?)
 }
 
-/// The near gateway of that number: paths over the relay to what listens at each of `to`.
+/// Returns the settings of near gateway `number`: paths over the relay to the listeners at `to`.
 ///
 /// # Errors
 /// When a grant cannot be made.

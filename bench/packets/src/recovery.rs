@@ -1,7 +1,10 @@
-//! How long what a relay brings back takes there: from a receiver's request at the relay to the packet that answers it on its way.
+//! The recovery time at a relay: from the arrival of a receiver's request to the packet sent in
+//! response.
 //!
-//! A wire in front of the far gateway loses packets of the Internet path and looks at the clock when a request goes to the relay and when the answer comes
-//! from there. So two passages over loopback and the wire's own turns count, too; over a network its round trip would come on top, and nothing else.
+//! A wire in front of the far gateway drops packets of the Internet path and takes the time when a
+//! request leaves for the relay and when the recovered packet arrives from there. So two passages
+//! over loopback and the wire's own scheduling are included; over a network only the round trip
+//! would be added.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,22 +20,23 @@ use crate::nodes::{FAR, RELAY, near, plain};
 use crate::services::Carried;
 use crate::traffic::port;
 
-/// Of each packet, which is longer than all that is said about packets.
+/// Length of each packet; longer than any control message.
 const BYTES: usize = 1_000;
 const LONG: usize = 600;
-/// Flows to the far gateway: with coding one of them is lost, and the others are what it is solved with.
+/// Flows to the far gateway: with coding one of them loses a packet, and the others are used to
+/// solve for it.
 const FLOWS: usize = 3;
-/// Between packets of a flow, and which of them are lost.
+/// The gap between packets of a flow, and the ratio of lost ones.
 const GAP: Duration = Duration::from_millis(5);
 const LOSE_EACH: usize = 20;
-/// Answers that are waited for, and how long.
+/// The number of recoveries to measure, and the longest wait for them.
 const ANSWERS: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the wire has seen.
+/// The state of the wire.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Whose long datagrams are lost, once the paths are open.
+    /// The sender whose long datagrams are dropped, once the paths are open.
     from: Option<SocketAddr>,
     count: usize,
     asked: Option<Instant>,
@@ -40,7 +44,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether a datagram to the far gateway gets lost; one from the relay may be an answer.
+    /// Returns whether a datagram to the far gateway is delivered; one from the relay may be a
+    /// recovered packet.
     fn comes(&mut self, from: SocketAddr, length: usize) -> bool {
         if length < LONG || self.from.is_none() {
             return true;
@@ -53,7 +58,8 @@ impl Seen {
         !self.count.is_multiple_of(LOSE_EACH)
     }
 
-    /// One goes back. A request is short; its helpers' answers are not.
+    /// Notes a datagram from the far gateway. Requests are short; packets that it lends as a helper
+    /// are long.
     fn goes_back(&mut self, to: SocketAddr, length: usize) {
         if length < LONG && self.from.is_some_and(|from| from != to) {
             self.asked = Some(Instant::now());
@@ -78,7 +84,7 @@ fn wire(node: SocketAddr, seen: Arc<Mutex<Seen>>) -> anyhow::Result<SocketAddr> 
                 carry_back(Arc::clone(&up), Arc::clone(&socket), from, Arc::clone(&seen));
                 up
             });
-            // What a full buffer loses shows as a loss.
+            // A full buffer counts as a loss.
             drop(up.send(&buffer[..length]));
         }
     });
@@ -95,7 +101,7 @@ fn carry_back(up: Arc<UdpSocket>, by: Arc<UdpSocket>, to: SocketAddr, seen: Arc<
     });
 }
 
-/// Times from request to answer, sorted.
+/// Returns the times from request to recovered packet, sorted.
 ///
 /// # Errors
 /// When a node does not start, or too few packets come back.
@@ -104,7 +110,8 @@ pub(crate) fn run(carried: Carried) -> anyhow::Result<Vec<Duration>> {
     let ends = [(); FLOWS].map(|()| port(UdpOptions::default()));
     let far = Node::start(plain(FAR, &[RELAY]))?;
     let wire = wire(far.address(), Arc::clone(&seen))?;
-    // Blocks of all flows, solved at the relay with what the far gateway lends of the others.
+    // Blocks span all flows and are solved at the relay with the other flows' packets, which the
+    // far gateway lends.
     let coding = Coding { packets: FLOWS as u8, ..Coding::default() };
     let services = RelayServices { coding, in_stream: None, ..RelayServices::default() };
     let relay = Node::start(NodeConfig { services, ..plain(RELAY, &[]) })?;

@@ -1,8 +1,11 @@
-//! A load that speaks to the relay itself, and an end that does no more than the relay needs, so that nothing but the relay bounds what it forwards.
+//! A load that sends to the relay directly, and an end that does only what the relay needs, so that
+//! only the relay limits its forwarding rate.
 //!
-//! A gateway spends more on a packet than the relay does, and where they share CPUs the relay waits for it. Here each socket of
-//! the load is a gateway's by itself: it agrees on keys with the relay, opens a path over it to the end, and writes the headers of passed datagrams. What is
-//! behind them no endpoint has sealed, which a relay does not look at; the end lets paths be opened, and counts what comes.
+//! A gateway spends more CPU on a packet than the relay does, and where they share CPUs the relay
+//! waits for it. Here each socket of the load acts as a gateway: it agrees on keys with the relay,
+//! opens a path over it to the end, and writes the headers of passed datagrams. Their payload is
+//! not sealed by an endpoint, which a relay does not check; the end accepts paths, and counts
+//! received datagrams.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,12 +27,12 @@ use tradewind_units::{FlowId, Timestamp};
 use crate::nodes::{FAR, RELAY, grant, identity};
 use crate::traffic::WAIT;
 
-/// Whose sockets the load's are.
+/// The number of the node that the load's sockets act as.
 const SOURCE: u8 = 1;
-/// Where it says that its packets go: nobody delivers them.
+/// The destination given in the header; nothing is delivered there.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What the relay is asked for is asked for again after this.
+/// Interval after which a request to the relay is repeated.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// All sockets of a load, by their addresses.
@@ -54,7 +57,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Writes the headers of datagrams that leave by this socket.
+    /// Writes the headers of datagrams that leave from this socket.
     pub(crate) fn head(&self, port: &UdpPort, train: &mut [u8], segment: usize) {
         let mut sources = self.0.lock().expect("nobody panics");
         let source = sources.get_mut(&port.address()).expect("each has a path");
@@ -63,7 +66,7 @@ impl Sources {
     }
 }
 
-/// Bytes before what a relay passes on.
+/// Space for the header of passed datagrams.
 pub(crate) const HEAD: [u8; PASSED_BYTES] = [0; PASSED_BYTES];
 
 fn now() -> Now {
@@ -95,8 +98,8 @@ impl Source {
             sessions.handle_timeout(now());
             if sessions.is_open(peer) && asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
                 asked = Some(Instant::now());
-                // A new one each time, as gateways do: a relay that begins refuses those from
-                // before.
+                // A new header each time, as gateways do: a relay that has just started refuses
+                // older ones.
                 let header = header(hops)?;
                 let question = Message::Open { label: 0, header: &header };
                 send(port, relay.address, &said(&mut sessions, peer, &question));
@@ -122,7 +125,8 @@ impl Source {
 /// The first byte of passed datagrams.
 const PASSED: u8 = 0x16;
 
-/// Stands for the far gateway until it is to stop: lets the relay open paths that end here, and counts what comes along them.
+/// Runs the far gateway's part until `stop` is set: accepts paths that end here, and counts the
+/// datagrams that arrive along them.
 pub(crate) fn end(port: &UdpPort, come: &AtomicU64, stop: &AtomicBool) {
     let config = SessionsConfig {
         identity: identity(FAR),
@@ -159,7 +163,7 @@ pub(crate) fn end(port: &UdpPort, come: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-/// The answer to an opening of a path.
+/// Returns the reply to a datagram that opens a path.
 fn let_open(
     sessions: &mut Sessions,
     from: SocketAddr,
@@ -173,7 +177,7 @@ fn let_open(
     Some(said(sessions, opened.peer, &Message::Opened { label, next: labels.next()? }))
 }
 
-/// The header that opens a path over the relay to its end.
+/// Returns the hop header that opens a path over the relay to its end.
 fn header(hops: [Hop; 2]) -> anyhow::Result<Vec<u8>> {
     let (flow, destination) = (FlowId::new("bench")?, Destination::Address(NOWHERE));
     let route = Route::new(hops.to_vec())?;
@@ -182,7 +186,7 @@ fn header(hops: [Hop; 2]) -> anyhow::Result<Vec<u8>> {
     Ok(Sealer::new(identity(SOURCE), grant(SOURCE)?)?.seal(now().unix, nonce, &request)?.bytes)
 }
 
-/// A message, sealed for a neighbour.
+/// Returns a message sealed for a neighbour.
 fn said(sessions: &mut Sessions, peer: PeerId, message: &Message<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.write(&mut bytes);

@@ -1,4 +1,4 @@
-//! The load, and who counts what arrives.
+//! The load, and the thread that counts arriving datagrams.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,20 +9,20 @@ use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 
 const FLOWS: usize = 64;
 const TRAIN: usize = 32;
-/// How long a thread waits for datagrams before it looks whether all is over.
+/// Longest wait for datagrams before a thread checks whether to stop.
 pub(crate) const WAIT: Duration = Duration::from_millis(20);
 
-/// How datagrams come.
+/// The order of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// Many in a row of one flow.
+    /// Trains: many in a row of one flow.
     Trains,
-    /// One of each of many flows.
+    /// Single datagrams of many flows in turn.
     Singles,
 }
 
 impl Traffic {
-    /// A socket for each flow.
+    /// Returns a socket for each flow.
     fn senders(self) -> Vec<UdpPort> {
         let (gso, flows) = match self {
             Self::Trains => (true, 1),
@@ -31,7 +31,7 @@ impl Traffic {
         (0..flows).map(|_| port(UdpOptions { gso, ..UdpOptions::default() })).collect()
     }
 
-    /// Datagrams of a flow before the next flow's turn.
+    /// Returns the number of datagrams of a flow before the next flow's turn.
     const fn in_a_row(self) -> usize {
         match self {
             Self::Trains => TRAIN,
@@ -45,27 +45,29 @@ pub(crate) fn port(options: UdpOptions) -> UdpPort {
     UdpPort::bind(address, &options).expect("loopback has a free port")
 }
 
-/// Where a load goes.
+/// The path of a load.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
-    /// To one of these in turn.
+    /// Addresses to send to, in turn.
     to: &'a [SocketAddr],
     end: &'a UdpPort,
-    /// What stands before each payload.
+    /// The bytes before each payload.
     head: &'a [u8],
-    /// Makes a socket known that is going to send.
+    /// Registers a socket before it sends.
     introduce: &'a (dyn Fn(&UdpPort) + Sync),
-    /// Writes the heads of datagrams that leave by a socket, which lie one behind the other and are so long each.
+    /// Writes the headers of a socket's outgoing datagrams, which lie back to back and have the
+    /// given length each.
     write_heads: &'a (dyn Fn(&UdpPort, &mut [u8], usize) + Sync),
 }
 
 impl<'a> Way<'a> {
-    /// To these in turn, which pass it on to `end` as it is.
+    /// Creates a way to these addresses in turn, which forward the datagrams unchanged to `end`.
     pub(crate) fn straight(to: &'a [SocketAddr], end: &'a UdpPort) -> Self {
         Self { to, end, head: &[], introduce: &|_| {}, write_heads: &|_, _, _| {} }
     }
 
-    /// By way of one that wants to know each sender beforehand, and takes `head` off each datagram.
+    /// Sends through a forwarder that must know each sender beforehand, and removes `head` from
+    /// each datagram.
     pub(crate) fn introduced(
         self,
         head: &'a [u8],
@@ -74,7 +76,7 @@ impl<'a> Way<'a> {
         Self { head, introduce, ..self }
     }
 
-    /// With heads that differ.
+    /// Sends with headers written for each datagram.
     pub(crate) fn with_heads(
         self,
         write_heads: &'a (dyn Fn(&UdpPort, &mut [u8], usize) + Sync),
@@ -83,16 +85,17 @@ impl<'a> Way<'a> {
     }
 }
 
-/// What has come to the end of a way.
+/// The datagrams that arrived at the end of a way.
 #[derive(Debug, Default)]
 struct Come {
     taken: AtomicU64,
-    /// What its socket had no room for.
+    /// Datagrams dropped for lack of room in the socket.
     overrun: AtomicU64,
 }
 
-/// Sends payloads of `bytes` as fast as it goes while `measured` is asked before and after `span`, once queues are full: it is
-/// told how many datagrams have reached the end. Returns what it said, and how many the end took a second.
+/// Sends payloads of `bytes` as fast as possible, and calls `measured` before and after `span`,
+/// once queues are full, with the number of datagrams that have reached the end. Returns its
+/// results, and the number of datagrams received a second.
 pub(crate) fn load<T>(
     traffic: Traffic,
     bytes: usize,

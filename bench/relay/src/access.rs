@@ -1,4 +1,4 @@
-//! How a client opens a session by way of each subject.
+//! The ways in which a client opens a session through each subject.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub(crate) struct Keys {
     pub(crate) grant: SignedGrant,
 }
 
-/// Longer than any run.
+/// Lifetime of the grant; longer than any run.
 const GRANT_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 impl Keys {
@@ -45,7 +45,7 @@ impl Keys {
     }
 }
 
-/// What the grant opens and the relay agrees to dial: the server.
+/// The destinations that the grant covers and the relay may dial: the server.
 pub(crate) const DESTINATIONS: &str = "10.77.2.2/32:*";
 
 fn unix_now() -> Timestamp {
@@ -53,18 +53,18 @@ fn unix_now() -> Timestamp {
     Timestamp::ZERO + since_epoch.unwrap_or_default()
 }
 
-/// What a client finds between itself and the server.
+/// The forwarder between a client and the server.
 #[derive(Debug)]
 pub(crate) enum Access {
-    /// Nothing.
+    /// None.
     Direct,
     /// A proxy with one port for each destination.
     Proxy,
-    /// Our relay, which is told the destination in a hop header.
+    /// Our relay, which reads the destination from a hop header.
     Relay(Box<Gateway>),
 }
 
-/// A gateway's part: it seals hop headers.
+/// The gateway's part: sealing hop headers.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     sealer: Sealer,
@@ -124,7 +124,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Waits until the relay says that the server is connected, if there is a relay that says so.
+    /// Waits for the relay's reply that the server is connected, if the subject is a relay.
     pub(crate) fn await_open(&mut self) -> io::Result<()> {
         let Some(key) = self.reply.take() else { return Ok(()) };
         let mut bytes = vec![0; REPLY_PREFIX_BYTES];
@@ -135,7 +135,7 @@ impl Session {
         check_reply(&key, &bytes)
     }
 
-    /// Reads all that comes until the server ends; `buffer` must be longer than that. Returns the
+    /// Reads until the server ends the stream; `buffer` must be longer than the stream. Returns the
     /// server's bytes.
     pub(crate) fn read_to_end<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let mut filled = 0;

@@ -1,10 +1,10 @@
-//! Our relay beside HAProxy, nginx and a bare path, in turns, on one machine.
+//! A benchmark of our relay beside HAProxy, nginx and a bare path, in turns, on one machine.
 //!
-//! Three network namespaces (client, relay, server) are joined by bare veth pairs: no emulated delay
-//! hides what a relay costs. Each proxy is a process of its own in the middle namespace; the load
-//! generator's threads live in the outer two. In every round each measurement is taken of each subject
-//! in turn, in an order that turns too, so that whatever disturbs the machine disturbs all; ratios are
-//! taken within a round.
+//! Three network namespaces (client, relay, server) are joined by bare veth pairs: no emulated
+//! delay hides a relay's cost. Each proxy is a process of its own in the middle namespace; the load
+//! generator's threads live in the outer two. In every round each measurement is taken of each
+//! subject in turn, in an order that rotates too, so that a disturbance of the machine affects all;
+//! ratios are taken within a round.
 //!
 //! `cargo run --release -p tradewind-bench-relay` (`make bench` builds `tradewind` first).
 
@@ -34,7 +34,7 @@ struct Options {
     /// Rounds; each takes every measurement of every subject once [default: 10, quick: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Whether proxy and load have a CPU each.
+    /// CPU pinning of proxy and load.
     #[arg(long, value_enum, default_value_t = Pinning::Both)]
     pinning: Pinning,
     /// Compare only these, e.g. `haproxy,tradewind`.
@@ -49,7 +49,7 @@ struct Options {
     /// The `tradewind` program [default: the one beside this program].
     #[arg(long)]
     tradewind: Option<PathBuf>,
-    /// What is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
@@ -59,18 +59,18 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(within).ok_or_else(|| "expected 0.1 to 600 seconds".to_owned())
 }
 
-/// Whether proxy and load have a CPU each.
+/// CPU pinning of proxy and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Pinning {
     /// Load on the first CPU, the proxy on the second.
     Pinned,
     /// The kernel chooses.
     Unpinned,
-    /// One after the other.
+    /// First pinned, then unpinned.
     Both,
 }
 
-/// What is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// A table for people.

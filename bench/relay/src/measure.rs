@@ -1,4 +1,4 @@
-//! The measurements: each opens its own sessions by way of a running subject and returns figures.
+//! The measurements: each opens its own sessions through a running subject and returns figures.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -15,17 +15,17 @@ use crate::place::{Place, Port};
 use crate::server::{ANSWER, Counts, SHORT_BYTES};
 use crate::subject::Running;
 
-/// Sessions that are opened at a time for the rate of connections.
+/// Threads that open sessions at a time to measure the rate of connections.
 const CONNECTING_THREADS: usize = 16;
 /// Size of one exchange on an open session.
 const EXCHANGE_BYTES: usize = 64;
-/// Exchanges before those that count.
+/// Exchanges before those that count, as a warm-up.
 const EXCHANGES_BEFORE: usize = 200;
-/// Sessions are opened for so long before the rate is counted.
+/// Warm-up of the rate of connections.
 const CONNECTING_BEFORE: Duration = Duration::from_millis(200);
-/// Streams run for so long before their rate is counted: windows and buffers have grown by then.
+/// Warm-up of streams: windows and buffers have grown by then.
 const STREAMING_BEFORE: Duration = Duration::from_millis(400);
-/// Pause in which a proxy that has just opened many sessions comes to rest.
+/// Pause after which a proxy that has just opened many sessions is idle again.
 const REST: Duration = Duration::from_millis(200);
 
 /// A subject under load.
@@ -37,7 +37,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) running: &'a Running,
 }
 
-/// What streams carried.
+/// The result of a stream measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streamed {
     pub(crate) gbps: f64,
@@ -45,7 +45,7 @@ pub(crate) struct Streamed {
     pub(crate) cpu_s_per_gb: Option<f64>,
 }
 
-/// What short sessions came to.
+/// The result of opening short sessions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connected {
     pub(crate) per_s: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Connected {
     pub(crate) cpu_us: Option<f64>,
 }
 
-/// How long exchanges took, in microseconds.
+/// Latencies of exchanges, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchanged {
     pub(crate) p50_us: f64,
@@ -77,7 +77,7 @@ impl Bench<'_> {
         }))
     }
 
-    /// Does `work` while `streams` sessions send as fast as it goes.
+    /// Runs `work` while `streams` sessions send as fast as possible.
     fn beside_streams<T>(
         self,
         streams: usize,
@@ -100,7 +100,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Sends over `streams` sessions at once for `window`, as fast as it goes.
+    /// Sends over `streams` sessions at once for `window`, as fast as possible.
     pub(crate) fn stream(self, streams: usize, window: Duration) -> anyhow::Result<Streamed> {
         self.beside_streams(streams, || {
             let (sunk, cpu, begin) =
@@ -117,7 +117,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Opens short sessions for `window`, each with one request and its answer.
+    /// Opens short sessions for `window`, each with one request and its response.
     pub(crate) fn connect(self, window: Duration) -> anyhow::Result<Connected> {
         let stop = AtomicBool::new(false);
         let answered = AtomicU64::new(0);
@@ -156,7 +156,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The same beside `streams` sessions that send as fast as it goes.
+    /// Exchanges the same messages beside `streams` sessions that send as fast as possible.
     pub(crate) fn exchange_beside(
         self,
         streams: usize,
@@ -165,8 +165,8 @@ impl Bench<'_> {
         self.beside_streams(streams, || self.exchange(exchanges))
     }
 
-    /// Memory that the proxy's processes take for 1,000 idle sessions, each of which has carried a
-    /// byte there and back.
+    /// Returns the memory that the proxy's processes use for 1,000 idle sessions, each of which has
+    /// carried a byte there and back.
     pub(crate) fn idle_memory(self, sessions: usize) -> anyhow::Result<Option<Bytes>> {
         let Some(before) = self.running.memory()? else { return Ok(None) };
         thread::scope(|scope| {
@@ -182,13 +182,13 @@ impl Bench<'_> {
     }
 }
 
-/// Size of the file that streams are sent from, again and again.
+/// Size of the file that streams are sent from, in a loop.
 const SOURCE_BYTES: u64 = 16 << 20;
 
 fn send_until(stop: &AtomicBool, source: &File, access: &mut Access) -> io::Result<()> {
-    /// Sent between two looks at `stop`.
+    /// Bytes sent between two checks of `stop`.
     const AT_ONCE: u64 = 1 << 20;
-    // A descriptor of its own, for the position is the descriptor's.
+    // A descriptor of its own, as the file position belongs to the descriptor.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(source));
     let mut source = File::open(path)?;
     let mut session = access.open(Port::Sink, b"s")?;

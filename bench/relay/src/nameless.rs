@@ -1,4 +1,4 @@
-//! Files in memory without a name: nothing is left behind however this process ends.
+//! Memory files without a name: nothing is left behind, even if this process is killed.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::Context;
 
-/// A file that holds `content`, read from its beginning.
+/// Creates a file that holds `content`, positioned at its beginning.
 pub(crate) fn file(content: &[u8]) -> anyhow::Result<File> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let number = MADE.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Where the benchmark takes place: three namespaces that end with this process.
+//! The benchmark's network: three namespaces that end with this process.
 //!
 //! ```text
 //! client 10.77.1.2 ---- 10.77.1.1 relay 10.77.2.1 ---- 10.77.2.2 server
@@ -27,22 +27,22 @@ const RELAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 const SERVER_TO_RELAY: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 const SERVER_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 3, 1);
 
-/// What the server does with a connection.
+/// A service of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Port {
-    /// Discards what comes.
+    /// Discards received bytes.
     Sink,
     /// Answers one short request and closes.
     Answer,
-    /// Sends back what comes.
+    /// Echoes received bytes.
     Echo,
 }
 
 impl Port {
-    /// All of them.
+    /// All services.
     pub(crate) const ALL: [Self; 3] = [Self::Sink, Self::Answer, Self::Echo];
 
-    /// The server's port for it; the proxies listen at the same number.
+    /// Returns the server's port of the service; the proxies listen on the same number.
     pub(crate) const fn number(self) -> u16 {
         match self {
             Self::Sink => 9001,
@@ -51,29 +51,29 @@ impl Port {
         }
     }
 
-    /// Where a client finds the server without a relay.
+    /// Returns the server's address on the bare path.
     pub(crate) fn direct(self) -> SocketAddr {
         (SERVER_TO_CLIENT, self.number()).into()
     }
 
-    /// Where a relay finds the server.
+    /// Returns the server's address behind a relay.
     pub(crate) fn behind_relay(self) -> SocketAddr {
         (SERVER_TO_RELAY, self.number()).into()
     }
 
-    /// Where a client finds a proxy that has one port for each destination.
+    /// Returns the address of a proxy that has one port for each destination.
     pub(crate) fn at_proxy(self) -> SocketAddr {
         (RELAY_TO_CLIENT, self.number()).into()
     }
 }
 
-/// Where a client finds our relay.
+/// Returns the address of our relay.
 pub(crate) fn relay_address() -> SocketAddr {
     (RELAY_TO_CLIENT, 7000).into()
 }
 
 impl Place {
-    /// Makes the namespaces and joins them.
+    /// Creates the namespaces and joins them.
     pub(crate) fn new() -> anyhow::Result<Self> {
         require(Tool::Ip)?;
         let place = Self {
@@ -114,8 +114,9 @@ impl Place {
     }
 }
 
-/// Many short connections need many ports, and again soon. Congestion control must not pace: on a path
-/// without delay that would measure timers. Every kernel allows reno in every namespace.
+/// Prepares a namespace: many short connections need many ports, and reuse them soon. Congestion
+/// control must not pace: on a path without delay that would measure timers. Every kernel allows
+/// reno in every namespace.
 fn prepare() -> anyhow::Result<()> {
     sysctl::set("net.ipv4.tcp_congestion_control", "reno")?;
     sysctl::set("net.ipv4.ip_local_port_range", "10000 65535")?;

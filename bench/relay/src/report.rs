@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::run::{Figure, Mode, Results};
 use crate::subject::Subject;
 
-/// One table for each mode, with what one must know to read it.
+/// Returns one table for each mode, with the facts needed to read it.
 pub(crate) fn table(results: &Results) -> String {
     let mut text = String::new();
     let line = |text: &mut String, words: std::fmt::Arguments<'_>| {
@@ -54,13 +54,14 @@ pub(crate) fn table(results: &Results) -> String {
     line(
         &mut text,
         format_args!(
-            "Medians of the rounds. The last column is the geometric mean of the rounds' ratios\nwith its 95 % confidence interval (Student's t on logarithms)."
+            "Medians of the rounds. The last column is the geometric mean of the rounds' ratios\n\
+             with its 95 % confidence interval (Student's t on logarithms)."
         ),
     );
     text
 }
 
-/// What a proxy did best with in the sweep of one mode.
+/// Returns the settings with which a proxy performed best in the sweep of one mode.
 fn best_settings<S: Display>(name: &str, best: &[(Mode, [S; 3])], mode: Mode) -> Option<String> {
     let (_, [one, eight, other]) = best.iter().find(|(of, _)| *of == mode)?;
     Some(format!("{name}'s best settings: {one} (1 stream); {eight} (8); {other} (all else)"))
@@ -73,7 +74,7 @@ const fn explained(mode: Mode) -> &'static str {
     }
 }
 
-/// The table of one mode: of the two chains, or of all others.
+/// Returns the table of one mode: of the two chains, or of all others.
 fn mode_table(results: &Results, mode: Mode, chains: bool) -> Table {
     let absent = |subject: &Subject| results.absent.iter().any(|(missing, _)| missing == subject);
     let subjects: Vec<Subject> =
@@ -110,7 +111,7 @@ fn mode_table(results: &Results, mode: Mode, chains: bool) -> Table {
     table
 }
 
-/// Three figures that mean something.
+/// Formats a value with about three significant digits.
 fn shown(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

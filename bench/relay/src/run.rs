@@ -1,4 +1,5 @@
-//! The order of things: the sweeps of HAProxy's settings and of ours, then rounds of measurements in turns.
+//! The order of the benchmark: the sweeps of HAProxy's settings and of ours, then rounds of
+//! measurements in turns.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::place::Place;
 use crate::server::{self, Counts};
 use crate::subject::{HaproxySettings, Programs, RelaySettings, Running, Settings, Start, Subject};
 
-/// Whether proxy and load have a CPU each.
+/// CPU pinning of proxy and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -23,7 +24,7 @@ pub(crate) enum Mode {
     Unpinned,
 }
 
-/// How long and how often.
+/// The number and length of the measurements.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Plan {
     rounds: u32,
@@ -31,7 +32,7 @@ pub(crate) struct Plan {
     connect_window_s: f64,
     exchanges: usize,
     idle_sessions: usize,
-    /// How often each setting is tried, and for how long by task and turn.
+    /// The number of tries of each setting; the next field is the length of each.
     sweep_turns: u32,
     sweep_window_s: f64,
 }
@@ -62,10 +63,11 @@ impl Plan {
     }
 }
 
-/// How many several streams are.
+/// The number of streams in measurements of several.
 const STREAMS: usize = 8;
 
-/// Of the exchanges on an idle proxy, one of so many beside streams: each takes many times as long.
+/// Divisor of the number of exchanges beside streams: each takes many times as long as on an idle
+/// proxy.
 const EXCHANGES_BESIDE_SHARE: usize = 5;
 
 /// One kind of measurement; each starts its subjects anew.
@@ -109,7 +111,7 @@ pub(crate) enum Figure {
 }
 
 impl Figure {
-    /// In the order of the table.
+    /// All figures in the order of the table.
     pub(crate) const ALL: [Self; 13] = [
         Self::ThroughputOneGbps,
         Self::CpuOneSPerGb,
@@ -126,7 +128,7 @@ impl Figure {
         Self::IdleMemoryMbPer1000,
     ];
 
-    /// What the table calls it, with its unit.
+    /// Returns the label in the table, with its unit.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::ThroughputOneGbps => "throughput, 1 stream, Gbit/s",
@@ -156,7 +158,7 @@ pub(crate) struct Series {
     pub(crate) values: Vec<f64>,
 }
 
-/// How much a figure is another's.
+/// The ratio of one subject's figure to another's.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) mode: Mode,
@@ -165,7 +167,7 @@ pub(crate) struct Comparison {
     pub(crate) estimate: RatioEstimate,
 }
 
-/// Settings of a proxy and what they came to in its sweep: medians of the turns.
+/// A proxy's settings and their results in the sweep: medians of the turns.
 #[derive(Debug, Serialize)]
 pub(crate) struct Swept<S> {
     pub(crate) mode: Mode,
@@ -175,7 +177,7 @@ pub(crate) struct Swept<S> {
     connections_per_s: f64,
 }
 
-/// A measurement that failed; its round counts for nobody.
+/// A measurement that failed; its round is discarded for all subjects.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     mode: Mode,
@@ -192,7 +194,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// All that was measured.
+/// The results of the whole benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     schema_version: u32,
@@ -201,32 +203,32 @@ pub(crate) struct Results {
     pub(crate) programs: Vec<String>,
     pub(crate) plan: Plan,
     pub(crate) modes: Vec<Mode>,
-    /// Subjects that could not take part, and why.
+    /// Subjects that could not take part, and the reasons.
     pub(crate) absent: Vec<(Subject, String)>,
     /// HAProxy's settings that were tried.
     pub(crate) haproxy_sweep: Vec<Swept<HaproxySettings>>,
     /// The best of them by mode: for one stream, for eight, and for all else.
     pub(crate) haproxy_best: Vec<(Mode, [HaproxySettings; 3])>,
-    /// The same of our relay.
+    /// The same for our relay.
     pub(crate) relay_sweep: Vec<Swept<RelaySettings>>,
     pub(crate) relay_best: Vec<(Mode, [RelaySettings; 3])>,
     /// Measurements that failed.
     pub(crate) failures: Vec<Failure>,
     pub(crate) series: Vec<Series>,
     pub(crate) ratios_to_haproxy: Vec<Comparison>,
-    /// How much of the plain chain's each figure of the encrypted one is.
+    /// The ratios of the encrypted chain's figures to the plain chain's.
     pub(crate) ratios_to_plain: Vec<Comparison>,
 }
 
 impl Results {
-    /// Whether chains took part.
+    /// Returns whether the chains took part.
     pub(crate) fn has_chains(&self) -> bool {
         self.series.iter().any(|series| series.subject.is_chain())
     }
 }
 
 impl Plan {
-    /// How many rounds there are.
+    /// Returns the number of rounds.
     pub(crate) const fn rounds(&self) -> u32 {
         self.rounds
     }
@@ -286,7 +288,7 @@ pub(crate) fn run(
     Ok(results)
 }
 
-/// One mode's place and cast.
+/// Everything that the measurements of one mode need.
 struct Stage<'a> {
     plan: Plan,
     mode: Mode,
@@ -298,7 +300,7 @@ struct Stage<'a> {
     proxy_cpus: Vec<usize>,
 }
 
-/// What one measurement of one subject gave.
+/// The figures of one measurement of one subject.
 type Values = Vec<(Figure, f64)>;
 
 impl Stage<'_> {
@@ -317,7 +319,8 @@ impl Stage<'_> {
                         add_latency(&mut values);
                         collect(&mut collected, values);
                     }
-                    // The values of a round are pairs: one that is missing takes the others along.
+                    // The values of a round are compared in pairs, so one that is missing discards
+                    // the others.
                     Err((subject, error)) => {
                         let failure = Failure {
                             mode: self.mode,
@@ -336,7 +339,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// One measurement of each subject in `turn`.
+    /// Takes one measurement of each subject in `turn`.
     fn take_turns(
         &self,
         turn: &[Subject],
@@ -376,7 +379,7 @@ impl Stage<'_> {
         Ok(best)
     }
 
-    /// What one proxy reaches with each of its settings.
+    /// Measures one proxy with each of its settings.
     fn try_all<S: Copy>(
         &self,
         subject: Subject,
@@ -404,12 +407,12 @@ impl Stage<'_> {
         Ok(all.into_iter().zip(turns).map(swept).collect())
     }
 
-    /// What a proxy reaches: Gbit/s of one stream and of several, and connections a second.
+    /// Measures one proxy: Gbit/s of one stream and of several, and connections a second.
     fn try_once(&self, subject: Subject, settings: Settings) -> anyhow::Result<[f64; 3]> {
         let window = Duration::from_secs_f64(self.plan.sweep_window_s);
         let running = Running::start(subject, settings, self.start())?;
         let bench = self.bench(&running);
-        // Settings with which a session breaks off are not the best.
+        // Settings with which a session breaks off count as zero.
         Ok([
             bench.stream(1, window).map_or(0.0, |streamed| streamed.gbps),
             bench.stream(STREAMS, window).map_or(0.0, |streamed| streamed.gbps),
@@ -494,7 +497,7 @@ impl Stage<'_> {
     }
 }
 
-/// Tasks are of three classes, each with settings of its own: one stream, eight, and all else.
+/// Returns the class of a task: one stream, eight, or all else. Each class has settings of its own.
 const fn class(task: Task) -> usize {
     match task {
         Task::Stream => 0,
@@ -503,7 +506,7 @@ const fn class(task: Task) -> usize {
     }
 }
 
-/// The settings that reached most, by class.
+/// Returns the settings with the best results, by class.
 fn best_of<S: Copy>(tried: &[Swept<S>]) -> [S; 3] {
     let reached: [fn(&Swept<S>) -> f64; 3] =
         [|s| s.stream_1_gbps, |s| s.stream_8_gbps, |s| s.connections_per_s];
@@ -513,7 +516,7 @@ fn best_of<S: Copy>(tried: &[Swept<S>]) -> [S; 3] {
     })
 }
 
-/// Adds what each proxy adds to the bare path's latency of the same round.
+/// Adds each proxy's latency above the bare path's of the same round.
 fn add_latency(values: &mut [(Subject, Values)]) {
     let look = |values: &Values, wanted: Figure| {
         values.iter().find(|(figure, _)| *figure == wanted).map(|(_, value)| *value)

@@ -14,24 +14,24 @@ use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::place::Port;
 
-/// Size of a short request and of its answer.
+/// Size of a short request and of its response.
 pub(crate) const SHORT_BYTES: usize = 100;
-/// What every answer consists of.
+/// The bytes of every response.
 pub(crate) const ANSWER: [u8; SHORT_BYTES] = [b'a'; SHORT_BYTES];
-/// Threads that answer short requests: more than sessions that wait for one at a time.
+/// Threads that answer short requests: more than the sessions that wait for one at a time.
 const ANSWERING_THREADS: usize = 24;
-/// Connections that wait to be accepted: as many as Linux allows by itself.
+/// Length of the accept queue: Linux's default maximum.
 const BACKLOG: u16 = 4096;
 /// Size of one receive of the sink.
 const SINK_BYTES: usize = 1 << 20;
 
-/// Pause of the sink when little had come: at 20 Gbit/s 250 KB come meanwhile.
+/// Pause of the sink after a short receive: at 20 Gbit/s 250 KB arrive in it.
 const SINK_PAUSE: Duration = Duration::from_micros(100);
 
-/// What the server has seen.
+/// The server's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Bytes that the sink took.
+    /// Bytes that the sink received.
     pub(crate) sunk: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ fn serve(port: Port, listener: &TcpListener, counts: &Arc<Counts>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
         match port {
-            // A client that is killed in the middle of a request is its own concern.
+            // A client that is killed in the middle of a request needs no error here.
             Port::Answer => drop(answer(stream)),
             Port::Sink | Port::Echo => {
                 let counts = Arc::clone(counts);
@@ -74,7 +74,7 @@ fn serve(port: Port, listener: &TcpListener, counts: &Arc<Counts>) {
                     Port::Sink => sink(&stream, &counts),
                     _ => echo(stream),
                 };
-                // The client sees the connection end when no thread can be had.
+                // Without a thread, the client sees the connection close.
                 drop(thread::Builder::new().stack_size(64 << 10).spawn(session));
             }
         }
@@ -87,8 +87,9 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(&ANSWER)
 }
 
-/// The sink does not wait at its socket but looks again after [`SINK_PAUSE`]: whoever sends to a thread
-/// that waits pays for waking it on another CPU, which no sender over a real wire does.
+/// Discards a stream. The sink does not block on its socket but polls it after [`SINK_PAUSE`]: a
+/// sender to a blocked thread pays for waking it on another CPU, which no sender over a real wire
+/// does.
 fn sink(stream: &TcpStream, counts: &Counts) {
     while let Ok(taken @ 1..) = discard(stream, SINK_BYTES) {
         counts.sunk.fetch_add(taken as u64, Relaxed);

@@ -1,8 +1,8 @@
-//! What is compared, and how each is started.
+//! The subjects of the benchmark, and the commands that start them.
 //!
-//! All proxies read their configuration from standard input and leave no file. nginx and HAProxy get
-//! the settings that their documents give for plain TCP at high rates; HAProxy's number of threads,
-//! splicing and size of pipes are swept, and so are our relay's workers, see `run`.
+//! All proxies read their configuration from standard input and leave no file. nginx and HAProxy
+//! get the settings that their documentation gives for plain TCP at high rates; HAProxy's number of
+//! threads, splicing and pipe size are swept, and so is our relay's number of workers, see `run`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::access::{Access, DESTINATIONS, Gateway, Keys};
 use crate::nameless;
 use crate::place::{Place, Port, relay_address};
 
-/// What is compared.
+/// A subject of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Subject {
@@ -40,11 +40,11 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// All, in the order of the table.
+    /// All subjects, in the order of the table.
     pub(crate) const ALL: [Self; 6] =
         [Self::Direct, Self::Nginx, Self::Haproxy, Self::Tradewind, Self::Chain, Self::ChainTls];
 
-    /// Whether it is one of the two chains, which are compared with each other.
+    /// Returns whether it is one of the two chains, which are compared with each other.
     pub(crate) const fn is_chain(self) -> bool {
         matches!(self, Self::Chain | Self::ChainTls)
     }
@@ -61,19 +61,19 @@ impl Subject {
     }
 }
 
-/// What HAProxy leaves to its users.
+/// HAProxy's settings that are swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct HaproxySettings {
     /// `nbthread`.
     pub(crate) threads: usize,
-    /// Whether it is told to splice at all.
+    /// Splicing in both directions.
     pub(crate) splice: bool,
     /// `tune.pipesize` in KiB.
     pub(crate) pipe_kib: u32,
 }
 
 impl HaproxySettings {
-    /// All that are tried.
+    /// Returns all combinations that are tried.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let pipes = [(false, 64), (true, 64), (true, 256), (true, 1024)];
         let with =
@@ -92,7 +92,7 @@ impl std::fmt::Display for HaproxySettings {
     }
 }
 
-/// What our relay leaves to its users.
+/// Our relay's settings that are swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct RelaySettings {
     /// `workers`.
@@ -105,7 +105,7 @@ impl std::fmt::Display for RelaySettings {
     }
 }
 
-/// What is swept, of each proxy that is.
+/// The swept settings of all proxies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) haproxy: HaproxySettings,
@@ -113,7 +113,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What each has without being told.
+    /// Returns the default settings.
     pub(crate) const fn usual(cpus: usize) -> Self {
         Self {
             haproxy: HaproxySettings { threads: 1, splice: true, pipe_kib: 64 },
@@ -122,18 +122,18 @@ impl Settings {
     }
 }
 
-/// Where the programs are; a missing one is a word of explanation.
+/// The paths of the programs; for a missing one, an explanation.
 #[derive(Debug)]
 pub(crate) struct Programs {
     nginx: Result<PathBuf, String>,
     haproxy: Result<PathBuf, String>,
     tradewind: Result<PathBuf, String>,
-    /// What was asked for; all when empty.
+    /// The selected subjects; all when empty.
     asked: Vec<Subject>,
 }
 
 impl Programs {
-    /// Looks for all of them; only `asked` take part, or all when it is empty.
+    /// Looks for all programs; only `asked` subjects take part, or all when it is empty.
     pub(crate) fn find(tradewind: Option<PathBuf>, asked: &[Subject]) -> Self {
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("tradewind"));
         let ours = tradewind.or_else(beside).filter(|path| path.is_file());
@@ -159,7 +159,7 @@ impl Programs {
         }
     }
 
-    /// Why `subject` cannot take part, if it cannot.
+    /// Returns the reason why `subject` cannot take part, if it cannot.
     pub(crate) fn missing(&self, subject: Subject) -> Option<&str> {
         if !self.asked.is_empty() && !self.asked.contains(&subject) {
             return Some("it was not asked for");
@@ -176,7 +176,7 @@ impl Programs {
         }
     }
 
-    /// The first line of what each program says its version is.
+    /// Returns the first line of each program's version output.
     pub(crate) fn versions(&self) -> Vec<String> {
         let ask = |path: &Result<PathBuf, String>, flag: &str| {
             let output = Command::new(path.as_ref().ok()?).arg(flag).output().ok()?;
@@ -198,7 +198,7 @@ fn in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(usual).map(|dir| dir.join(program)).find(|p| p.is_file())
 }
 
-/// How a subject is started.
+/// The context in which a subject is started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) programs: &'a Programs,
@@ -208,17 +208,17 @@ pub(crate) struct Start<'a> {
     pub(crate) cpus: &'a [usize],
 }
 
-/// A subject that runs. A proxy ends when this is dropped.
+/// A running subject. A proxy is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     subject: Subject,
-    /// One, or two of a chain.
+    /// One process, or two of a chain.
     children: Vec<Child>,
     _lifeline: Lifeline,
     namespace: Arc<Namespace>,
 }
 
-/// How long a proxy may take to listen.
+/// Longest time until a proxy listens.
 const READY_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Running {
@@ -278,7 +278,7 @@ impl Running {
         }
     }
 
-    /// A way for one client thread to open sessions.
+    /// Returns the way in which one client thread opens sessions.
     pub(crate) fn access(&self, keys: &Keys) -> anyhow::Result<Access> {
         Ok(match self.subject {
             Subject::Direct => Access::Direct,
@@ -287,12 +287,12 @@ impl Running {
         })
     }
 
-    /// CPU time that the proxy's processes have used; `None` when there is no proxy.
+    /// Returns the CPU time that the proxy's processes have used; `None` without a proxy.
     pub(crate) fn cpu_time(&self) -> anyhow::Result<Option<Duration>> {
         self.children.first().map(|_| self.sum(usage::cpu_time)).transpose()
     }
 
-    /// Memory of the proxy's processes; `None` when there is no proxy.
+    /// Returns the memory of the proxy's processes; `None` without a proxy.
     pub(crate) fn memory(&self) -> anyhow::Result<Option<Bytes>> {
         let sum = || -> anyhow::Result<Bytes> {
             let each = processes::inside(&self.namespace).into_iter().map(usage::memory);
@@ -314,14 +314,14 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // The lifeline ends the others of its group a moment later.
+            // The lifeline kills the others of its group a moment later.
             drop(child.kill());
             drop(child.wait());
         }
     }
 }
 
-/// Arguments and configuration of each process, in the order of their start.
+/// Returns the arguments and configuration of each process, in the order of their start.
 fn commands(
     subject: Subject,
     settings: Settings,
@@ -370,7 +370,8 @@ fn haproxy_config(settings: HaproxySettings) -> String {
     });
     format!(
         "global\n nbthread {threads}\n maxconn 8000\n maxpipes 1500\n tune.pipesize {}\n\
-         defaults\n mode tcp\n{splice} option tcp-smart-accept\n option tcp-smart-connect\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n{}",
+         defaults\n mode tcp\n{splice} option tcp-smart-accept\n option tcp-smart-connect\n\
+         \x20timeout connect 5s\n timeout client 1h\n timeout server 1h\n{}",
         pipe_kib * 1024,
         listeners.concat()
     )
