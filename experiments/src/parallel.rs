@@ -33,8 +33,8 @@ pub(crate) fn each<I: Sync, T: Send, E: Send>(
     }
 }
 
-/// Works like [`each`], but keeps the results of finished items when one fails. `note` is called for
-/// each finished item with its index and all results so far.
+/// Works like [`each`], but keeps the results of finished items when one fails. `note` is called
+/// for each finished item with its index and all results so far.
 pub(crate) fn until_error<I: Sync, T: Send, E: Send>(
     step: &str,
     items: &[I],

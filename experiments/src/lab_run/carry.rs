@@ -1,8 +1,9 @@
 //! Carries one volume over one TCP connection, timed and verified.
 //!
-//! The content is pseudo-random from a seed, so that nothing on the way can shorten it, and both
-//! ends hash it apart. The flow completion time runs from the sender's `connect` to the arrival of
-//! the last byte; in the lab both ends read the same monotonic clock, so no clock error enters it.
+//! The content is pseudo-random from a seed, so that nothing on the path can compress it, and both
+//! ends hash it independently. The flow completion time runs from the sender's `connect` to the
+//! arrival of the last byte; in the lab both ends read the same monotonic clock, so no clock error
+//! enters it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,43 +14,44 @@ use sha2::{Digest, Sha256};
 
 use crate::demo::DemoError;
 
-/// Bytes that are generated, sent and hashed at a time. Chosen: large enough for one system call to matter little.
+/// Bytes that are generated, sent and hashed at a time. Chosen: large enough for the cost of a
+/// system call to matter little.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// How often a blocked end looks whether it was told to stop.
+/// The interval at which a blocked end checks for a stop request.
 pub(crate) const STOP_CHECK: Duration = Duration::from_millis(200);
 
-/// Bytes that arrived so far, and whether to give up: shared with whoever watches.
+/// The number of bytes received so far and the stop request, shared with the watcher.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Bytes that reached the receiver.
+    /// Bytes that the receiver has got.
     pub received: AtomicU64,
-    /// Set from outside to end the transfer.
+    /// Set by the watcher to end the transfer.
     pub stop: AtomicBool,
 }
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// From the sender's `connect` to the arrival of the last byte.
+    /// The time from the sender's `connect` to the arrival of the last byte.
     pub fct: Duration,
-    /// Bytes that arrived.
+    /// Bytes received.
     pub bytes: u64,
-    /// Whether the SHA-256 of what arrived is that of what was sent.
+    /// `true` when the SHA-256 of the received bytes is that of the sent ones.
     pub sha256_ok: bool,
 }
 
-/// Why a transfer failed.
+/// The reason why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CarryError {
     /// A socket call failed.
     #[error("{what} {address}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         what: &'static str,
-        /// With whom.
+        /// The peer.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// No byte moved for too long.
@@ -57,13 +59,13 @@ pub enum CarryError {
         "nothing arrived from {address} for {quiet:?} ({received} of {expected} bytes were there)"
     )]
     Stalled {
-        /// The sender as the receiver sees it, or where the receiver listens if nobody came.
+        /// The sender as the receiver sees it, or the receiver's own address if nobody connected.
         address: SocketAddr,
-        /// How long nothing came.
+        /// The time without any data.
         quiet: Duration,
-        /// Bytes that had arrived.
+        /// Bytes received.
         received: u64,
-        /// Bytes that should have.
+        /// Bytes expected.
         expected: u64,
     },
     /// The watcher asked to stop.
@@ -71,7 +73,7 @@ pub enum CarryError {
     Stopped,
 }
 
-/// What became of a socket of `flow`, with whom and while doing what.
+/// Returns the error of an operation on a socket of `flow`.
 pub(crate) fn io_error(
     flow: &str,
     what: &'static str,
@@ -83,8 +85,8 @@ pub(crate) fn io_error(
 
 /// Sends `volume` bytes through `outgoing` to `dial`, receives them at `listener`, and compares.
 ///
-/// Both sockets were made inside the hosts they stand for; `outgoing` is not yet connected. `quiet` bounds how
-/// long nothing may arrive.
+/// Both sockets were created inside the hosts that use them; `outgoing` is not yet connected.
+/// `quiet` is the longest silence.
 ///
 /// # Errors
 /// When a socket call fails on either end, nothing arrives for `quiet`, or `watch.stop` is set.
@@ -106,7 +108,7 @@ pub(crate) fn carry(
         }
         let received = receiver.join().expect("the receiver does not panic");
         match (sent, received) {
-            // The receiver's word counts for more: a sender often sees only the reset.
+            // The receiver's error counts more: a sender often sees only the reset.
             (_, Err(error)) if !matches!(error, CarryError::Stopped) => Err(error),
             (Err(error), _) | (_, Err(error)) => Err(error),
             (Ok((started, socket)), Ok(received)) => {
@@ -123,7 +125,7 @@ pub(crate) fn carry(
     })
 }
 
-/// Dials and sends; returns when it began, and the socket, which must outlive the transfer.
+/// Dials and sends; returns the start time, and the socket, which must outlive the transfer.
 fn send(
     socket: socket2::Socket,
     dial: SocketAddr,
@@ -199,7 +201,7 @@ fn receive(
     }
 }
 
-/// Waits for the sender without blocking beyond [`STOP_CHECK`].
+/// Waits for the sender without blocking for more than [`STOP_CHECK`].
 fn accept(
     listener: &TcpListener,
     volume: u64,
@@ -244,12 +246,12 @@ fn stop_or_stalled(
     Ok(())
 }
 
-/// Whether a socket call ended because it waited long enough.
+/// Returns whether a socket call ended by its time-out.
 pub(crate) fn is_time_out(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// The content of a transfer, block by block: a seeded pseudo-random block, stamped with its place.
+/// The content of a transfer, block by block: a seeded pseudo-random block, stamped with its index.
 pub(crate) struct Content {
     block: Vec<u8>,
     left: u64,
@@ -257,11 +259,11 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// So much of it.
+    /// Creates content of `volume` bytes.
     pub(crate) fn new(volume: u64, seed: u64) -> Self {
         let mut state = seed | 1;
         let words = (0..BLOCK_BYTES / 8).flat_map(|_| {
-            // xorshift64: enough to keep anything on the way from compressing the content.
+            // xorshift64: sufficient to keep anything on the path from compressing the content.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_was_altered_on_the_way_is_noticed() {
+    fn altered_content_is_detected() {
         let (listener, address) = loopback();
         let volume = 100_000;
         let sender = std::thread::spawn(move || {
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_never_comes_is_reported_as_a_stall() {
+    fn missing_sender_is_reported_as_a_stall() {
         let (listener, _) = loopback();
         let watch = Watch::default();
         let stalled = receive(&listener, 10, Duration::from_millis(1), &watch);

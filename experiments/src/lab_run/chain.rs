@@ -1,4 +1,5 @@
-//! A way from a client to a server: direct, or over relays that forward packets or split the connection `[CDD II]`.
+//! A chain from a client to a server: direct, or over relays that forward packets or split the
+//! connection `[CDD II]`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,64 +15,65 @@ use super::process::Service;
 use super::service::{self, LegText, NewGateway, NewRelay};
 use crate::demo::DemoError;
 
-/// Where the relays of the first chain listen; each further chain of a lab takes the next port.
+/// The port of the relays of the first chain; each further chain of a lab takes the next port.
 const FIRST_PORT: u16 = 7001;
 
-/// What relays do with a connection.
+/// The forwarding method of relays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Carriage {
-    /// Rewrite addresses; the connection stays one from end to end.
+    /// Rewrite addresses; the connection stays end to end.
     Forward,
-    /// End it and open another one.
+    /// Terminate the connection and open another one.
     Split,
-    /// The same by HAProxy in `mode tcp` on each relay's host, which the client dials itself.
+    /// The same with HAProxy in `mode tcp` on each relay's host; the client dials the first one
+    /// itself.
     Haproxy,
 }
 
-/// How connections of the client come to a chain of splitting relays.
+/// The way in which the client's connections enter a chain of splitting relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Entrance {
     /// The client dials a port of the gateway on its host.
     #[default]
     Forward,
-    /// It dials the server, and the gateway takes that off its way.
+    /// It dials the server, and the gateway intercepts the connection.
     Tproxy,
 }
 
 /// A chain to start.
 pub(crate) struct NewChain<'a> {
-    /// Its number among the chains of this lab, from 0: no two have the same.
+    /// Its number among the chains of this lab, from 0; numbers are unique.
     pub(crate) slot: u16,
-    /// Who dials.
+    /// The host that dials.
     pub(crate) client: &'a HostId,
-    /// Where the server listens.
+    /// The server's address.
     pub(crate) server: SocketAddr,
-    /// Relays on the way, from the client on; none: direct.
+    /// The relays, from the client on; empty for direct.
     pub(crate) relays: &'a [HostId],
-    /// What they do.
+    /// Their forwarding method.
     pub(crate) carriage: Carriage,
-    /// How the client comes to splitting ones.
+    /// The client's entrance to splitting relays.
     pub(crate) entrance: Entrance,
-    /// How splitting relays set up their connections.
+    /// The settings of splitting relays' connections.
     pub(crate) leg: &'a LegText,
-    /// How the gateway on the client's host does.
+    /// The settings of the connections of the gateway on the client's host.
     pub(crate) gateway: &'a LegText,
 }
 
-/// A chain that runs; ended when dropped.
+/// A running chain; its processes end when it is dropped.
 pub(crate) struct Chain {
-    /// Where the client dials.
+    /// The address that the client dials.
     pub(crate) entrance: SocketAddr,
     _services: Vec<Service>,
 }
 
 impl NewChain<'_> {
-    /// Starts its relays and, for splitting ones, a gateway on the client's host.
+    /// Starts the relays and, for splitting ones, a gateway on the client's host.
     ///
     /// # Errors
-    /// When a host is not there or a process cannot be started.
+    /// When a host does not exist or a process cannot be started.
     pub(crate) fn start(&self, ground: &Ground) -> Result<Chain, DemoError> {
         if self.relays.is_empty() {
             return Ok(Chain { entrance: self.server, _services: Vec::new() });
@@ -87,7 +89,7 @@ impl NewChain<'_> {
         }
     }
 
-    /// Starts a program on each relay's host that knows the next one and nothing more.
+    /// Starts a program on each relay's host that knows only the next hop.
     fn one_by_one(
         &self,
         ground: &Ground,
@@ -105,10 +107,10 @@ impl NewChain<'_> {
         Ok(Chain { entrance: next, _services: services })
     }
 
-    /// Starts its relays, which split, and a gateway on the client's host.
+    /// Starts splitting relays and a gateway on the client's host.
     ///
     /// # Errors
-    /// When a host is not there or a process cannot be started.
+    /// When a host does not exist or a process cannot be started.
     pub(crate) fn split(&self, ground: &Ground) -> Result<SplitChain, DemoError> {
         self.prepare_hosts(ground)?;
         let operator = service::operator()?;
@@ -149,14 +151,14 @@ impl NewChain<'_> {
 
     fn prepare_hosts(&self, ground: &Ground) -> Result<(), DemoError> {
         for host in self.relays.iter().chain([self.client]) {
-            // A relay of an earlier chain that kept warm connections has left the other way behind.
+            // A relay of an earlier chain with warm connections has left this setting at 0.
             let name = "net.ipv4.tcp_slow_start_after_idle";
             let set = ground.lab.enter(host, || sysctl::set(name, "1"))?;
             set.map_err(LabError::from)?;
         }
         if [self.leg, self.gateway].iter().any(|leg| leg.wants_fast_open()) {
             for host in self.relays.iter().chain([self.client]) {
-                // Both to send data in a SYN and to take it.
+                // 3 enables both sending and accepting data in a SYN.
                 let set = ground.lab.enter(host, || sysctl::set("net.ipv4.tcp_fastopen", "3"))?;
                 set.map_err(LabError::from)?;
             }
@@ -165,13 +167,13 @@ impl NewChain<'_> {
     }
 }
 
-/// A chain of splitting relays with all of its processes at hand; ended when dropped.
+/// A chain of splitting relays with access to all of its processes, which end when it is dropped.
 pub(crate) struct SplitChain {
-    /// Where the client dials.
+    /// The address that the client dials.
     pub(crate) entrance: SocketAddr,
     /// The gateway.
     pub(crate) gateway: Service,
-    /// Where the gateway tells of itself.
+    /// The address of the gateway's metrics.
     pub(crate) metrics: SocketAddr,
     /// The relays, from the client on.
     pub(crate) relays: Vec<SplitRelay>,
@@ -180,9 +182,9 @@ pub(crate) struct SplitChain {
     leg: LegText,
 }
 
-/// A relay of such a chain.
+/// A relay of a split chain.
 pub(crate) struct SplitRelay {
-    /// What it is.
+    /// Its name, host and key.
     pub(crate) relay: NewRelay,
     /// Its process, unless it was killed.
     pub(crate) service: Option<Service>,
@@ -194,7 +196,7 @@ impl SplitChain {
         self.relays[place].service = None;
     }
 
-    /// Starts a relay that was killed again, as it was.
+    /// Restarts a relay that was killed, with the same settings.
     ///
     /// # Errors
     /// When it cannot be started.

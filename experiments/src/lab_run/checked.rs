@@ -1,29 +1,32 @@
-//! Measurements of which the lab says whether it kept time: tried again where it did not, and told by what speaks against them.
+//! Measurements with the lab's validity: repeated when the lab was late, and reported with the
+//! broken bounds.
 
 use std::time::{Duration, Instant};
 
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
 
-/// Tries of a measurement until the lab keeps time in one of them. Chosen: a shared machine is late for a moment, seldom for minutes.
+/// Attempts of a measurement until one is valid. Chosen: a shared machine is late for a moment,
+/// seldom for minutes.
 const TRIES: usize = 5;
-/// Tries of one that took longer than [`LONG`].
+/// Attempts of a measurement that took longer than [`LONG`].
 const LONG_TRIES: usize = 2;
-/// Chosen: a few downloads at high loss take a minute, and five tries of each would take longer than all others together.
+/// The duration from which a measurement is repeated less often. Chosen: a few downloads at high
+/// loss take a minute, and five attempts of each would take longer than all others together.
 const LONG: Duration = Duration::from_secs(30);
-/// So many reasons of a kind are told with the names of their measurements.
+/// The number of reasons of a kind that are reported with the names of their measurements.
 const TOLD: usize = 3;
 
-/// What speaks against a measurement.
+/// A reason why a measurement is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Doubt {
     /// The measurement's name.
     of: String,
-    /// A broken bound of the lab's validity record, or what else is wrong.
+    /// A broken bound of the lab's validity record, or another defect.
     why: String,
 }
 
-/// How many measurements there were, and what speaks against some.
+/// The number of measurements, and the reasons why some are invalid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     count: usize,
@@ -31,18 +34,19 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Adds a measurement, and what speaks against it.
+    /// Adds a measurement with the reasons why it is invalid, if any.
     pub(crate) fn add(&mut self, name: &str, reasons: Vec<String>) {
         self.count += 1;
         let doubts = reasons.into_iter().map(|why| Doubt { of: name.to_owned(), why });
         self.doubts.extend(doubts);
     }
 
-    /// Measures, again where the lab did not keep time (the returned reasons tell): [`TRIES`] times in all, [`LONG_TRIES`] times
-    /// what takes longer than [`LONG`], and once in a quick run. The last try is what counts.
+    /// Measures, and repeats when `measure` returns reasons why the result is invalid: up to
+    /// [`TRIES`] times, up to [`LONG_TRIES`] times if one takes longer than [`LONG`], and never in
+    /// a quick run. The last attempt counts.
     ///
     /// # Errors
-    /// The first of `measure`.
+    /// The first error of `measure`.
     pub(crate) fn in_time<T>(
         &mut self,
         options: &RunOptions,
@@ -61,7 +65,7 @@ impl Checked {
         }
     }
 
-    /// All measurements of several parts together.
+    /// Merges the measurements of several parts.
     pub(crate) fn together<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut all = Self::default();
         for part in parts {
@@ -71,12 +75,12 @@ impl Checked {
         all
     }
 
-    /// Whether nothing speaks against any.
+    /// Returns whether all measurements are valid.
     pub(crate) fn is_clean(&self) -> bool {
         self.doubts.is_empty()
     }
 
-    /// How many measurements there were, and during how many the lab was late.
+    /// Returns a text with the number of measurements, and of those during which the lab was late.
     pub(crate) fn told(&self) -> String {
         let mut late: Vec<&str> = self.doubts.iter().map(|doubt| doubt.of.as_str()).collect();
         late.sort_unstable();
@@ -85,7 +89,8 @@ impl Checked {
         format!("{} measurement{plural}, {} late", self.count, late.len())
     }
 
-    /// Why they mean nothing: a line for each doubt, or for a kind of doubts where there are many, with the first of them.
+    /// Returns why measurements are invalid: a line for each reason, or one for a kind of reasons
+    /// with more than [`TOLD`] members.
     pub(crate) fn invalid_because(&self) -> Vec<String> {
         let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
         for doubt in &self.doubts {
@@ -108,7 +113,7 @@ impl Checked {
     }
 }
 
-/// How often a measurement is made at most, of which one took so long.
+/// Returns the largest number of attempts for a measurement of which one took this long.
 fn tries(options: &RunOptions, took: Duration) -> usize {
     match took {
         _ if options.quick => 1,
@@ -117,7 +122,7 @@ fn tries(options: &RunOptions, took: Duration) -> usize {
     }
 }
 
-/// A reason without its figures.
+/// Returns a reason without its figures.
 fn kind(reason: &str) -> String {
     let is_figure = |letter: char| letter.is_ascii_digit() || letter == '.';
     reason.split(is_figure).filter(|part| !part.is_empty()).collect::<Vec<&str>>().join("#")
@@ -132,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_tried_again_and_the_last_try_counts() {
+    fn late_measurement_is_repeated_and_last_attempt_counts() {
         let tries_of = |quick: bool, late: usize| {
             let (mut checked, mut tries) = (Checked::default(), 0);
             let measured = checked.in_time(&options(quick), "a fetch", || {
@@ -151,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn many_reasons_of_a_kind_are_one_line_with_the_first_of_them() {
+    fn reasons_of_a_kind_are_summarized_in_one_line() {
         let mut checked = Checked::default();
         for fetch in 1..=9 {
             checked.add(&format!("fetch {fetch}"), vec![format!("late by {fetch}.5 us")]);
@@ -161,7 +166,8 @@ mod tests {
         let lines = checked.invalid_because();
         assert_eq!(
             lines[0],
-            "fetch 1: late by 1.5 us; fetch 2: late by 2.5 us; fetch 3: late by 3.5 us; and 7 more like these"
+            "fetch 1: late by 1.5 us; fetch 2: late by 2.5 us; fetch 3: late by 3.5 us; and 7 more \
+             like these"
         );
         assert_eq!(lines[1..], ["fetch 11: altered"]);
         assert_eq!(checked.told(), "11 measurements, 10 late");

@@ -1,8 +1,11 @@
-//! Many transfers at once, both ends in hand: files fetched over new or kept connections, timed by one thread.
+//! Many concurrent transfers with both ends in one process: files fetched over new or kept
+//! connections, timed by one thread.
 //!
-//! A fetch over a new connection begins with `connect`; the server writes as soon as it has accepted, as if the request had
-//! come with the last packet of the handshake. Over a kept connection a byte asks. Both ends live in this process, so the
-//! sender's windows and retransmissions can be read, and its first window and pacing set, for each connection.
+//! A fetch over a new connection begins with `connect`; the server writes as soon as it has
+//! accepted, as if the request had arrived with the last packet of the handshake. Over a kept
+//! connection one byte is the request. Both ends are in this process, so the sender's windows and
+//! retransmissions can be read, and its initial congestion window and pacing set, for each
+//! connection.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -21,30 +24,33 @@ use super::Ground;
 use super::carry::{self, CarryError};
 use crate::demo::DemoError;
 
-/// Longest that an exchange may take beyond its last start. Chosen: far beyond any transfer here.
+/// Longest time that an exchange may take after its last start. Chosen: far beyond any transfer
+/// here.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Room in the senders' buffers: files of up to 3 MB are written at once, larger ones as room comes. The kernel keeps its
-/// books in it, too.
+/// The size of the senders' buffers: files of up to 3 MB are written at once, larger ones as buffer
+/// space becomes free. It also holds the kernel's own overhead.
 const SEND_BUFFER: Bytes = Bytes::new(4 << 20);
-/// Longest wait before it looks whether to give up.
+/// The interval of checks for a stop request and for the deadline.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 * 1024;
-/// Tokens: receivers' ends count from 0, senders' ends of kept connections and doors from these.
+/// Epoll tokens: receivers' ends count from 0, senders' ends of kept connections and listeners from
+/// these.
 const FIRST_SERVER: u64 = 1 << 31;
 const FIRST_DOOR: u64 = 1 << 32;
 
-/// Where a host gives out files.
+/// A host's listener that serves files.
 pub(crate) struct Door {
     listener: TcpListener,
     address: SocketAddr,
 }
 
 impl Door {
-    /// Opens one at any port of `host`; what it accepts begins with `first`, where that is given.
+    /// Opens a listener at any port of `host`; accepted connections start with the initial window
+    /// `first`, if given.
     ///
     /// # Errors
-    /// When there is no such host, or an option is refused.
+    /// When the host does not exist, or an option is refused.
     pub(crate) fn open(
         ground: &Ground,
         host: &HostId,
@@ -68,17 +74,17 @@ impl Door {
     }
 }
 
-/// A connection, both ends of it.
+/// Both ends of a connection.
 pub(crate) struct Link {
     client: TcpStream,
     server: TcpStream,
 }
 
 impl Link {
-    /// What the kernel knows of the sender's end.
+    /// Returns the kernel's information about the sender's end.
     ///
     /// # Errors
-    /// When it does not tell.
+    /// When the kernel does not provide it.
     pub(crate) fn info(&self) -> Result<TcpInfo, DemoError> {
         let none = SocketAddr::from(([0, 0, 0, 0], 0));
         let address = self.server.peer_addr().unwrap_or(none);
@@ -86,54 +92,54 @@ impl Link {
     }
 }
 
-/// Over what a file is fetched.
+/// The connection of a fetch.
 pub(crate) enum Over<'a> {
-    /// A new connection from this host to this door.
+    /// A new connection from this host to this listener.
     New(&'a HostId, &'a Door),
-    /// A connection that stands.
+    /// An existing connection.
     Kept(Link),
 }
 
 /// A file to fetch.
 pub(crate) struct Fetch<'a> {
-    /// When, from the begin of the exchange.
+    /// The start, relative to the begin of the exchange.
     pub(crate) at: Duration,
-    /// Over what.
+    /// The connection.
     pub(crate) over: Over<'a>,
     /// Its size.
     pub(crate) bytes: u64,
-    /// Greatest rate of the sender, and for how long from when it begins.
+    /// The largest rate of the sender, and its duration from the begin of sending.
     pub(crate) paced: Option<(Bandwidth, Duration)>,
 }
 
-/// What a fetch came to.
+/// The result of a fetch.
 pub(crate) struct Done {
-    /// The connection, which stands.
+    /// The connection, still open.
     pub(crate) link: Link,
-    /// From `connect`, or the request on a kept connection, to the last byte.
+    /// The time from `connect`, or from the request on a kept connection, to the last byte.
     pub(crate) fct: Duration,
-    /// Whether the connection was new.
+    /// `true` when the connection was new.
     pub(crate) new: bool,
     /// Congestion window before the first byte.
     pub(crate) first_window: u32,
-    /// Greatest rate before the first byte, as the kernel tells it; none where any is allowed.
+    /// The largest rate before the first byte, as the kernel reports it; `None` without a limit.
     pub(crate) held_to: Option<Bandwidth>,
-    /// Segments sent again for this file.
+    /// Segments retransmitted for this file.
     pub(crate) retransmitted: u32,
 }
 
-/// Looks at senders while they send.
+/// Periodic sampling of senders.
 pub(crate) struct Looks<'l> {
-    /// Time between two looks.
+    /// The time between two samples.
     pub(crate) every: Duration,
-    /// Is handed what the kernel knows of each sender that has begun and not ended, by its place.
+    /// A function that is called with the index and the kernel's information of each active sender.
     pub(crate) each: &'l mut dyn FnMut(usize, &TcpInfo),
 }
 
-/// Carries all fetches out; returns what they came to in their order, `settle` after the last byte.
+/// Runs all fetches; returns their results in order, `settle` after the last byte.
 ///
 /// # Errors
-/// When a socket call fails, nothing ends for too long, or the run is told to stop.
+/// When a socket call fails, nothing ends for too long, or the run is stopped.
 pub(crate) fn exchange(
     ground: &Ground,
     fetches: Vec<Fetch<'_>>,
@@ -171,13 +177,13 @@ pub(crate) fn exchange(
     floor.running.into_iter().map(Running::end).collect()
 }
 
-/// A fetch under way.
+/// A running fetch.
 struct Running<'a> {
     at: Duration,
     bytes: u64,
     paced: Option<(Bandwidth, Duration)>,
     door: Option<&'a Door>,
-    /// Not connected before the fetch begins.
+    /// The client's socket until the fetch begins and connects it.
     client: Option<socket2::Socket>,
     stream: Option<TcpStream>,
     server: Option<TcpStream>,
@@ -191,13 +197,13 @@ struct Running<'a> {
     fct: Option<Duration>,
 }
 
-/// Where an exchange takes place.
+/// The state of an exchange.
 struct Floor<'a> {
     epoll: Epoll,
     doors: Vec<&'a Door>,
     running: Vec<Running<'a>>,
     buffer: Vec<u8>,
-    /// What files are cut from.
+    /// The bytes of which files consist.
     payload: Vec<u8>,
 }
 
@@ -247,7 +253,7 @@ impl<'a> Floor<'a> {
         Ok(Self { epoll, doors, running, buffer: vec![0; READ_BYTES], payload })
     }
 
-    /// Shows each sender that sends.
+    /// Samples each active sender.
     fn look(&self, looks: &mut Looks<'_>) -> Result<(), DemoError> {
         for (index, running) in self.running.iter().enumerate() {
             if let (Some(server), true, None) = (&running.server, running.begun, running.fct) {
@@ -259,8 +265,9 @@ impl<'a> Floor<'a> {
         Ok(())
     }
 
-    /// Begins and unpaces what is due, and writes where there is room; returns when there is more to begin or unpace. Room
-    /// comes as receivers read, and each time they do this is called.
+    /// Begins fetches and lifts pacing limits that are due, and writes where buffers have space;
+    /// returns the next time at which something is due. It is called each time a receiver has read,
+    /// which is what frees buffer space.
     fn act(&mut self, now: Duration) -> Result<Option<Duration>, DemoError> {
         let mut next: Option<Duration> = None;
         let mut sooner = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
@@ -291,7 +298,7 @@ impl<'a> Floor<'a> {
         Ok(next)
     }
 
-    /// Input on a socket.
+    /// Handles input on a socket.
     fn hear(&mut self, token: u64, begun: Instant) -> Result<(), DemoError> {
         if token >= FIRST_DOOR {
             let door = self.doors[usize::try_from(token - FIRST_DOOR).expect("few doors")];
@@ -324,7 +331,7 @@ impl<'a> Floor<'a> {
                 let local = running.stream.as_ref().and_then(|stream| stream.local_addr().ok());
                 running.server.is_none() && local == Some(peer)
             };
-            // A stranger is none of ours.
+            // A connection of someone else is dropped.
             let Some(running) = self.running.iter_mut().find(from) else { continue };
             running.serve(server, begun.elapsed(), &self.payload)?;
         }
@@ -341,7 +348,7 @@ impl<'a> Floor<'a> {
 }
 
 impl Running<'_> {
-    /// Connects, or asks over what stands.
+    /// Connects, or sends the request over a kept connection.
     fn begin(&mut self) -> Result<(), DemoError> {
         self.begun = true;
         let Some(socket) = self.client.take() else {
@@ -358,7 +365,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// The request over a kept connection has come.
+    /// Handles the request that arrived over a kept connection.
     fn asked(&mut self, now: Duration, payload: &[u8]) -> Result<(), DemoError> {
         let server = self.server.take().expect("a kept connection has both ends");
         let read = (&server).read(&mut [0; 16]);
@@ -366,7 +373,7 @@ impl Running<'_> {
         self.serve(server, now, payload)
     }
 
-    /// At the sender's end: reads its window, paces it, begins to send.
+    /// Starts the sender's end: reads its window, paces it and begins to send.
     fn serve(&mut self, server: TcpStream, now: Duration, payload: &[u8]) -> Result<(), DemoError> {
         server.set_nonblocking(true).map_err(|source| self.failed("set up", source))?;
         let info = TcpInfo::of(&server).map_err(|source| self.failed("ask about", source))?;
@@ -383,7 +390,7 @@ impl Running<'_> {
         self.write(payload)
     }
 
-    /// Writes what the send buffer has room for.
+    /// Writes as much as the send buffer takes.
     fn write(&mut self, payload: &[u8]) -> Result<(), DemoError> {
         while let (Some(mut server), 1..) = (self.server.as_ref(), self.unsent) {
             match server.write(&payload[..self.unsent.min(payload.len())]) {
@@ -395,7 +402,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Reads what has come; returns whether that is all.
+    /// Reads the data available; returns whether the file is complete.
     fn read(&mut self, buffer: &mut [u8]) -> Result<bool, DemoError> {
         let mut stream = self.stream.as_ref().expect("who hears has begun");
         loop {
@@ -430,7 +437,7 @@ impl Running<'_> {
         })
     }
 
-    /// Whom it fetches from.
+    /// Returns the address of the sender.
     fn address(&self) -> SocketAddr {
         let none = SocketAddr::from(([0, 0, 0, 0], 0));
         let peer = self.stream.as_ref().and_then(|stream| stream.peer_addr().ok());
@@ -442,7 +449,7 @@ impl Running<'_> {
     }
 }
 
-/// A socket of `host` that does not block.
+/// Creates a non-blocking socket on `host`.
 fn client_socket(
     ground: &Ground,
     host: &HostId,
@@ -456,7 +463,7 @@ fn client_socket(
     made.map_err(|source| io_error("make a socket for", to, source))
 }
 
-/// `EINPROGRESS`: a connection that is on its way.
+/// `EINPROGRESS`: the connection is being established.
 const IN_PROGRESS: i32 = 115;
 
 pub(crate) fn lab(error: NetError) -> DemoError {

@@ -1,7 +1,7 @@
-//! Files served and fetched by plain sockets: the end points of an experiment, which nobody changes.
+//! Files served and fetched over plain sockets: unmodified end points of an experiment.
 //!
-//! A client dials, sends a request of 16 bytes (size and seed) and reads to the end. The flow completion time runs from its
-//! `connect` to the last byte; both ends are on this machine's one clock.
+//! A client dials, sends a request of 16 bytes (size and seed) and reads to the end. The flow
+//! completion time runs from its `connect` to the last byte; both ends use this machine's clock.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,35 +16,37 @@ use super::Ground;
 use super::carry::{CarryError, Content, STOP_CHECK, is_time_out};
 use crate::demo::DemoError;
 
-/// Bytes read at a time. Chosen: what a window of a fast path brings between two wake-ups.
+/// Bytes read at a time. Chosen: the amount that a window of a fast path delivers between two
+/// wake-ups.
 const READ_BYTES: usize = 256 * 1024;
 /// Length of a request.
 const REQUEST_BYTES: usize = 16;
 
-/// How a server answers one connection, unless it is told to stop; an error is the client's to notice.
+/// A function that serves one connection until it ends or a stop is requested; the client reports
+/// errors.
 pub(crate) type Answer = fn(TcpStream, &AtomicBool) -> std::io::Result<()>;
 
-/// Serves files, or what else it is told to, on a host until it is dropped.
+/// A server of files, or of another reply, on a host; it ends when dropped.
 pub(crate) struct FileServer {
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FileServer {
-    /// Starts it at `port` of `host`.
+    /// Starts a file server at `port` of `host`.
     ///
     /// # Errors
-    /// When there is no such host or the port is taken.
+    /// When the host does not exist or the port is taken.
     pub(crate) fn start(ground: &Ground, host: &HostId, port: u16) -> Result<Self, DemoError> {
         Self::answering(ground, host, port, serve)
     }
 
-    /// The same with another answer than files.
+    /// Starts a server with another reply than files.
     ///
     /// # Errors
-    /// As [`FileServer::start`].
+    /// The same as of [`FileServer::start`].
     pub(crate) fn answering(
         ground: &Ground,
         host: &HostId,
@@ -57,7 +59,7 @@ impl FileServer {
             source: CarryError::Io { what: "listen at", address, source },
         };
         let listener = ground.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
-        // Linux lets `accept` wait no longer than a read.
+        // On Linux the read time-out also bounds `accept`.
         let timed = socket2::SockRef::from(&listener).set_read_timeout(Some(STOP_CHECK));
         timed.map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -80,14 +82,14 @@ fn accept_all(listener: &TcpListener, stop: &AtomicBool, answer: Answer) {
     std::thread::scope(|scope| {
         while !stop.load(Ordering::Relaxed) {
             if let Ok((stream, _)) = listener.accept() {
-                // A client that breaks off tells so itself.
+                // A client reports an aborted transfer itself.
                 scope.spawn(move || answer(stream, stop));
             }
         }
     });
 }
 
-/// Answers one request for a file.
+/// Serves one request for a file.
 fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(STOP_CHECK))?;
@@ -100,7 +102,8 @@ fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
         let mut rest = &block[..];
         while !rest.is_empty() {
             match stream.write(rest) {
-                // Whoever takes a file without end never lets a write time out.
+                // With an endless file, writes may never time out, so the stop request is checked
+                // after each.
                 Ok(_) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if is_time_out(&error) && !stop.load(Ordering::Relaxed) => {}
@@ -109,11 +112,11 @@ fn serve(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // The client ends first, so that nothing is cut off.
+    // The client closes first, so that no data is cut off.
     read_exactly(&mut stream, &mut request, stop)
 }
 
-/// Fills `room`, unless the stream ends or `stop` is set; the stream's reads time out again and again.
+/// Fills `room`, unless the stream ends or `stop` is set; reads that time out are repeated.
 pub(crate) fn read_exactly(
     stream: &mut TcpStream,
     mut room: &mut [u8],
@@ -135,23 +138,23 @@ pub(crate) fn read_exactly(
 pub(crate) struct File {
     /// Its size.
     pub(crate) bytes: u64,
-    /// Its content.
+    /// The seed of its content.
     pub(crate) seed: u64,
 }
 
-/// What a fetch came to.
+/// The result of a fetch.
 #[derive(Debug, Clone)]
 pub(crate) struct Fetched {
-    /// From `connect` to the last byte.
+    /// The time from `connect` to the last byte.
     pub(crate) fct: Duration,
-    /// Whether the file came whole and unaltered.
+    /// `true` when the file arrived complete and unchanged.
     pub(crate) content_ok: bool,
 }
 
-/// Fetches `file` from `client` over whatever listens at `dial`; nothing may come for `quiet` at most.
+/// Fetches `file` from `client` over the listener at `dial`; `quiet` is the longest silence.
 ///
 /// # Errors
-/// When a socket call fails, nothing comes for `quiet`, or the run is told to stop.
+/// When a socket call fails, nothing arrives for `quiet`, or the run is stopped.
 pub(crate) fn fetch(
     ground: &Ground,
     client: &HostId,
@@ -171,7 +174,7 @@ pub(crate) fn fetch(
     })
 }
 
-/// A download without end, until it is dropped.
+/// An endless download, which ends when dropped.
 pub(crate) struct LongFetch {
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -179,10 +182,10 @@ pub(crate) struct LongFetch {
 }
 
 impl LongFetch {
-    /// Starts it from `client`.
+    /// Starts the download from `client`.
     ///
     /// # Errors
-    /// When there is no such host.
+    /// When the host does not exist.
     pub(crate) fn start(
         ground: &Ground,
         client: &HostId,
@@ -192,7 +195,7 @@ impl LongFetch {
         let stop = Arc::new(AtomicBool::new(false));
         let received = Arc::new(AtomicU64::new(0));
         let (told, count) = (stop.clone(), received.clone());
-        // One that breaks off shows in what it no longer takes.
+        // An aborted download shows as a count that no longer grows.
         let thread = std::thread::spawn(move || {
             if let Ok(Ok(stream)) = namespace.run(|| TcpStream::connect(dial)) {
                 let _ended = take_all(stream, &told, &count);
@@ -201,7 +204,7 @@ impl LongFetch {
         Ok(Self { received, stop, thread: Some(thread) })
     }
 
-    /// Bytes that have come so far.
+    /// Returns the bytes received so far.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -216,11 +219,11 @@ impl Drop for LongFetch {
     }
 }
 
-/// What a download without end brings to `client` over `span`, once it has run for `settle`. The lab's validity record is
-/// of that span alone.
+/// Returns the rate of an endless download to `client` over `span`, after it has run for `settle`.
+/// The lab's validity record covers that span alone.
 ///
 /// # Errors
-/// When a socket call fails, the download ends, or the run is told to stop.
+/// When a socket call fails, the download ends, or the run is stopped.
 pub(crate) fn steady_rate(
     ground: &Ground,
     client: &HostId,
@@ -264,7 +267,7 @@ pub(crate) fn steady_rate(
     Ok(Bandwidth::saturating_from_bytes_per_s(bytes as f64 / took.as_secs_f64()))
 }
 
-/// Asks for a file without end.
+/// Requests an endless file.
 fn ask_for_all(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.set_read_timeout(Some(STOP_CHECK))?;
     let mut request = [0; REQUEST_BYTES];

@@ -1,6 +1,8 @@
-//! Whether a program of others is ready on a host of the lab: whether it listens, as the kernel's tables of sockets tell (proc(5), `/proc/net/tcp`).
+//! Readiness of a foreign program on a host of the lab: whether it listens, according to the
+//! kernel's tables of sockets (proc(5), `/proc/net/tcp`).
 //!
-//! Nothing is bound and nobody is dialled to find out: the one could be in the program's way, the other would be its first customer.
+//! A test by binding could block the program's own port, and a test by dialling would be its first
+//! connection.
 
 use std::fs;
 
@@ -12,7 +14,7 @@ use crate::demo::DemoError;
 /// The kernel's number of TCP's state LISTEN, in hexadecimal.
 const TCP_LISTEN: &str = "0A";
 
-/// What is listened to.
+/// A port to listen at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Port {
     Tcp(u16),
@@ -20,7 +22,7 @@ pub(crate) enum Port {
 }
 
 impl Port {
-    /// The tables that it would stand in; where there is no IPv6, the second is missing.
+    /// Returns the tables in which it would be listed; the second is missing without IPv6.
     const fn tables(self) -> [&'static str; 2] {
         match self {
             Self::Tcp(_) => ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"],
@@ -28,7 +30,7 @@ impl Port {
         }
     }
 
-    /// Whether a table has somebody who listens there, at any address.
+    /// Returns whether a table has a listener at this port, at any address.
     fn is_in(self, table: &str) -> bool {
         table.lines().any(|line| {
             let mut words = line.split_whitespace().skip(1);
@@ -44,10 +46,10 @@ impl Port {
     }
 }
 
-/// Whether somebody listens at a port of a host.
+/// Returns whether a program listens at a port of a host.
 ///
 /// # Errors
-/// When there is no such host.
+/// When the host does not exist.
 pub(crate) fn listens(ground: &Ground, host: &HostId, port: Port) -> Result<bool, DemoError> {
     let read = || port.tables().map(|path| fs::read_to_string(path).unwrap_or_default());
     Ok(ground.lab.enter(host, read)?.iter().any(|table| port.is_in(table)))
@@ -68,7 +70,7 @@ mod tests {
 ";
 
     #[test]
-    fn who_listens_is_found_and_who_is_connected_is_not() {
+    fn only_listening_sockets_are_found() {
         assert!(Port::Tcp(12_948).is_in(TCP));
         assert!(!Port::Tcp(40_000).is_in(TCP) && !Port::Tcp(80).is_in(TCP));
         assert!(Port::Udp(29_900).is_in(UDP6) && !Port::Udp(29_901).is_in(UDP6));

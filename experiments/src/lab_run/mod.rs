@@ -1,22 +1,25 @@
-//! What experiments on the lab share: a lab with room for files, programs on its hosts, and transfers between them.
+//! Code shared by experiments on the lab: a lab with a scratch directory, programs on its hosts,
+//! and transfers between them.
 //!
-//! An experiment starts a [`Ground`], puts relays, gateways and forwarders on its hosts ([`service`], [`chain`]), moves
-//! data by plain sockets ([`carry`] pushes a volume, [`fetch`] downloads a file), and asks the lab of each whether
-//! it kept time ([`checked`]). That is a repeat; [`repeats`] runs them, and keeps what is whole.
+//! An experiment starts a [`Ground`], puts relays, gateways and forwarders on its hosts
+//! ([`service`], [`chain`]), moves data over plain sockets ([`carry`] pushes a volume, [`fetch`]
+//! downloads a file), and checks for each transfer that the lab kept time ([`checked`]). That is a
+//! repeat; [`repeats`] runs them, and keeps complete ones.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`service`] | relays, gateways and forwarders as processes of the same binary, with keys and grants |
-//! | [`chain`] | a way from one host to another: direct, over forwarding relays, over splitting relays |
-//! | [`fetch`] | files served and fetched over a way, timed and verified |
-//! | [`exchange`] | many files at once, both ends of each connection in hand |
+//! | [`service`] | relays, gateways and forwarders as processes, with keys and grants |
+//! | [`chain`] | a chain from one host to another: direct, over forwarding relays, over splitting
+//! relays |
+//! | [`fetch`] | files served and fetched over a chain, timed and verified |
+//! | [`exchange`] | many concurrent files, with both ends of each connection in one process |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |
 //! | [`packets`] | relays and gateways that carry datagrams |
-//! | [`watch`] | bytes over time on one link, while something else goes on |
-//! | [`checked`] | whether the lab kept time, tries again where it did not |
-//! | [`repeats`] | repeats over successive seeds; an early end |
-//! | [`listeners`] | whether a program of others listens yet |
-//! | [`process`] | programs that serve or answer, their files and logs |
+//! | [`watch`] | bytes over time on one link, during other work |
+//! | [`checked`] | validity of measurements, and their repetition |
+//! | [`repeats`] | repeats over successive seeds, and early ends |
+//! | [`listeners`] | readiness of foreign programs |
+//! | [`process`] | services and commands, their files and logs |
 
 pub(crate) mod carry;
 pub(crate) mod chain;
@@ -42,20 +45,21 @@ use crate::demo::{DemoError, Stop};
 use carry::STOP_CHECK;
 use process::Scratch;
 
-/// A lab that runs, and what every program on it needs. Programs that were started on it are dropped before it.
+/// A running lab and the common context of all programs on it. Programs that were started on it
+/// must be dropped before it.
 pub(crate) struct Ground {
     /// The hosts and the network between them.
     pub(crate) lab: Lab,
-    /// For keys, configurations and logs.
+    /// The directory of keys, configurations and logs.
     pub(crate) scratch: Scratch,
     /// The binary `tradewind`.
     pub(crate) program: PathBuf,
-    /// Whether to give up.
+    /// The stop request.
     pub(crate) stop: Stop,
 }
 
 impl Ground {
-    /// Brings `topology` to life.
+    /// Starts a lab of `topology`.
     ///
     /// # Errors
     /// When the lab cannot start.
@@ -70,10 +74,10 @@ impl Ground {
         Ok(Self { lab, scratch, program: program.to_owned(), stop: stop.clone() })
     }
 
-    /// Lets time pass.
+    /// Waits for `span`.
     ///
     /// # Errors
-    /// When the run is told to stop.
+    /// When the run is stopped.
     pub(crate) fn wait(&self, span: Duration) -> Result<(), DemoError> {
         let end = Instant::now() + span;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -83,20 +87,20 @@ impl Ground {
         Ok(())
     }
 
-    /// What TCP has counted on `host` since the lab began, all its connections together.
+    /// Returns TCP's counters of `host` since the lab's start, over all its connections.
     ///
     /// # Errors
-    /// When there is no such host, or its counters cannot be read.
+    /// When the host does not exist, or its counters cannot be read.
     pub(crate) fn tcp_counters(&self, host: &HostId) -> Result<TcpCounters, DemoError> {
         let read = self.lab.enter(host, tradewind_net::counters::tcp_counters)?;
         Ok(read.map_err(tradewind_lab::LabError::from)?)
     }
 }
 
-/// The round trip between two hosts of a topology, without queueing.
+/// Returns the round trip between two hosts of a topology, without queueing.
 ///
 /// # Panics
-/// When there is no such host: scenarios are checked when they are read.
+/// When a host does not exist: scenarios are checked when they are read.
 pub(crate) fn round_trip(topology: &Topology, a: &HostId, b: &HostId) -> Duration {
     let site = |host| {
         let index = topology.host(host).expect("the scenario was checked");

@@ -15,41 +15,41 @@ use super::process::Service;
 use super::service;
 use crate::demo::DemoError;
 
-/// Where relays and far gateways listen.
+/// The port of relays and far gateways.
 const PORT: u16 = 7001;
-/// Where applications write to at a near gateway, and where a far one delivers.
+/// The port to which applications write at a near gateway, and to which a far one delivers.
 const APPLICATIONS: u16 = 5004;
-/// Gateways' TUN devices, one a host.
+/// The name of gateways' TUN devices, one per host.
 pub(crate) const DEVICE: &str = "tw-packets";
-/// Whom relays send to: the lab's own range.
+/// The destinations to which relays may send: the lab's own range.
 const HOSTS: &str = "10.200.0.0/16:*";
 
-/// A relay or far gateway: where it listens, and who it is.
+/// The address and the identity of a relay or far gateway.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Stop {
     pub(crate) address: SocketAddr,
     pub(crate) identity: PublicIdentity,
 }
 
-/// Somebody to start, with its secret.
+/// A relay or gateway to start, with its secret key.
 pub(crate) struct Party {
     pub(crate) host: HostId,
     key: IdentityKey,
     ip: IpAddr,
 }
 
-/// How relays code.
+/// The coding of relays.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Coding {
     /// Repair packets for packets of several flows.
     pub(crate) cross_stream: [u8; 2],
-    /// The same for packets of one.
+    /// Repair packets for packets of one flow.
     pub(crate) in_stream: [u8; 2],
-    /// Whether flows of several gateways are coded together.
+    /// `true` when flows of several gateways are coded together.
     pub(crate) across_gateways: bool,
 }
 
-/// A relay's configuration; that of docs/packet.md.
+/// A relay's configuration, as in docs/packet.md.
 #[derive(Serialize)]
 struct RelayText<'a> {
     listen: [SocketAddr; 1],
@@ -67,7 +67,7 @@ struct RelaySection<'a> {
     coding: Coding,
 }
 
-/// A gateway's.
+/// A gateway's configuration.
 #[derive(Serialize)]
 struct GatewayText<'a> {
     identity_file: PathBuf,
@@ -105,20 +105,20 @@ struct FlowSection<'a> {
     copies: Option<&'a Copies>,
 }
 
-/// Which packets are copied to the relays: those that one of these rules chooses.
+/// The packets that are copied to the relays: those that match any of these rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Copies {
-    /// Those marked with one of these code points.
+    /// Packets marked with one of these code points.
     pub(crate) dscp: Vec<u8>,
-    /// Those that open a TCP connection, of packets that are taken whole.
+    /// Packets that open a TCP connection, among packets of intercepted traffic.
     pub(crate) tcp_syn: bool,
-    /// Those after which nothing follows for so long.
+    /// Packets after which nothing follows for this time.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub(crate) last_after: Option<Duration>,
 }
 
-/// Where a near gateway's applications come in.
+/// The entrance of a near gateway's applications.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Entrance {
@@ -127,14 +127,14 @@ enum Entrance {
     Way { tproxy: OwnDatagrams },
 }
 
-/// How the packets of a near gateway's host come to it.
+/// The way in which packets of a near gateway's host reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taking {
-    /// The application writes to its port.
+    /// The application writes to the gateway's port.
     Port,
-    /// Its datagrams are taken off their way.
+    /// The application's datagrams are intercepted.
     Tproxy,
-    /// Its packets are routed into a device.
+    /// The packets are routed into a device.
     Tun,
 }
 
@@ -166,54 +166,55 @@ struct FarDevice {
     sources: [DestinationRule; 1],
 }
 
-/// How a near gateway carries its flow.
+/// The settings of a near gateway for its flow.
 pub(crate) struct Carriage<'a> {
     /// The service's name.
     pub(crate) service: &'a str,
     /// The relays, in order.
     pub(crate) relays: &'a [Stop],
-    /// Where the flow ends.
+    /// The far end of the flow.
     pub(crate) far: &'a Party,
-    /// Whether copies that the access path loses are sent again.
+    /// `true` when copies lost on the access path are sent again.
     pub(crate) repeat_copies: bool,
-    /// Its latency budget; the gateway's default when absent.
+    /// Its latency budget; `None` means the gateway's default.
     pub(crate) budget: Option<Duration>,
-    /// Which packets are copied; all when absent.
+    /// The packets that are copied; `None` means all.
     pub(crate) copies: Option<&'a Copies>,
-    /// What copies may take of the uplink; any when absent.
+    /// The share of the uplink for copies; `None` means no limit.
     pub(crate) uplink: Option<Bandwidth>,
 }
 
-/// A far gateway that takes all of a host's packets.
+/// The settings of a far gateway for all packets of a host.
 pub(crate) struct Whole<'a> {
-    /// Whose.
+    /// The host.
     pub(crate) near: &'a Party,
-    /// Which packets of the replies are copied; all when absent.
+    /// The packets of the replies that are copied; `None` means all.
     pub(crate) replies: Option<&'a Copies>,
 }
 
 impl Party {
-    /// Somebody new on `host`.
+    /// Creates a party on `host`.
     ///
     /// # Errors
-    /// When there is no such host, or no entropy.
+    /// When the host does not exist, or the system has no entropy.
     pub(crate) fn new(ground: &Ground, host: HostId) -> Result<Self, DemoError> {
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
         let ip = IpAddr::V4(ground.lab.address_v4(&host)?);
         Ok(Self { host, key, ip })
     }
 
-    /// Where it listens, and who it is.
+    /// Returns its address and identity.
     pub(crate) fn stop(&self) -> Stop {
         Stop { address: SocketAddr::new(self.ip, PORT), identity: self.key.public() }
     }
 
-    /// Where its application listens, if it is a far gateway.
+    /// Returns the address of its application, for a far gateway.
     pub(crate) fn application(&self) -> SocketAddr {
         SocketAddr::new(self.ip, APPLICATIONS)
     }
 
-    /// Starts it as a relay that takes packets of gateways with the operator's grant, and of `neighbours`.
+    /// Starts it as a relay that accepts packets of gateways with the operator's grant, and of
+    /// `neighbours`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -227,7 +228,7 @@ impl Party {
         let listen = self.stop().address;
         let packet = RelaySection {
             listen,
-            // Flows that are to help each other must be on one worker.
+            // Flows that are coded together must be on one worker.
             workers: 1,
             relays: neighbours,
             next_hops: [HOSTS],
@@ -241,8 +242,8 @@ impl Party {
         })
     }
 
-    /// Starts it as a far gateway, which delivers on its own host what comes over `relays`, or directly; of a host all packets, if it
-    /// is told which.
+    /// Starts it as a far gateway, which delivers on its own host the packets that arrive over
+    /// `relays` or directly; with `whole`, it also takes all packets of that host.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -259,7 +260,7 @@ impl Party {
             listen: self.stop().address,
             operators: vec![operator.public().to_string()],
             relays,
-            // Its own host takes a rule of its own.
+            // Its own host needs a rule of its own.
             destinations: vec![format!("{}/32:*", self.ip)],
             repeat_copies: true,
             uplink: None,
@@ -274,7 +275,8 @@ impl Party {
         })
     }
 
-    /// Starts it as a near gateway, to which packets of its host come by `taking`; returns where its application writes to.
+    /// Starts it as a near gateway that gets the packets of its host by `taking`; returns the
+    /// address to which the application writes.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -301,7 +303,7 @@ impl Party {
         Ok((self.near(ground, operator, carriage, entrance)?, writes_to))
     }
 
-    /// All that is said to it.
+    /// Returns the rule for all traffic to it.
     fn all(&self) -> DestinationRule {
         format!("{}/32:*", self.ip).parse().expect("a rule")
     }
@@ -342,7 +344,8 @@ impl Party {
         })
     }
 
-    /// Starts the program as `role` with the configuration that `text` makes of the file with the secret.
+    /// Starts the program as `role` with the configuration that `text` builds from the key file's
+    /// path.
     fn start<T: Serialize>(
         &self,
         ground: &Ground,

@@ -1,4 +1,5 @@
-//! Programs on the lab's hosts: those that serve until they are dropped, and those that answer once.
+//! Programs on the lab's hosts: services that run until they are dropped, and commands that answer
+//! once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,38 +14,38 @@ use serde::de::DeserializeOwned;
 
 use crate::demo::{DemoError, Stop};
 
-/// How often a program that answers is looked after.
+/// The interval of checks on a program that is expected to end.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a program of others may take until it listens.
+/// The time within which a foreign program must listen.
 const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the names of these directories begin with; the process, for people, and a random number follow.
+/// The prefix of these directories' names; the process id (for people) and a random number follow.
 const SCRATCH: &str = "tradewind-demo-";
-/// The same until the directory is locked.
+/// The prefix until the directory is locked.
 const UNLOCKED: &str = "tradewind-new-";
 
-/// Whether a program of others is there.
+/// Returns whether a foreign program is installed.
 pub(crate) fn is_installed(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("-version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok()
 }
 
-/// A directory for keys, configurations and logs, gone when dropped.
+/// A directory for keys, configurations and logs, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
-    /// The directory itself, locked for as long as its owner lives: process numbers say nothing
-    /// about owners in other PID namespaces.
+    /// The directory itself, locked while its owner lives: process ids do not identify owners in
+    /// other PID namespaces.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes one that only this user can read, and takes away those of processes that were killed.
+    /// Creates a directory that only this user can read, and removes those of killed processes.
     pub(crate) fn new() -> Result<Self, DemoError> {
         let parent = std::env::temp_dir();
         sweep(&parent);
-        // Nobody can know the name beforehand and be in its way.
+        // The random name cannot be taken in advance.
         let random = u64::from_le_bytes(tradewind_net::entropy::bytes()?);
         let path = parent.join(format!("{SCRATCH}{}-{random:016x}", std::process::id()));
         let lock = create_locked(&parent.join(format!("{UNLOCKED}{random:016x}")), &path);
@@ -55,7 +56,7 @@ impl Scratch {
     /// Writes a file in it and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, DemoError> {
         let path = self.file(name);
-        // Keys are among them, which nobody else may read.
+        // Some files are keys, which nobody else may read.
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
         let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
@@ -63,9 +64,9 @@ impl Scratch {
         Ok(path)
     }
 
-    /// Where a file of this name is, or would be.
+    /// Returns the path of a file of this name.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        // Names of regions hold colons, which some tools take for a separator.
+        // Names of regions contain colons, which some tools take for a separator.
         self.path.join(name.replace(':', "-"))
     }
 
@@ -77,7 +78,7 @@ impl Scratch {
     }
 }
 
-/// Makes a directory under a name that no sweep looks for, and gives it its own once it is locked.
+/// Creates a directory under a name that no sweep matches, and renames it once it is locked.
 fn create_locked(unlocked: &Path, path: &Path) -> std::io::Result<File> {
     let mut builder = fs::DirBuilder::new();
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -92,8 +93,8 @@ fn create_locked(unlocked: &Path, path: &Path) -> std::io::Result<File> {
     })
 }
 
-/// Removes the directories that nobody holds: the kernel lets go of a lock with its process. Those of
-/// other users stay: they are theirs.
+/// Removes directories without an owner: the kernel releases a lock with its process. Directories
+/// of other users stay.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -103,9 +104,9 @@ fn sweep(parent: &Path) {
             continue;
         }
         let held = File::open(entry.path()).map(|directory| (directory.try_lock(), directory));
-        // The lock is kept while removing, so that two sweeps do not meet.
+        // The lock is held while removing, so that two sweeps do not collide.
         if let Ok((Ok(()), _directory)) = held {
-            // What cannot be removed is not ours.
+            // A directory that cannot be removed belongs to another user.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -113,32 +114,32 @@ fn sweep(parent: &Path) {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left behind is a temporary directory; there is nobody to tell.
+        // A directory left behind is only temporary, and there is no one to report it to.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// A program that serves; ended when dropped.
+/// A running service; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Service {
     child: Child,
 }
 
-/// The line by which a service says that it is ready.
+/// The line by which a service reports that it is ready.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Ready {
-    /// Where it listens, if it does.
+    /// Its addresses, if it listens.
     #[serde(default)]
     pub(crate) listen: Vec<SocketAddr>,
 }
 
 impl Service {
-    /// Its process.
+    /// Returns its process id.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Starts a service and waits until it says that it is ready.
+    /// Starts a service and waits until it reports that it is ready.
     pub(crate) fn start(
         mut command: Command,
         name: &str,
@@ -150,7 +151,7 @@ impl Service {
         let stdout = child.stdout.take().expect("standard output was asked to be a pipe");
         let service = Self { child };
         let mut line = String::new();
-        // An end without a word is a program that failed; its log says why.
+        // A program that ends without a line has failed; its log has the reason.
         let _ = BufReader::new(stdout).read_line(&mut line);
         match serde_json::from_str(&line) {
             Ok(ready) => Ok((service, ready)),
@@ -158,7 +159,8 @@ impl Service {
         }
     }
 
-    /// Starts a program of others, which says nothing when it is ready: `listens` tells.
+    /// Starts a foreign program, which does not report readiness, and waits until `listens` returns
+    /// `true`.
     pub(crate) fn start_listening(
         mut command: Command,
         name: &str,
@@ -191,7 +193,7 @@ impl Drop for Service {
     }
 }
 
-/// A program that does something and ends; ended when dropped.
+/// A program that does something and ends; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Task {
     name: String,
@@ -200,7 +202,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Starts the program, whose output is of no use.
+    /// Starts the program and discards its output.
     pub(crate) fn start(
         command: Command,
         name: &str,
@@ -209,7 +211,7 @@ impl Task {
         Self::start_into(command, Stdio::null(), name, scratch)
     }
 
-    /// Starts the program with its output going there.
+    /// Starts the program with its standard output redirected to `output`.
     fn start_into(
         mut command: Command,
         output: impl Into<Stdio>,
@@ -222,7 +224,7 @@ impl Task {
         Ok(Self { name: name.to_owned(), service: Service { child }, log })
     }
 
-    /// Starts a program that listens first; `listens` tells whether it does.
+    /// Starts a program and waits until `listens` returns `true`.
     pub(crate) fn start_listening(
         command: Command,
         name: &str,
@@ -233,10 +235,10 @@ impl Task {
         Ok(Self { name: name.to_owned(), service, log: scratch.file(&format!("{name}.log")) })
     }
 
-    /// That it has not ended by itself.
+    /// Checks that the program is still running.
     ///
     /// # Errors
-    /// When it has; with its last word.
+    /// When it has ended; with the last line of its log.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         match self.service.child.try_wait() {
             Ok(None) => Ok(()),
@@ -245,7 +247,7 @@ impl Task {
         }
     }
 
-    /// Waits for its end, `within` at most.
+    /// Waits until it ends, for `within` at most.
     pub(crate) fn end(mut self, within: Duration, stop: &Stop) -> Result<(), DemoError> {
         self.wait(Some(within), stop)
     }
@@ -282,7 +284,7 @@ impl Question {
         Ok(Self { task: Task::start_into(command, answer_file, name, scratch)?, answer })
     }
 
-    /// Waits for its end and reads the answer.
+    /// Waits until it ends and parses its output.
     pub(crate) fn answer<T: DeserializeOwned>(mut self, stop: &Stop) -> Result<T, DemoError> {
         self.task.wait(None, stop)?;
         let read = fs::read_to_string(&self.answer);
@@ -296,7 +298,7 @@ fn spawn(command: &mut Command, name: &str) -> Result<Child, DemoError> {
     command.spawn().map_err(|source| DemoError::Start { name: name.to_owned(), source })
 }
 
-/// The error of a program that ended badly: the last line of its log says why.
+/// Returns the error of a failed program, with the reason from its log.
 fn failed(name: &str, log: &Path) -> DemoError {
     let text = fs::read_to_string(log).unwrap_or_default();
     let why = last_word(&text).unwrap_or("it ended without a word");
@@ -306,7 +308,8 @@ fn failed(name: &str, log: &Path) -> DemoError {
     }
 }
 
-/// The last line that is none of a stack's: programs in Go print theirs behind the reason, each function with an indented line of its place.
+/// Returns the last line that is not part of a stack trace: programs in Go print theirs after the
+/// reason, each function followed by an indented line with its position.
 fn last_word(log: &str) -> Option<&str> {
     let mut is_before_place = false;
     log.lines().rev().filter(|line| !line.trim().is_empty()).find(|line| {
@@ -322,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_is_the_reason_and_not_where_it_was_found() {
+    fn last_word_skips_the_stack_trace() {
         let log = "main.go:401: key derivation done\n\
                    main.go:220: listen udp 10.0.0.1:29900: bind: address already in use\n\
                    main.main.func1\n\tserver/main.go:445\nruntime.goexit\n\truntime/asm.s:1594\n\n";
@@ -333,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_swept_and_the_rest_is_not() {
+    fn sweep_removes_directories_of_dead_processes_only() {
         let parent = std::env::temp_dir().join(format!("tradewind-sweep-{}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
-        // Its process is not to be seen, as from another PID namespace: this number is above the
+        // The process is not visible, as in another PID namespace: this number is above the
         // kernel's largest.
         let alive = parent.join(format!("{SCRATCH}4194305-0000000000000000"));
         let lock = create_locked(&parent.join("unlocked"), &alive).unwrap();
@@ -350,7 +353,7 @@ mod tests {
         assert!(!gone.exists());
         assert!(alive.exists() && other.exists());
         drop(lock);
-        // A program that another test is starting has a copy of the lock until it runs.
+        // A program that another test is starting holds a copy of the lock until its `exec`.
         for _ in 0..10_000 {
             sweep(&parent);
             if !alive.exists() {
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_is_quoted_and_the_directory_goes_with_its_owner() {
+    fn failed_program_is_quoted_and_scratch_is_removed() {
         let scratch = Scratch::new().unwrap();
         let directory = scratch.path.clone();
         let mut command = Command::new("sh");

@@ -1,6 +1,6 @@
-//! Repeats on the lab. Those that are whole are kept when the run is stopped or fails: its record is then that of a run of so many
-//! repeats, and calls itself invalid. A few parts during which the lab was late, however often their measurements were tried, are
-//! done anew in the end.
+//! Repeats on the lab. Complete repeats are kept when the run is stopped or fails: its record then
+//! covers these repeats and is marked invalid. If the lab was late in a few parts despite all
+//! attempts, they are measured again at the end.
 
 use std::ops::Range;
 
@@ -9,14 +9,16 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{ExperimentError, Record, RunOptions};
 use crate::parallel::{Done, until_error};
 
-/// One part of so many may be done anew. Chosen: the machine was late for some minutes; where it was late for longer, it will be again.
+/// One of this many parts may be measured again. Chosen: with fewer late parts, the machine was
+/// late for some minutes; if it was late for longer, it will be again.
 const ANEW: usize = 4;
-/// And so many times. Chosen: on a shared machine any minute may be a late one.
+/// The number of times that parts may be measured again. Chosen: on a shared machine any minute may
+/// be a late one.
 const TIMES_ANEW: usize = 3;
 
-/// A part of a run that belongs to the repeat of some seed; the parts of a repeat follow each other.
+/// A part of a run that belongs to the repeat of some seed; the parts of a repeat are consecutive.
 pub(crate) trait Part {
-    /// The repeat's seed.
+    /// Returns the repeat's seed.
     fn seed(&self) -> u64;
 }
 
@@ -32,25 +34,26 @@ impl<T> Part for (u64, T) {
     }
 }
 
-/// What the repeats that are whole came to.
+/// The results of the complete repeats.
 #[derive(Debug)]
 pub(crate) struct Kept<T> {
     /// Their parts, in order.
     parts: Vec<T>,
-    /// All their measurements, as the lab saw them.
+    /// All their measurements with their validity.
     checked: Checked,
-    /// Those with which a run has these repeats alone.
+    /// The options of a run with just these repeats.
     options: RunOptions,
-    /// Why there are no more of them.
+    /// The reason for an early end.
     ended_early: Option<String>,
-    /// Seeds of what was done anew.
+    /// The seeds of parts that were measured again.
     anew: Vec<u64>,
 }
 
-/// Does `work` for each part, `at_once` at a time, which notes what it measures. Tells of each repeat that is whole.
+/// Runs `work` for each part, `at_once` at a time; `work` adds its measurements to the [`Checked`]
+/// it gets. Reports each complete repeat.
 ///
 /// # Errors
-/// When the run is stopped or fails before any repeat is whole.
+/// When the run is stopped or fails before any repeat is complete.
 pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
     step: &str,
     parts: &[P],
@@ -86,7 +89,8 @@ pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
     Ok(Kept { anew, ..Kept::of(done, (whole, repeats.len()), error, options)? })
 }
 
-/// Does those parts anew, one at a time, during which the lab was late, where they are few, until it is late in none. The seeds of those that are better for it.
+/// Repeats the parts during which the lab was late, if they are few, one at a time, until it is
+/// late in none; returns the seeds of those that became valid.
 fn do_anew<P: Part + Sync, T: Send>(
     step: &str,
     parts: &[P],
@@ -104,7 +108,7 @@ fn do_anew<P: Part + Sync, T: Send>(
             break;
         }
         let again = |index: &usize| once(&parts[*index]);
-        // What fails, or is stopped, leaves what there was.
+        // A part that fails, or is stopped, keeps its earlier result.
         let Done { results: done, error } =
             until_error(&step, &late, 1, observer, again, |_, _, _| {});
         for (index, result) in late.into_iter().zip(done) {
@@ -125,10 +129,10 @@ fn do_anew<P: Part + Sync, T: Send>(
     better
 }
 
-/// Does `work` for one repeat after the other; it is given what those before it came to.
+/// Runs `work` for one repeat after the other, with the results of the earlier ones.
 ///
 /// # Errors
-/// When the run is stopped or fails before any repeat is whole.
+/// When the run is stopped or fails before any repeat is complete.
 pub(crate) fn in_turn<T, E: Into<ExperimentError>>(
     count: usize,
     options: &RunOptions,
@@ -150,14 +154,14 @@ pub(crate) fn in_turn<T, E: Into<ExperimentError>>(
     Kept::of(done, (whole, count), error, options)
 }
 
-/// Says what a repeat has come to, where there are several.
+/// Reports the validity of a repeat, if there are several.
 fn tell(observer: &mut dyn Observer, index: usize, count: usize, checked: &Checked) {
     if count > 1 {
         observer.tell(&format!("repeat {} of {count}: {}", index + 1, checked.told()));
     }
 }
 
-/// The places of each repeat's parts.
+/// Returns the indices of each repeat's parts.
 fn ranges<P: Part>(parts: &[P]) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for repeat in parts.chunk_by(|one, next| one.seed() == next.seed()) {
@@ -168,7 +172,7 @@ fn ranges<P: Part>(parts: &[P]) -> Vec<Range<usize>> {
 }
 
 impl<T> Kept<T> {
-    /// What was done of so many repeats of so many, until this error if there was one.
+    /// Collects the results of `whole` of `count` repeats, up to `error` if there was one.
     fn of(
         done: Vec<(T, Checked)>,
         (whole, count): (usize, usize),
@@ -181,7 +185,7 @@ impl<T> Kept<T> {
         let mut kept =
             Self { parts, checked, options: options_then, ended_early: None, anew: Vec::new() };
         let Some(error) = error else { return Ok(kept) };
-        // What ends since it is told to may call that an error of its own.
+        // A part that ends because of the stop request may report another error.
         let error = if options.stop.is_set() { DemoError::Stopped.into() } else { error };
         if whole == 0 {
             return Err(error);
@@ -191,13 +195,15 @@ impl<T> Kept<T> {
         Ok(kept)
     }
 
-    /// The record that `make` makes of all parts and of the options of a run that has just these, with what speaks against it.
+    /// Returns the record that `make` builds from all parts and the options of a run with just
+    /// these, with the reasons why it is invalid.
     pub(crate) fn record(&self, make: impl FnOnce(&[T], &RunOptions) -> Record) -> Record {
         let mut record = make(&self.parts, &self.options);
         if !self.anew.is_empty() {
             let seeds: Vec<String> = self.anew.iter().map(u64::to_string).collect();
             record.assumptions.push(format!(
-                "the lab was late in some of what was measured with seed {}: all of that was measured anew, alone",
+                "the lab was late in some of what was measured with seed {}: all of that was \
+                 measured anew, alone",
                 seeds.join(", ")
             ));
         }
@@ -223,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Three repeats of two parts; the part at `fails` fails, and the second is late so often.
+    /// Runs three repeats of two parts; the part at `fails` fails, and the second is late `late`
+    /// times.
     fn run(fails: usize, late: usize) -> (Result<Record, ExperimentError>, Vec<String>) {
         let parts: Vec<(u64, u64)> = (1..=3).flat_map(|seed| [(seed, 0), (seed, 1)]).collect();
         let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
@@ -245,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_before_an_error_is_kept_and_called_invalid() {
+    fn complete_repeats_before_an_error_are_kept_as_invalid() {
         let (whole, heard) = run(9, 1 + TIMES_ANEW);
         let whole = whole.unwrap();
         assert_eq!(whole.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats"]);
@@ -261,18 +268,19 @@ mod tests {
     }
 
     #[test]
-    fn few_parts_that_were_late_are_done_anew_and_that_is_told() {
+    fn few_late_parts_are_measured_again_and_reported() {
         let (record, heard) = run(9, 2);
         let record = record.unwrap();
         assert!(record.valid, "{:?}", record.invalid_because);
-        let told = "the lab was late in some of what was measured with seed 1: all of that was measured anew, alone";
+        let told = "the lab was late in some of what was measured with seed 1: all of that was \
+                    measured anew, alone";
         assert_eq!(record.assumptions, ["[1, 1, 2, 2, 3, 3], None repeats", told]);
         let anew = [1, 0].map(|late| format!("anew with seed 1: 1 measurement, {late} late"));
         assert_eq!(heard[3..], anew);
     }
 
     #[test]
-    fn one_after_the_other_knows_what_came_before_and_ends_when_told_to() {
+    fn repeats_in_turn_get_earlier_results_and_stop_on_request() {
         let (options, mut heard) = (RunOptions::of_tests(), Heard::default());
         let kept = in_turn(4, &options, &mut heard, |before: &[(u64, Checked)], _, _| {
             if before.len() == 2 {

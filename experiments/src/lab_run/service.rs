@@ -1,5 +1,5 @@
-//! Relays, gateways and forwarders on hosts of the lab: processes of the binary that any user runs, with the keys and
-//! the grants that let them speak; and HAProxy, to which they are compared.
+//! Relays, gateways and forwarders on hosts of the lab: processes of the binary that any user runs,
+//! with the keys and grants that they need; and HAProxy for comparison.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -18,23 +18,25 @@ use super::Ground;
 use super::process::{Ready, Service};
 use crate::demo::DemoError;
 
-/// Where relays may dial other relays: the lab's own range, the relays' ports.
+/// The next hops that relays may dial: the lab's own range, the relays' ports.
 const NEXT_HOPS: &str = "10.200.0.0/16:7001-7999";
-/// What stands for the port of a host's first gateway, which takes any; each further one counts on.
+/// A number for the metrics' port of the first gateway, which listens at any port; further ones
+/// count on.
 pub(crate) const FIRST_GATEWAY: u16 = 6001;
-/// How far metrics' ports lie above those of what they tell of.
+/// The distance from a process's port to the port of its metrics.
 const METRICS_ABOVE: u16 = 2000;
-/// How long grants hold: longer than any run.
+/// The lifetime of grants: longer than any run.
 const GRANT_LASTS: Duration = Duration::from_secs(24 * 3600);
-/// Relays of clocks that run behind take a grant at once.
+/// The time by which grants are backdated, so that relays whose clocks are behind accept them at
+/// once.
 const GRANT_BACKDATED: Duration = Duration::from_secs(60);
 
-/// Where a process tells of itself that listens at `port`, on its host alone.
+/// Returns the metrics' address, on its own host alone, of a process that listens at `port`.
 pub(crate) fn metrics_at(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], METRICS_ABOVE + port))
 }
 
-/// A new operator of relays.
+/// Creates the operator of a set of relays.
 ///
 /// # Errors
 /// When the system has no entropy.
@@ -42,8 +44,8 @@ pub(crate) fn operator() -> Result<OperatorKey, DemoError> {
     Ok(OperatorKey::from_entropy(tradewind_net::entropy::bytes()?))
 }
 
-/// How the connections of a process are set up: those that it accepts and those that it dials. Absent: by the host's own
-/// ways.
+/// The settings of a process's connections, both accepted and dialled; `None` means the host's own
+/// settings.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct LegText {
     /// Connections from upstream.
@@ -52,31 +54,33 @@ pub(crate) struct LegText {
     /// Connections to downstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dial: Option<LegProfile>,
-    /// Legs to neighbours that are told apart.
+    /// Legs to neighbours with settings of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) to: Vec<LegTo>,
 }
 
 impl LegText {
-    /// What a plan has a relay run.
+    /// Returns the settings of a planned relay.
     pub(crate) fn of_relay(legs: &ProcessLegs) -> Self {
         Self { accept: Some(legs.accept.clone()), ..Self::of_gateway(legs) }
     }
 
-    /// What a plan has a gateway run.
+    /// Returns the settings of a planned gateway.
     pub(crate) fn of_gateway(legs: &ProcessLegs) -> Self {
         Self { accept: None, dial: Some(legs.dial.clone()), to: legs.to.clone() }
     }
 
-    /// Encrypted legs of relays, which dial as `dial` says; a gateway's are the same without `accept`.
+    /// Returns encrypted legs of relays, with the dial settings of `dial`; a gateway uses the same
+    /// without `accept`.
     pub(crate) fn encrypted(dial: Option<LegProfile>) -> Self {
         let tls = |profile| LegProfile { encryption: Some(Encryption::Tls), ..profile };
         let accept = tls(LegProfile::default());
         Self { accept: Some(accept), dial: Some(tls(dial.unwrap_or_default())), to: Vec::new() }
     }
 
-    /// The same without encryption where none is named: the papers' relays carry plain bytes, and all hosts of the lab share
-    /// the cores of one machine. A gateway's applications are not asked.
+    /// Returns the same legs, without encryption unless one is named: the papers' relays carry
+    /// plain bytes, and all hosts of the lab share the cores of one machine. A gateway's
+    /// connections from applications stay as they are.
     fn plain(&self, is_relay: bool) -> Self {
         let plain = |profile: &Option<LegProfile>| {
             let profile = profile.clone().unwrap_or_default();
@@ -86,7 +90,7 @@ impl LegText {
         Self { accept, dial: Some(plain(&self.dial)), to: self.to.clone() }
     }
 
-    /// Whether a connection of it may bring data in its SYN.
+    /// Returns whether one of its connections may carry data in its SYN.
     pub(crate) fn wants_fast_open(&self) -> bool {
         self.accept.iter().chain(&self.dial).any(|profile| profile.fast_open)
     }
@@ -136,20 +140,20 @@ struct TproxyText {
     own_host: bool,
 }
 
-/// A relay to start, with its secret.
+/// A relay to start, with its secret key.
 pub(crate) struct NewRelay {
     /// Its name, address and public identity.
     pub(crate) hop: Hop,
-    /// Where it runs.
+    /// The host on which it runs.
     pub(crate) host: HostId,
     key: IdentityKey,
 }
 
 impl NewRelay {
-    /// A relay of this name on a port of `host`.
+    /// Creates a relay of this name on a port of `host`.
     ///
     /// # Errors
-    /// When there is no such host, or no entropy.
+    /// When the host does not exist, or the system has no entropy.
     pub(crate) fn new(
         ground: &Ground,
         name: RelayId,
@@ -162,12 +166,12 @@ impl NewRelay {
         Ok(Self { hop: Hop { name, address, identity: key.public() }, host, key })
     }
 
-    /// Where it tells of itself, on its host alone.
+    /// Returns the address of its metrics, on its host alone.
     pub(crate) fn metrics(&self) -> SocketAddr {
         metrics_at(self.hop.address.port())
     }
 
-    /// Starts it; it dials `destinations` and other relays, nothing else.
+    /// Starts the relay; it dials `destinations` and other relays, nothing else.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -199,24 +203,25 @@ impl NewRelay {
 pub(crate) struct NewGateway<'a> {
     /// Its name, for files.
     pub(crate) name: &'a str,
-    /// Where it runs.
+    /// The host on which it runs.
     pub(crate) host: &'a HostId,
-    /// What it forwards to, and the flow that this belongs to.
+    /// Its destinations, each with the flow to which it belongs.
     pub(crate) forwards: Vec<(&'a FlowId, &'a Destination)>,
     /// The relays that it may use.
     pub(crate) relays: Vec<PublicIdentity>,
     /// The paths to its destinations.
     pub(crate) routes: &'a RouteTable,
-    /// Whether connections of its host to these destinations are taken off their way as well (TPROXY).
+    /// `true` when connections of its host to these destinations are intercepted as well (TPROXY).
     pub(crate) intercepts: bool,
-    /// How its connections are set up.
+    /// The settings of its connections.
     pub(crate) leg: &'a LegText,
-    /// Where it tells of itself.
+    /// The address of its metrics.
     pub(crate) metrics: SocketAddr,
 }
 
 impl NewGateway<'_> {
-    /// Starts it; returns where it takes each of its flows, in their order.
+    /// Starts the gateway; returns the address at which it accepts each of its flows, in their
+    /// order.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -258,13 +263,13 @@ impl NewGateway<'_> {
         self.forwards.iter().map(|(_, to)| to.as_rule()).collect()
     }
 
-    /// The gateway may reach its destinations over its relays.
+    /// Returns the gateway's grant: its destinations over its relays.
     fn grant(&self, key: &IdentityKey, operator: &OperatorKey) -> Result<SignedGrant, DemoError> {
         grant(key, Relays::listed(&self.relays), (self.rules(), Vec::new()), operator)
     }
 }
 
-/// A grant for any run, of what `key` may use.
+/// Returns a grant for any run, with the resources that `key` may use.
 ///
 /// # Errors
 /// When it cannot be signed.
@@ -289,8 +294,8 @@ pub(super) fn grant(
     Ok(grant.sign(operator)?)
 }
 
-/// Passes what comes to `listen` of `host` on to `to` without splitting, by `tradewind forward`; the kernel of that host
-/// is told to forward at all.
+/// Forwards connections to `listen` of `host` to `to` without splitting, by `tradewind forward`;
+/// enables forwarding in that host's kernel.
 ///
 /// # Errors
 /// When the host cannot be entered or the forwarder cannot be started.
@@ -308,7 +313,7 @@ pub(crate) fn start_forwarder(
     Ok(Service::start(command, &name, &ground.scratch)?.0)
 }
 
-/// What HAProxy needs to pass on what comes to `listen`: all else is as it comes.
+/// Returns the minimal HAProxy configuration that relays `listen`: all else is at its defaults.
 fn haproxy_config(listen: SocketAddr, to: SocketAddr) -> String {
     format!(
         "defaults\n mode tcp\n timeout connect 10s\n timeout client 1m\n timeout server 1m\n\
@@ -316,7 +321,7 @@ fn haproxy_config(listen: SocketAddr, to: SocketAddr) -> String {
     )
 }
 
-/// Passes what comes to `listen` of `host` on to `to` by HAProxy as it comes, in `mode tcp`.
+/// Relays connections to `listen` of `host` to `to` by HAProxy with its defaults, in `mode tcp`.
 ///
 /// # Errors
 /// When it is not installed, the host cannot be entered or it does not listen.

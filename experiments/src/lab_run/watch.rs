@@ -1,4 +1,4 @@
-//! Bytes over time on a link of the lab, while something else goes on.
+//! Bytes over time on a link of the lab, during other work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use tradewind_wan::counters::LinkName;
 use super::Ground;
 use crate::demo::DemoError;
 
-/// What came out of a link, by the time of the look.
+/// The bytes delivered by a link, sampled over time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Arrivals {
-    /// Seconds from the begin, and IP bytes until then.
+    /// Seconds since the begin, and IP bytes until then.
     pub(crate) counts: Vec<(f64, u64)>,
 }
 
-/// Does `work` and looks at what comes out of `link` meanwhile, once in `every`.
+/// Runs `work` and samples the bytes delivered by `link` meanwhile, once in `every`.
 ///
 /// # Errors
 /// When the emulator has stopped.
@@ -49,31 +49,31 @@ pub(crate) fn arrivals<T>(
 }
 
 impl Arrivals {
-    /// From the first to the last byte.
+    /// Returns the time from the first to the last byte.
     pub(crate) fn span_s(&self) -> f64 {
         let first = self.steps().next().map_or(0.0, |(from_s, _)| from_s);
         self.steps().last().map_or(0.0, |(_, to_s)| to_s) - first
     }
 
-    /// Seconds of that span in gaps of `gap_s` at least, in which nothing came.
+    /// Returns the seconds of that span in gaps without data of at least `gap_s`.
     pub(crate) fn idle_s(&self, gap_s: f64) -> f64 {
         let gaps = self.steps().zip(self.steps().skip(1)).map(|(one, next)| next.0 - one.1);
         gaps.filter(|gap| *gap >= gap_s).sum()
     }
 
-    /// Rate in Mbit/s of IP outside such gaps.
+    /// Returns the rate in Mbit/s of IP outside such gaps.
     pub(crate) fn busy_mbps(&self, gap_s: f64) -> f64 {
         let bytes = self.counts.last().map_or(0, |(_, bytes)| *bytes);
         bytes as f64 * 8.0 / 1e6 / (self.span_s() - self.idle_s(gap_s))
     }
 
-    /// Bytes until then, as the last look before it found.
+    /// Returns the bytes until `at_s`, as of the last sample before it.
     pub(crate) fn until(&self, at_s: f64) -> u64 {
         let looks = self.counts.partition_point(|(look_s, _)| *look_s <= at_s);
         looks.checked_sub(1).map_or(0, |last| self.counts[last].1)
     }
 
-    /// The looks between which something came.
+    /// Returns the intervals between samples in which bytes arrived.
     fn steps(&self) -> impl Iterator<Item = (f64, f64)> {
         let steps = self.counts.windows(2).filter(|two| two[1].1 > two[0].1);
         steps.map(|two| (two[0].0, two[1].0))
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_evenly_is_never_idle() {
+    fn even_arrivals_are_never_idle() {
         let none = Arrivals { counts: (0..10).map(|step| (f64::from(step), 100)).collect() };
         assert_eq!(none.span_s(), 0.0, "nothing came after the first look");
         let counts = (0..10_u32).map(|step| (f64::from(step), u64::from(step))).collect();
