@@ -1,4 +1,4 @@
-//! What decisions act through.
+//! Actuators, which carry out decisions.
 
 use ipnet::IpNet;
 use tradewind_jumpstart::{Change, Setting};
@@ -8,23 +8,23 @@ use tradewind_net::jump_start::{JumpStarts, Options, OwnSockets, Told, Values};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_units::Segments;
 
-/// What became of a change.
+/// Outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// In force.
     Done,
     /// The destination starts as large by itself.
     Unneeded,
-    /// Somebody else's setting is there and was left alone.
+    /// Another program's setting is there and was left alone.
     Foreign,
     /// The destination cannot be reached from here, or is this host.
     Unreachable,
-    /// Nothing acts: only shown.
+    /// Nothing was changed: dry run.
     Shown,
 }
 
 impl Outcome {
-    /// A word for metrics and logs.
+    /// Returns its word in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,25 +37,25 @@ impl Outcome {
     }
 }
 
-/// Makes first windows come true. An implementation removes in [`Actuator::sweep`] all that it, or an
-/// earlier process of its kind, has left.
+/// Applies initial congestion windows. [`Actuator::sweep`] removes everything that the
+/// implementation, or an earlier process of its kind, has left.
 pub trait Actuator {
-    /// Its name, as in the configuration.
+    /// Returns its name, as in the configuration.
     fn name(&self) -> &'static str;
 
-    /// Removes whatever is ours; returns how much there was. Called at start and stop.
+    /// Removes everything of ours; returns how much there was. Called at start and stop.
     ///
     /// # Errors
     /// When something of ours cannot be removed.
     fn sweep(&mut self) -> Result<usize, NetError>;
 
-    /// Carries a change out.
+    /// Applies a change.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn apply(&mut self, change: &Change) -> Result<Outcome, NetError>;
 
-    /// Catches up with what others have changed; returns the destinations that this touched.
+    /// Follows changes that others have made; returns the destinations that this affected.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -63,41 +63,43 @@ pub trait Actuator {
         Ok(Vec::new())
     }
 
-    /// A descriptor that has input when there is something to follow.
+    /// Returns a descriptor that is readable when there is something to follow.
     fn news(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 
-    /// Whether it sees each connection, and tells how it began.
+    /// Returns whether it sees each connection, and reports how it began.
     fn tells(&self) -> bool {
         false
     }
 
-    /// What of a destination's rate is lent out to starting connections, where it sees them.
+    /// Returns the part of a destination's rate that is lent to starting connections, where it sees
+    /// them.
     fn lent_mbps(&self, _: &IpNet) -> Option<f64> {
         None
     }
 
-    /// How much it could not tell so far.
+    /// Returns the number of events lost so far.
     fn untold(&self) -> u64 {
         0
     }
 
-    /// How many of this process's own sockets it was told of and could not remember so far.
+    /// Returns how many of this process's own sockets it was told of and could not record so far.
     fn unremembered(&self) -> u64 {
         0
     }
 
-    /// What is to be told of this process's own sockets, where only they start so.
+    /// Returns the handle for announcing this process's own sockets, where settings apply to them
+    /// alone.
     fn own_sockets(&self) -> Option<OwnSockets> {
         None
     }
 
-    /// Hands what it has to tell to `each`.
+    /// Passes its pending events to `each`.
     fn hear(&mut self, _each: &mut dyn FnMut(Told)) {}
 }
 
-/// Dry run.
+/// An actuator that changes nothing: dry run.
 #[derive(Debug)]
 pub struct Nothing;
 
@@ -115,14 +117,15 @@ impl Actuator for Nothing {
     }
 }
 
-/// A program in the kernel that sees each connection: paces, shares, and ends with its owner.
+/// A program in the kernel that sees each connection: it paces, shares, and is detached with its
+/// owner.
 #[derive(Debug)]
 pub struct BySockops {
     starts: JumpStarts,
 }
 
 impl BySockops {
-    /// Acts on connections as `options` say.
+    /// Attaches the program with `options`.
     ///
     /// # Errors
     /// As [`JumpStarts::attach`].
@@ -187,8 +190,8 @@ pub struct ByRoute {
 }
 
 impl ByRoute {
-    /// Acts on the calling thread's network namespace; `receive` is the least first receive window that
-    /// goes with each route.
+    /// Opens the routes of the calling thread's network namespace; `receive` is the least initial
+    /// receive window that is set with each route.
     ///
     /// # Errors
     /// When this kernel has no netlink.
@@ -236,7 +239,7 @@ const fn outcome(placed: Placed) -> Outcome {
     }
 }
 
-/// What became of a copy that was to be taken anew; one that the kernel refuses is gone.
+/// Returns the outcome of copying a route again; a copy that the kernel refuses is gone.
 fn followed((prefix, placed): (IpNet, Result<Placed, NetError>)) -> (IpNet, Outcome) {
     let outcome = placed.map(outcome).unwrap_or_else(|error| {
         tracing::warn!(%prefix, %error, "a route is not copied anew");
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_that_is_refused_is_not_in_force() {
+    fn refused_route_copy_is_not_in_force() {
         let prefix: IpNet = "10.0.0.1/32".parse().unwrap();
         let refused = NetError::system("set a route", std::io::Error::other("out of reach"));
         assert_eq!(followed((prefix, Err(refused))), (prefix, Outcome::Unreachable));

@@ -1,4 +1,4 @@
-//! Which actuator works here: the one that is asked for, or the first that does.
+//! Choice of the actuator: the configured one, or the first that works here.
 
 use tradewind_jumpstart::{Config, Mode};
 use tradewind_net::capability::may_change_routes;
@@ -8,13 +8,13 @@ use crate::TunerError;
 use crate::actuate::{Actuator, ByRoute, BySockops, Nothing};
 use crate::config::{Scope, Through, TunerConfig};
 
-/// An actuator, and why not the one before it, in one line.
+/// The chosen actuator, and in one line why a better one was not chosen.
 pub(crate) struct Chosen {
     pub(crate) actuator: Box<dyn Actuator>,
     pub(crate) why: Option<String>,
 }
 
-/// Takes what the configuration names, or tries one after the other.
+/// Returns the configured actuator, or the first that works.
 pub(crate) fn choose(config: &TunerConfig, learn: &Config) -> Result<Chosen, TunerError> {
     match config.scope {
         Scope::Host => for_the_host(config, learn),
@@ -22,7 +22,7 @@ pub(crate) fn choose(config: &TunerConfig, learn: &Config) -> Result<Chosen, Tun
     }
 }
 
-/// Leaves routes alone, and those that a daemon has made.
+/// Chooses for one process: leaves routes alone, also those of a daemon.
 fn for_this_process(config: &TunerConfig, learn: &Config) -> Result<Chosen, TunerError> {
     if config.act.through == Through::None {
         return Ok(Chosen { actuator: Box::new(Nothing), why: None });
@@ -37,7 +37,8 @@ fn for_this_process(config: &TunerConfig, learn: &Config) -> Result<Chosen, Tune
     }
 }
 
-/// Also removes the routes that an earlier daemon left, whatever acts now.
+/// Chooses for the host; also removes the routes that an earlier daemon left, whichever actuator is
+/// chosen.
 fn for_the_host(config: &TunerConfig, learn: &Config) -> Result<Chosen, TunerError> {
     if config.act.through != Through::None && may_change_routes() {
         let swept = Routes::open()?.sweep()?;
@@ -77,7 +78,7 @@ fn first_that_works(config: &TunerConfig, learn: &Config) -> Result<Chosen, Tune
     Ok(Chosen { actuator: Box::new(Nothing), why: Some(why) })
 }
 
-/// What routes leave out of what is asked for, if anything.
+/// Returns the parts of the configuration that routes ignore, if any.
 fn left_out(config: &TunerConfig, learn: &Config) -> Option<String> {
     let all = [
         (learn.mode == Mode::Paced, "set windows without a rate"),
@@ -88,7 +89,7 @@ fn left_out(config: &TunerConfig, learn: &Config) -> Option<String> {
     (!left_out.is_empty()).then(|| left_out.join(", "))
 }
 
-/// Whether routes can keep to what is asked for: what would reach further than that is refused.
+/// Checks that routes can keep to the configuration: what they would apply more widely is refused.
 fn suits_routes(config: &TunerConfig, learn: &Config) -> Result<(), TunerError> {
     if learn.mode == Mode::Strict {
         return Err(TunerError::NeedsPacing);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_refuse_what_they_would_overstep() {
+    fn routes_refuse_narrower_scopes() {
         assert_eq!(routes(""), (Ok(()), None));
         for (text, expected) in [
             ("[learn]\nmode = \"strict\"", "mode `strict` paces every jump"),
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_say_what_they_leave_out() {
+    fn routes_report_ignored_settings() {
         let text = "[learn]\nmode = \"paced\"\n[act]\nreceive_buffer = \"8 MB\"";
         let (suits, left_out) = routes(text);
         let expected = "set windows without a rate, leave `receive_buffer` out";

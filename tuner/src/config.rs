@@ -1,5 +1,5 @@
-//! The daemon's configuration (TOML), which is also the section `[jumpstart]` of a process that learns for itself. Every key
-//! is optional; `docs/jumpstart.md` lists them.
+//! The daemon's configuration (TOML), which is also the section `[jumpstart]` of a process with its
+//! own learner. Every key is optional; `docs/jumpstart.md` lists them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,42 +20,43 @@ use crate::error::Mistake;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TunerConfig {
-    /// How to learn; see [`tradewind_jumpstart::Config`].
+    /// The learner's settings; see [`tradewind_jumpstart::Config`].
     pub learn: Settings,
-    /// Whom to look at.
+    /// The connections to observe.
     pub observe: Observe,
-    /// What to act through.
+    /// The actuator and its settings.
     pub act: Act,
-    /// Where metrics and health are served; nowhere when absent.
+    /// Address on which metrics and health are served; none when absent.
     #[serde(deserialize_with = "tradewind_units::address::option")]
     pub metrics: Option<SocketAddr>,
-    /// Whether that may be another than a loopback address.
+    /// True if that address may be another than loopback.
     pub metrics_expose: bool,
-    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    /// Host names of requests for metrics and health, beside addresses and `localhost`.
     pub metrics_hosts: Vec<String>,
-    /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the runtime
-    /// directory.
+    /// The socket for `status`, `explain`, `hint` and `flush`; by default `jumpstart.sock` in the
+    /// runtime directory.
     pub socket: Option<PathBuf>,
     /// A file of standing hints, read again when it changes. Default none.
     pub hints: Option<PathBuf>,
-    /// Whose connections are meant.
+    /// The connections that it applies to.
     #[serde(skip)]
     pub scope: Scope,
 }
 
-/// Whose connections are looked at, and start by what was learned.
+/// Connections that are observed, and that start by learned values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// All of the host's, as far as the configuration says.
+    /// All of the host's, as far as the configuration includes them.
     #[default]
     Host,
     /// Those of this process, dialled and accepted.
     Process,
 }
 
-/// The section of a process that learns for itself.
+/// The section of a process with its own learner.
 const SECTION: &str = "jumpstart";
-/// Keys of the daemon that reach beyond one process or that it has elsewhere, and what to do instead.
+/// Keys of the daemon that such a section refuses, as they reach beyond one process or are set
+/// elsewhere, and what to do instead.
 const NOT_IN_A_SECTION: [(&str, &str); 7] = [
     ("metrics", "the process's own `metrics` serves them; leave it out"),
     ("metrics_expose", "it belongs to the process's own `metrics`; leave it out"),
@@ -65,28 +66,33 @@ const NOT_IN_A_SECTION: [(&str, &str); 7] = [
     ("act.all_namespaces", "only what this process dials and accepts starts so; leave it out"),
     ("act.receive", "routes alone set it, and they hold for the whole host; leave it out"),
 ];
-/// What serde lists behind a name that it does not know.
+/// Start of serde's list after a name that it does not know.
 const LIST: &str = "expected one of ";
-/// Least receive buffer. Chosen: what Linux's default ones take; a smaller one would be left out without a word.
+/// Least receive buffer. Chosen: what Linux's default ones take; a smaller one would be ignored
+/// silently.
 const LEAST_RECEIVE_BUFFER: Bytes = Bytes::new(64 * 1024);
-/// Why none of a process's own learners acts through routes.
-const NO_ROUTES: &str = "routes hold for all connections of the host: `auto`, `sockops` or `none`, or run `tradewind jumpstart run` instead";
+/// Reason why a process's own learner cannot act through routes.
+const NO_ROUTES: &str = "routes hold for all connections of the host: `auto`, `sockops` or `none`, \
+                         or run `tradewind jumpstart run` instead";
 
-/// Whom to look at.
+/// The connections to observe.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Observe {
-    /// Time between two looks, the paper's i_u. Default 1 s `[RT IV-A]`. From 100 ms to 60 s: a look costs some
-    /// 2 us a connection, and less often than that connections come and go unseen.
+    /// Time between two rounds, the paper's i_u. Default 1 s `[RT IV-A]`. From 100 ms to 60 s:
+    /// sampling costs some 2 us a connection, and at longer intervals connections come and go
+    /// unseen.
     #[serde(with = "as_text")]
     pub interval: Duration,
     /// Ports, at either end. Default all.
     pub ports: Vec<u16>,
     /// Prefixes of the other end. Default all.
     pub within: Vec<IpNet>,
-    /// Prefixes that are left out. Default loopback and link-local addresses (chosen: no path to learn).
+    /// Prefixes that are left out. Default loopback and link-local addresses (chosen: no path to
+    /// learn).
     pub except: Vec<IpNet>,
-    /// The control group (version 2) whose sockets are looked at, with those of the groups below it. Default all.
+    /// The control group (version 2) whose sockets are observed, with those of the groups below it.
+    /// Default all.
     pub cgroup: Option<PathBuf>,
 }
 
@@ -103,14 +109,16 @@ impl Default for Observe {
     }
 }
 
-/// What decisions act through.
+/// The actuator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Through {
-    /// The first of the others that works here. The default: says which, and why not the one before.
+    /// The first of the others that works here, the default. Logs which one, and why not the one
+    /// before.
     #[default]
     Auto,
-    /// A program in the kernel (eBPF) that sees each connection: paces, shares, and goes with its owner.
+    /// A program in the kernel (eBPF) that sees each connection: it paces, shares, and is detached
+    /// with its owner.
     Sockops,
     /// Routes, as in the paper: works on every Linux.
     Routes,
@@ -118,25 +126,27 @@ pub enum Through {
     None,
 }
 
-/// How to act.
+/// The actuator and its settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Act {
-    /// Through what.
+    /// The actuator.
     pub through: Through,
-    /// Whether routes give a first receive window of at least `c_max`, too, so that the other end's jump finds room
-    /// `[RT III-C]`, and never less than there was without. Default yes, as in the paper. It raises one on kernels before
-    /// 4.20 alone; later ones, and so all that sockops works on, offer the whole buffer by themselves.
+    /// True if routes also set an initial receive window of at least `c_max`, so that the other
+    /// end's jump finds room `[RT III-C]`, and never less than without. Default yes, as in the
+    /// paper. It raises the window on kernels before 4.20 alone; later ones, and so all that
+    /// sockops works on, advertise the whole buffer by themselves.
     pub receive: bool,
-    /// Receive buffer of listeners and of sockets that dial known destinations, set before the handshake, by
-    /// sockops alone. Default none: the kernel stops to grow a buffer that was set, so that one too small for a
-    /// path slows it for good. Worth it where first flights above 64 KiB arrive; at most net.core.rmem_max.
+    /// Receive buffer of listeners and of sockets that dial known destinations, set before the
+    /// handshake, by sockops alone. Default none: the kernel stops growing a buffer that was set,
+    /// so that one too small for a path slows it for good. Useful where first flights above 64 KiB
+    /// arrive; at most net.core.rmem_max.
     pub receive_buffer: Option<Bytes>,
-    /// The control group (version 2) whose connections are meant, by sockops alone. Default the top of the
-    /// hierarchy: all.
+    /// The control group (version 2) whose connections it applies to, by sockops alone. Default the
+    /// root of the hierarchy: all.
     pub cgroup: Option<PathBuf>,
-    /// Whether connections of other network namespaces start so, too, by sockops alone. Default no: an address
-    /// may be another host there, and what they do is not observed.
+    /// True if it applies to connections of other network namespaces, too, by sockops alone.
+    /// Default no: an address may be another host there, and their connections are not observed.
     pub all_namespaces: bool,
 }
 
@@ -153,7 +163,7 @@ impl Default for Act {
 }
 
 impl TunerConfig {
-    /// Reads the file's `text`.
+    /// Parses the file's `text`.
     ///
     /// # Errors
     /// One line that names the key.
@@ -163,7 +173,8 @@ impl TunerConfig {
         Ok(config)
     }
 
-    /// Reads the section `[jumpstart]` of another program's file, if it has one: for that process alone.
+    /// Reads the section `[jumpstart]` of another program's file, if it has one: for that process
+    /// alone.
     ///
     /// # Errors
     /// One line that names the key.
@@ -201,7 +212,7 @@ impl TunerConfig {
         Ok(Some(Self { scope: Scope::Process, act, ..config }))
     }
 
-    /// How to learn, resolved.
+    /// Returns the learner's configuration, resolved.
     ///
     /// # Errors
     /// The first setting out of range.
@@ -209,7 +220,7 @@ impl TunerConfig {
         Ok(Config::resolve(&self.learn)?)
     }
 
-    /// Checks what `within` the file is this configuration, as its keys begin.
+    /// Checks the configuration; `within` is the prefix of its keys in the file.
     fn check(&self, within: &str) -> Result<(), TunerError> {
         let place = |key: &str| format!("`{within}{key}`");
         let learn = Config::resolve(&self.learn)
@@ -219,7 +230,7 @@ impl TunerConfig {
             let problem = format!("a span from 100 ms to 60 s, not {interval:?}");
             return Err(Mistake { place: place("observe.interval"), problem }.into());
         }
-        // What is confirmed each round is not to be forgotten in between, nor for one look that failed.
+        // A value that each round confirms must not expire in between, nor after one failed round.
         if ttl < interval * 2 {
             let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
             return Err(Mistake { place: place("learn.ttl"), problem }.into());
@@ -237,7 +248,7 @@ impl TunerConfig {
         Ok(())
     }
 
-    /// How to act, for the program in the kernel, with `learn`.
+    /// Returns the options for the program in the kernel, with `learn`.
     #[must_use]
     pub fn options(&self, learn: &Config) -> Options {
         let Act { cgroup, all_namespaces, receive_buffer, .. } = self.act.clone();
@@ -253,7 +264,7 @@ impl TunerConfig {
         }
     }
 
-    /// Whom to look at, for the kernel.
+    /// Returns the kernel's filter for the connections to observe.
     #[must_use]
     pub fn filter(&self) -> Filter {
         Filter {
@@ -266,12 +277,12 @@ impl TunerConfig {
     }
 }
 
-/// A mistake in the section of a process that learns for itself, without the names in its list that are refused there.
+/// Removes the names that a section refuses from the list of expected ones in `mistake`.
 fn offering_what_is_taken(mistake: Mistake) -> Mistake {
     let Mistake { place, problem } = &mistake;
     let key = place.split('`').nth(1).and_then(|key| key.strip_prefix(SECTION)?.strip_prefix('.'));
     let (Some(key), Some((said, listed))) = (key, problem.split_once(LIST)) else { return mistake };
-    // A list is of keys beside this one, or of values for it.
+    // The list is of keys beside this one, or of values for it.
     let beside = key.rsplit_once('.').map_or(String::new(), |(table, _)| format!("{table}."));
     let is_taken = |name: &str| {
         let key_beside = format!("{beside}{name}");
@@ -283,7 +294,7 @@ fn offering_what_is_taken(mistake: Mistake) -> Mistake {
     Mistake { problem, ..mistake }
 }
 
-/// Reads TOML.
+/// Parses TOML.
 ///
 /// # Errors
 /// The key and the line, and in plain words what is wrong there.
@@ -313,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_is_the_paper() {
+    fn empty_file_matches_the_paper() {
         let config = TunerConfig::parse("").unwrap();
         assert_eq!(config.learn().unwrap(), Config::default());
         assert_eq!(config.observe.interval, Duration::from_secs(1));
@@ -321,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_that_comes_with_the_unit_holds_the_defaults() {
+    fn shipped_configuration_holds_the_defaults() {
         let shipped = include_str!("../../systemd/jumpstart.toml");
         let (shipped, default) = (TunerConfig::parse(shipped).unwrap(), TunerConfig::default());
         assert_eq!(shipped.learn().unwrap(), default.learn().unwrap());
@@ -330,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_of_another_file_is_for_that_process_alone() {
+    fn section_of_another_file_covers_its_process_alone() {
         assert!(TunerConfig::of_section("listen = 1\n[leg]\n").unwrap().is_none());
         let text = "listen = 1\n[jumpstart.learn]\nttl = \"9 s\"\n[jumpstart.observe]\nports = [7]";
         let config = TunerConfig::of_section(text).unwrap().unwrap();
@@ -379,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_in_one_line_with_its_key() {
+    fn mistakes_are_one_line_with_the_key() {
         for (text, expected) in [
             ("[learn]\nmode = \"bold\"", "`learn.mode` (line 2)"),
             ("[learn]\nc_max = 5", "c_min: 10 segments, above c_max, 5"),

@@ -1,6 +1,7 @@
-//! Questions and orders from the command line: a line of JSON each way over a Unix socket.
+//! Requests and commands from the command line: a line of JSON each way over a Unix socket.
 //!
-//! The socket's directory and the socket are its owner's alone, so whoever can ask may order.
+//! The socket's directory and the socket are accessible to their owner alone, so any client may
+//! give commands.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -21,45 +22,46 @@ use tradewind_units::time::as_seconds;
 
 use crate::TunerError;
 
-/// Longest wait for a line. Chosen: both ends are on this machine, and the loop waits meanwhile.
+/// Timeout of a request's line and of its response. Chosen: both ends are on this machine, and the
+/// loop waits meanwhile.
 const PATIENCE: Wait = Wait::from_millis(500);
-/// How long the asking end waits: a round over many connections may be under way.
+/// Timeout of a client: a round over many connections may be under way.
 const ASKERS_PATIENCE: Wait = Wait::from_secs(10);
-/// Longest question.
+/// Longest request, in bytes.
 const LONGEST: u64 = 4096;
 
-/// What can be asked.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// How the daemon does.
+    /// The daemon's state.
     Status {},
-    /// Why an address has the value it has.
+    /// An explanation of an address's value.
     Explain {
         /// The address.
         address: IpAddr,
     },
-    /// Forget.
+    /// A command to forget learned values.
     Flush {
-        /// Inside this; everything when absent.
+        /// The destinations to forget; all when absent.
         within: Option<IpNet>,
     },
-    /// Look at the kill switch now.
+    /// A command to read the kill switch now.
     Switch {},
-    /// An outsider's hint.
+    /// A hint from outside.
     Hint {
-        /// About whom.
+        /// The destinations that it covers.
         within: IpNet,
-        /// What to do.
+        /// The instruction.
         order: Order,
-        /// For how long.
+        /// Its duration.
         #[serde(with = "as_seconds")]
         lasts_s: Duration,
     },
 }
 
 impl Request {
-    /// Reads a question as it comes over the control socket.
+    /// Parses a request from the control socket.
     ///
     /// # Errors
     /// In one line what is wrong with it.
@@ -68,15 +70,15 @@ impl Request {
     }
 }
 
-/// The daemon's end. Dropping it removes the socket, unless another process goes on with it.
+/// The daemon's end. Dropping it removes the socket, unless another process still listens on it.
 #[derive(Debug)]
 pub(crate) struct Control {
-    // Before the place: it is closed first.
+    // Declared before `place`, so that it is closed first.
     pub(crate) listener: UnixListener,
     place: Place,
 }
 
-/// Where the socket is.
+/// Path of the socket.
 #[derive(Debug)]
 struct Place(PathBuf);
 
@@ -88,21 +90,21 @@ impl Drop for Place {
     }
 }
 
-/// What is at a path where a control socket is to be.
+/// State of the path at which a control socket is to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
     /// A socket whose process has ended.
     Dead,
-    /// A socket on which somebody listens.
+    /// A socket with a listener.
     Taken,
 }
 
 impl Found {
-    /// Looks without waiting for whoever listens there.
+    /// Checks the path without waiting for a listener there.
     ///
     /// # Errors
-    /// When something else is there, or nobody may look.
+    /// When something else is there, or access is denied.
     fn at(path: &Path) -> io::Result<Self> {
         let kind = match fs::symlink_metadata(path) {
             Ok(found) => found.file_type(),
@@ -116,7 +118,7 @@ impl Found {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         match socket.connect(&SockAddr::unix(path)?) {
-            // One that would have to wait stands in line before somebody.
+            // The queue of the listener is full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Self::Taken),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Self::Dead),
             Err(error) => Err(error),
@@ -126,7 +128,7 @@ impl Found {
 }
 
 impl Control {
-    /// Makes the socket at `path`; one that nobody answers on is a dead daemon's and is replaced.
+    /// Creates the socket at `path`; one without a listener is a dead daemon's and is replaced.
     pub(crate) fn open(path: &Path) -> Result<Self, TunerError> {
         let refused = |source| TunerError::Socket { path: path.to_owned(), source };
         let found = Found::at(path).map_err(refused)?;
@@ -147,7 +149,7 @@ impl Control {
         Ok(Self { listener, place: Place(path.to_owned()) })
     }
 
-    /// Goes on with the socket at `path`, which the process before this one handed on.
+    /// Takes over the socket at `path`, which the process before this one handed on.
     pub(crate) fn go_on(listener: OwnedFd, path: &Path) -> Result<Self, TunerError> {
         let listener = UnixListener::from(listener);
         let refused = |source| TunerError::Socket { path: path.to_owned(), source };
@@ -155,18 +157,18 @@ impl Control {
         Ok(Self { listener, place: Place(path.to_owned()) })
     }
 
-    /// Another hold on the socket, for who is to go on with it.
+    /// Returns another descriptor of the socket, for the process that takes over.
     pub(crate) fn another_hold(&self) -> Result<OwnedFd, TunerError> {
         let refused = |source| TunerError::Socket { path: self.path().to_owned(), source };
         self.listener.try_clone().map(OwnedFd::from).map_err(refused)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.place.0
     }
 
-    /// The next question of those who wait. One that makes no sense is answered here.
+    /// Returns the next request of the waiting clients. An invalid one is answered here.
     pub(crate) fn next_question(&self) -> Option<Question> {
         while let Ok((stream, _)) = self.listener.accept() {
             match read(&stream) {
@@ -179,7 +181,7 @@ impl Control {
     }
 }
 
-/// A question, and who waits for the answer.
+/// A request, and the connection of the client that waits for the response.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) request: Request,
@@ -187,13 +189,13 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Answers it.
+    /// Sends the response.
     pub(crate) fn reply(self, answer: &serde_json::Value) {
         reply(&self.stream, answer);
     }
 }
 
-/// The directory that `path` is in.
+/// Returns the directory of `path`.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     directory.unwrap_or(Path::new("."))
@@ -214,19 +216,19 @@ fn reply(mut stream: &UnixStream, answer: &serde_json::Value) {
     }
 }
 
-/// Asks the daemon at `path`.
+/// Sends a request to the daemon at `path`; returns the response.
 ///
 /// # Errors
-/// When there is no daemon, or none that answers, and which of the two.
+/// When there is no daemon, or it does not answer; the error tells them apart.
 pub fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, TunerError> {
     let unanswered = |source| TunerError::Unanswered { path: path.to_owned(), source };
     match check_place_of(path) {
-        // Nobody can have answered there; the attempt says so.
+        // Nothing can listen there; the attempt below reports it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         checked => checked.map_err(unanswered)?,
     }
     let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
-        // What a daemon that was killed leaves behind refuses.
+        // The socket of a daemon that was killed refuses connections.
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             TunerError::NoDaemon { path: path.to_owned(), source }
         }
@@ -251,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_stays_with_who_goes_on_with_it() {
+    fn control_socket_stays_with_its_successor() {
         let name = format!("tw-control-on-{}", std::process::id());
         let path = std::env::temp_dir().join(name).join("jumpstart.sock");
         let first = Control::open(&path).unwrap();
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dead_socket_stays_where_it_is() {
+    fn only_dead_sockets_are_replaced() {
         let place = std::env::temp_dir().join(format!("tw-control-kept-{}", std::process::id()));
         fs::create_dir_all(&place).unwrap();
         let refusal = |path: &Path| Control::open(path).unwrap_err().to_string();
@@ -281,7 +283,7 @@ mod tests {
         assert!(refusal(&datagrams).contains("control socket"));
         assert!(datagrams.exists());
         drop(other);
-        // Somebody who listens and does not accept: nobody waits for them.
+        // A listener that does not accept: the check does not wait for it.
         let busy = place.join("busy");
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         listener.bind(&SockAddr::unix(&busy).unwrap()).unwrap();
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_a_directory_open_to_others_is_neither_made_nor_asked() {
+    fn socket_in_an_open_directory_is_refused() {
         let name = format!("tw-control-open-{}", std::process::id());
         let place = std::env::temp_dir().join(name);
         fs::create_dir_all(&place).unwrap();
@@ -300,7 +302,7 @@ mod tests {
         let path = place.join("jumpstart.sock");
         let refusal = Control::open(&path).unwrap_err().to_string();
         assert!(refusal.contains("others may write there (mode 777)"), "{refusal}");
-        // Another has made one there.
+        // Another user has created one there.
         let _theirs = UnixListener::bind(&path).unwrap();
         let refusal = ask(&path, &Request::Status {}).unwrap_err().to_string();
         assert!(refusal.contains("others may write there"), "{refusal}");
@@ -308,17 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_not_there_is_told_from_one_that_does_not_answer() {
+    fn missing_daemon_differs_from_silent_daemon() {
         let name = format!("tw-control-{}", std::process::id());
         let path = std::env::temp_dir().join(name).join("jumpstart.sock");
         let asked = || ask(&path, &Request::Status {}).unwrap_err();
         assert!(matches!(asked(), TunerError::NoDaemon { .. }));
         fs::create_dir_all(directory_of(&path)).unwrap();
-        // As a daemon that is killed leaves it.
+        // As a killed daemon leaves it.
         drop(UnixListener::bind(&path).unwrap());
         assert!(matches!(asked(), TunerError::NoDaemon { .. }));
         fs::remove_file(&path).unwrap();
-        // Takes the question and ends.
+        // Accepts the request and ends.
         let listener = UnixListener::bind(&path).unwrap();
         let daemon = std::thread::spawn(move || drop(listener.accept()));
         assert!(matches!(asked(), TunerError::Unanswered { .. }));

@@ -1,8 +1,9 @@
-//! Jump-start inside another process, such as a relay: it learns from that process's connections, for what that process
-//! dials and accepts, and touches no others of the host.
+//! Jump-start inside another process, such as a relay: it learns from that process's connections,
+//! for those that it dials and accepts, and touches no others of the host.
 //!
-//! It has a thread of its own and goes with its process, however that ends: what it sets is held by a program in the
-//! kernel that is detached with it. A process that is upgraded hands the control socket on to the next one.
+//! It runs in its own thread and ends with its process, however that ends: its settings are held by
+//! a program in the kernel that is detached with it. A process that is upgraded hands the control
+//! socket on to the next one.
 
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -22,47 +23,48 @@ use crate::metrics::Metrics;
 use crate::notify::Watchdog;
 use crate::{Tuner, TunerError};
 
-/// A process's own learner. Dropping it ends it and takes back what it has set.
+/// A process's own learner. Dropping it ends it and removes its settings.
 #[derive(Debug)]
 pub struct Embedded {
     standing: Standing,
     socket: PathBuf,
     end: End,
-    /// What its thread waits for once it has ended: the program in the kernel goes on to lift the limits of connections that
-    /// have jumped, for as long as the process has some.
+    /// Dropped to end the thread after its last round: until then the program in the kernel lifts
+    /// the limits of connections that have jumped, for as long as the process has some.
     process: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What its thread tells once it stands.
+/// State that the thread reports once it is set up.
 #[derive(Debug)]
 struct Standing {
     through: &'static str,
     why: Option<String>,
     own_sockets: Option<OwnSockets>,
     metrics: Metrics,
-    /// Another hold on the control socket.
+    /// Another descriptor of the control socket.
     listener: Option<OwnedFd>,
 }
 
-/// Ends a process's own learner; clones end the same one.
+/// A handle that ends a process's own learner; clones end the same one.
 #[derive(Debug, Clone)]
 pub struct End(Arc<UnixStream>);
 
 impl End {
-    /// Has it take back what it has set, and end. Does not wait.
+    /// Makes it remove its settings, and end. Does not wait.
     pub fn now(&self) {
-        // What is shut down already has ended it.
+        // One that is shut down already has ended.
         let _ended = self.0.shutdown(Shutdown::Both);
     }
 }
 
 impl Embedded {
-    /// Starts it in the calling thread's network namespace, with the control socket at `socket`: the one that is
-    /// `handed_on` by the process before this one, if any.
+    /// Starts it in the calling thread's network namespace, with the control socket at `socket`:
+    /// the one that is `handed_on` by the process before this one, if any.
     ///
     /// # Errors
-    /// In one line what is missing, and what goes without it; the log has it as well.
+    /// When something is missing: in one line what, and what works without it; it is logged as
+    /// well.
     pub fn start(
         config: TunerConfig,
         socket: &Path,
@@ -96,19 +98,20 @@ impl Embedded {
         Ok(Self { standing, socket, end, process, thread })
     }
 
-    /// What acts, and why not what would be better, in one line.
+    /// Returns the actuator's name, and in one line why a better one was not chosen.
     #[must_use]
     pub fn acts_through(&self) -> (&'static str, Option<&str>) {
         (self.standing.through, self.standing.why.as_deref())
     }
 
-    /// Where it answers questions.
+    /// Returns the path of the control socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// What is to be told of each socket that the process dials or listens with; none where nothing acts.
+    /// Returns the handle for announcing each socket that the process dials or listens with; none
+    /// where nothing acts.
     #[must_use]
     pub fn own_sockets(&self) -> Option<OwnSockets> {
         self.standing.own_sockets.clone()
@@ -119,13 +122,14 @@ impl Embedded {
         self.standing.metrics.register(registry);
     }
 
-    /// A hold on the control socket for the process that takes over, to which it is to come as `handed_on`; the first time.
-    /// It has to be closed before this is dropped, or the socket's file stays.
+    /// Returns a descriptor of the control socket, `handed_on` for the process that takes over;
+    /// only the first call does. It must be closed before this is dropped, or the socket's file
+    /// stays.
     pub const fn hand_on(&mut self) -> Option<OwnedFd> {
         self.standing.listener.take()
     }
 
-    /// What ends it before it is dropped.
+    /// Returns a handle that ends it before it is dropped.
     #[must_use]
     pub fn end(&self) -> End {
         self.end.clone()
@@ -137,12 +141,13 @@ impl Drop for Embedded {
         self.standing.listener = None;
         self.end.now();
         self.process = None;
-        // By a panic it has ended as well.
+        // A thread that panicked has ended as well.
         let _ended = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The thread: stands, tells, and learns until `rung`; what it has acted through, which has nothing set any more.
+/// Runs the thread: sets up, reports to `told`, and learns until `rung`; returns the actuator,
+/// which has nothing set any more.
 fn learn(
     config: &TunerConfig,
     socket: &Path,
@@ -161,7 +166,7 @@ fn learn(
     };
     let tuner = match stand() {
         Ok((tuner, standing)) => {
-            // Who started this waits for it.
+            // The thread that started this one waits for it.
             let _heard = told.send(Ok(standing));
             tuner
         }

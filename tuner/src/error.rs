@@ -1,4 +1,4 @@
-//! Why a jump-start daemon did not start, ended, or did not answer.
+//! Errors of a jump-start daemon: at its start, while it runs, and when it is asked.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,17 +7,17 @@ use tradewind_jumpstart::ConfigError;
 use tradewind_net::NetError;
 use tradewind_telemetry::TelemetryError;
 
-/// What is wrong in a file, and where.
+/// An error in a file, and its place.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Mistake {
     /// The key, or the line.
     pub place: String,
-    /// What is wrong there.
+    /// The error there.
     pub problem: String,
 }
 
-/// What a caller can tell apart.
+/// Errors that a caller can tell apart.
 #[derive(Debug, thiserror::Error)]
 pub enum TunerError {
     /// The configuration cannot be read.
@@ -26,62 +26,69 @@ pub enum TunerError {
     /// A setting of `[learn]` makes no sense.
     #[error("configuration, `learn`: {0}")]
     Learn(#[from] ConfigError),
-    /// The mode paces, and what it would act through cannot.
+    /// The mode paces, and the configured actuator cannot.
     #[error(
-        "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: use mode `riptide` or `paced`, or act through `sockops` or `none`"
+        "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: \
+         use mode `riptide` or `paced`, or act through `sockops` or `none`"
     )]
     NeedsPacing,
-    /// Only some connections are meant, and what it would act through takes all.
+    /// Only some connections are meant, and the configured actuator applies to all.
     #[error(
-        "`act.cgroup`: routes hold for all connections of the host, not for those of {} alone: act through `sockops` or `none`", .0.display()
+        "`act.cgroup`: routes hold for all connections of the host, not for those of {} alone: \
+         act through `sockops` or `none`", .0.display()
     )]
     NeedsSockops(PathBuf),
-    /// The right to act is missing.
+    /// The capability to act is missing.
     #[error(
-        "routes cannot be changed without the capability CAP_NET_ADMIN; `--dry-run` learns and shows without it"
+        "routes cannot be changed without the capability CAP_NET_ADMIN; \
+         `--dry-run` learns and shows without it"
     )]
     NoRight,
     /// Another daemon has the control socket.
-    #[error("{}: another process's jump-start answers there: give one of them another `socket`", .0.display())]
+    #[error(
+        "{}: another process's jump-start answers there: give one of them another `socket`",
+        .0.display()
+    )]
     Running(PathBuf),
     /// No daemon answers.
     #[error("{}: no jump-start daemon answers ({source})", path.display())]
     NoDaemon {
         /// The control socket.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Whether one is there is not known, or it does not answer.
+    /// A daemon may be there, but cannot be asked, or does not answer.
     #[error("{}: the jump-start daemon cannot be asked ({source})", path.display())]
     Unanswered {
         /// The control socket.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The control socket cannot be made.
+    /// The control socket cannot be created.
     #[error("control socket {}: {source}", path.display())]
     Socket {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The control socket has a kill switch's name.
     #[error(
-        "control socket {}: a name that ends in `.off` is a kill switch's: take another, such as `jumpstart.sock`", .0.display()
+        "control socket {}: a name that ends in `.off` is a kill switch's: \
+         take another, such as `jumpstart.sock`", .0.display()
     )]
     SwitchName(PathBuf),
     /// The thread of a process's own learner cannot be started, or ended at once.
     #[error("the thread of jump-start: {0}")]
     Thread(#[source] io::Error),
-    /// The kill switch cannot be turned.
+    /// The kill switch cannot be changed.
     #[error("kill switch {}: {source}", path.display())]
     Switch {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The kernel refused.

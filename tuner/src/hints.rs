@@ -19,10 +19,10 @@ use tradewind_units::{Ratio, Segments, Timestamp};
 use crate::config::read_toml;
 use crate::error::Mistake;
 
-/// What tells one state of a file from the next: its number, length, and time of change, of its rights as well.
+/// State of a file: its inode number, length, and time of change, of its permissions as well.
 type State = (u64, u64, i64, i64);
 
-/// The file, and what it said when it was last looked at.
+/// The file, and its state when it was last checked.
 #[derive(Debug)]
 pub(crate) struct HintFile {
     path: PathBuf,
@@ -30,10 +30,10 @@ pub(crate) struct HintFile {
     problem: Option<String>,
 }
 
-/// What the last look found.
+/// Result of the last check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// There was no look yet.
+    /// There was no check yet.
     Nothing,
     NoFile,
     Unreadable,
@@ -41,13 +41,14 @@ enum Found {
 }
 
 impl HintFile {
-    /// The one at `path`, which need not be there: no file, no hints, which is told.
+    /// Creates one for `path`, which need not exist: without a file there are no hints, which is
+    /// logged.
     pub(crate) const fn at(path: PathBuf) -> Self {
         Self { path, found: Found::Nothing, problem: None }
     }
 
-    /// The hints it holds now, if it has changed since the last look and can be read; what cannot be is told by
-    /// [`HintFile::problem`], and the hints before it stand.
+    /// Returns the file's hints, if it has changed since the last check and can be read; an error
+    /// is reported by [`HintFile::problem`], and the hints before it stay in force.
     pub(crate) fn changed(&mut self) -> Option<Vec<Hint>> {
         let (found, unreadable) = match fs::metadata(&self.path) {
             Ok(data) => {
@@ -75,7 +76,7 @@ impl HintFile {
         hints.ok()
     }
 
-    /// Says once what is wrong, if anything.
+    /// Logs a problem once, if there is any.
     fn tell(&mut self, problem: Option<&str>) {
         let problem = problem.map(|problem| format!("hints, {}: {problem}", self.path.display()));
         if problem != self.problem {
@@ -84,7 +85,7 @@ impl HintFile {
         self.problem = problem;
     }
 
-    /// Why the file's hints are not those in force, in one line.
+    /// Returns in one line why the file's hints are not those in force.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -124,7 +125,7 @@ fn hint_of(number: usize, entry: &Entry) -> Result<Hint, Mistake> {
             });
         }
     };
-    // It holds for as long as it stands there.
+    // It holds for as long as it is in the file.
     Ok(Hint { within: entry.within.trunc(), order, until: Timestamp::FAR_FUTURE })
 }
 
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_when_it_changes_and_a_bad_one_leaves_the_last_good_one() {
+    fn changed_hints_are_read_and_bad_ones_keep_the_last() {
         let path = std::env::temp_dir().join(format!("tw-hints-{}.toml", std::process::id()));
         let mut file = HintFile::at(path.clone());
         assert_eq!(file.changed(), None, "no file, no hints");

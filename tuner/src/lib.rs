@@ -1,29 +1,30 @@
-//! Jump-start on a host: looks at its connections, lets `tradewind-jumpstart` decide, and acts.
+//! Jump-start on a host: observes its connections, lets `tradewind-jumpstart` decide, and acts.
 //!
 //! ```text
-//! each update interval:  observe (sock_diag) -> decide (jumpstart) -> act (sockops, routes, or nothing)
-//! in between:            route changes are followed, questions on the control socket are answered
-//! at start and stop:     whatever an actuator of ours has left is swept
+//! each interval:      observe (sock_diag) -> decide (jumpstart) -> act (sockops, routes, none)
+//! in between:         route changes are followed, requests on the control socket are answered
+//! at start and stop:  everything that our actuators have left is removed
 //! ```
 //!
-//! Either for the whole host, as a daemon, or for one process inside it ([`Embedded`]). One thread does all of it, so that a change is never half done when a question comes. Telemetry has a
-//! thread of its own.
+//! Either for the whole host, as a daemon, or for one process inside it ([`Embedded`]). One thread
+//! does all of it, so that a change is never half done when a request arrives. Telemetry has its
+//! own thread.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | the configuration file, each default with its reason |
-//! | [`observe`] | where samples come from |
-//! | [`actuate`] | what decisions act through: [`actuate::Actuator`] |
-//! | `choose` | which of them works here |
-//! | `receive` | what limits the receiving side here |
+//! | [`observe`] | the source of samples |
+//! | [`actuate`] | how decisions are carried out: [`actuate::Actuator`] |
+//! | `choose` | the actuator that works here |
+//! | `receive` | limits of this host on the receiving side |
 //! | [`tuner`] | the loop |
 //! | [`embedded`] | the loop inside another process |
 //! | `hints` | standing hints by file |
-//! | [`control`] | questions and orders from the command line |
+//! | [`control`] | requests and commands from the command line |
 //! | [`switch`] | the kill switch |
-//! | [`notify`] | telling systemd that it is ready and alive |
-//! | `metrics` | what is counted |
-//! | `seldom` | a count in the log, seldom |
+//! | [`notify`] | notification of systemd that it is ready and alive |
+//! | `metrics` | counters and gauges |
+//! | `seldom` | rate-limited logging of a count |
 
 pub mod actuate;
 mod choose;

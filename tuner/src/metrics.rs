@@ -1,4 +1,4 @@
-//! What is counted. No label holds an address, so the number of series does not grow with destinations.
+//! Metrics. No label holds an address, so the number of series does not grow with destinations.
 
 use std::sync::atomic::AtomicU64;
 
@@ -13,7 +13,7 @@ use crate::actuate::Outcome;
 
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// The handles that are counted on.
+/// The counters and gauges.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
     pub(crate) rounds: Counter,
@@ -72,17 +72,17 @@ impl Metrics {
         self.told.get_or_create(&vec![("what", name)]).inc();
     }
 
-    /// Catches up with how much the program in the kernel could not tell.
+    /// Raises the counter of events that the program in the kernel lost to `total`.
     pub(crate) fn count_untold(&self, total: u64) {
         catch_up(&self.told, &vec![("what", "untold")], total);
     }
 
-    /// Catches up with how many of the process's own sockets it could not remember.
+    /// Raises the counter of the process's own sockets that it could not record to `total`.
     pub(crate) fn count_unremembered(&self, total: u64) {
         catch_up(&self.told, &vec![("what", "unremembered")], total);
     }
 
-    /// Catches the arms' counters up with the learner's totals.
+    /// Raises the arms' counters to the learner's totals.
     pub(crate) fn catch_up(&self, learner: &Learner) {
         for (arm, totals) in learner.arms() {
             let labels: Labels = vec![("arm", name(*arm))];
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_documented_series_is_served_with_what_was_counted() {
+    fn documented_series_are_served_with_their_counts() {
         let (metrics, registry) = (Metrics::default(), Registry::new("jumpstart", "0"));
         metrics.register(&registry);
         let mut learner = Learner::new(Config::default());

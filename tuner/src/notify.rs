@@ -1,4 +1,5 @@
-//! Telling systemd that the daemon is ready, and that it is alive (sd_notify(3)): datagrams to the socket that it names.
+//! Notification of systemd that the daemon is ready, and that it is alive (sd_notify(3)): datagrams
+//! to the socket that it names.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,7 +10,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use tradewind_units::Duration;
 
-/// Sends `state`, such as `READY=1`, to the socket named `name`; a leading `@` stands for an abstract one.
+/// Sends `state`, such as `READY=1`, to the socket named `name`; a leading `@` stands for an
+/// abstract one.
 ///
 /// # Errors
 /// When nobody listens there.
@@ -21,7 +23,7 @@ pub fn send(name: &OsStr, state: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(|_| ())
 }
 
-/// Says that the daemon is ready to whoever started it and wants to know (NOTIFY_SOCKET).
+/// Reports to the service manager, if it asked for that (NOTIFY_SOCKET), that the daemon is ready.
 pub fn ready() {
     tell("READY=1");
 }
@@ -34,15 +36,15 @@ fn tell(state: &str) {
     }
 }
 
-/// Shows whoever started the daemon, and asked for it (WATCHDOG_USEC), that it does not hang; of one that hangs, systemd
-/// makes an end, and its routes go.
+/// Watchdog reports to the service manager, if it asked for them (WATCHDOG_USEC): systemd ends a
+/// daemon that hangs, and its routes are removed.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     rest: Option<Duration>,
 }
 
 impl Watchdog {
-    /// As this process was asked.
+    /// Creates one as this process's environment asks.
     #[must_use]
     pub fn of_this_process() -> Self {
         let variable = |name| env::var(name).ok();
@@ -50,13 +52,14 @@ impl Watchdog {
         Self { rest: rest_of(span.as_deref(), whose.as_deref(), std::process::id()) }
     }
 
-    /// Longest rest between two beats: half of what is waited for, as sd_watchdog_enabled(3) advises. `None`: nobody asked.
+    /// Returns the longest pause between two reports: half of the timeout, as
+    /// sd_watchdog_enabled(3) advises. `None`: nobody asked.
     #[must_use]
     pub const fn rest(&self) -> Option<Duration> {
         self.rest
     }
 
-    /// Says that the daemon is alive.
+    /// Reports that the daemon is alive.
     pub fn beat(&self) {
         if self.rest.is_some() {
             tell("WATCHDOG=1");
@@ -75,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beats_come_twice_as_often_as_asked_and_only_from_who_was_asked() {
+    fn watchdog_reports_at_half_the_timeout() {
         let half = Some(Duration::from_secs(15));
         assert_eq!(rest_of(Some("30000000"), None, 7), half);
         assert_eq!(rest_of(Some("30000000"), Some("7"), 7), half);
@@ -86,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_asks_for_beats() {
+    fn unit_enables_the_watchdog() {
         let unit = include_str!("../../systemd/tradewind-jumpstart.service");
         assert!(unit.contains("\nType=notify\n") && unit.contains("\nWatchdogSec="));
     }

@@ -1,4 +1,4 @@
-//! Where samples come from.
+//! The source of samples.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use tradewind_net::sock_diag::{Filter, SockDiag};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bytes, Duration};
 
-/// Gives a sample of every connection that matters, once a round.
+/// A source of samples, one of every observed connection each round.
 pub trait Observer {
-    /// Hands this round's samples to `each`.
+    /// Passes this round's samples to `each`.
     ///
     /// # Errors
-    /// When the source cannot be read; the round is then left out, whatever it has handed over.
+    /// When the source cannot be read; the round is then skipped, whatever it has passed on.
     fn round(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<(), NetError>;
 }
 
@@ -26,10 +26,10 @@ pub struct SocketTable {
 }
 
 impl SocketTable {
-    /// The table of the calling thread's network namespace.
+    /// Opens the table of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When this kernel has none, or the filter's control group is none.
+    /// When this kernel has none, or the filter's control group does not exist.
     pub fn open(filter: Filter) -> Result<Self, NetError> {
         if let Some(group) = &filter.cgroup {
             cgroup::numbers_below(group)?;
@@ -49,7 +49,8 @@ impl Observer for SocketTable {
     }
 }
 
-/// What `info` shows of the connection `cookie` to `remote`; none of a connection without a window.
+/// Makes a sample of the connection `cookie` to `remote` from `info`; none of a connection without
+/// a window.
 #[must_use]
 pub fn sample_of(cookie: u64, remote: IpAddr, info: &TcpInfo) -> Option<Sample> {
     Some(Sample {

@@ -1,4 +1,4 @@
-//! What of this host limits the receiving side that was asked for.
+//! Limits of this host on the receiving side that was configured.
 
 use tradewind_jumpstart::Config;
 use tradewind_net::sysctl;
@@ -9,7 +9,8 @@ use crate::config::TunerConfig;
 /// Payload of a segment on most paths.
 const SEGMENT: u64 = 1448;
 
-/// The limit in one line; `None` when there is none, or when the actuator `through` prepares nothing.
+/// Returns the limit in one line; `None` when there is none, or when the actuator `through`
+/// prepares nothing.
 pub(crate) fn limit(config: &TunerConfig, learn: &Config, through: &str) -> Option<String> {
     if through == "none" {
         return None;
@@ -23,22 +24,28 @@ pub(crate) fn limit(config: &TunerConfig, learn: &Config, through: &str) -> Opti
     }
 }
 
-/// A number of a kernel setting, by its place.
+/// Reads a number of a kernel setting, by its position.
 fn number(setting: &str, place: usize) -> Option<u64> {
     sysctl::get(setting).ok()?.split_whitespace().nth(place)?.parse().ok()
 }
 
 fn of_set_buffers(most: u64, wanted: Bytes) -> Option<String> {
     let is_short = most < wanted.as_u64();
-    is_short.then(|| format!("receive buffers end at {most} bytes, net.core.rmem_max, below `receive_buffer`, {wanted}"))
+    is_short.then(|| {
+        format!(
+            "receive buffers end at {most} bytes, net.core.rmem_max, below `receive_buffer`, \
+             {wanted}"
+        )
+    })
 }
 
-/// The kernel opens half of a buffer for payload.
+/// Checks the kernel's usual buffers, of which it opens half for payload.
 fn of_usual_buffers(middle: u64, c_max: Segments) -> Option<String> {
     let (room, segments) = (middle / 2, c_max.as_u32());
     (room < u64::from(segments) * SEGMENT).then(|| {
         format!(
-            "what others send at first ends at {room} bytes, half of the middle value of net.ipv4.tcp_rmem, below c_max, {segments} segments; \
+            "what others send at first ends at {room} bytes, half of the middle value of \
+             net.ipv4.tcp_rmem, below c_max, {segments} segments; \
              raise it, or set `receive_buffer` (through sockops)"
         )
     })
@@ -49,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_what_was_asked_for_is_told_in_one_line() {
+    fn limits_below_the_configuration_are_reported_in_one_line() {
         let wanted = Bytes::new(8_000_000);
         let told = of_set_buffers(212_992, wanted).unwrap();
         assert!(told.contains("212992") && told.contains("rmem_max") && !told.contains('\n'));
@@ -62,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prepares_nothing_is_limited_by_nothing() {
+    fn actuator_without_buffers_has_no_limit() {
         let limit = |text: &str, through| {
             let config = TunerConfig::parse(text).unwrap();
             super::limit(&config, &config.learn().unwrap(), through)
@@ -70,7 +77,7 @@ mod tests {
         let most = "[act]\nreceive_buffer = \"1 GiB\"";
         assert!(limit(most, "sockops").unwrap().contains("rmem_max"));
         assert_eq!(limit(most, "none"), None);
-        // Through routes no buffer is set, so the usual ones hold.
+        // Through routes no buffer is set, so the usual ones apply.
         let routes = limit("[learn]\nc_max = 65535\n[act]\nreceive_buffer = \"1 GiB\"", "routes");
         assert!(routes.is_none_or(|told| told.contains("tcp_rmem")));
         assert_eq!(limit("[learn]\nc_max = 65535\n[act]\nreceive = false", "routes"), None);

@@ -1,11 +1,12 @@
-//! A count that goes into the log when it grows, at once and then seldom.
+//! Rate-limited logging of a count: at once when it grows, then seldom.
 
 use tradewind_units::{Duration, Timestamp};
 
-/// Least time between two lines. Chosen: who looks at a log sees that it goes on, and still sees the rest.
+/// Least time between two lines. Chosen: shows that it goes on, and does not hide the rest of the
+/// log.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What of a count was told.
+/// State of a count's log.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
     told: u64,
@@ -13,7 +14,8 @@ pub(crate) struct Seldom {
 }
 
 impl Seldom {
-    /// By how much the count has grown since it was last told, where that is to be told at `now`.
+    /// Returns by how much the count has grown since it was last logged, if that is to be logged at
+    /// `now`.
     pub(crate) fn news(&mut self, now: Timestamp, total: u64) -> Option<u64> {
         let more = total.saturating_sub(self.told);
         if more == 0 || now < self.not_before {
@@ -30,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_told_at_once_then_seldom_and_nothing_is_left_out() {
+    fn growth_is_logged_at_once_then_seldom() {
         let mut seldom = Seldom::default();
         let mut news =
             |seconds, total| seldom.news(Timestamp::ZERO + Duration::from_secs(seconds), total);

@@ -1,4 +1,5 @@
-//! The kill switch: a file beside the control socket. While it is there, nothing is given out, across restarts.
+//! The kill switch: a file beside the control socket. While it exists, nothing is set, across
+//! restarts.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,7 +10,7 @@ use tradewind_net::private_directory::PrivateDirectory;
 use crate::TunerError;
 use crate::control::directory_of;
 
-/// What its name ends in.
+/// Extension of its name.
 const ENDING: &str = "off";
 
 /// The switch of the daemon whose control socket it was made from.
@@ -17,7 +18,8 @@ const ENDING: &str = "off";
 pub struct Switch(PathBuf);
 
 impl Switch {
-    /// That of the daemon with this control socket: its name, with the ending `.off`.
+    /// Returns the switch of the daemon with this control socket: its name with the extension
+    /// `.off`.
     ///
     /// # Errors
     /// When the socket itself has a switch's name, and so would turn everything off.
@@ -29,14 +31,15 @@ impl Switch {
         Ok(Self(switch))
     }
 
-    /// Whether everything is to start by default.
+    /// Returns whether everything is to start by default.
     #[must_use]
     pub fn is_off(&self) -> bool {
-        // A link counts wherever it leads: to start by default does no harm.
+        // A link counts whatever it points to: to start by default does no harm.
         self.0.symlink_metadata().is_ok()
     }
 
-    /// Turns it, whether or not there ever was a daemon; a running daemon finds it within a round, or at once by [`crate::Request::Switch`].
+    /// Turns it, whether or not there ever was a daemon; a running daemon reads it within a round,
+    /// or at once by [`crate::Request::Switch`].
     ///
     /// # Errors
     /// When the file cannot be made or removed, or when others could have put something else in its
@@ -65,7 +68,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn it_can_be_turned_before_there_ever_was_a_daemon() {
+    fn switch_works_before_any_daemon() {
         let directory = std::env::temp_dir().join(format!("tw-switch-{}", std::process::id()));
         let switch = Switch::beside(&directory.join("deep").join("jumpstart.sock")).unwrap();
         assert!(!switch.is_off());

@@ -29,7 +29,7 @@ use crate::receive;
 use crate::seldom::Seldom;
 use crate::switch::Switch;
 
-/// Tokens of what the loop waits for.
+/// Tokens of the loop's event sources.
 const STOP: u64 = 0;
 const QUESTION: u64 = 1;
 const NEWS: u64 = 2;
@@ -40,14 +40,14 @@ pub struct Tuner {
     observer: Box<dyn Observer>,
     pub(crate) actuator: Box<dyn Actuator>,
     why: Option<String>,
-    /// What of this host limits the receiving side.
+    /// Limit of this host on the receiving side.
     limit: Option<String>,
     switch: Switch,
     hints: Option<HintFile>,
     is_off: bool,
-    /// Whether something that was set before may still be in force.
+    /// True while something that was set before may still be in force.
     to_take_back: bool,
-    /// Destinations that are forgotten, of which the actuator would not let go, and why they are.
+    /// Forgotten destinations whose settings the actuator could not remove, with the reasons.
     unremoved: BTreeMap<IpNet, Reason>,
     interval: Duration,
     pub(crate) control: Control,
@@ -56,11 +56,11 @@ pub struct Tuner {
     server: Option<Server>,
     started: Timestamp,
     samples: u64,
-    /// What of the sockets that the actuator could not remember was told.
+    /// Log of the sockets that the actuator could not record.
     unremembered: Seldom,
 }
 
-/// What a daemon is put together from.
+/// Parts that a daemon is put together from.
 struct Parts {
     control: Control,
     switch: Switch,
@@ -69,8 +69,9 @@ struct Parts {
     limit: Option<String>,
 }
 
-/// An actuator that sees each connection takes the control share of connections itself, and tells of each how it
-/// began; for others the learner keeps whole destinations back.
+/// Creates the learner. An actuator that sees each connection takes the control share of
+/// connections itself, and reports how each began; for others the learner keeps whole destinations
+/// back.
 fn learner_for(config: Config, actuator: &dyn Actuator) -> Learner {
     if !actuator.tells() {
         return Learner::new(config);
@@ -81,16 +82,16 @@ fn learner_for(config: Config, actuator: &dyn Actuator) -> Learner {
 }
 
 impl Tuner {
-    /// Opens all that is needed in the calling thread's network namespace, and sweeps what an earlier
-    /// daemon left. Changes nothing else.
+    /// Opens everything needed in the calling thread's network namespace, and sweeps what an
+    /// earlier daemon left. Changes nothing else.
     ///
     /// # Errors
-    /// In one line what is missing, and what goes without it.
+    /// When something is missing: in one line what, and what works without it.
     pub fn open(config: &TunerConfig, socket: &Path) -> Result<Self, TunerError> {
         Self::over(config, Control::open(socket)?)
     }
 
-    /// Likewise, over a control socket that is open.
+    /// Opens the same over a control socket that is open.
     pub(crate) fn over(config: &TunerConfig, control: Control) -> Result<Self, TunerError> {
         let switch = Switch::beside(control.path())?;
         let learn = config.learn()?;
@@ -139,19 +140,19 @@ impl Tuner {
         })
     }
 
-    /// Where metrics are served, if anywhere.
+    /// Returns the address on which metrics are served, if any.
     #[must_use]
     pub fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
         self.server.as_ref().map(Server::local_addr)
     }
 
-    /// What acts, and why not what would be better, in one line.
+    /// Returns the actuator's name, and in one line why a better one was not chosen.
     #[must_use]
     pub fn acts_through(&self) -> (&'static str, Option<&str>) {
         (self.actuator.name(), self.why.as_deref())
     }
 
-    /// Runs as a service until one of `stop` comes; then removes all that it set.
+    /// Runs as a service until one of `stop` arrives; then removes everything that it set.
     ///
     /// # Errors
     /// When the kernel refuses to wait, or to remove what was set.
@@ -160,7 +161,7 @@ impl Tuner {
         self.run_until(stop, &Watchdog::of_this_process()).map(drop)
     }
 
-    /// Runs until `stop` has input; then removes all that it set, and returns what it acted through.
+    /// Runs until `stop` has input; then removes everything that it set, and returns the actuator.
     pub(crate) fn run_until(
         mut self,
         stop: &impl AsFd,
@@ -206,10 +207,13 @@ impl Tuner {
         }
     }
 
-    /// One round. What fails is logged and counted; the next round tries again.
+    /// Runs one round. Failures are logged and counted; the next round tries again.
     fn round(&mut self, now: Timestamp) {
         if let Err(error) = self.follow_switch() {
-            tracing::warn!(%error, "what was set could not be taken back; nothing is set until it is");
+            tracing::warn!(
+                %error,
+                "what was set could not be taken back; nothing is set until it is"
+            );
         }
         if let Some(hints) = self.hints.as_mut().and_then(HintFile::changed) {
             tracing::info!(count = hints.len(), "took the hints of the file");
@@ -231,7 +235,7 @@ impl Tuner {
             Err(_) => self.learner.leave_out(now),
         };
         if self.is_off || self.to_take_back {
-            // Nothing is given out, so nothing is to be known: it is learned anew in one round.
+            // Nothing is set, so nothing is kept: it is learned anew in one round.
             self.learner.flush(None);
         } else {
             self.remove_what_is_left();
@@ -245,7 +249,7 @@ impl Tuner {
         self.metrics.catch_up(&self.learner);
     }
 
-    /// Tells the learner what the actuator saw.
+    /// Passes the actuator's events to the learner.
     fn hear(&mut self, now: Timestamp) {
         let Self { actuator, learner, metrics, .. } = self;
         metrics.count_untold(actuator.untold());
@@ -253,7 +257,8 @@ impl Tuner {
         if let Some(sockets) = self.unremembered.news(now, actuator.unremembered()) {
             tracing::warn!(
                 sockets,
-                "the kernel had no room to remember sockets as this process's own: they begin by default"
+                "the kernel had no room to remember sockets as this process's own: \
+                 they begin by default"
             );
         }
         actuator.hear(&mut |told| {
@@ -274,8 +279,8 @@ impl Tuner {
         });
     }
 
-    /// Does as the kill switch says. Once it was found turned, everything is taken back before anything is set again;
-    /// what cannot be is tried again each round.
+    /// Follows the kill switch. Once it was found off, everything is removed before anything is set
+    /// again; a removal that fails is retried each round.
     fn follow_switch(&mut self) -> Result<(), NetError> {
         let is_off = self.switch.is_off();
         if is_off != self.is_off {
@@ -294,15 +299,16 @@ impl Tuner {
         Ok(())
     }
 
-    /// Removes what could not be removed before. What has been set again since is no longer among it.
+    /// Retries the removals that failed. Destinations that were set again since are no longer among
+    /// them.
     fn remove_what_is_left(&mut self) {
         let left = std::mem::take(&mut self.unremoved);
         let removals = left.into_iter().map(|(prefix, reason)| Change::Remove { prefix, reason });
-        // Each refusal is logged, and stands for the next round.
+        // Each refusal is logged, and retried in the next round.
         let _again = self.apply(&removals.collect::<Vec<_>>());
     }
 
-    /// Carries `changes` out, all that can be. A removal that cannot is tried again each round.
+    /// Applies `changes`, as many as possible. A removal that fails is retried each round.
     ///
     /// # Errors
     /// The last refusal; each is logged.
@@ -333,11 +339,13 @@ impl Tuner {
         refused
     }
 
-    /// Tells the learner what became of `setting`; `None`: it was refused.
+    /// Passes the outcome of `setting` to the learner; `None`: it was refused.
     fn note(&mut self, setting: &Setting, outcome: Option<Outcome>) {
         let (window, rate) = (setting.window.as_u32(), setting.pacing);
         let name = outcome.map_or("failed", Outcome::name);
-        tracing::debug!(prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = name, "set");
+        tracing::debug!(
+            prefix = %setting.prefix, window, ?rate, why = %setting.reason, outcome = name, "set"
+        );
         self.learner.turned_out(&setting.prefix, name, outcome == Some(Outcome::Done));
     }
 
@@ -360,7 +368,7 @@ impl Tuner {
         }
     }
 
-    /// What is ordered is carried out before it is answered.
+    /// Carries out a request, then returns the response.
     fn answer(&mut self, request: &Request) -> serde_json::Value {
         let now = monotonic();
         match request {
@@ -382,7 +390,8 @@ impl Tuner {
             Request::Switch {} => match self.follow_switch() {
                 Ok(()) => json!({ "schema_version": 1, "off": self.is_off, "daemon": true }),
                 Err(error) => json!({ "error": format!(
-                    "what was set could not be taken back yet, which is tried again each round: {error}"
+                    "what was set could not be taken back yet, which is tried again each round: \
+                     {error}"
                 ) }),
             },
             Request::Hint { within, order, lasts_s } => {
@@ -393,7 +402,7 @@ impl Tuner {
         }
     }
 
-    /// Of a destination's rate, the actuator lends.
+    /// Returns the explanation as shown; the lent rate is the actuator's.
     fn shown(&self, known: &Explanation) -> serde_json::Value {
         let mut shown = json!(known);
         shown["lent_mbps"] = json!(self.actuator.lent_mbps(&known.prefix));

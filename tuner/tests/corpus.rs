@@ -8,11 +8,11 @@ mod replay;
 use replay::replay;
 
 #[test]
-fn the_corpus_of_questions_holds() {
+fn corpus_of_requests() {
     replay("jumpstart_control", fuzzed::control);
 }
 
 #[test]
-fn the_corpus_of_configurations_holds() {
+fn corpus_of_configurations() {
     replay("jumpstart_config", fuzzed::config);
 }

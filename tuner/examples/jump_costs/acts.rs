@@ -13,9 +13,10 @@ use tradewind_units::{Bandwidth, Segments};
 
 use super::{median, timed};
 
-/// Routes that are set: a paper's PoP knows 34 others; a relay may know thousands of hosts.
+/// Number of routes that are set: the paper's PoP knows 34 others; a relay may know thousands of
+/// hosts.
 const ROUTES: u32 = 2000;
-/// Destinations that the program in the kernel knows: as many as are kept by default.
+/// Number of destinations that the program in the kernel knows: as many as are kept by default.
 const VALUES: u32 = 100_000;
 
 /// Prints both tables.

@@ -1,13 +1,17 @@
-//! What jump-start costs on this machine: `cargo run --release -p tradewind-tuner --example jump_costs [--quick]`.
+//! Costs of jump-start on this machine:
 //!
-//! - A look at all connections, by their number: our reading of `sock_diag`, the same with the learner's round on top, and
-//!   `ss -tin` with its text parsed, which is what the paper's implementation does `[RT III-A]`; in turns, in the same run.
-//! - A change, of each kind, through routes and through the program in the kernel.
+//! `cargo run --release -p tradewind-tuner --example jump_costs [--quick]`
+//!
+//! - Sampling all connections, by their number: our reading of `sock_diag`, the same with the
+//!   learner's round on top, and `ss -tin` with its text parsed, as the paper's implementation does
+//!   `[RT III-A]`; in turns, in the same run.
+//! - A change of each kind, through routes and through the program in the kernel.
 //! - A round of the learner over 100,000 destinations, by mode.
 //!
-//! Connections and routes are made in a network namespace of its own (root), and go with it. A process may hold as many
-//! descriptors as its hard limit allows (`ulimit -Hn`), and a connection's two ends are two of them and two rows of the table:
-//! children of this program hold the connections. What cannot be measured here says SKIPPED.
+//! Connections and routes are made in a network namespace of its own (root), and are removed with
+//! it. A process may hold as many descriptors as its hard limit allows (`ulimit -Hn`), and a
+//! connection's two ends are two of them and two rows of the table: children of this program hold
+//! the connections. Measurements that are not possible here say SKIPPED.
 
 mod acts;
 mod poll;
@@ -18,7 +22,7 @@ use tradewind_jumpstart::{Config, Learner, Mode, Sample};
 use tradewind_net::capability::kernel_release;
 use tradewind_units::{Bandwidth, Bytes, Segments, Timestamp};
 
-/// Destinations of the learner's rounds.
+/// Number of destinations in the learner's rounds.
 const DESTINATIONS: u32 = 100_000;
 
 fn main() {
@@ -37,7 +41,7 @@ fn main() {
     decisions(rounds);
 }
 
-/// The median of what `rounds` calls measure, after one that is not counted.
+/// Returns the median of `rounds` measurements, after one that is not counted.
 fn median(rounds: usize, mut measure: impl FnMut() -> Duration) -> Duration {
     measure();
     let mut all: Vec<Duration> = (0..rounds).map(|_| measure()).collect();
@@ -45,7 +49,7 @@ fn median(rounds: usize, mut measure: impl FnMut() -> Duration) -> Duration {
     all[rounds / 2]
 }
 
-/// How long `work` takes.
+/// Returns the time that `work` takes.
 fn timed(work: impl FnOnce()) -> Duration {
     let begun = Instant::now();
     work();
@@ -56,7 +60,7 @@ fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-/// A connection as a busy host has them.
+/// Returns a sample of a connection as on a busy host.
 fn sample(number: u32, acked: u64) -> Sample {
     let [a, b, c, d] = (0x0a00_0000 + number).to_be_bytes();
     Sample {
@@ -75,7 +79,7 @@ fn sample(number: u32, acked: u64) -> Sample {
     }
 }
 
-/// A learner's round over destinations that are known, one connection each.
+/// Prints the times of a learner's round over known destinations, one connection each.
 fn decisions(rounds: usize) {
     println!("\nA round of the learner over {DESTINATIONS} destinations, one connection each");
     println!("{:<10} | ms a round | decisions a second", "mode");

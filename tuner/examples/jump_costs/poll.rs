@@ -1,4 +1,4 @@
-//! A look at all connections, by their number.
+//! Sampling of all connections, by their number.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,21 +17,23 @@ use super::{median, millis, timed};
 
 /// Argument of a child that holds connections.
 pub(crate) const HOLD: &str = "hold";
-/// Sockets that are looked at.
+/// Numbers of sockets that are sampled.
 const SIZES: [usize; 5] = [100, 1000, 5000, 10_000, 20_000];
 /// The same in quick runs.
 const QUICK_SIZES: [usize; 2] = [100, 2000];
-/// Connections that a child holds: each takes two descriptors of the 10,000 and more that hard limits usually allow.
+/// Connections that a child holds: each takes two descriptors of the 10,000 and more that hard
+/// limits usually allow.
 const PAIRS_EACH: usize = 2500;
 /// Addresses that the connections go to, so that the learner has destinations to tell apart.
 const ADDRESSES: usize = 250;
-/// The bar: a look at so many sockets takes no longer than this.
+/// The bar: sampling so many sockets takes no longer than this.
 const BAR: (usize, Duration) = (20_000, Duration::from_millis(40));
 
 /// Prints the table.
 pub(crate) fn print(rounds: usize, quick: bool) {
     println!(
-        "\nA look at all connections, ms (ours: sock_diag; round: with the learner's; ss: `ss -tin` and its text parsed)"
+        "\nA look at all connections, ms (ours: sock_diag; round: with the learner's; \
+         ss: `ss -tin` and its text parsed)"
     );
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
@@ -63,7 +65,7 @@ pub(crate) fn print(rounds: usize, quick: bool) {
     }
 }
 
-/// Medians of a look by each way.
+/// Returns the median time of sampling by each method.
 fn look(rounds: usize, sockets: usize) -> [Duration; 3] {
     let mut diag = SockDiag::open().expect("this kernel has sock_diag");
     let mut table = SocketTable::open(Filter::default()).expect("this kernel has sock_diag");
@@ -91,7 +93,7 @@ fn look(rounds: usize, sockets: usize) -> [Duration; 3] {
     [ours, round, ss]
 }
 
-/// Reads the same figures from what `ss` prints; returns how many connections it shows.
+/// Reads the same figures from the output of `ss`; returns the number of connections in it.
 fn by_ss() -> usize {
     let output = Command::new("ss").args(["-tinHO"]).stdin(Stdio::null()).output();
     let output = output.expect("ss is installed (iproute2)");
@@ -104,7 +106,7 @@ fn by_ss() -> usize {
     seen
 }
 
-/// What the learner needs of a row.
+/// Fields of a row that the learner needs.
 #[derive(Debug)]
 struct Row {
     _remote: SocketAddr,
@@ -114,7 +116,7 @@ struct Row {
 }
 
 impl Row {
-    /// `ESTAB 0 0 127.0.0.1:1 127.0.0.2:2 cubic wscale:7,7 ... cwnd:10 ... delivery_rate 1bps ...`
+    /// Parses `ESTAB 0 0 127.0.0.1:1 127.0.0.2:2 cubic ... cwnd:10 ... delivery_rate 1bps ...`.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let remote = words.nth(4)?.parse().ok()?;
@@ -171,7 +173,7 @@ impl Drop for Holder {
     }
 }
 
-/// As a child: holds so many connections, both ends of each, until its input ends.
+/// Runs as a child: holds so many connections, both ends of each, until its input ends.
 pub(crate) fn hold(pairs: &str) {
     raise_limit().expect("the limit of descriptors is read");
     let pairs: usize = pairs.parse().expect("a number of connections");
@@ -183,7 +185,7 @@ pub(crate) fn hold(pairs: &str) {
         let address = Ipv4Addr::new(127, 0, 1, last);
         let mut near = TcpStream::connect((address, port)).expect("loopback connects");
         let (mut far, _) = listener.accept().expect("it is accepted");
-        // So that it has a rate and a round-trip time.
+        // Gives the connection a rate and a round-trip time.
         near.write_all(&[7; 1000]).expect("it takes some bytes");
         far.read_exact(&mut [0; 1000]).expect("they come");
         ends.push((near, far));

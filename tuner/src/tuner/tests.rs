@@ -1,4 +1,4 @@
-//! Rounds over connections that are made up, with changes that go to a list.
+//! Rounds over made-up connections, with changes that are recorded in a list.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,22 +11,22 @@ use tradewind_units::{Bandwidth, Bytes};
 
 use super::*;
 
-/// What a test and its daemon share.
+/// State that a test and its daemon share.
 #[derive(Default)]
 struct Scene {
-    /// What each look shows.
+    /// Samples of each round.
     open: RefCell<Vec<Sample>>,
-    /// Whether the kernel refuses to be looked at.
+    /// True if sampling fails.
     is_blind: Cell<bool>,
-    /// Whether what was set cannot be swept.
+    /// True if sweeping fails.
     is_stuck: Cell<bool>,
-    /// Whether it refuses to be changed.
+    /// True if changes are refused.
     refuses: Cell<bool>,
-    /// Whether the actuator sees each connection.
+    /// True if the actuator sees each connection.
     tells: Cell<bool>,
-    /// What it lends of each destination.
+    /// Rate that it lends of each destination.
     lent_mbps: Cell<Option<f64>>,
-    /// What was carried out.
+    /// Changes applied.
     changes: RefCell<Vec<Change>>,
 }
 
@@ -81,10 +81,10 @@ fn refusal() -> NetError {
     NetError::system("be a kernel", std::io::Error::from(std::io::ErrorKind::PermissionDenied))
 }
 
-/// Every destination is learned.
+/// Configuration by which every destination is learned.
 const NO_CONTROL: &str = "[learn]\ncontrol_share = 0";
 
-/// A daemon's socket, in a directory that goes with it.
+/// A daemon's socket, in a directory that is removed with it.
 struct Place(PathBuf);
 
 impl Place {
@@ -120,7 +120,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs(seconds)
 }
 
-/// A connection that has carried a megabyte, with a window of 50 segments.
+/// Returns a connection that has carried a megabyte, with a window of 50 segments.
 fn connection(number: u64, remote: IpAddr) -> Sample {
     Sample {
         connection: number,
@@ -138,7 +138,7 @@ fn connection(number: u64, remote: IpAddr) -> Sample {
     }
 }
 
-/// One connection to each of so many hosts.
+/// Returns one connection to each of so many hosts.
 fn connections(count: u8) -> Vec<Sample> {
     let host = |number: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
     (0..count).map(|number| connection(number.into(), host(number))).collect()
@@ -159,7 +159,7 @@ fn the_control_share_is_taken_once() {
 }
 
 #[test]
-fn connections_do_not_end_by_a_look_that_fails() {
+fn failed_round_ends_no_connections() {
     let place = Place::new("blind");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, NO_CONTROL);
@@ -179,7 +179,7 @@ fn connections_do_not_end_by_a_look_that_fails() {
 }
 
 #[test]
-fn nothing_is_set_until_all_is_taken_back() {
+fn nothing_is_set_until_everything_is_removed() {
     let place = Place::new("switch");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, NO_CONTROL);
@@ -195,7 +195,7 @@ fn nothing_is_set_until_all_is_taken_back() {
     let status = tuner.answer(&Request::Status {});
     assert_eq!((&status["off"], &status["to_take_back"]), (&json!(true), &json!(true)));
     assert_eq!(scene.changes.borrow().len(), 3, "as it was: nothing taken back, nothing set");
-    // Turned back while it is so: what is in force is not known any more, and goes all the same.
+    // Turned on meanwhile: what is in force is no longer known, and is removed all the same.
     switch.turn(false).unwrap();
     tuner.round(at(3));
     assert_eq!(scene.changes.borrow().len(), 3);
@@ -212,7 +212,7 @@ fn nothing_is_set_until_all_is_taken_back() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_told_to_who_asked() {
+fn failed_removal_is_reported_to_the_client() {
     let place = Place::new("flush");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, NO_CONTROL);
@@ -227,20 +227,20 @@ fn what_cannot_be_removed_is_told_to_who_asked() {
 }
 
 #[test]
-fn what_could_not_be_removed_is_tried_again_unless_it_was_set_again() {
+fn failed_removal_is_retried_unless_set_again() {
     let place = Place::new("unremoved");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, &format!("{NO_CONTROL}\nttl = \"5 s\""));
     scene.open.replace(connections(2));
     tuner.round(at(1));
-    // Nobody confirms them any more, and the kernel lets go of neither.
+    // No round confirms them any more, and the kernel refuses to remove them.
     scene.open.take();
     scene.refuses.set(true);
     (2..9).for_each(|second| tuner.round(at(second)));
     assert!(tuner.learner.is_empty());
     scene.refuses.set(false);
     scene.changes.take();
-    // One of them is seen again, in the round in which the kernel yields.
+    // One of them is seen again, in the round in which the kernel accepts changes again.
     scene.open.replace(connections(1));
     tuner.round(at(9));
     let name = |change: &Change| match change {
@@ -256,7 +256,7 @@ fn what_could_not_be_removed_is_tried_again_unless_it_was_set_again() {
 }
 
 #[test]
-fn what_is_forgotten_and_set_again_is_not_removed() {
+fn setting_again_cancels_a_pending_removal() {
     let place = Place::new("set-again");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, NO_CONTROL);
@@ -276,7 +276,7 @@ fn what_is_forgotten_and_set_again_is_not_removed() {
 }
 
 #[test]
-fn status_and_explain_tell_what_is_in_force() {
+fn status_and_explain_show_what_is_in_force() {
     let place = Place::new("outcome");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, NO_CONTROL);
@@ -294,7 +294,7 @@ fn status_and_explain_tell_what_is_in_force() {
 }
 
 #[test]
-fn what_is_lent_is_the_actuators_to_tell() {
+fn lent_rate_comes_from_the_actuator() {
     let place = Place::new("lent");
     let scene = Rc::new(Scene::default());
     let mut tuner = place.tuner(&scene, "[learn]\nmode = \"paced\"");
@@ -310,7 +310,7 @@ fn what_is_lent_is_the_actuators_to_tell() {
 }
 
 #[test]
-fn hints_of_the_file_hold_while_it_is_as_it_is() {
+fn hints_of_the_file_hold_until_it_changes() {
     let place = Place::new("hints");
     let scene = Rc::new(Scene::default());
     let file = place.0.join("hints.toml");

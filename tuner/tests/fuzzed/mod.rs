@@ -1,5 +1,5 @@
-//! What must hold for any bytes on the control socket and for any configuration file, as the fuzzer and the replay of its
-//! corpora ask.
+//! Properties that hold for any bytes on the control socket and for any configuration file, checked
+//! by the fuzzer and by the replay of its corpora.
 
 #![allow(dead_code, reason = "a fuzz target takes one of these")]
 #![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
@@ -8,7 +8,7 @@ use tradewind_jumpstart::{Hint, Learner, Sample};
 use tradewind_tuner::{Request, TunerConfig};
 use tradewind_units::{Bandwidth, Bytes, Duration, Segments, Timestamp};
 
-/// A question is refused in one line, or has one meaning, which a learner can carry out.
+/// Checks that a request is refused in one line, or has one meaning, which a learner can carry out.
 pub(crate) fn control(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut learner = Learner::new(TunerConfig::default().learn().unwrap());
@@ -47,7 +47,7 @@ fn carry_out(learner: &mut Learner, now: Timestamp, request: Request) {
     }
 }
 
-/// A configuration is refused in one line, or whatever it says, windows keep to its bounds.
+/// Checks that a configuration is refused in one line, or that windows keep to its bounds.
 pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // As a section of another file, whose other keys are not its own.
@@ -77,7 +77,7 @@ pub(crate) fn config(data: &[u8]) {
     }
 }
 
-/// A round with two connections, one of each family.
+/// Runs a round with two connections, one of each family.
 fn learn(learner: &mut Learner, now: Timestamp) {
     for (connection, remote) in [(1, "10.0.0.1"), (2, "2001:db8::1")] {
         learner.observe(&Sample {
