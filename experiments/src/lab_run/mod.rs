@@ -9,8 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`service`] | relays, gateways and forwarders as processes, with keys and grants |
-//! | [`chain`] | a chain from one host to another: direct, over forwarding relays, over splitting
-//! relays |
+//! | [`chain`] | a chain between two hosts: direct, over forwarding or over splitting relays |
 //! | [`fetch`] | files served and fetched over a chain, timed and verified |
 //! | [`exchange`] | many concurrent files, with both ends of each connection in one process |
 //! | [`carry`] | one volume pushed over one connection, timed and verified |

@@ -1,8 +1,10 @@
-//! What packets see when a relay dies and comes back, and when a gateway that takes them off their way hangs or is killed: `packet-failover`.
+//! Packets while a relay dies and comes back, and while a gateway that intercepts them hangs or is
+//! killed: `packet-failover`.
 //!
-//! Packet services promise to be no worse than the Internet path: that goes on untouched while a relay is dead, and recovery resumes soon after it is
-//! back [JQ 4]. Where packets of applications that know nothing are taken off their way, they go their old way soon after a gateway's
-//! end, or when it hangs.
+//! Packet services promise to be no worse than the Internet path: it goes on unchanged while a
+//! relay is dead, and recovery resumes soon after the relay is back [JQ 4]. Intercepted packets of
+//! unmodified applications return to the direct path soon after the gateway's end, or when it
+//! hangs.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -27,13 +29,14 @@ use crate::lab_run::{Ground, repeats, service};
 use crate::numeric::{Runs, catalogue};
 use crate::scenario::{ScenarioError, from_toml, within};
 
-/// Labs at a time. Chosen: each carries little.
+/// Labs at a time. Chosen: each has little traffic.
 const AT_ONCE: usize = 2;
-/// Within what recovery is to resume after a relay's return.
+/// The time within which recovery must resume after a relay's return.
 const RESUMED_WITHIN_S: f64 = 2.0;
-/// Within what packets are to go their old way after a gateway's death or halt.
+/// The time within which packets must return to the direct path after a gateway's death or halt.
 const OPEN_WITHIN_S: f64 = 1.0;
-/// Longest silence of an Internet path that nobody has touched. Chosen: ten packets in a row lost, once in 10^10 at one of ten.
+/// The longest silence of an undisturbed Internet path. Chosen: ten packets lost in a row, once in
+/// 10^10 at a loss of one in ten.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 /// A scenario file.
@@ -59,7 +62,7 @@ struct Scenario {
     between_relays_ms: f64,
 }
 
-/// What is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     FirstRelay,
@@ -138,9 +141,10 @@ impl Scenario {
     }
 
     fn pace(&self, victim: Victim) -> Pace {
-        let hurt_s = match victim.is_relay() {
-            true => self.dead_s + self.after_s,
-            false => self.watched_s + self.before_s + self.watched_s,
+        let hurt_s = if victim.is_relay() {
+            self.dead_s + self.after_s
+        } else {
+            self.watched_s + self.before_s + self.watched_s
         };
         let span_s = self.settle_s + self.before_s + hurt_s;
         let interval = Duration::from_secs_f64(self.interval_ms / 1e3);
@@ -149,7 +153,7 @@ impl Scenario {
         Pace { interval, count, bytes: self.packet_bytes, last_ones }
     }
 
-    /// What a packet may take that the Internet has delivered.
+    /// Returns the largest delay of a packet delivered by the Internet path.
     fn direct_within(&self) -> Duration {
         Duration::from_secs_f64((self.direct_ms / 2.0 + self.late_ms) / 1e3)
     }
@@ -162,7 +166,7 @@ impl Scenario {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -180,7 +184,7 @@ pub(crate) fn run(
     Ok(kept.record(|all, options| record(&scenario, options, all)))
 }
 
-/// A case: who was killed, and what packets saw of it.
+/// The result of a case, with its victim.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     victim: Victim,
@@ -193,31 +197,32 @@ enum Told {
     Gateway(OfGateway),
 }
 
-/// From when a gateway was halted, and was killed, until packets went their old way, in seconds.
+/// The times in seconds from a gateway's halt and death until packets took the direct path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct OfGateway {
     halted_s: f64,
     killed_s: f64,
 }
 
-/// What packets saw of a relay's death and return.
+/// The effects of a relay's death and return.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct OfRelay {
-    /// From its return until the first lost packet came back, in seconds.
+    /// The time from its return until the first lost packet was recovered, in seconds.
     resumed_s: Option<f64>,
-    /// The longest time without a packet from the Internet while it was dead.
+    /// The longest time without a packet from the Internet path while it was dead.
     silence_s: f64,
-    /// Of the packets that the Internet lost later than [`RESUMED_WITHIN_S`] after the return: how many, and how many came back.
+    /// The packets lost on the Internet path later than [`RESUMED_WITHIN_S`] after the return:
+    /// their number, and the number of recovered ones.
     lost: [usize; 2],
 }
 
-/// When what happened: at that instant, or so long after the first packet.
+/// The times of a case's events, as instants or relative to the first packet.
 #[derive(Debug, Clone, Copy)]
 struct Times<T> {
     killed: T,
-    /// Of a relay: when it was started again.
+    /// The restart of a relay.
     returned: Option<T>,
-    /// Of a gateway: when it was halted, and went on.
+    /// The halt and the resumption of a gateway.
     halted: Option<[T; 2]>,
 }
 
@@ -262,14 +267,14 @@ fn on_lab(
     Ok((Outcome { victim, told }, reasons))
 }
 
-/// All that runs in a case.
+/// All processes of a case.
 struct Stage {
     victim: Victim,
     operator: OperatorKey,
     /// Caller, callee, first and last relay.
     parties: [Party; 4],
     relays: [Option<Service>; 2],
-    /// Near and far.
+    /// Near and far gateway.
     gateways: [Option<Service>; 2],
     entrance: SocketAddr,
 }
@@ -325,7 +330,7 @@ impl Stage {
         Pair::open(ground, (&caller.host, self.entrance), to, Duration::ZERO)
     }
 
-    /// Halts a gateway for a while; kills, and starts again what comes back.
+    /// Halts a gateway for a while, kills the victim, and restarts a relay.
     fn play(&mut self, scenario: &Scenario, ground: &Ground) -> Result<Times<Instant>, DemoError> {
         let wait = |seconds: f64| ground.wait(Duration::from_secs_f64(seconds));
         wait(scenario.settle_s)?;
@@ -347,29 +352,27 @@ impl Stage {
         };
         let killed = Instant::now();
         match self.victim {
-            // What is dropped is killed.
+            // Dropping a service kills it.
             Victim::FirstRelay => self.relays[0] = None,
             Victim::LastRelay => self.relays[1] = None,
             Victim::NearGateway(_) => self.gateways[0] = None,
             Victim::FarGateway(_) => self.gateways[1] = None,
         }
-        let returned = match self.victim.is_relay() {
-            true => {
-                wait(scenario.dead_s)?;
-                self.start_relay(ground, usize::from(self.victim == Victim::LastRelay))?;
-                let returned = Instant::now();
-                wait(scenario.after_s)?;
-                Some(returned)
-            }
-            false => {
-                wait(scenario.watched_s)?;
-                None
-            }
+        let returned = if self.victim.is_relay() {
+            wait(scenario.dead_s)?;
+            self.start_relay(ground, usize::from(self.victim == Victim::LastRelay))?;
+            let returned = Instant::now();
+            wait(scenario.after_s)?;
+            Some(returned)
+        } else {
+            wait(scenario.watched_s)?;
+            None
         };
         Ok(Times { killed, returned, halted })
     }
 
-    /// Fails unless the kernel of the caller's host takes packets off their way now: in what `nft` lists, rules hold for a while that expires.
+    /// Fails unless the kernel of the caller's host intercepts packets now: then `nft` lists sets
+    /// whose elements expire.
     fn expect_taken(&self, ground: &Ground) -> Result<(), DemoError> {
         let [caller, ..] = &self.parties;
         let told = |why: String| DemoError::Program { name: "nft".into(), why };
@@ -382,7 +385,7 @@ impl Stage {
         Err(told("packets are not taken off their way, where a gateway should do that".into()))
     }
 
-    /// The gateway that is the victim.
+    /// Returns the gateway that is the victim.
     fn gateway(&self) -> Option<&Service> {
         match self.victim {
             Victim::NearGateway(_) => self.gateways[0].as_ref(),
@@ -424,8 +427,8 @@ fn of_gateway(scenario: &Scenario, seen: &Seen, times: Times<Duration>) -> OfGat
     }
 }
 
-/// From the begin of `span` until behind the last packet sent before its end that did not come in its budget; packets that were under way at its begin
-/// count as well.
+/// Returns the time from the begin of `span` until the last packet sent before its end that did not
+/// arrive in its budget; packets in flight at its begin count as well.
 fn open_after(scenario: &Scenario, seen: &Seen, span: Range<Duration>) -> f64 {
     let is_lost = |sent: Duration, came: Option<Duration>| {
         came.is_none_or(|came| came - sent > scenario.budget())
@@ -455,9 +458,10 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Outcome]) -> Record 
                 Told::Relay(_) => None,
             })
             .collect();
-        match victim.is_relay() {
-            true => tell_relay(&name, &of_relay, &mut rows, &mut findings),
-            false => tell_gateway(&name, &of_gateway, &mut rows, &mut findings),
+        if victim.is_relay() {
+            tell_relay(&name, &of_relay, &mut rows, &mut findings);
+        } else {
+            tell_gateway(&name, &of_gateway, &mut rows, &mut findings);
         }
     }
     let mut assumptions = scenario.assumptions.clone();
@@ -526,7 +530,8 @@ mod tests {
         assert!(error.to_string().contains("after_s: 1 given, expected 2.5 to 600"), "{error}");
     }
 
-    /// One packet each 10 ms for ten seconds; `after` says what each takes, if it comes.
+    /// Returns one packet each 10 ms for ten seconds; `after` returns a packet's delay, if it
+    /// arrives.
     fn seen(after: impl Fn(u64) -> Option<u64>) -> Seen {
         let sent: Vec<Duration> = (0..1000).map(|number| ms(10 * number)).collect();
         let came = (0..1000).map(|number| after(10 * number).map(|took| ms(10 * number + took)));
@@ -534,9 +539,10 @@ mod tests {
     }
 
     #[test]
-    fn recovery_has_resumed_with_the_first_packet_that_comes_back() {
+    fn recovery_resumes_with_the_first_recovered_packet() {
         let scenario = Scenario::parse(TEXT).unwrap();
-        // The Internet takes 75 ms and loses each tenth packet; the relay is dead from 2 to 5 s, and brings packets back from 6 s on.
+        // The Internet path takes 75 ms and loses each tenth packet; the relay is dead from 2 to 5
+        // s, and recovers packets from 6 s on.
         let told = seen(|at| match (at % 100, at) {
             (0, 2000..6000) => None,
             (0, _) => Some(150),
@@ -546,19 +552,19 @@ mod tests {
         assert_eq!(of_relay.resumed_s, Some(1.15));
         assert_eq!(of_relay.silence_s, 0.02);
         assert_eq!(of_relay.lost, [30, 30]);
-        // While it is dead, everything is late.
+        // While it is dead, every packet is late.
         let late = seen(|at| Some(if (2000..5000).contains(&at) { 300 } else { 75 }));
         let of_relay = super::of_relay(&scenario, &late, ms(2000), ms(5000));
         assert!(of_relay.silence_s > 2.9, "{of_relay:?}");
     }
 
     #[test]
-    fn packets_go_their_old_way_from_behind_the_last_one_that_did_not_come() {
+    fn direct_path_is_open_after_the_last_missing_packet() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let halted = Some([ms(2000), ms(4000)]);
         let times = Times { killed: ms(6005), returned: None, halted };
         let of_gateway = |seen: &Seen| super::of_gateway(&scenario, seen, times);
-        // What waited in the halted gateway's device comes, but too late.
+        // Packets queued in the halted gateway's device arrive, but too late.
         let told = seen(|at| match at {
             2000..=2700 => Some(4075 - at),
             6000..=6340 => None,

@@ -1,8 +1,10 @@
-//! A call from a phone whose uplink is short to one that is far from its relay: `jq-mobile` [JQ 5.5].
+//! A call from a phone with a narrow uplink to one that is far from its relay: `jq-mobile` [JQ
+//! 5.5].
 //!
-//! The paper asks whether mobile hosts bear what packet services cost them: copies take the uplink from other transfers, and long ways to relays make
-//! recovery late. Here a call goes directly, with copies of all packets, and with copies of chosen ones within a bound; a file leaves the same phone
-//! meanwhile. How many packets come within a budget, and how long the file takes, is compared.
+//! The paper asks whether mobile hosts can afford packet services: copies take the uplink from
+//! other transfers, and long paths to relays delay recovery. Here a call uses the direct path,
+//! copies of all packets, or bounded copies of marked ones, while the same phone uploads a file.
+//! The results are the packets that arrive within a budget, and the time of the file.
 
 use std::thread;
 use std::time::Duration;
@@ -23,11 +25,11 @@ use crate::lab_run::{Ground, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
 use crate::scenario::{ScenarioError, from_toml, within};
 
-/// Where the file is served.
+/// The port of the file server.
 const FILE_PORT: u16 = 8000;
-/// Longest silence of the file. Chosen: several time-outs of TCP in a row.
+/// Longest silence of the file transfer. Chosen: several time-outs of TCP in a row.
 const QUIET: Duration = Duration::from_secs(30);
-/// How applications mark the packets that matter (expedited forwarding), and what else it takes to be one.
+/// The code point by which the application marks important packets (expedited forwarding).
 const MARK: u8 = 46;
 /// Labs at a time. Chosen: each carries few Mbit/s.
 const AT_ONCE: usize = 2;
@@ -66,14 +68,14 @@ struct Phone {
     name: String,
     uplink: Bandwidth,
     relay_ms: f64,
-    /// What the call, with its copies, may take of the uplink where packets are chosen.
+    /// The bound on the call and its copies on the uplink when only marked packets are copied.
     copies: Bandwidth,
 }
 
-/// How a call goes.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    /// There is none: the file is alone.
+    /// No call: the file is alone.
     None,
     Direct,
     AllCopied,
@@ -116,7 +118,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Caller and callee with their relays, and who fetches the file.
+    /// Returns the topology: caller and callee with their relays, and the host that fetches the
+    /// file.
     fn topology(&self, phone: &Phone) -> String {
         let (jitter, relay) = (self.jitter_ms, phone.relay_ms);
         let lossy = format!(
@@ -125,7 +128,8 @@ impl Scenario {
         );
         let pair = |between: &str, rtt: f64, jitter: f64, more: &str| {
             format!(
-                "[[pair]]\nbetween = {between}\nrtt = \"{rtt} ms\"\njitter = \"{jitter} ms\"\n{more}"
+                "[[pair]]\nbetween = {between}\nrtt = \"{rtt} ms\"\njitter = \"{jitter} ms\"\n\
+                 {more}"
             )
         };
         [
@@ -134,7 +138,8 @@ impl Scenario {
                 .map(|site| format!("[[site]]\nid = \"{site}\"\n"))
                 .concat(),
             format!(
-                "[[host]]\nid = \"caller\"\nsite = \"caller\"\negress = \"{}\"\ncap = \"tail-drop\"\n",
+                "[[host]]\nid = \"caller\"\nsite = \"caller\"\negress = \"{}\"\n\
+                 cap = \"tail-drop\"\n",
                 phone.uplink
             ),
             pair("[\"caller\", \"callee\"]", self.direct_ms, jitter, &lossy),
@@ -160,7 +165,8 @@ impl Scenario {
     }
 }
 
-/// What a run came to: packets that did not come within the budget, in per cent, of all and of the chosen ones, and the file's time.
+/// The result of a run: packets that did not arrive within the budget, in per cent of all and of
+/// the marked ones, and the file's time.
 struct Run {
     phone: usize,
     arm: Arm,
@@ -171,7 +177,7 @@ struct Run {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -227,7 +233,7 @@ fn on_lab(
     Ok((Run { phone: place, arm, missing, file_s }, reasons))
 }
 
-/// Starts what the call needs, if there is one.
+/// Starts the relays, gateways and sockets of the call, if there is one.
 fn start(
     scenario: &Scenario,
     phone: &Phone,
@@ -267,7 +273,8 @@ fn start(
     Ok((services, vec![pair.marked(marks)]))
 }
 
-/// Packets of the call that did not come within the budget, in per cent: of all, and of the chosen ones.
+/// Returns the packets of the call that did not arrive within the budget, in per cent of all and of
+/// the marked ones.
 fn missing(scenario: &Scenario, seen: &Seen) -> [f64; 2] {
     let (settle, budget) = (scenario.settle_s, scenario.budget_ms / 1e3);
     [1, scenario.chosen_each].map(|each| {
@@ -369,10 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn packets_count_by_when_they_come_and_whether_they_were_chosen() {
+    fn late_packets_count_as_missing_by_mark() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let at = |ms: u64| Duration::from_millis(ms);
-        // One each second: six before the call counts, then ten; the first of five is a chosen one.
+        // One packet each second: six before the call counts, then ten; the first of each five is
+        // marked.
         let sent: Vec<Duration> = (0..16).map(|second| at(1000 * second)).collect();
         let mut came: Vec<Option<Duration>> =
             sent.iter().map(|sent| Some(*sent + at(75))).collect();
@@ -385,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_help_and_a_file_that_suffers_are_both_found() {
+    fn useful_copies_and_slower_file_are_found() {
         let run = |arm: Arm, missing: [f64; 2], file_s: f64| Run {
             phone: 0,
             arm,

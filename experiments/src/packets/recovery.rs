@@ -1,8 +1,9 @@
-//! What coding brings back of what wide-area paths lose, on the lab: `jq-recovery-lab` [JQ 5.2].
+//! Recovery of losses on wide-area paths by coding, on the lab: `jq-recovery-lab` [JQ 5.2].
 //!
-//! The paths are those of the simulation `jq-recovery`, drawn from the same seeds; here relays and gateways are processes, and
-//! what is lost is seen by the applications alone: when a datagram was sent, and when it came. The simulation runs beside it,
-//! and both are to agree within their sampling errors.
+//! The paths are those of the simulation `jq-recovery`, drawn from the same seeds. Here relays and
+//! gateways are processes, and losses are observed by the applications alone, from the send and
+//! arrival times of datagrams. The simulation runs as well, and both must agree within their
+//! sampling errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::numeric::{NumericError, Random, Runs};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
 
-/// How long datagrams may be under way after the last was sent.
+/// The time for which datagrams may be in flight after the last one was sent.
 const LAST_ONES: Duration = Duration::from_secs(3);
 
 /// A scenario file.
@@ -38,16 +39,17 @@ struct Scenario {
     runs: Runs,
     /// The scenario of the simulation.
     network: String,
-    /// Which of its groups, and how many paths of each.
+    /// The names of the groups to use, and the number of paths of each.
     groups: Vec<String>,
     paths_per_group: usize,
-    /// How many groups the lab carries at a time, of which a quick run has the first: the machine bounds how many processes keep time.
+    /// The number of groups on the lab at a time; a quick run has only these. The machine bounds
+    /// the number of processes that keep time.
     groups_at_once: usize,
-    /// By how much more is lost.
+    /// The factor by which losses are raised.
     times_the_losses: f64,
     on_s: f64,
     on_quick_s: f64,
-    /// How long senders send before anything counts.
+    /// The time for which senders send before anything counts.
     settle_s: f64,
     late_ms: f64,
 }
@@ -68,7 +70,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The simulation's scenario, cut down to this one's paths and time.
+    /// Returns the simulation's scenario, reduced to this one's paths and time.
     fn network(&self, text: &str, quick: bool) -> Result<recovery::Scenario, ScenarioError> {
         let mut network = recovery::Scenario::parse(text)?;
         let known = |name: &&String| network.groups.iter().any(|group| group.name == **name);
@@ -88,13 +90,13 @@ impl Scenario {
     }
 }
 
-/// A run of the lab or of the simulation: its losses, and how many packets there were.
+/// The result of a run of the lab or of the simulation: its losses and its number of packets.
 struct Run {
     losses: Vec<Loss>,
     packets: usize,
 }
 
-/// The lab and the simulation, with one seed, with repeated copies or without.
+/// The lab and the simulation with one seed, with or without repeated copies.
 struct Both {
     arq: bool,
     lab: Run,
@@ -104,7 +106,7 @@ struct Both {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -127,7 +129,7 @@ pub(crate) fn run(
     Ok(kept.record(|all, options| record(&scenario, &network, options, all)))
 }
 
-/// The part of each path's packets that counts: those sent once all has settled.
+/// Returns the packets of each path that were sent after the settling time.
 fn settled(
     paths: Vec<(Path, Vec<Fate>)>,
     interval: Duration,
@@ -156,7 +158,8 @@ fn simulate(
     Ok(of_paths(&settled(paths, network.interval(), settle)))
 }
 
-/// A run of the lab, some groups after the others, and what the lab says against it.
+/// Runs all groups on the lab, some at a time; returns the result and the bounds that the lab
+/// broke.
 fn on_lab(
     scenario: &Scenario,
     network: &recovery::Scenario,
@@ -187,14 +190,15 @@ fn on_lab(
     Ok((of_paths(&settled(fates, network.interval(), settle)), reasons))
 }
 
-/// How a path's sender sends.
+/// Returns the pace of a path's sender.
 fn pace(network: &recovery::Scenario) -> Pace {
     let interval = network.interval();
     let count = (network.on().as_nanos() / interval.as_nanos()) as usize;
     Pace { interval, count, bytes: network.payload_bytes, last_ones: LAST_ONES }
 }
 
-/// What became of a path's packets, as the applications saw it: what came much later than over the Internet was lost there.
+/// Returns the fate of a path's packets as the applications observed it: a packet that arrived much
+/// later than over the Internet path was lost there.
 fn fates_of(seen: &Seen, path: &Path, late: Duration) -> Vec<Fate> {
     let at = |since: Duration| Timestamp::ZERO + since;
     let fate = |(sent, came): (&Duration, &Option<Duration>)| {
@@ -209,7 +213,8 @@ fn fates_of(seen: &Seen, path: &Path, late: Duration) -> Vec<Fate> {
     seen.sent.iter().zip(&seen.came).map(fate).collect()
 }
 
-/// Starts the relays of groups, then the gateways and applications of each of their paths, which come with their places.
+/// Starts the relays of groups, then the gateways and applications of each of their paths, which
+/// are given with their indices.
 fn start(
     network: &recovery::Scenario,
     groups: &[usize],
@@ -254,14 +259,14 @@ fn start(
     Ok((services, pairs))
 }
 
-/// The two ends of a path.
+/// Returns the parties at both ends of a path.
 fn ends(ground: &Ground, index: usize) -> Result<(Party, Party), DemoError> {
     let party = |name: String| Party::new(ground, HostId::new(name)?);
     Ok((party(format!("s{index}"))?, party(format!("r{index}"))?))
 }
 
-/// A part of losses that is recovered, in per cent, with the standard error of that: a burst is one sample, since its packets
-/// share their fate.
+/// The recovered share of losses in per cent, with its standard error: a burst is one sample,
+/// because its packets share their fate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Estimate {
     percent: f64,
@@ -283,17 +288,18 @@ fn estimate(losses: &[Loss]) -> Option<Estimate> {
     }
     let count = losses.len() as f64;
     let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
-    // Where all or none are recovered nothing varies: one sample more that did is the least that may be missed.
+    // When all or none are recovered the variance is zero: the error is at least that of one
+    // deviating sample.
     let error = squares.sqrt().max(1.0) / count;
     Some(Estimate { percent, error: 100.0 * error })
 }
 
-/// Whether two estimates differ by no more than chance lets them, 19 times of 20.
+/// Returns whether two estimates agree with 95 % confidence.
 fn agree(one: Estimate, other: Estimate) -> bool {
     (one.percent - other.percent).abs() <= 1.96 * one.error.hypot(other.error)
 }
 
-/// All losses of such runs; bursts of different runs stay apart.
+/// Collects the losses of several runs; bursts of different runs stay separate.
 fn together<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Loss> {
     let mut all = Vec::new();
     for run in runs {
@@ -333,7 +339,7 @@ fn record(
     Record { figures: vec![figure], ..tables }
 }
 
-/// What is compared of a run.
+/// The name, the unit and the function of a compared value.
 type Measure<'a> = (&'a str, &'a str, Box<dyn Fn(&Run) -> Option<f64>>);
 
 fn measures() -> Vec<Measure<'static>> {
@@ -356,7 +362,8 @@ fn measures() -> Vec<Measure<'static>> {
     all
 }
 
-/// Where the part recovered of bursts of one length stands: three lengths without ARQ, then the same with it.
+/// Returns the position of the recovered share for bursts of one length: the lengths without ARQ,
+/// then the same with it.
 fn spot(place: &str, length: usize, with: &str) -> Spot {
     let x = if with == "with ARQ" { length + CLASSES.len() } else { length };
     let x_name = format!("{}, {with}", CLASSES[length].0);
@@ -435,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_was_lost_and_brought_back() {
+    fn late_packet_counts_as_lost_and_recovered() {
         let ms = Duration::from_millis;
         let path = Path::plain(ms(50));
         let seen = Seen {

@@ -1,4 +1,4 @@
-//! Applications that ask for files, one after the other, each over a connection of its own.
+//! Applications that request files one after the other, each over a connection of its own.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,24 +14,25 @@ use crate::lab_run::Ground;
 use crate::lab_run::carry::{STOP_CHECK, io_error};
 use crate::lab_run::exchange::lab;
 
-/// Longest that an end waits for the other's bytes; then it gives the file up. Chosen: many times what the slowest of a thousand files takes where paths lose
-/// one packet in a hundred. Kernels wait twice as long each time, and go on for a quarter of an hour.
+/// Longest time that an end waits for the peer's bytes before it gives the file up. Chosen: many
+/// times the slowest of a thousand files where paths lose one packet in a hundred. Kernels double
+/// the wait after each time-out, and go on for a quarter of an hour.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What became of a file.
+/// The result of a file's transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct File {
-    /// From `connect` to the last byte, or until it was given up.
+    /// The time from `connect` to the last byte, or until it was given up.
     pub(super) took: Duration,
     pub(super) is_whole: bool,
 }
 
-/// How much is asked for, with how much, how many times.
+/// The sizes and the number of requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asking {
     pub(super) request_bytes: usize,
     pub(super) answer_bytes: usize,
-    /// Files before those that count.
+    /// The number of files before those that count.
     pub(super) first: usize,
     pub(super) requests: usize,
 }
@@ -39,16 +40,17 @@ pub(super) struct Asking {
 /// A client and its server, which listens.
 pub(super) struct Pair {
     client: HostId,
-    /// Where the client connects to: the server itself, or what carries its connections there.
+    /// The address that the client dials: the server itself, or a program that carries connections
+    /// there.
     entrance: SocketAddr,
     listener: TcpListener,
 }
 
 impl Pair {
-    /// Lets the server listen at `address` of its host; the client asks at `entrance`.
+    /// Opens the server's listener at `address` on its host; the client dials `entrance`.
     ///
     /// # Errors
-    /// When a host is not there, or the address is taken.
+    /// When a host does not exist, or the address is taken.
     pub(super) fn open(
         ground: &Ground,
         (client, entrance): (&HostId, SocketAddr),
@@ -63,7 +65,7 @@ impl Pair {
         Ok(Self { client: client.clone(), entrance, listener })
     }
 
-    /// What became of each file that counts.
+    /// Requests all files and returns the results of those that count.
     fn ask(&self, ground: &Ground, asking: Asking) -> Result<Vec<File>, DemoError> {
         let ask = || {
             let mut files = Vec::with_capacity(asking.requests);
@@ -88,7 +90,8 @@ impl Pair {
         Ok(File { took: begun.elapsed(), is_whole })
     }
 
-    /// Answers until it is `over`, each connection by itself: one whose client has given up holds up nobody. A connection that breaks is its client's to tell of.
+    /// Serves until `over` is set, each connection on a thread of its own, so that a client that
+    /// has given up blocks no other. Clients report broken connections.
     fn serve(&self, asking: Asking, over: &AtomicBool, stop: &Stop) -> Result<(), DemoError> {
         let mut epoll = Epoll::new().map_err(lab)?;
         epoll.watch(&self.listener, 0).map_err(lab)?;
@@ -115,7 +118,7 @@ fn fetch(address: SocketAddr, asking: Asking) -> io::Result<()> {
     stream.read_exact(&mut vec![0; asking.answer_bytes])
 }
 
-/// Whether the other end was waited for in vain.
+/// Returns whether an operation timed out.
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -128,10 +131,10 @@ fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
     stream.write_all(&vec![2; asking.answer_bytes])
 }
 
-/// Has every client ask, all at the same time; what became of each file, by pair.
+/// Runs all clients at the same time; returns the results of their files, by pair.
 ///
 /// # Errors
-/// When a socket fails, or the run is told to stop.
+/// When a socket fails, or the run is stopped.
 pub(super) fn run(
     ground: &Ground,
     pairs: &[Pair],

@@ -1,4 +1,4 @@
-//! Datagrams of applications: sent at a steady pace by some, each numbered, and seen to come by others.
+//! Numbered datagrams that applications send at a steady pace, and their arrivals.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,58 +12,59 @@ use crate::demo::{DemoError, Stop};
 use crate::lab_run::Ground;
 use crate::lab_run::carry::{STOP_CHECK, io_error};
 
-/// Bytes of the number that a datagram begins with.
+/// The length of a datagram's number.
 const NUMBER_BYTES: usize = 8;
-/// How long a receiver waits for the next datagram before it looks whether all is over.
+/// The interval at which a receiver checks whether the run is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Two applications, the datagrams of one going to the other.
+/// Two applications: one sends datagrams to the other.
 pub(super) struct Pair {
     sender: UdpSocket,
     receiver: UdpSocket,
-    /// Where the sender writes to, and where the receiver listens.
+    /// The address to which the sender writes, and the receiver's address.
     ways: [SocketAddr; 2],
-    /// When in the interval it sends.
+    /// The sender's offset in the interval.
     phase: Duration,
     marks: Option<Marks>,
 }
 
-/// Which datagrams an application marks, and how.
+/// The marking of datagrams.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marks {
-    /// The first of each so many.
+    /// One of this many datagrams is marked.
     pub(super) each: usize,
     /// The code point.
     pub(super) dscp: u8,
 }
 
-/// What became of a pair's datagrams, by their number.
+/// The send and arrival times of a pair's datagrams, by their number.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// When each was sent.
+    /// The send times.
     pub(super) sent: Vec<Duration>,
-    /// When each came first, if it did.
+    /// The first arrival of each, if any.
     pub(super) came: Vec<Option<Duration>>,
 }
 
 /// A steady stream of datagrams.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// Between two datagrams of a pair.
+    /// The time between two datagrams of a pair.
     pub(super) interval: Duration,
-    /// How many.
+    /// The number of datagrams.
     pub(super) count: usize,
-    /// How long each is.
+    /// The length of a datagram.
     pub(super) bytes: usize,
-    /// How long datagrams may be under way after the last was sent.
+    /// The time for which datagrams may be in flight after the last one was sent.
     pub(super) last_ones: Duration,
 }
 
 impl Pair {
-    /// Opens both sockets: the receiver's at `to` on its host, the sender's on its own, towards `through`.
+    /// Opens both sockets: the receiver's at `to` on its host, the sender's on its own host,
+    /// connected to `through`.
     ///
     /// # Errors
-    /// When a host is not there, or a socket cannot be opened.
+    /// When a host does not exist, or a socket cannot be opened.
     pub(super) fn open(
         ground: &Ground,
         (source, through): (&HostId, SocketAddr),
@@ -87,12 +88,12 @@ impl Pair {
         Ok(Self { sender, receiver, ways: [through, to], phase, marks: None })
     }
 
-    /// The same pair, which marks datagrams.
+    /// Returns the pair with marked datagrams.
     pub(super) fn marked(self, marks: Marks) -> Self {
         Self { marks: Some(marks), ..self }
     }
 
-    /// The code point is the upper six bits of the field.
+    /// Sets the code point of datagram `number`; it is the upper six bits of the field.
     fn mark(&self, number: usize) -> io::Result<()> {
         let Some(Marks { each, dscp }) = self.marks else { return Ok(()) };
         let is_chosen = number.is_multiple_of(each);
@@ -108,7 +109,7 @@ impl Pair {
         }
     }
 
-    /// When each datagram came first, until it is `over`.
+    /// Returns the first arrival of each datagram, until `over` is set.
     fn receive(
         &self,
         count: usize,
@@ -138,10 +139,10 @@ impl Pair {
     }
 }
 
-/// Sends at `pace` from every pair's sender; what was seen, in the pairs' order.
+/// Sends at `pace` from every pair's sender; returns the observations in the pairs' order.
 ///
 /// # Errors
-/// When a socket fails, or the run is told to stop.
+/// When a socket fails, or the run is stopped.
 pub(super) fn run(pairs: &[Pair], pace: Pace, stop: &Stop) -> Result<Vec<Seen>, DemoError> {
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -166,7 +167,7 @@ pub(super) fn run(pairs: &[Pair], pace: Pace, stop: &Stop) -> Result<Vec<Seen>, 
     })
 }
 
-/// Sends each pair's datagrams in time; when each left, by pair.
+/// Sends each pair's datagrams on schedule; returns their send times, by pair.
 fn send(
     pairs: &[Pair],
     pace: Pace,
@@ -195,12 +196,13 @@ fn send(
     Ok(sent)
 }
 
-/// Whether the next datagram may do better: the queue is full, or nobody listened to the one before.
+/// Returns whether an error may affect just one datagram: a full queue, or no listener for the
+/// previous one.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused)
 }
 
-/// What became of a socket.
+/// Returns the error of an operation on a socket.
 pub(super) fn failed(what: &'static str, address: SocketAddr, source: io::Error) -> DemoError {
     io_error("datagrams", what, address, source)
 }

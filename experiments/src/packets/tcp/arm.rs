@@ -1,4 +1,4 @@
-//! The ways in which files are carried, and what must run for each: relays and gateways, or kcptun.
+//! The carriers of files and their processes: relays and gateways, or kcptun.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -18,39 +18,39 @@ use crate::lab_run::process::Service;
 use crate::lab_run::service;
 use crate::scenario::ScenarioError;
 
-/// How long gateways may take until they take packets, and how often it is looked.
+/// Longest time until gateways intercept packets, and the interval of checks.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A way in which files are carried, beside TCP alone.
+/// A carrier of files other than plain TCP.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "ArmText")]
 pub(super) struct Arm {
     pub(super) name: String,
     pub(super) way: Way,
-    /// By how much the paper's tail got shorter so, in per cent, if it says so.
+    /// The reduction of the tail in the paper, in per cent, if stated.
     pub(super) paper_shorter_percent: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Way {
-    /// Connections' packets go into a packet service.
+    /// A packet service carries the connections' packets.
     Gateways(Overlay),
     /// Connections end at kcptun's client, and others begin at its server.
     Kcptun(kcptun::Settings),
 }
 
-/// How gateways carry packets.
+/// The settings of gateways.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Overlay {
     pub(super) service: String,
-    /// Which of the clients' packets are copied to the relays; all when absent.
+    /// The clients' packets that are copied to the relays; `None` means all.
     pub(super) from_clients: Option<Copies>,
-    /// The same of the servers'.
+    /// The servers' packets that are copied to the relays; `None` means all.
     pub(super) from_servers: Option<Copies>,
 }
 
-/// An arm as the file has it: a service, or kcptun.
+/// The syntax of an arm: a service, or kcptun.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArmText {
@@ -84,18 +84,20 @@ impl TryFrom<ArmText> for Arm {
 }
 
 impl Arm {
-    /// Whether its programs are there.
+    /// Returns whether its programs are installed.
     pub(super) fn is_possible(&self) -> bool {
         !self.is_peer() || kcptun::is_there()
     }
 
-    /// Whether it is an outside program's, whose figures are to compare with.
+    /// Returns whether it is a foreign program, whose figures serve for comparison.
     pub(super) const fn is_peer(&self) -> bool {
         matches!(self.way, Way::Kcptun(_))
     }
 
+    /// Checks the settings.
+    ///
     /// # Errors
-    /// When a setting makes no sense.
+    /// When a setting is out of range.
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         match &self.way {
             Way::Gateways(_) => Ok(()),
@@ -104,7 +106,7 @@ impl Arm {
     }
 }
 
-/// What runs for an arm, ended when dropped.
+/// The processes of an arm; they end when it is dropped.
 #[derive(Default)]
 pub(super) struct Carriers {
     _services: Vec<Service>,
@@ -112,8 +114,10 @@ pub(super) struct Carriers {
 }
 
 impl Carriers {
+    /// Starts the processes of `arm`.
+    ///
     /// # Errors
-    /// When something cannot be started.
+    /// When a process cannot be started.
     pub(super) fn start(
         scenario: &Scenario,
         ground: &Ground,
@@ -137,19 +141,21 @@ impl Carriers {
         }
     }
 
-    /// Where a client connects to for its server's files.
+    /// Returns the address that a client dials for its server's files.
     pub(super) fn entrance(&self, server: &Party) -> SocketAddr {
         if self.tunnels.is_empty() { server.application() } else { Tunnel::entrance() }
     }
 
+    /// Checks that kcptun is still running.
+    ///
     /// # Errors
-    /// When something has ended by itself; files that failed are its doing.
+    /// When it has ended by itself, which makes files fail.
     pub(super) fn check(&mut self) -> Result<(), DemoError> {
         self.tunnels.iter_mut().try_for_each(Tunnel::check)
     }
 }
 
-/// Starts the relays and each pair's gateways, and waits until these take packets.
+/// Starts the relays and each pair's gateways, and waits until these intercept packets.
 fn start(
     scenario: &Scenario,
     ground: &Ground,

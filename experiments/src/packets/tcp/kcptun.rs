@@ -1,8 +1,10 @@
-//! kcptun, to which packet services are compared: TCP connections over KCP, a protocol on UDP that sends again early, holds no congestion window, and adds
-//! Reed-Solomon repair packets (its manual, Debian package kcptun).
+//! kcptun, for comparison with packet services: TCP connections over KCP, a protocol on UDP that
+//! retransmits early, has no congestion window, and adds Reed-Solomon repair packets (its manual,
+//! Debian package kcptun).
 //!
-//! Its client listens on the asking host and its server, on the other, dials the application. All connections are streams of one session between the two, which stands:
-//! to open one costs no round trip on the path, and none begins slowly.
+//! Its client listens on the requesting host and its server, on the other, dials the application.
+//! All connections are streams of one established session between the two: opening one costs no
+//! round trip on the path, and there is no slow start.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -18,20 +20,21 @@ use crate::scenario::{ScenarioError, within};
 
 const CLIENT: &str = "kcptun-client";
 const SERVER: &str = "kcptun-server";
-/// Where a client listens, and a server: its defaults.
+/// The ports of a client and of a server: the defaults.
 const CLIENT_PORT: u16 = 12_948;
 const SERVER_PORT: u16 = 29_900;
 
-/// Its settings that a scenario chooses; the others are its defaults, but that it does not compress: files here are of one byte, again and again.
+/// Settings that a scenario chooses. The others are defaults, except that compression is off: files
+/// here repeat a single byte.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Settings {
     mode: Mode,
-    /// Repair packets, for so many packets.
+    /// The number of repair packets per number of packets.
     repair: [u8; 2],
 }
 
-/// How early it sends again, by its own names.
+/// The retransmission mode, by its own names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Mode {
@@ -53,8 +56,10 @@ impl Mode {
 }
 
 impl Settings {
+    /// Checks the settings.
+    ///
     /// # Errors
-    /// When a number makes no sense.
+    /// When a number is out of range.
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         within([
             ("kcptun repair packets", self.repair[0].into(), 1.0, 32.0),
@@ -62,7 +67,7 @@ impl Settings {
         ])
     }
 
-    /// What both ends must be told alike.
+    /// Returns the arguments that must be equal at both ends.
     fn arguments(&self) -> [String; 6] {
         let [parity, data] = self.repair.map(|count| count.to_string());
         let mode = self.mode.name().to_owned();
@@ -77,24 +82,24 @@ impl Settings {
     }
 }
 
-/// Whether both programs are there.
+/// Returns whether both programs are installed.
 pub(super) fn is_there() -> bool {
     [CLIENT, SERVER].into_iter().all(is_installed)
 }
 
-/// A client and its server, ended when dropped.
+/// A client and its server; they end when dropped.
 pub(super) struct Tunnel {
     client: Task,
     server: Task,
 }
 
 impl Tunnel {
-    /// Where connections of the client's host go in.
+    /// Returns the address at which the client accepts connections of its host.
     pub(super) fn entrance() -> SocketAddr {
         (Ipv4Addr::LOCALHOST, CLIENT_PORT).into()
     }
 
-    /// Starts both, towards the server's application, and waits until they listen.
+    /// Starts both, with the server's application as destination, and waits until they listen.
     ///
     /// # Errors
     /// When one cannot be started, or ends at once.
@@ -122,8 +127,10 @@ impl Tunnel {
         Ok(Self { client, server })
     }
 
+    /// Checks that both are running.
+    ///
     /// # Errors
-    /// When one of both has ended; with its last word.
+    /// When one of them has ended; with the last line of its log.
     pub(super) fn check(&mut self) -> Result<(), DemoError> {
         self.server.check()?;
         self.client.check()
@@ -135,11 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_are_told_alike_and_only_what_kcptun_knows() {
+    fn kcptun_arguments_are_equal_and_checked() {
         let settings: Settings = toml::from_str("mode = \"fast3\"\nrepair = [3, 10]").unwrap();
         let told = settings.arguments().join(" ");
         assert_eq!(told, "--mode fast3 --datashard 10 --parityshard 3");
-        // kcptun itself takes a mode that it does not know for none.
+        // kcptun itself silently ignores an unknown mode.
         let error = toml::from_str::<Settings>("mode = \"fast4\"\nrepair = [3, 10]").unwrap_err();
         assert!(error.to_string().contains("unknown variant `fast4`"), "{error}");
         let none: Settings = toml::from_str("mode = \"fast\"\nrepair = [0, 10]").unwrap();

@@ -1,14 +1,15 @@
 //! Short transfers of kernel TCP over paths that lose packets in bursts: `jq-tcp` [JQ 5.4].
 //!
-//! TCP brings most losses back by itself, but not those at its ends: a lost SYN-ACK, or the last packets of an answer, cost a timeout, and
-//! more of them in a row cost ever longer ones. A packet service brings such packets back before the timeout, so that it is the
-//! tail of the completion times that gets shorter. Packets are taken whole by the gateways' TUN devices; clients and servers know of nothing.
+//! TCP recovers most losses by itself, but not those at its ends: a lost SYN-ACK, or lost last
+//! packets of a reply, cost a time-out, and several in a row cost growing ones. A packet service
+//! recovers such packets before the time-out, so that it shortens the tail of the completion times.
+//! Packets are intercepted whole by the gateways' TUN devices; clients and servers are unmodified.
 //!
-//! Beside them, on the direct path, runs what does without relays: kcptun, where it is installed.
+//! For comparison, kcptun runs on the direct path without relays, if it is installed.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`arm`] | the ways in which files are carried, and what runs for each |
+//! | [`arm`] | the carriers of files and their processes |
 //! | [`kcptun`] | kcptun between a client's and its server's host |
 
 mod arm;
@@ -35,7 +36,7 @@ use crate::numeric::{NumericError, Runs, catalogue, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml, within};
 
-/// What the completion times are told at: share, and its name.
+/// The shares at which completion times are reported, with their names.
 const SHARES: [(f64, &str); 5] =
     [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "all")];
 /// The share that counts as the tail.
@@ -85,7 +86,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The two relays, and a client and a server for each pair.
+    /// Returns a topology of two relays, and a client and a server for each pair.
     fn topology(&self) -> String {
         let mut text = format!(
             "[default.pair]\nrtt = \"{} ms\"\n[[site]]\nid = \"near\"\n[[site]]\nid = \"far\"\n",
@@ -117,23 +118,24 @@ impl Scenario {
     }
 }
 
-/// One run: completion times in milliseconds, and the part of the servers' segments that was sent again.
+/// One run: completion times in milliseconds, and the share of the servers' segments that was
+/// retransmitted.
 struct Run {
-    /// The arm's name; none of TCP alone.
+    /// The arm's name; `None` for TCP alone.
     arm: Option<String>,
-    /// Of those given up: until then.
+    /// The times of the files; of a file that was given up, the time until then.
     took_ms: Vec<f64>,
     given_up: usize,
-    /// None where the servers' segments do not go over the path.
+    /// The retransmitted shares; empty if the servers' segments do not cross the path.
     again: Vec<f64>,
-    /// What came out of all paths and legs, in kB for each file.
+    /// The bytes delivered by all paths and legs, in kB per file.
     carried_kb: f64,
 }
 
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -160,7 +162,7 @@ pub(crate) fn run(
     Ok(kept.record(|all, options| record(&scenario, options, &possible, all)))
 }
 
-/// A run, and what the lab says against it.
+/// Runs one arm; returns the result and the bounds that the lab broke.
 fn on_lab(
     scenario: &Scenario,
     topology: &Topology,
@@ -199,14 +201,14 @@ fn on_lab(
     Ok((Run { arm, took_ms, given_up, again, carried_kb }, reasons))
 }
 
-/// What has come out of all paths and legs until now.
+/// Returns the bytes delivered by all paths and legs so far, in kB.
 fn carried_kb(ground: &Ground) -> Result<f64, DemoError> {
     let counters = ground.lab.counters()?;
     let legs = counters.links.iter().filter(|link| matches!(link.name, LinkName::Pair(..)));
     Ok(legs.map(|link| link.tally.delivered_bytes as f64).sum::<f64>() / 1e3)
 }
 
-/// Clients and servers.
+/// Returns the clients and servers.
 fn ends(scenario: &Scenario, ground: &Ground) -> Result<Vec<(Party, Party)>, DemoError> {
     let party = |name: String| Party::new(ground, HostId::new(name)?);
     (0..scenario.pairs)
@@ -276,12 +278,13 @@ fn tell(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
     rows.push(Row::of(&case, None, &carried_kb, "kB for each file", "what arrived"));
 }
 
-/// All runs' completion times together.
+/// Returns all runs' completion times together.
 fn together(runs: &[&Run]) -> Vec<f64> {
     runs.iter().flat_map(|run| run.took_ms.iter().copied()).collect()
 }
 
-/// The tail and the middle beside TCP alone: of all runs' files together, since a run has few in its tail.
+/// Compares the tail and the median with TCP alone, over all runs' files together, because one run
+/// has few files in its tail.
 fn compare(
     arm: &Arm,
     direct: &[&Run],
@@ -305,7 +308,7 @@ fn compare(
     rows.push(Row::of(&format!("{case}, all runs together"), paper, &[by], "%", &note));
     rows.push(Row::of(&format!("{case}, run by run"), None, &each, "%", ""));
     if arm.is_peer() {
-        // There is no sentence that its figures would have to bear out.
+        // There is no claim of the paper about its figures.
         return;
     }
     let (says, least) = match paper {
@@ -350,7 +353,7 @@ mod tests {
         let scenario = Scenario::parse(TEXT).unwrap();
         let topology = Topology::parse(&scenario.topology(), catalogue()).unwrap();
         assert_eq!(topology.hosts.len(), 2 + 2 * scenario.pairs);
-        // As many files as the paper has, at least.
+        // At least as many files as the paper has.
         let runs = scenario.runs.seeds(&RunOptions::of_tests()).len();
         assert!(runs * scenario.pairs * scenario.requests >= 10_000);
         let overlays = scenario.arms.iter().filter_map(|arm| match &arm.way {
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn kcptun_is_told_beside_the_others_or_that_it_is_missing() {
+    fn kcptun_is_reported_or_reported_missing() {
         let scenario = Scenario::parse(TEXT).unwrap();
         let (coding, peer) = (arm("coding"), arm(KCPTUN));
         let took_ms = |ms: f64| vec![ms; 1000];
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_that_is_cut_off_is_found_and_a_median_that_suffers_too() {
+    fn shorter_tail_and_longer_median_are_found() {
         let with_tail = |tail: f64| [vec![800.0; 980], vec![tail; 20]].concat();
         let coding = arm("coding");
         let (direct, coded) = (of(None, with_tail(9000.0)), of(Some(&coding), with_tail(900.0)));
@@ -433,10 +436,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_that_of_all_runs_together() {
+    fn tail_is_taken_over_all_runs_together() {
         let syn = arm("caching of SYN-ACKs alone");
         let all = |tail: f64| of(None, [vec![800.0; 997], vec![tail; 3]].concat());
-        // One run's tail hardly shortens, the other's much: together half of the tail is as long as before.
+        // One run's tail hardly shortens, the other's much: together half of the tail is as long as
+        // before.
         let (direct, such) = ([all(9000.0), all(9000.0)], [all(8900.0), all(900.0)]);
         let (mut rows, mut findings) = (Vec::new(), Vec::new());
         compare(&syn, &[&direct[0], &direct[1]], &[&such[0], &such[1]], &mut rows, &mut findings);

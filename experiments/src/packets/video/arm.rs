@@ -1,4 +1,4 @@
-//! The ways in which a call is carried, and what must run for each.
+//! The carriers of a call and their processes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,37 +15,37 @@ use crate::lab_run::process::{Service, is_installed};
 use crate::lab_run::{Ground, round_trip, service};
 use crate::packets::traffic::Pair;
 
-/// SRT's own program, to which ours are compared.
+/// SRT's own program, for comparison.
 const SRT: &str = "srt-live-transmit";
-/// Where it listens for its like, and for an application.
+/// The ports at which it listens for its peer, and for an application.
 const SRT_PORT: u16 = 7001;
 const APPLICATION_PORT: u16 = 5004;
-/// How long its ends bear silence: longer than any outage here.
+/// The silence that its ends tolerate, longer than any outage here.
 const SRT_IDLE_MS: u32 = 120_000;
-/// Less patience than this it cannot use.
+/// The smallest latency that it supports.
 const LEAST_SRT_LATENCY: Duration = Duration::from_millis(20);
-/// Flows of a call's group, itself included: k of [JQ 5.3].
+/// The number of flows of a call's group, including the call: k of [JQ 5.3].
 pub(super) const FLOWS: usize = 4;
 
-/// One way to carry a call.
+/// A carrier of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Arm {
-    /// Over the Internet alone.
+    /// The Internet path alone.
     Direct,
-    /// The same, each packet twice.
+    /// The Internet path, with each packet twice.
     Duplication,
-    /// The same with repair packets of the call's own.
+    /// The Internet path, with repair packets for the call alone.
     Fec,
-    /// The same, by SRT, which asks for lost packets again.
+    /// The Internet path with SRT, which requests retransmissions.
     Srt,
-    /// Lost packets are pulled from the egress relay.
+    /// Lost packets are fetched from the egress relay.
     Caching,
-    /// Lost packets are solved for.
+    /// Lost packets are recovered by coding.
     Coding,
-    /// The same with more repair packets than the paper has.
+    /// Coding with more repair packets than in the paper.
     CodingMore,
-    /// Every packet goes over the relays as well.
+    /// Every packet is also sent over the relays.
     Forwarding,
 }
 
@@ -63,12 +63,12 @@ impl Arm {
         }
     }
 
-    /// Whether its programs are there.
+    /// Returns whether its programs are installed.
     pub(super) fn is_possible(self) -> bool {
         self != Self::Srt || is_installed(SRT)
     }
 
-    /// What the call's own ends do.
+    /// Returns the protection by the call's own ends.
     pub(super) fn shield(self, scenario: &Scenario) -> Shield {
         match self {
             Self::Duplication => Shield::Twice,
@@ -82,7 +82,7 @@ impl Arm {
         }
     }
 
-    /// The gateways' service, and whether it takes relays.
+    /// Returns the gateways' service, and whether it uses relays.
     const fn service(self) -> (&'static str, bool) {
         match self {
             Self::Direct | Self::Duplication | Self::Fec | Self::Srt => ("direct", false),
@@ -96,33 +96,33 @@ impl Arm {
 /// A group of flows between the same relays, the first of which is a call.
 pub(super) struct Group {
     _services: Vec<Service>,
-    /// Where the call's sender writes to.
+    /// The address to which the call's sender writes.
     pub(super) entrance: SocketAddr,
-    /// Where its receiver listens.
+    /// The address of its receiver.
     pub(super) exit: SocketAddr,
     /// The other flows.
     pub(super) beside: Vec<Pair>,
 }
 
-/// A host of a group.
+/// Returns a host of a group.
 ///
 /// # Errors
-/// When the name is none.
+/// When the name is malformed.
 pub(super) fn host(group: &str, name: &str) -> Result<HostId, DemoError> {
     Ok(HostId::new(format!("{group}-{name}"))?)
 }
 
-/// All hosts of a group.
+/// Returns all hosts of a group.
 pub(super) fn hosts(group: &str) -> Result<Vec<HostId>, DemoError> {
     let ends = (0..FLOWS).flat_map(|flow| [format!("s{flow}"), format!("r{flow}")]);
     let relays = ["in", "out"].map(str::to_owned);
     ends.chain(relays).map(|name| host(group, &name)).collect()
 }
 
-/// Starts what carries a group.
+/// Starts the processes of a group.
 ///
 /// # Errors
-/// When something cannot be started.
+/// When a process cannot be started.
 pub(super) fn start(
     ground: &Ground,
     scenario: &Scenario,
@@ -177,8 +177,9 @@ pub(super) fn start(
     Ok(Group { _services: services, entrance, exit, beside })
 }
 
-/// Starts SRT between a call's ends. It holds packets until they are due, as its manual has it: as long after they were sent as the path
-/// takes and its latency together, which is made the call's budget less a margin.
+/// Starts SRT between a call's ends. According to its manual it holds a packet for its latency
+/// beyond the path's delay; the latency is chosen so that both add up to the call's budget less a
+/// margin.
 fn start_srt(ground: &Ground, scenario: &Scenario, group: &str) -> Result<Group, DemoError> {
     let (near, far) = (host(group, "s0")?, host(group, "r0")?);
     let one_way = round_trip(ground.lab.topology(), &near, &far) / 2;

@@ -1,7 +1,9 @@
-//! A call while it lasts: packets taken from ffmpeg, or made, sent on; and at the other end kept until they are played.
+//! The ends of a running call: the sender forwards packets of ffmpeg or generates them; the
+//! receiver keeps packets until they are played.
 //!
-//! Both ends stand where an application's own sockets would: the sender paces as conferencing applications do, the receiver is a play-out
-//! buffer of fixed delay, which hands packets to ffmpeg in their order when they are due.
+//! Both ends replace an application's sockets: the sender paces like conferencing applications, the
+//! receiver is a play-out buffer of fixed delay, which passes packets to ffmpeg in order when they
+//! are due.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,21 +22,21 @@ use crate::demo::DemoError;
 use crate::lab_run::Ground;
 use crate::packets::traffic::{failed, is_passing};
 
-/// How long an end waits for the next packet before it looks whether all is over.
+/// The interval at which an end checks whether the run is over.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// Between two voice packets.
+/// The time between two voice packets.
 const VOICE_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest datagram.
 const DATAGRAM_BYTES: usize = 2048;
 
-/// When a run began, and how far it is.
+/// The start and the progress of a run.
 pub(super) struct Clock {
     begun: Instant,
-    /// Calls of which something has come.
+    /// The number of calls of which a packet has arrived.
     arrived: AtomicUsize,
-    /// Nothing more is sent.
+    /// Set when nothing more is sent.
     pub(super) all_sent: AtomicBool,
-    /// Nothing more is received.
+    /// Set when nothing more is received.
     pub(super) over: AtomicBool,
 }
 
@@ -48,7 +50,7 @@ impl Clock {
         self.begun.elapsed()
     }
 
-    /// Whether something has come of so many calls.
+    /// Returns whether packets of `calls` calls have arrived.
     pub(super) fn has_arrived(&self, calls: usize) -> bool {
         self.arrived.load(Ordering::Relaxed) >= calls
     }
@@ -58,42 +60,42 @@ impl Clock {
     }
 }
 
-/// Where a call's packets come from.
+/// The source of a call's packets.
 pub(super) enum Source {
-    /// A player that sends to this socket; between two packets goes so long at least.
+    /// A player that sends to this socket; packets are spaced by at least the given time.
     Player(UdpSocket, Duration),
-    /// Voice: steady.
+    /// Steady voice packets.
     Voice,
 }
 
 /// One call.
 pub(super) struct Call {
-    /// Where its packets come from.
+    /// The source of its packets.
     pub(super) source: Source,
-    /// Towards the receiver, with its address.
+    /// The socket towards the receiver, with its address.
     pub(super) out: (UdpSocket, SocketAddr),
-    /// Where the receiver listens.
+    /// The socket of the receiver, with its address.
     pub(super) listen: (UdpSocket, SocketAddr),
-    /// A player to hand packets to when they are played.
+    /// A player that gets the packets when they are played.
     pub(super) player: Option<(UdpSocket, SocketAddr)>,
-    /// What its ends do against losses.
+    /// The protection against losses by its ends.
     pub(super) shield: Shield,
-    /// How long after it was sent a packet is played.
+    /// The time from sending to playing a packet.
     pub(super) budget: Duration,
 }
 
-/// What a call came to.
+/// The result of a call.
 pub(super) struct Played {
-    /// Its packets.
+    /// The record of its packets.
     pub(super) ledger: Ledger,
-    /// The place of the first packet that was played.
+    /// The index of the first packet that was played.
     pub(super) first: Option<usize>,
 }
 
 /// Binds a socket on a host.
 ///
 /// # Errors
-/// When there is no such host, or the address is taken.
+/// When the host does not exist, or the address is taken.
 pub(super) fn bind(
     ground: &Ground,
     host: &HostId,
@@ -107,10 +109,10 @@ pub(super) fn bind(
     bound.map_err(|error| failed("listen at", address, error))
 }
 
-/// A socket on a host that sends to `to`.
+/// Returns a socket on a host that is connected to `to`.
 ///
 /// # Errors
-/// When there is no such host, or no route.
+/// When the host does not exist, or there is no route.
 pub(super) fn towards(
     ground: &Ground,
     host: &HostId,
@@ -134,7 +136,7 @@ fn send((socket, to): &(UdpSocket, SocketAddr), datagram: &[u8]) -> Result<(), D
     }
 }
 
-/// The next datagram's length; `None` when none came for a while.
+/// Returns the next datagram's length, or `None` at the time-out.
 fn receive(
     socket: &UdpSocket,
     at: SocketAddr,
@@ -148,7 +150,7 @@ fn receive(
 }
 
 impl Call {
-    /// Carries it until the clock says that it is over.
+    /// Carries the call until the clock says that it is over.
     ///
     /// # Errors
     /// When a socket fails.
@@ -169,7 +171,7 @@ impl Call {
         })
     }
 
-    /// Sends what the player sends, no two packets closer than `gap`.
+    /// Forwards the player's packets, no two closer than `gap`.
     fn pass_on(
         &self,
         clock: &Clock,
@@ -192,7 +194,7 @@ impl Call {
         Ok(())
     }
 
-    /// Sends voice.
+    /// Sends voice packets.
     fn speak(&self, clock: &Clock, ledger: &Mutex<Ledger>) -> Result<(), DemoError> {
         let mut wrapper = self.shield.wrapper().map_err(coding)?;
         for number in 0..u16::MAX {
@@ -210,7 +212,8 @@ impl Call {
         Ok(())
     }
 
-    /// Takes what comes, and hands on what is due, in order; the place of the first that was played.
+    /// Receives packets, and passes due ones to the player in order; returns the index of the first
+    /// one played.
     fn play(&self, clock: &Clock, ledger: &Mutex<Ledger>) -> Result<Option<usize>, DemoError> {
         let (socket, address) = &self.listen;
         let mut opener = self.shield.opener();
@@ -219,7 +222,7 @@ impl Call {
         while !clock.over.load(Ordering::Relaxed) {
             let next = waiting.first_key_value().map(|(_, (due, _))| *due);
             let patience = next.map_or(LOOK, |due| due.saturating_sub(clock.now()));
-            // A timeout of zero would mean none.
+            // A time-out of zero would mean none.
             let patience = patience.clamp(Duration::from_millis(1), LOOK);
             let set = socket.set_read_timeout(Some(patience));
             set.map_err(|error| failed("receive at", *address, error))?;
@@ -245,7 +248,8 @@ impl Call {
     }
 }
 
-/// Puts the packets of a datagram that are in time where they wait to be played; how many it brought, in time or not.
+/// Queues the packets of a datagram that are in time; returns the number of its packets, in time or
+/// not.
 fn take(
     datagram: &[u8],
     opener: &mut Opener,

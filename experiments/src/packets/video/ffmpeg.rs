@@ -1,4 +1,5 @@
-//! ffmpeg: makes the video, sends it as H.264 over RTP, writes what it receives, and compares frame by frame.
+//! ffmpeg: generates the video, sends it as H.264 over RTP, records the received one, and compares
+//! both frame by frame.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,31 +15,32 @@ use crate::lab_run::listeners::{Port, listens};
 use crate::lab_run::process::{Scratch, Task, is_installed};
 
 const PROGRAM: &str = "ffmpeg";
-/// The file of the encoded video, and of what tells a receiver how it is encoded.
+/// The file of the encoded video, and the file that describes its encoding to a receiver.
 const CLIP: &str = "clip.mkv";
 const SESSION: &str = "session.sdp";
-/// Where players receive.
+/// The port of players.
 pub(super) const PLAYER_PORT: u16 = 6004;
-/// Longest that anything of it may take once it has all its input: far more than on any machine that can run this.
+/// Longest time for ffmpeg to finish after its last input: far more than on any machine that can
+/// run this.
 pub(super) const LONGEST: Duration = Duration::from_secs(120);
-/// Bytes that may wait for a player.
+/// The size of a player's receive buffer, in bytes.
 const PLAYER_BUFFER: &str = "1000000";
-/// Frames that agree to the last bit have no PSNR; they count as this much.
+/// The PSNR of identical frames, for which it is infinite.
 const EQUAL_DB: f64 = 100.0;
 
-/// Where a host's player receives.
+/// Returns the address of a host's player.
 pub(super) fn player() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, PLAYER_PORT).into()
 }
 
-/// How near received frames are to the source's, in the order of these.
+/// The similarity of received frames to the source's, in their order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Likeness {
     /// Peak signal-to-noise ratio of each, in dB; `None` before anything was received.
     pub(super) psnr_db: Vec<Option<f64>>,
     /// Structural similarity.
     pub(super) ssim: Vec<Option<f64>>,
-    /// VMAF, 0 to 100; empty where ffmpeg has no filter for it.
+    /// VMAF, 0 to 100; empty without ffmpeg's filter for it.
     pub(super) vmaf: Vec<Option<f64>>,
 }
 
@@ -47,14 +49,16 @@ pub(super) struct Clip {
     scratch: Scratch,
     video: Video,
     length: Duration,
-    /// Whether ffmpeg tells VMAF.
+    /// `true` when ffmpeg supports VMAF.
     pub(super) has_vmaf: bool,
-    /// How near its own frames are to the source's: what is reached without losses.
+    /// The similarity of its own frames to the source's: the result without losses.
     pub(super) lossless: Likeness,
 }
 
+/// Checks that ffmpeg is installed.
+///
 /// # Errors
-/// When ffmpeg is not there; in one line that tells how to get it.
+/// When it is not; in one line with the way to install it.
 pub(super) fn check() -> Result<(), DemoError> {
     if is_installed(PROGRAM) {
         return Ok(());
@@ -63,7 +67,7 @@ pub(super) fn check() -> Result<(), DemoError> {
     Err(DemoError::Program { name: PROGRAM.into(), why: why.into() })
 }
 
-/// Whether ffmpeg was built with VMAF; Debian's is not.
+/// Returns whether ffmpeg was built with VMAF; Debian's is not.
 fn has_vmaf() -> bool {
     let mut command = Command::new(PROGRAM);
     command.args(["-hide_banner", "-filters"]).stdin(Stdio::null());
@@ -76,7 +80,8 @@ fn quiet(command: &mut Command) {
 }
 
 impl Clip {
-    /// Makes `length` of it, constant in rate, without frames that are larger than others: every frame has a part that refers to no other.
+    /// Encodes `length` of the video at a constant rate without large frames: every frame has an
+    /// intra-coded part.
     ///
     /// # Errors
     /// When ffmpeg fails.
@@ -113,7 +118,7 @@ impl Clip {
         format!("rtp://{to}?pkt_size={}", self.video.packet_bytes)
     }
 
-    /// Sends it in real time.
+    /// Sends the video in real time.
     ///
     /// # Errors
     /// When ffmpeg cannot be started.
@@ -134,7 +139,7 @@ impl Clip {
     /// When ffmpeg fails.
     pub(super) fn receive(&self, ground: &Ground, host: &HostId) -> Result<Player, DemoError> {
         let session = ground.scratch.file(SESSION);
-        // What a receiver must know stands in a file that the sender writes.
+        // The session description for the receiver is a file that the sender writes.
         let mut command = self.sender(ground, host)?;
         command.arg("-t").arg("0.1").arg("-sdp_file").arg(&session).arg(self.url(player()));
         Task::start(command, "ffmpeg-session", &ground.scratch)?.end(LONGEST, &ground.stop)?;
@@ -151,8 +156,8 @@ impl Clip {
         Ok(Player { task, received })
     }
 
-    /// Compares a received video, frame by frame, whose time begins so much later than the source's; a frame that is missing is the one
-    /// before it again.
+    /// Compares a received video with the source frame by frame; the received one begins later by
+    /// `later`. A missing frame is replaced by the previous one.
     ///
     /// # Errors
     /// When ffmpeg fails.
@@ -163,11 +168,11 @@ impl Clip {
         stop: &Stop,
     ) -> Result<Likeness, DemoError> {
         let mut command = Command::new(PROGRAM);
-        // Paths in filters would have to be quoted.
+        // Paths in filters would need quoting.
         command.current_dir(self.scratch.file(""));
         quiet(&mut command);
         command.args(["-f", "lavfi", "-t", &seconds(self.length), "-i", &self.video.source]);
-        // What is written is not to begin at zero again.
+        // Output time stamps must not restart at zero.
         command
             .args(["-copyts", "-itsoffset", &seconds(later), "-i"])
             .arg(received)
@@ -195,7 +200,8 @@ pub(super) struct Player {
 }
 
 impl Player {
-    /// Waits until it has written what it received, and compares that; its first packet is so much later than the source's.
+    /// Waits until the received video is written, and compares it; `later` is the offset of its
+    /// first packet.
     ///
     /// # Errors
     /// When ffmpeg fails.
@@ -214,16 +220,18 @@ fn seconds(span: Duration) -> String {
     format!("{:.3}", span.as_secs_f64())
 }
 
-/// The filters that compare the source, first, with what was received.
+/// Returns the filters that compare the source, as first input, with the received video.
 ///
-/// VMAF takes the time of what was received, the others that of the source: for VMAF the received frames are laid over the source's, so that
-/// one that is missing is the one before it again.
+/// VMAF uses the time stamps of the received video, the others those of the source: for VMAF the
+/// received frames are laid over the source's, so that a missing frame is replaced by the previous
+/// one.
 fn graph(has_vmaf: bool) -> String {
     let [source, received, last] = if has_vmaf {
         [
             "split=4[a][b][x][y]",
             "split=3[c][d][z]",
-            ";[x][z]overlay=format=yuv420,format=yuv420p[s];[s][y]libvmaf=log_fmt=json:log_path=vmaf.json[g]",
+            ";[x][z]overlay=format=yuv420,format=yuv420p[s];\
+             [s][y]libvmaf=log_fmt=json:log_path=vmaf.json[g]",
         ]
     } else {
         ["split[a][b]", "split[c][d]", ""]
@@ -234,7 +242,8 @@ fn graph(has_vmaf: bool) -> String {
     )
 }
 
-/// The values of VMAF's log; `None` where `known` has none: before anything was received the source was compared with itself.
+/// Returns the values of VMAF's log, and `None` where `known` is: before anything was received, the
+/// source was compared with itself.
 fn vmaf(log: &str, known: &[Option<f64>]) -> Vec<Option<f64>> {
     let log: serde_json::Value = serde_json::from_str(log).unwrap_or_default();
     let value = |(place, known): (usize, &Option<f64>)| {
@@ -243,7 +252,8 @@ fn vmaf(log: &str, known: &[Option<f64>]) -> Vec<Option<f64>> {
     known.iter().enumerate().map(value).collect()
 }
 
-/// What follows `key` in each line, for `frames` frames: a filter begins with the first frame for which both videos have one.
+/// Returns the value after `key` in each line, for `frames` frames: a filter begins with the first
+/// frame that both videos have.
 fn values(log: &str, key: &str, frames: usize) -> Vec<Option<f64>> {
     let value = |line: &str| -> Option<f64> {
         let (_, after) = line.split_once(key)?;
@@ -279,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn vmaf_is_asked_for_where_there_is_a_filter() {
+    fn vmaf_is_requested_if_the_filter_exists() {
         assert!(graph(true).contains("libvmaf") && graph(true).contains("psnr"));
         assert!(!graph(false).contains("vmaf") && graph(false).ends_with("[f]"));
     }

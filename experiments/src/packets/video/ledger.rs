@@ -1,23 +1,25 @@
-//! What became of a call's packets and frames: when each packet was sent, when it came first, whether that was in time.
+//! The record of a call's packets and frames: send time, first arrival, and whether that was in
+//! time.
 //!
-//! A receiver plays at a fixed delay: a packet that comes later than the budget after it was sent is as good as lost. A frame of video is
-//! whole when all its packets were in time. A *freeze* is what browsers count as one (W3C, Identifiers for WebRTC's Statistics API,
-//! `freezeCount`): between two whole frames go three frames' time at least, and 150 ms more than one.
+//! A receiver plays at a fixed delay: a packet that arrives later than the budget after it was sent
+//! is as good as lost. A frame of video is whole when all its packets were in time. A *freeze* is
+//! defined as in browsers (W3C, Identifiers for WebRTC's Statistics API, `freezeCount`): the time
+//! between two whole frames is at least three frames' time, and 150 ms more than one.
 
 use std::time::Duration;
 
 use super::rtp::Rtp;
 
-/// By how much more than a frame's time a freeze lasts at least.
+/// The least excess of a freeze over a frame's time.
 const FREEZE_BEYOND: Duration = Duration::from_millis(150);
-/// The clock of video over RTP, ticks a second (RFC 6184).
+/// The clock of video over RTP, in ticks per second (RFC 6184).
 const VIDEO_CLOCK: f64 = 90_000.0;
 
 /// A packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fate {
     timestamp: u32,
-    /// When it was sent.
+    /// The send time.
     pub(super) sent: Duration,
     came: Option<Duration>,
 }
@@ -30,33 +32,33 @@ pub(super) struct Ledger {
     fates: Vec<Fate>,
 }
 
-/// What a receiver sees of a frame.
+/// The arrival of a frame at its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// All of it, in time.
+    /// All packets arrived in time.
     Whole,
-    /// All of it, some of it too late.
+    /// All packets arrived, some too late.
     Late,
-    /// Not all of it.
+    /// Some packets are missing.
     Broken,
 }
 
 /// A frame of video.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// When its first packet was sent.
+    /// The send time of its first packet.
     pub(super) sent: Duration,
-    /// What came of it.
+    /// Its arrival.
     pub(super) arrival: Arrival,
 }
 
 impl Ledger {
-    /// Of a call whose packets are to be there so long after they were sent.
+    /// Creates the record of a call whose packets must arrive within `budget`.
     pub(super) fn new(budget: Duration) -> Self {
         Self { budget, first: 0, fates: Vec::new() }
     }
 
-    /// A packet is sent. Those before it that were skipped count as lost.
+    /// Records a sent packet. Skipped ones before it count as lost.
     pub(super) fn leave(&mut self, rtp: Rtp, at: Duration) {
         if self.fates.is_empty() {
             self.first = rtp.sequence;
@@ -68,7 +70,8 @@ impl Ledger {
         }
     }
 
-    /// A packet came. Its place and when it is played, if it came for the first time, and in time.
+    /// Records an arrival. Returns the index and the play time of a packet that arrives for the
+    /// first time, and in time.
     pub(super) fn come(&mut self, rtp: Rtp, at: Duration) -> Option<(usize, Duration)> {
         let place = usize::from(rtp.sequence.wrapping_sub(self.first));
         let fate = self.fates.get_mut(place).filter(|fate| fate.came.is_none())?;
@@ -77,7 +80,7 @@ impl Ledger {
         (at <= played).then_some((place, played))
     }
 
-    /// How much later a packet's frame is than the first one, by video's clock.
+    /// Returns the time from the first frame to a packet's frame, by the video clock.
     pub(super) fn later(&self, place: usize) -> Duration {
         let [first, such] =
             [0, place].map(|place| self.fates.get(place).map(|fate| fate.timestamp));
@@ -85,7 +88,7 @@ impl Ledger {
         Duration::from_secs_f64(f64::from(ticks) / VIDEO_CLOCK)
     }
 
-    /// Whether each packet was in time, of those sent in such a span.
+    /// Returns for each packet sent in a span whether it was in time.
     pub(super) fn played(
         &self,
         sent: &std::ops::Range<Duration>,
@@ -103,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// The frames, in their order.
+    /// Returns the frames, in their order.
     pub(super) fn frames(&self) -> Vec<Frame> {
         let same = |one: &Fate, next: &Fate| one.timestamp == next.timestamp;
         let frame = |packets: &[Fate]| Frame {
@@ -118,16 +121,16 @@ impl Ledger {
     }
 }
 
-/// Times at which nothing moved.
+/// Periods without a new frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Freezes {
-    /// How many.
+    /// The number of freezes.
     pub(super) count: usize,
-    /// Seconds of all of them.
+    /// The sum of their lengths, in seconds.
     pub(super) seconds: f64,
 }
 
-/// The freezes of frames that follow each other in `interval`.
+/// Returns the freezes of frames whose interval is `interval`.
 pub(super) fn freezes(frames: &[Frame], interval: Duration) -> Freezes {
     let least = (3 * interval).max(interval + FREEZE_BEYOND);
     let mut all = Freezes::default();
@@ -142,7 +145,7 @@ pub(super) fn freezes(frames: &[Frame], interval: Duration) -> Freezes {
     all
 }
 
-/// Most packets of a call: their numbers have 16 bits.
+/// Largest number of packets of a call: their numbers have 16 bits.
 pub(super) const MOST_PACKETS: f64 = 60_000.0;
 
 #[cfg(test)]
@@ -151,7 +154,8 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Frames of two packets, 40 ms apart; each packet comes after so many ms, or never.
+    /// Records frames of two packets, 40 ms apart; `after` holds the delay of each packet in ms, if
+    /// it arrives.
     fn ledger(first: u16, after: &[[Option<u64>; 2]]) -> Ledger {
         let mut ledger = Ledger::new(MS(100));
         let mut sequence = first;
@@ -174,7 +178,7 @@ mod tests {
     fn a_frame_is_whole_late_or_broken() {
         let after =
             [[Some(50), Some(100)], [Some(50), Some(101)], [Some(500), None], [Some(30), Some(30)]];
-        // Numbers begin anew at 65,536.
+        // Sequence numbers wrap at 65,536.
         for first in [0, 65_533] {
             let arrivals: Vec<_> =
                 ledger(first, &after).frames().iter().map(|frame| frame.arrival).collect();
@@ -206,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_later_by_the_clock_of_video() {
+    fn frame_times_follow_the_video_clock() {
         let ledger = ledger(9, &[[None, None], [None, None], [Some(1), Some(1)]]);
         assert_eq!([0, 3, 4].map(|place| ledger.later(place)), [MS(0), MS(40), MS(80)]);
     }
 
     #[test]
-    fn three_frames_missing_are_no_freeze_and_four_are() {
+    fn four_missing_frames_are_a_freeze_and_three_are_not() {
         let frames = |pattern: &str| -> Vec<Frame> {
             let frame = |shown| Frame {
                 sent: MS(0),

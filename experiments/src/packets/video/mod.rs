@@ -1,18 +1,18 @@
-//! A video and a voice call through an outage of their Internet paths, by each packet service and by what an application can do without
-//! relays: `jq-video` [JQ 5.3].
+//! A video and a voice call through an outage of their Internet paths, by each packet service and
+//! by the means of an application without relays: `jq-video` [JQ 5.3].
 //!
-//! The video is real: ffmpeg makes it, sends it as H.264 over RTP, and decodes what came in time; each frame is compared with the source's.
-//! Voice is rated by the E-model.
+//! The video is real: ffmpeg generates it, sends it as H.264 over RTP, and decodes the packets that
+//! arrived in time; each frame is compared with the source's. Voice is rated by the E-model.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`scenario`] | the scenario file |
-//! | [`arm`] | the ways in which a call is carried, and what runs for each |
-//! | [`mod@run`] | one run of one way |
+//! | [`arm`] | the carriers of a call and their processes |
+//! | [`mod@run`] | one run of one carrier |
 //! | [`call`] | the call's ends: pacing, play-out |
 //! | [`shield`] | duplication and repair packets on the direct path |
 //! | [`ledger`] | packets and frames: in time, late, lost; freezes |
-//! | [`ffmpeg`] | the video, and how near what was received is to it |
+//! | [`ffmpeg`] | the video, and its similarity to the received one |
 //! | [`rtp`] | packets of RTP |
 
 mod arm;
@@ -40,23 +40,24 @@ use crate::report::chart::Scale;
 /// The parts of a run.
 const PARTS: [&str; 2] = ["usual losses", "outage"];
 const OUTAGE: usize = 1;
-/// A frame below this is a poor one. Chosen: artefacts are plain to see.
+/// The PSNR below which a frame is poor. Chosen: artefacts are plain to see.
 const POOR_DB: f64 = 30.0;
-/// Frames that are drawn, by the share of frames that are worse.
+/// The percentiles of frames that are drawn.
 const DRAWN_PERCENT: [f64; 5] = [5.0, 25.0, 50.0, 75.0, 95.0];
-/// Videos count as alike whose mean PSNR differs by no more.
+/// The largest difference in mean PSNR between videos that count as alike.
 const ALIKE_DB: f64 = 1.0;
-/// The same by VMAF. Chosen: about what half of all viewers notice.
+/// The same by VMAF. Chosen: about the difference that half of all viewers notice.
 const ALIKE_VMAF: f64 = 6.0;
-/// Voice calls, whose opinions differ by no more.
+/// The largest difference in opinion scores between voice calls that count as alike.
 const ALIKE_MOS: f64 = 0.2;
-/// A video that an outage hits has lost at least this much of its PSNR.
+/// The least loss of PSNR of a video that an outage affects.
 const RUINED_DB: f64 = 6.0;
 
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, ffmpeg is not there, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, ffmpeg is missing, the lab or a process on it fails, or the
+/// run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -115,7 +116,8 @@ fn told(scenario: &Scenario, options: &RunOptions, stage: &Stage<'_>, missing: u
     };
     let quick = if options.quick { " (quick: shorter, and without some ways)" } else { "" };
     format!(
-        "{usual_s} s with usual losses after {settle_s} s to settle, then {outage_s} s of outage{quick}; {}{without}{vmaf}",
+        "{usual_s} s with usual losses after {settle_s} s to settle, \
+         then {outage_s} s of outage{quick}; {}{without}{vmaf}",
         scenario.runs.told(options)
     )
 }
@@ -124,7 +126,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The value that such a share of all are below.
+/// Returns the value below which `percent` of all values are.
 fn percentile(values: &[f64], percent: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -140,7 +142,7 @@ fn poor(seen: &Seen) -> f64 {
     share(seen.psnr_db.iter().filter(|psnr_db| **psnr_db < POOR_DB).count(), seen.psnr_db.len())
 }
 
-/// What is told of a part of a run.
+/// The name, the unit and the function of a reported value of a part of a run.
 type Measure = (&'static str, &'static str, fn(&Outcome, usize) -> f64);
 
 const OPINION: &str = "voice: MOS";
@@ -164,7 +166,7 @@ const MEASURES: [Measure; 12] = [
     (OPINION, "", |it, part| it.heard[part].opinion),
 ];
 
-/// The repeats of one arm.
+/// Returns the repeats of one arm.
 fn of_arm(all: &[Outcome], arm: Arm) -> Vec<&Outcome> {
     all.iter().filter(|outcome| outcome.arm == arm).collect()
 }
@@ -220,7 +222,7 @@ fn figures() -> Vec<Figure> {
     ]
 }
 
-/// How frames are distributed in the outage, as in the paper's figure 7(a).
+/// Returns the distribution of frames in the outage, as in the paper's figure 7(a).
 fn distribution(arm: Arm, runs: &[&Outcome]) -> Vec<Row> {
     let row = |percent: f64| {
         let values: Vec<f64> =
@@ -238,7 +240,8 @@ fn distribution(arm: Arm, runs: &[&Outcome]) -> Vec<Row> {
     DRAWN_PERCENT.map(row).to_vec()
 }
 
-/// What leaves the ingress relay with a way of coding, for each that leaves it with forwarding, by run: packets, bytes.
+/// Returns the traffic from ingress to egress relay with a kind of coding, in per cent of that with
+/// forwarding, by run: packets, and bytes.
 fn of_forwarding(all: &[Outcome], coding: Arm) -> [Vec<f64>; 2] {
     let [coding, forwarding] = [coding, Arm::Forwarding].map(|arm| of_arm(all, arm));
     [0, 1].map(|what| {
@@ -265,7 +268,7 @@ fn relative(all: &[Outcome]) -> Vec<Row> {
     .collect()
 }
 
-/// What the paper says in words; what takes an arm that did not run is left out.
+/// Returns the findings of the paper; those about an arm that did not run are left out.
 fn findings(all: &[Outcome], lossless: f64) -> Vec<Finding> {
     let over = |arm, value: fn(&Outcome) -> f64| {
         let values: Vec<f64> = of_arm(all, arm).into_iter().map(value).collect();
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_in_one_line() {
+    fn inconsistent_video_scenario_is_refused_in_one_line() {
         for (from, to, expected) in [
             ("fec = [1, 5]", "fec = [9, 5]", "fec repair packets: 9 given, expected 1 to 8"),
             ("budget_ms = 150", "budget_ms = 1", "budget_ms: 1 given, expected 10 to 2000"),
@@ -370,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_follow_the_figures_and_leave_out_what_did_not_run() {
+    fn findings_follow_the_figures_of_arms_that_ran() {
         let good = [
             outcome(Arm::Direct, 12.0, 1.0, [0.0; 2]),
             outcome(Arm::Coding, 39.5, 4.2, [25.0, 40.0]),
@@ -387,7 +390,7 @@ mod tests {
         let said = findings(&bad, 40.5);
         assert!(said.iter().all(|finding| !finding.holds), "{said:?}");
         assert_eq!(findings(&good[..1], 40.5).len(), 1);
-        // With more repair packets, a sentence more.
+        // Coding with more repair packets adds a finding.
         for (psnr_db, holds) in [(39.5, true), (30.0, false)] {
             let more = outcome(Arm::CodingMore, psnr_db, 4.2, [50.0, 80.0]);
             let all = [good[1].clone(), more, good[2].clone()];
@@ -396,7 +399,7 @@ mod tests {
             assert_eq!(finding.unwrap().holds, holds);
             assert_eq!(relative(&all).len(), 4);
         }
-        // Where ffmpeg tells VMAF, a sentence more.
+        // With VMAF there is one more finding.
         let with_vmaf = |vmaf: f64, outcome: &Outcome| {
             let mut outcome = outcome.clone();
             outcome.seen[OUTAGE].vmaf = vec![vmaf; 4];

@@ -1,4 +1,5 @@
-//! One run: a video and a voice call carried in one way, first with their paths' usual losses, then with these paths out.
+//! One run: a video and a voice call with one carrier, first with their paths' usual losses, then
+//! with these paths out.
 
 use std::ops::Range;
 use std::path::Path;
@@ -26,36 +27,36 @@ use crate::packets::traffic::{self, Pace};
 pub(super) const VIDEO: &str = "video";
 pub(super) const VOICE: &str = "voice";
 const CALLS: usize = 2;
-/// What a voice call adds to its budget: the time of a packet, which is spoken before it is sent.
+/// The part of a voice call's budget for the packet itself, which is spoken before it is sent.
 const PACKET_TIME: Duration = Duration::from_millis(20);
-/// How long ends go on beyond the budget once all is sent.
+/// The time for which receivers continue beyond the budget after the last packet was sent.
 const LAST_ONES: Duration = Duration::from_millis(200);
 
-/// A part of a video call.
+/// The results of a part of a video call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) psnr_db: Vec<f64>,
     pub(super) ssim: Vec<f64>,
-    /// 0 to 100; empty where ffmpeg tells none.
+    /// VMAF, 0 to 100; empty if ffmpeg does not support it.
     pub(super) vmaf: Vec<f64>,
-    /// Frames, and those that were late or broken.
+    /// The number of frames, and of those that were late or broken.
     pub(super) frames: usize,
     pub(super) late: usize,
     pub(super) broken: usize,
     pub(super) freezes: Freezes,
 }
 
-/// A part of a voice call.
+/// The results of a part of a voice call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heard {
     pub(super) loss: Loss,
-    /// R.
+    /// The rating R of the E-model.
     pub(super) rating: f64,
-    /// MOS.
+    /// The mean opinion score.
     pub(super) opinion: f64,
 }
 
-/// What a run came to: with usual losses, and in the outage.
+/// The results of a run: with usual losses, and in the outage.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub(super) arm: Arm,
@@ -65,7 +66,7 @@ pub(super) struct Outcome {
     pub(super) between_relays: [f64; 2],
 }
 
-/// What all runs share.
+/// The shared context of all runs.
 pub(super) struct Stage<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) spans: Spans,
@@ -79,7 +80,7 @@ impl Stage<'_> {
     /// Carries both calls.
     ///
     /// # Errors
-    /// When the lab or what runs on it fails, or the run is told to stop.
+    /// When the lab or a process on it fails, or the run is stopped.
     pub(super) fn run(
         &self,
         arm: Arm,
@@ -123,7 +124,7 @@ impl Stage<'_> {
         })
     }
 
-    /// The sockets of a group's call.
+    /// Opens the sockets of a group's call.
     fn call(
         &self,
         ground: &Ground,
@@ -150,7 +151,7 @@ impl Stage<'_> {
         })
     }
 
-    /// The other flows of a group, for as long as its call lasts.
+    /// Sends the other flows of a group, for as long as its call lasts.
     fn load(&self, group: &Group, load: Background, clock: &Clock) -> Result<(), DemoError> {
         while !clock.has_arrived(CALLS) && !clock.all_sent.load(Ordering::Relaxed) {
             thread::sleep(call::LOOK);
@@ -161,7 +162,7 @@ impl Stage<'_> {
         traffic::run(&group.beside, pace, self.stop).map(drop)
     }
 
-    /// Has the video sent, lets the paths lose what they usually lose, and then all.
+    /// Sends the video, first with the paths' usual losses, then with all packets lost.
     fn direct(&self, ground: &Ground, clock: &Clock) -> Result<Directed, DemoError> {
         ground.lab.reset_validity()?;
         let sender = self.clip.send(ground, &arm::host(VIDEO, "s0")?, ffmpeg::player())?;
@@ -182,12 +183,12 @@ impl Stage<'_> {
         Ok(Directed { settled, out, between_relays, reasons })
     }
 
-    /// The video's frames, with how near each is to the source's.
+    /// Returns the video's frames, with the similarity of each to the source's.
     fn frames(&self, player: Player, played: &Played) -> Result<Vec<Judged>, DemoError> {
         let frames = played.ledger.frames();
         let likeness = match played.first {
             Some(first) => player.end(self.clip, played.ledger.later(first), self.stop)?,
-            // Nothing came at all.
+            // Nothing arrived at all.
             None => Likeness::default(),
         };
         let of =
@@ -225,7 +226,7 @@ impl Stage<'_> {
     }
 }
 
-/// A frame of the video, and how near it is to the source's.
+/// A frame of the video, and its similarity to the source's.
 struct Judged {
     frame: Frame,
     psnr_db: f64,
@@ -233,17 +234,17 @@ struct Judged {
     vmaf: Option<f64>,
 }
 
-/// What was done to the network, and what it says.
+/// The times of a run's changes to the network, and its counters.
 struct Directed {
-    /// When all had settled.
+    /// The end of settling.
     settled: Duration,
-    /// When the calls' paths went out.
+    /// The begin of the outage.
     out: Duration,
     between_relays: [f64; 2],
     reasons: Vec<String>,
 }
 
-/// Waits until something has come of every call: paths open sooner or later.
+/// Waits until a packet of every call has arrived: paths take different times to open.
 fn wait_for_calls(ground: &Ground, clock: &Clock) -> Result<(), DemoError> {
     let begun = clock.now();
     while !clock.has_arrived(CALLS) {
@@ -256,7 +257,7 @@ fn wait_for_calls(ground: &Ground, clock: &Clock) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Packets and bytes from the ingress to the egress relay of the video's group until now.
+/// Returns the packets and bytes so far from the ingress to the egress relay of the video's group.
 fn between_relays(ground: &Ground) -> Result<[f64; 2], DemoError> {
     let site = |name| SiteId::new(format!("{VIDEO}-{name}"));
     let name = LinkName::Pair(site("in")?, site("out")?);

@@ -1,4 +1,4 @@
-//! The scenario of `jq-video`, as its file states it.
+//! The scenario file of `jq-video`.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use super::shield::Rate;
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml, within};
 
-/// The video and how it is encoded.
+/// The video and its encoding.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Video {
-    /// What ffmpeg's device lavfi makes it of.
+    /// The video source, for ffmpeg's device lavfi.
     pub(super) source: String,
     pub(super) frames_per_s: f64,
     pub(super) kbit_per_s: f64,
-    /// Longest packet of RTP.
+    /// Longest RTP packet.
     pub(super) packet_bytes: u32,
-    /// Packets leave so many times as fast as the video's rate at most.
+    /// The largest ratio of the packets' rate to the video's.
     pub(super) pacing: f64,
 }
 
-/// What the other flows of a call's group carry.
+/// The traffic of the other flows of a call's group.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Background {
@@ -36,11 +36,11 @@ pub(super) struct Background {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Spans {
-    /// Before anything counts.
+    /// The time before anything counts.
     pub(super) settle_s: f64,
-    /// With the paths' usual losses.
+    /// The time with the paths' usual losses.
     pub(super) usual_s: f64,
-    /// With the calls' Internet paths out.
+    /// The time with the calls' Internet paths out.
     pub(super) outage_s: f64,
 }
 
@@ -67,30 +67,32 @@ pub(super) struct Scenario {
     pub(super) assumptions: Vec<String>,
     pub(super) runs: Runs,
     pub(super) topology: String,
-    /// What is compared; in a quick run, what of it.
+    /// The compared arms, of all runs and of quick runs.
     pub(super) arms: Vec<Arm>,
     pub(super) arms_quick: Vec<Arm>,
     pub(super) spans: Spans,
     pub(super) spans_quick: Spans,
-    /// How long after it was sent a packet is played.
+    /// The time from sending to playing a packet.
     pub(super) budget_ms: f64,
     pub(super) video: Video,
-    /// Other flows of the video's group, and of the voice call's.
+    /// The other flows of the video's group, and of the voice call's.
     pub(super) beside_video: Background,
     pub(super) beside_voice: Background,
-    /// r, the same with more repair packets, and s.
+    /// The cross-stream rate r, the same with more repair packets, and the in-stream rate s.
     pub(super) cross_stream: [u8; 2],
     pub(super) cross_stream_more: [u8; 2],
     pub(super) in_stream: [u8; 2],
     /// Repair packets on the direct path.
     pub(super) fec: Rate,
-    /// How much sooner than at the call's deadline SRT is to deliver.
+    /// The margin between SRT's delivery and the call's deadline.
     pub(super) srt_margin_ms: f64,
 }
 
 impl Scenario {
+    /// Parses a scenario file.
+    ///
     /// # Errors
-    /// When the TOML is malformed, a key is unknown or missing, or a value makes no sense.
+    /// When the TOML is malformed, a key is unknown or missing, or a value is out of range.
     pub(super) fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         let video = &scenario.video;
@@ -108,7 +110,7 @@ impl Scenario {
                     ("bytes", beside.bytes as f64, 16.0, 1_100.0),
                 ]
             });
-        // Slices are shorter than packets, but some are half as long.
+        // Slices are shorter than packets, some by half.
         let packets = 2.0 * scenario.spans.all().as_secs_f64() * video.kbit_per_s * 125.0
             / f64::from(video.packet_bytes);
         let ranges = [
@@ -141,13 +143,13 @@ impl Scenario {
         Duration::from_secs_f64(self.srt_margin_ms / 1e3)
     }
 
-    /// Between two packets of the video.
+    /// Returns the time between two packets of the video.
     pub(super) fn gap(&self) -> Duration {
         let bits = f64::from(self.video.packet_bytes) * 8.0;
         Duration::from_secs_f64(bits / (self.video.kbit_per_s * 1e3 * self.video.pacing))
     }
 
-    /// Between two frames.
+    /// Returns the time between two frames.
     pub(super) fn frame_interval(&self) -> Duration {
         Duration::from_secs_f64(1.0 / self.video.frames_per_s)
     }

@@ -1,28 +1,28 @@
-//! What an application can do against losses without relays: send each packet twice, or repair packets after every few, over the same
-//! path [JQ 5.2].
+//! Protection against losses by an application without relays: each packet twice, or repair packets
+//! after every few, over the same path [JQ 5.2].
 //!
-//! With repair packets a datagram is one byte (0: a packet, 1: a repair packet), the block's number in four, the place in it in one, and
-//! what is carried.
+//! With repair packets, a datagram consists of one byte (0: a packet, 1: a repair packet), the
+//! block's number in four bytes, the index in the block in one, and the content.
 
 use std::collections::VecDeque;
 
 use serde::Deserialize;
 use tradewind_fec::{Decoder, Encoder, FecError, Members};
 
-/// Bytes before what is carried.
+/// The length of the header.
 const HEADER_BYTES: usize = 6;
-/// Blocks that a receiver works on at a time; what comes later than that is of no use to anybody.
+/// The number of blocks that a receiver keeps; later datagrams are useless.
 const OPEN_BLOCKS: usize = 64;
 const SOURCE: u8 = 0;
 const REPAIR: u8 = 1;
 
-/// Repair packets for so many packets.
+/// A number of repair packets per number of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(from = "[u8; 2]")]
 pub(super) struct Rate {
-    /// Of a block.
+    /// The repair packets of a block.
     pub(super) repairs: usize,
-    /// Of a block.
+    /// The packets of a block.
     pub(super) packets: usize,
 }
 
@@ -32,22 +32,22 @@ impl From<[u8; 2]> for Rate {
     }
 }
 
-/// How packets are protected.
+/// The kind of protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shield {
-    /// Not at all.
+    /// No protection.
     None,
-    /// Each is sent twice.
+    /// Each packet is sent twice.
     Twice,
-    /// By repair packets.
+    /// Repair packets.
     Repairs(Rate),
 }
 
 impl Shield {
-    /// The sender's half.
+    /// Returns the sender's side.
     ///
     /// # Errors
-    /// When the rate is none that the code has.
+    /// When the code does not support the rate.
     pub(super) fn wrapper(self) -> Result<Wrapper, FecError> {
         let repairs = match self {
             Self::Repairs(rate) => Some((rate, Encoder::new(rate.repairs)?)),
@@ -57,7 +57,7 @@ impl Shield {
         Ok(Wrapper { copies, repairs, block: 0 })
     }
 
-    /// The receiver's half.
+    /// Returns the receiver's side.
     pub(super) fn opener(self) -> Opener {
         let rate = match self {
             Self::Repairs(rate) => Some(rate),
@@ -67,7 +67,7 @@ impl Shield {
     }
 }
 
-/// Makes datagrams of packets.
+/// Builds datagrams from packets.
 pub(super) struct Wrapper {
     copies: usize,
     repairs: Option<(Rate, Encoder)>,
@@ -75,10 +75,11 @@ pub(super) struct Wrapper {
 }
 
 impl Wrapper {
-    /// The datagrams to send for a packet, repair packets after the last of a block.
+    /// Returns the datagrams to send for a packet; the last packet of a block is followed by repair
+    /// packets.
     ///
     /// # Errors
-    /// When it is too long to be coded.
+    /// When the packet is too long to be coded.
     pub(super) fn wrap(&mut self, packet: &[u8]) -> Result<Vec<Vec<u8>>, FecError> {
         let Some((rate, encoder)) = &mut self.repairs else {
             return Ok(vec![packet.to_vec(); self.copies]);
@@ -105,14 +106,15 @@ fn datagram(kind: u8, block: u32, place: usize, content: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Makes packets of datagrams.
+/// Extracts packets from datagrams.
 pub(super) struct Opener {
     rate: Option<Rate>,
     blocks: VecDeque<(u32, Decoder)>,
 }
 
 impl Opener {
-    /// The packets that a datagram brings: its own, or lost ones that are now solved for. What makes no sense brings none.
+    /// Returns the packets from a datagram: its own, and those that it allows to recover. A
+    /// malformed datagram yields none.
     pub(super) fn open(&mut self, datagram: &[u8]) -> Vec<Vec<u8>> {
         let Some(rate) = self.rate else { return vec![datagram.to_vec()] };
         let Some((header, content)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
@@ -132,7 +134,7 @@ impl Opener {
         }
         if decoder.is_solvable() {
             for (column, packet) in decoder.recover().unwrap_or_default() {
-                // A packet that was solved for may still come.
+                // A recovered packet may still arrive.
                 let _ = decoder.add_source(column, &packet);
                 packets.push(packet);
             }
@@ -163,7 +165,7 @@ mod tests {
         (0..count).map(|number| vec![number as u8; 3 + number % 7]).collect()
     }
 
-    /// What arrives of packets whose datagrams are lost by their number.
+    /// Returns the packets that arrive when `is_lost` selects the lost datagrams.
     fn through(shield: Shield, count: usize, is_lost: impl Fn(usize) -> bool) -> Vec<Vec<u8>> {
         let (mut wrapper, mut opener) = (shield.wrapper().unwrap(), shield.opener());
         let sent: Vec<Vec<u8>> =
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lost_comes_once_and_in_order() {
+    fn packets_arrive_once_and_in_order_without_losses() {
         for shield in [Shield::None, Shield::Repairs(RATE)] {
             assert_eq!(through(shield, 23, |_| false), packets(23));
         }
@@ -182,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn as_many_losses_of_a_block_as_it_has_repair_packets_come_back() {
-        // Blocks of seven datagrams: each may lose any two.
+    fn losses_up_to_the_repair_packets_are_recovered() {
+        // Blocks have seven datagrams: each may lose any two.
         for one in 0..7 {
             for other in 0..7 {
                 let mut came = through(Shield::Repairs(RATE), 25, |number| {
@@ -198,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn more_losses_than_that_stay_lost_and_harm_no_other() {
+    fn excess_losses_stay_lost_and_harm_no_other_block() {
         let came = through(Shield::Repairs(RATE), 10, |number| number < 3);
         assert_eq!(came, packets(10)[3..]);
     }
 
     #[test]
-    fn what_makes_no_sense_brings_nothing() {
+    fn malformed_datagrams_yield_no_packets() {
         let mut opener = Shield::Repairs(RATE).opener();
         for datagram in [&[][..], &[0; 5], &[0, 0, 0, 0, 0, 9, 1, 2], &[1, 0, 0, 0, 0, 0]] {
             assert_eq!(opener.open(datagram), Vec::<Vec<u8>>::new());
