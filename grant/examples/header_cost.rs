@@ -1,5 +1,5 @@
-//! What a hop header costs, in microseconds: sealing, opening and passing on with warm caches, and the
-//! first time for each (a Diffie-Hellman step, a signature).
+//! A benchmark of hop headers, in microseconds: sealing, opening and forwarding with warm caches,
+//! and the first time for each (a Diffie-Hellman step, a signature).
 //!
 //! `cargo run --release -p tradewind-grant --example header_cost [-- --quick]`
 
@@ -27,7 +27,8 @@ fn nonce(number: u64) -> Nonce {
     Nonce::from_entropy(entropy)
 }
 
-/// Runs `work` for each of `rounds` numbers in batches and prints the median batch's mean cost.
+/// Runs `work` for each of `rounds` numbers in batches and prints the mean cost in the median
+/// batch.
 fn timed<T>(label: &str, rounds: u64, mut work: impl FnMut(u64) -> T) {
     let batch = BATCH.min(rounds / 10);
     let mut costs_us: Vec<f64> = (0..rounds / batch)

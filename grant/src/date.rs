@@ -1,4 +1,4 @@
-//! Dates of the Gregorian calendar, as operators write them and as errors show them.
+//! Dates of the Gregorian calendar, in grant specifications and in error messages.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use tradewind_units::Timestamp;
 use crate::wire::from_unix_ms;
 
 const DAY_S: u64 = 86_400;
-/// Days from 0000-03-01, from which years are counted here, to 1970-01-01.
+/// Days from 0000-03-01, the first day of year 0 here, to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
 
-/// The point in time that a full date with time and zone names; `None` for less, or before 1970.
+/// Returns the point in time of a full date with time and zone; `None` if incomplete, or before
+/// 1970.
 pub(crate) fn from_date(written: &toml::value::Datetime) -> Option<Timestamp> {
     let (date, time, offset) = (written.date?, written.time?, written.offset?);
     let offset_minutes = match offset {
@@ -25,8 +26,8 @@ pub(crate) fn from_date(written: &toml::value::Datetime) -> Option<Timestamp> {
     Some(from_unix_ms(seconds.checked_mul(1000)?))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that
-/// the leap day is a year's last.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March, so
+/// that the leap day is a year's last.
 fn days_since_1970(year: u16, month: u8, day: u8) -> i64 {
     let year = i64::from(year) - i64::from(month <= 2);
     let month_from_march = (i64::from(month) + 9) % 12;
@@ -36,7 +37,7 @@ fn days_since_1970(year: u16, month: u8, day: u8) -> i64 {
     days_from_0000_03_01 - EPOCH_DAYS
 }
 
-/// Seconds since the Unix epoch, shown as `2027-01-31T00:00:00Z`.
+/// A point in time that is formatted as `2027-01-31T00:00:00Z`.
 pub struct Date(
     /// Seconds since the Unix epoch.
     pub u64,

@@ -1,9 +1,10 @@
 //! Destinations, and the rules of grants and relays that cover them.
 //!
-//! A destination is `ip:port` or `name:port`. A rule is a range of addresses or a pattern of names with
-//! ports: `10.0.0.0/8:443`, `[2001:db8::]/32:8000-8999`, `192.0.2.7:22`, `*.example.com:443`,
-//! `db.example.com:*`. An address that is not public is covered only by a rule that lies within such a
-//! range itself: `0.0.0.0/0:443` opens the Internet, names included, and no private network.
+//! A destination is `ip:port` or `name:port`. A rule is a range of addresses or a pattern of names
+//! with ports: `10.0.0.0/8:443`, `[2001:db8::]/32:8000-8999`, `192.0.2.7:22`, `*.example.com:443`,
+//! `db.example.com:*`. An address that is not public is covered only by a rule that lies within
+//! such a range itself: `0.0.0.0/0:443` covers the Internet, names included, and no private
+//! network.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,30 +17,32 @@ use crate::{GrantError, text};
 /// Longest host name: RFC 1035 without the trailing dot.
 pub const MAX_NAME_BYTES: usize = 253;
 
-/// A host's DNS name: absolute, lower case, without a trailing dot, never a number in disguise.
+/// A host's DNS name: absolute, lower case, without a trailing dot, and nothing that resolvers read
+/// as a number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
 const NAME_EXPECTED: &str = "a host name such as `db.example.com`, or an IP address";
-const LOCAL_EXPECTED: &str = "an address, or a name that means the same on every host, which `localhost` and `.local` names do not";
+const LOCAL_EXPECTED: &str = "an address, or a name that means the same on every host, \
+     which `localhost` and `.local` names do not";
 
-/// Whether `name` is reserved for the own host (RFC 6761) or the own link (RFC 6762).
+/// Returns whether `name` is reserved for the own host (RFC 6761) or the own link (RFC 6762).
 fn is_local(name: &str) -> bool {
     let last = without_dot(name).rsplit('.').next().unwrap_or_default();
     last.eq_ignore_ascii_case("localhost") || last.eq_ignore_ascii_case("local")
 }
 
-/// `name` without the dot at its end that says that it is absolute, as all names are here.
+/// Returns `name` without a trailing dot, which marks an absolute name, as all names are here.
 fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
 impl HostName {
-    /// Takes `name` as a host name, in lower case and without a trailing dot.
+    /// Creates a host name, in lower case and without a trailing dot.
     ///
     /// # Errors
-    /// When it is no host name, or a resolver might take it for a number (`2130706433`, `0x7f.1`) or
-    /// for the own host (`localhost`).
+    /// When it is no host name, or a resolver might read it as a number (`2130706433`, `0x7f.1`) or
+    /// as the own host (`localhost`).
     pub fn new(name: &str) -> Result<Self, GrantError> {
         let lower = without_dot(name).to_ascii_lowercase();
         let good_label = |label: &str| {
@@ -61,7 +64,7 @@ impl HostName {
         Ok(Self(lower))
     }
 
-    /// The name itself.
+    /// Returns the name itself.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -72,7 +75,7 @@ impl HostName {
         out.extend_from_slice(self.0.as_bytes());
     }
 
-    /// Reads a name in its one form: as [`HostName::new`] leaves it.
+    /// Reads a name in its canonical form, as produced by [`HostName::new`].
     fn take(reader: &mut Reader<'_>, what: &'static str) -> Result<Self, GrantError> {
         let at = reader.at();
         let length = usize::from(reader.u8(what)?);
@@ -90,7 +93,7 @@ impl fmt::Display for HostName {
     }
 }
 
-/// Where a session ends.
+/// The destination of a session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
     /// An address, never IPv4 mapped into IPv6, with a port other than 0.
@@ -108,7 +111,7 @@ const DESTINATION_EXPECTED: &str =
     "`address:port` or `name:port` with a port from 1 to 65535, such as `192.0.2.7:443`";
 
 impl Destination {
-    /// Takes an address, unwrapping IPv4 mapped into IPv6.
+    /// Creates a destination from an address, unwrapping IPv4 mapped into IPv6.
     ///
     /// # Errors
     /// When the port is 0.
@@ -119,7 +122,7 @@ impl Destination {
         Ok(Self::Address(SocketAddr::new(address.ip().to_canonical(), address.port())))
     }
 
-    /// Takes `host`, an address or a name, and `port`.
+    /// Creates a destination from `host`, an address or a name, and `port`.
     ///
     /// # Errors
     /// When `host` is neither, or the port is 0.
@@ -137,7 +140,7 @@ impl Destination {
         }
     }
 
-    /// The port.
+    /// Returns the port.
     #[must_use]
     pub fn port(&self) -> u16 {
         match self {
@@ -146,7 +149,7 @@ impl Destination {
         }
     }
 
-    /// The rule that covers this destination and nothing else.
+    /// Returns the rule that covers exactly this destination.
     #[must_use]
     pub fn as_rule(&self) -> DestinationRule {
         let hosts = match self {
@@ -212,7 +215,7 @@ impl fmt::Display for Destination {
 
 text::serde_as_text!(Destination);
 
-/// A port from 1 to 65535 without sign or leading zero.
+/// Parses a port from 1 to 65535 without sign or leading zero.
 fn strict_port(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     if plain { text.parse().ok() } else { None }
@@ -225,7 +228,7 @@ enum Hosts {
     Range { base: IpAddr, prefix_bits: u8 },
     /// One name.
     Name(HostName),
-    /// Every name below this one, itself not included.
+    /// Every name below this one, but not this one.
     Below(HostName),
 }
 
@@ -237,11 +240,12 @@ pub struct DestinationRule {
     last_port: u16,
 }
 
-const RULE_EXPECTED: &str = "hosts and ports such as `10.0.0.0/8:443`, `[2001:db8::]/32:*`, `192.0.2.7:8000-8999` or `*.example.com:443`";
+const RULE_EXPECTED: &str = "hosts and ports such as `10.0.0.0/8:443`, `[2001:db8::]/32:*`, \
+     `192.0.2.7:8000-8999` or `*.example.com:443`";
 const KIND_BELOW: u8 = 2;
 
 impl DestinationRule {
-    /// Whether the rule covers dialling `address`.
+    /// Returns whether the rule allows dialling `address`.
     #[must_use]
     pub fn covers_address(&self, address: SocketAddr) -> bool {
         self.covers_source(address.ip())
@@ -249,8 +253,8 @@ impl DestinationRule {
             && (class_of(address.ip()) == Class::Public || self.is_explicit())
     }
 
-    /// Whether `ip`, which has dialled, is one of the rule's addresses, of whatever [`Class`]. Its port, which the system chose
-    /// there, says nothing.
+    /// Returns whether the remote address `ip` of an accepted connection is in the rule's range,
+    /// whatever its [`Class`]. Its port is ephemeral and not checked.
     #[must_use]
     pub fn covers_source(&self, ip: IpAddr) -> bool {
         let Hosts::Range { base, prefix_bits } = self.hosts else { return false };
@@ -261,13 +265,14 @@ impl DestinationRule {
         }
     }
 
-    /// Whether the rule covers all that is said to the host at `ip`, at any port and by any protocol.
+    /// Returns whether the rule covers all traffic to the host at `ip`, at any port and by any
+    /// protocol.
     #[must_use]
     pub fn covers_host(&self, ip: IpAddr) -> bool {
         self.ports() == (1..=u16::MAX) && self.covers_address(SocketAddr::new(ip, 1))
     }
 
-    /// Whether the rule covers asking for `name`.
+    /// Returns whether the rule covers `name`, before it is resolved.
     #[must_use]
     pub fn covers_name(&self, name: &HostName, port: u16) -> bool {
         let fits = match &self.hosts {
@@ -281,7 +286,7 @@ impl DestinationRule {
         fits && self.covers_port(port)
     }
 
-    /// The addresses of a rule that names some: the first one, and how many of its bits they share.
+    /// Returns the range of an address rule: its first address, and the length of its prefix.
     #[must_use]
     pub const fn range(&self) -> Option<(IpAddr, u8)> {
         match self.hosts {
@@ -290,7 +295,7 @@ impl DestinationRule {
         }
     }
 
-    /// Its ports.
+    /// Returns its ports.
     #[must_use]
     pub const fn ports(&self) -> std::ops::RangeInclusive<u16> {
         self.first_port..=self.last_port
@@ -300,7 +305,8 @@ impl DestinationRule {
         (self.first_port..=self.last_port).contains(&port)
     }
 
-    /// Whether the rule's range lies within one that is not public, so that its writer meant it.
+    /// Returns whether the rule's range lies within one that is not public, so that this is
+    /// intended.
     fn is_explicit(&self) -> bool {
         match self.hosts {
             Hosts::Range { base, prefix_bits } => {
@@ -310,13 +316,13 @@ impl DestinationRule {
         }
     }
 
-    /// Whether the rule opens all public addresses of a family at `port`, and so whatever any name
-    /// means there.
+    /// Returns whether the rule covers all public addresses of a family at `port`, and so any
+    /// name's.
     pub(crate) fn covers_any_name(&self, port: u16) -> bool {
         matches!(self.hosts, Hosts::Range { prefix_bits: 0, .. }) && self.covers_port(port)
     }
 
-    /// Whether the rule is for the one address `ip` and no other.
+    /// Returns whether the rule covers exactly the address `ip`.
     pub(crate) fn is_one(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.range() == Some((ip, if ip.is_ipv4() { 32 } else { 128 }))
@@ -391,8 +397,8 @@ fn parse_hosts(text: &str) -> Option<Hosts> {
     }
 }
 
-/// The range that is meant by one whose base has bits set behind the prefix, and the rule for that
-/// base alone; `None` for anything else.
+/// Returns the intended range of one whose base has bits set behind the prefix, and the rule for
+/// that base alone; `None` for any other text.
 fn without_host_bits(text: &str) -> Option<(String, String)> {
     let (address, prefix) = text.split_once('/')?;
     let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -413,7 +419,7 @@ fn without_host_bits(text: &str) -> Option<(String, String)> {
     Some((format!("{written}/{bits}"), address.to_owned()))
 }
 
-/// The length of a prefix as it is written behind `base`; without one the address alone.
+/// Returns the prefix length written after `base`; without one, that of a single address.
 pub(crate) fn prefix_of(base: IpAddr, written: Option<&str>) -> Option<u8> {
     match written {
         None if base.is_ipv4() => Some(32),
@@ -427,7 +433,7 @@ fn range(base: IpAddr, prefix_bits: u8) -> Option<Hosts> {
     is_range(base, prefix_bits).then_some(Hosts::Range { base, prefix_bits })
 }
 
-/// Whether `base` has no bits set behind the prefix, and no second form.
+/// Returns whether `base` is canonical and has no bits set behind the prefix.
 pub(crate) fn is_range(base: IpAddr, prefix_bits: u8) -> bool {
     match base {
         IpAddr::V4(v4) => {
@@ -450,7 +456,8 @@ impl std::str::FromStr for DestinationRule {
                 Some((hosts, _)) if is_local(hosts) => LOCAL_EXPECTED.into(),
                 Some((hosts, ports)) => match without_host_bits(hosts) {
                     Some((range, one)) => format!(
-                        "`{range}:{ports}`, or `{one}:{ports}` for the one address: bits are set behind the prefix"
+                        "`{range}:{ports}`, or `{one}:{ports}` for the one address: \
+                         bits are set behind the prefix"
                     )
                     .into(),
                     None => Cow::from(RULE_EXPECTED),
@@ -488,7 +495,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_name_is_refused_for_what_it_is() {
+    fn reserved_name_is_refused() {
         for text in ["localhost:81", "LOCALHOST:81", "db.localhost:81", "printer.local:631"] {
             let error = text.parse::<Destination>().unwrap_err().to_string();
             assert!(error.contains("`localhost` and `.local` names do not"), "{error}");
@@ -522,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_behind_a_prefix_are_told_with_the_range_that_is_meant() {
+    fn host_bits_behind_a_prefix_are_refused_with_the_range() {
         for (text, range, one) in [
             ("10.0.0.1/8:443", "10.0.0.0/8:443", "10.0.0.1:443"),
             ("192.0.2.7/0:*", "0.0.0.0/0:*", "192.0.2.7:*"),
@@ -532,7 +539,8 @@ mod tests {
             assert_eq!(
                 line,
                 format!(
-                    "destination rule `{text}`: expected `{range}`, or `{one}` for the one address: bits are set behind the prefix"
+                    "destination rule `{text}`: expected `{range}`, \
+                     or `{one}` for the one address: bits are set behind the prefix"
                 )
             );
             range.parse::<DestinationRule>().unwrap();
@@ -545,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_as_a_rule_covers_itself_and_no_neighbour() {
+    fn destination_as_a_rule_covers_only_itself() {
         let rule = "10.0.0.7:443".parse::<Destination>().unwrap().as_rule();
         assert_eq!(rule, "10.0.0.7/32:443".parse().unwrap());
         assert!(rule.covers_address("10.0.0.7:443".parse().unwrap()));

@@ -1,9 +1,10 @@
-//! What a probe brings back: the round-trip time of every leg that it crossed.
+//! The echo of a probe: the round-trip time of every leg that it crossed.
 //!
-//! Each relay that hears a reply takes the time that the next one spent off the time that it waited:
-//! what remains is the round trip of the leg between the two, whether or not a connection had to be
-//! dialled behind it. It puts this leg before the others and adds the time that it spent itself, so
-//! that the gateway, which does the same, knows every leg and needs no clock but its own.
+//! Each relay that receives a reply subtracts the time that the next one spent from the time that
+//! it waited: the difference is the round trip of the leg between the two, whether or not a
+//! connection had to be dialled behind it. It prepends this leg to the others and adds the time
+//! that it spent itself. So the gateway, which does the same, knows every leg and needs no clock
+//! but its own.
 //!
 //! As text, whole microseconds, ten of which fit into a reply's message: `spent leg leg ...`.
 
@@ -13,30 +14,30 @@ use std::time::Duration;
 use crate::GrantError;
 use crate::header::HOP_LIMIT;
 
-/// What a probe brings back from one relay.
+/// The echo of a probe from one relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Echo {
-    /// From the arrival of the probe at this relay to its answer.
+    /// Time from the arrival of the probe at this relay to its reply.
     pub spent: Duration,
     /// Round trips of the legs behind this relay, the nearest first; none at the last.
     pub legs: Vec<Duration>,
 }
 
 impl Echo {
-    /// The answer of the last relay.
+    /// Returns the echo of the last relay.
     #[must_use]
     pub const fn last(spent: Duration) -> Self {
         Self { spent, legs: Vec::new() }
     }
 
-    /// All legs from here, given how long one waited for this echo.
+    /// Returns all legs from here, given the time that this side waited for the echo.
     #[must_use]
     pub fn legs_after(&self, waited: Duration) -> Vec<Duration> {
         let leg = waited.saturating_sub(self.spent);
         [leg].into_iter().chain(self.legs.iter().copied()).collect()
     }
 
-    /// Reads an echo from a reply's message.
+    /// Parses an echo from a reply's message.
     ///
     /// # Errors
     /// [`GrantError::Malformed`] when it is none.
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_relay_adds_its_leg_and_takes_off_what_the_next_one_spent() {
+    fn each_relay_adds_its_leg_to_the_echo() {
         let ms = Duration::from_millis;
         let last = Echo::last(ms(1));
         let middle = Echo { spent: ms(250), legs: last.legs_after(ms(101)) };
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_of_the_longest_path_fits_into_a_reply_and_nothing_else_is_read() {
+    fn longest_echo_fits_into_a_reply() {
         let longest = Echo { spent: Duration::MAX, legs: vec![Duration::MAX; HOP_LIMIT - 1] };
         assert!(longest.to_string().len() <= crate::reply::MESSAGE_LIMIT);
         assert!(Echo::parse(&longest.to_string()).is_ok());

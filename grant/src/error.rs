@@ -1,4 +1,4 @@
-//! Everything this crate refuses, each with the offending value.
+//! The errors of this crate, each with the offending value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,31 +10,32 @@ use crate::date::Date;
 use crate::forbidden::Class;
 use crate::{KeyId, PublicIdentity};
 
-/// Why an identity, a grant, a header, a reply or a destination was refused.
+/// The reason why an identity, a grant, a header, a reply or a destination was refused.
 ///
 /// Each prints as one line. No variant ever holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// A key or grant in text form cannot be read. The text itself may be a secret: it is not kept.
+    /// A key or grant in text form cannot be parsed. The text itself may be a secret: it is not
+    /// kept.
     #[error("{what}: {problem}; expected {expected}")]
     BadText {
-        /// What was read, e.g. `public identity`.
+        /// The expected kind, e.g. `public identity`.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
-        /// What would have been right.
+        /// The accepted form.
         expected: String,
     },
-    /// A public identity that shares a secret with everybody (a point of low order).
+    /// A public identity that yields the same shared secret with everybody (a point of low order).
     #[error("identity {0} is a weak key that no honest gateway or relay has")]
     WeakIdentity(PublicIdentity),
 
     /// Bytes that do not follow the format.
     #[error("malformed {what} at byte {at}")]
     Malformed {
-        /// The field that is wrong, e.g. `header length`.
+        /// The malformed field, e.g. `header length`.
         what: &'static str,
-        /// Where the field begins.
+        /// Offset of the field.
         at: usize,
     },
     /// More bytes than the format allows.
@@ -47,21 +48,21 @@ pub enum GrantError {
         /// The limit.
         limit: usize,
     },
-    /// A name, rule or route that makes no sense.
+    /// An invalid name, rule or route.
     #[error("{what} `{}`: expected {expected}", shown(value))]
     Invalid {
-        /// What was given, e.g. `destination rule`.
+        /// The kind of value, e.g. `destination rule`.
         what: &'static str,
         /// The offending value.
         value: String,
-        /// What would have been right.
+        /// The accepted values.
         expected: Cow<'static, str>,
     },
 
     /// The grant is signed with a key that is not trusted here.
     #[error("grant is signed with operator key {0}, which is not trusted here")]
     UnknownKey(KeyId),
-    /// The grant's signature is not that of the key it names.
+    /// The grant's signature does not match the key that it names.
     #[error("the signature of the grant by operator key {0} is false")]
     BadSignature(KeyId),
     /// The grant is not valid yet.
@@ -71,7 +72,7 @@ pub enum GrantError {
         not_before_s.saturating_sub(*now_s)
     )]
     NotYetValid {
-        /// When it begins, in seconds since the Unix epoch.
+        /// Begin of its validity, in seconds since the Unix epoch.
         not_before_s: u64,
         /// The reader's clock.
         now_s: u64,
@@ -83,7 +84,7 @@ pub enum GrantError {
         now_s.saturating_sub(*expired_s)
     )]
     Expired {
-        /// When it ended, in seconds since the Unix epoch.
+        /// End of its validity, in seconds since the Unix epoch.
         expired_s: u64,
         /// The reader's clock.
         now_s: u64,
@@ -91,23 +92,23 @@ pub enum GrantError {
     /// The grant was revoked.
     #[error("{what} was revoked by operator key {operator}, in version {version} of its list")]
     Revoked {
-        /// What the list names: the grant, its gateway, or a time of issue.
+        /// The revoked entry: the grant, its gateway, or a time of issue.
         what: String,
-        /// Whose list it is.
+        /// The list's operator.
         operator: KeyId,
         /// The list's version.
         version: u64,
     },
-    /// The signature of a revocation list is not that of the key it names.
+    /// The signature of a revocation list does not match the key that it names.
     #[error("the signature of the revocation list by operator key {0} is false")]
     FalseRevocations(KeyId),
-    /// A revocation list does not come after the one that is in force.
+    /// A revocation list is not newer than the one in force.
     #[error(
         "version {found} of the revocation list of operator key {operator} does not come after \
          version {known}, which is in force and stays"
     )]
     OlderRevocations {
-        /// Whose list it is.
+        /// The list's operator.
         operator: KeyId,
         /// Its version.
         found: u64,
@@ -117,9 +118,9 @@ pub enum GrantError {
     /// The grant was issued to another gateway.
     #[error("grant was issued to gateway {granted}, not to {found}")]
     WrongGateway {
-        /// Whom it was issued to.
+        /// The gateway that it was issued to.
         granted: PublicIdentity,
-        /// Who holds it.
+        /// The gateway that holds it.
         found: PublicIdentity,
     },
     /// The grant does not allow this relay.
@@ -129,78 +130,78 @@ pub enum GrantError {
     #[error("grant does not cover destination {0}")]
     DestinationNotGranted(String),
 
-    /// The gateway's tag for this relay is false: forged, altered, or meant for another relay.
+    /// The gateway's tag for this relay is wrong: forged, altered, or meant for another relay.
     #[error("header was not sealed by gateway {gateway} for hop {hop}")]
     GatewayTag {
-        /// Who should have sealed it.
+        /// The gateway that should have sealed it.
         gateway: PublicIdentity,
-        /// The hop it was opened at.
+        /// The hop at which it was opened.
         hop: usize,
     },
-    /// The hop that the header has reached is another relay than this one.
+    /// The hop that the header has reached is another relay.
     #[error("hop {hop} of the route is relay {expected}, not this relay")]
     NotOnRoute {
-        /// The hop the header says it has reached.
+        /// The hop that the header names.
         hop: usize,
-        /// The relay that the route has there.
+        /// The relay of the route at that hop.
         expected: PublicIdentity,
     },
-    /// What was asked for in the name of an identity that this side does not have, or not any more.
+    /// A request in the name of an identity that this side does not have, or no longer has.
     #[error("identity {0} is not this side's, or not any more")]
     NotOwnIdentity(PublicIdentity),
-    /// The neighbour's tag is false: the header did not come from the hop before this one.
+    /// The neighbour's tag is wrong: the header did not come from the previous hop.
     #[error("header for hop {hop} did not come from its neighbour {neighbour}")]
     WrongNeighbour {
-        /// The hop it was opened at.
+        /// The hop at which it was opened.
         hop: usize,
-        /// Who should have sent it.
+        /// The neighbour that should have sent it.
         neighbour: PublicIdentity,
     },
     /// The header's time is too far from the reader's clock.
     #[error("{}", SkewText { issued_ms: *issued_ms, now_ms: *now_ms, tolerated_s: *tolerated_s })]
     Skew {
-        /// When the gateway issued it.
+        /// Time of issue by the gateway's clock.
         issued_ms: u64,
         /// The reader's clock.
         now_ms: u64,
-        /// The skew that is tolerated.
+        /// The tolerated skew.
         tolerated_s: u64,
     },
-    /// The header is older than this relay's memory.
+    /// The header is older than this relay's replay table.
     #[error(
         "header was issued {} s before this relay started, or its clock was set back",
         begin_ms.saturating_sub(*issued_ms).div_ceil(1000)
     )]
     BeforeStart {
-        /// When the gateway issued it.
+        /// Time of issue by the gateway's clock.
         issued_ms: u64,
-        /// Since when this relay remembers headers.
+        /// Begin of this relay's replay table.
         begin_ms: u64,
     },
     /// The header was seen before.
     #[error("header with nonce {0} was seen before")]
     Replayed(crate::Nonce),
-    /// Too many headers of one gateway in too short a time to remember them all; refused rather than
-    /// forgotten.
+    /// Too many headers of one gateway in too short a time to remember them all; refused rather
+    /// than forgotten.
     #[error("{0} headers of this gateway fill its share of the replay table")]
     ReplayTableFull(usize),
 
-    /// A hello of somebody who was not a proven neighbour before.
+    /// A hello from a sender that was not a proven neighbour before.
     #[error("hello of {0}, who was no neighbour here before")]
     UnknownNeighbour(PublicIdentity),
-    /// The hello's tag is false.
+    /// The hello's tag is wrong.
     #[error("hello was not sealed by {0}")]
     HelloTag(PublicIdentity),
 
-    /// The join's tag is false.
+    /// The join's tag is wrong.
     #[error("join was not sealed by the other end of session {0}")]
     JoinTag(crate::SessionName),
 
-    /// The reply's tag is false.
+    /// The reply's tag is wrong.
     #[error("reply was not sealed by hop {0} for this session")]
     ReplyTag(usize),
 
-    /// The address is one that is never dialled.
+    /// An address that is never dialled.
     #[error("{address} is {} {class} address, which is never dialled", class.article())]
     Forbidden {
         /// The address.
@@ -208,20 +209,20 @@ pub enum GrantError {
         /// Its class.
         class: Class,
     },
-    /// A private address that no rule names.
+    /// A private address that no rule covers explicitly.
     #[error("{0} is a private address, which is dialled only when a rule names its range")]
     UnnamedPrivate(IpAddr),
-    /// A relay that was asked for as a destination.
+    /// A relay given as a destination.
     #[error("{0} is a relay, which may be the next hop of a route and no destination")]
     Relay(String),
-    /// An address of this host itself that no rule names.
+    /// An address of this host that no rule covers explicitly.
     #[error("{0} is an address of this host itself, which only a rule for this one address opens")]
     OwnHost(IpAddr),
     /// No rule of this relay covers the destination or next hop.
     #[error("no rule of this relay allows {0}")]
     Denied(String),
 
-    /// A grant's specification cannot be read.
+    /// A grant's specification cannot be parsed.
     #[error("grant specification: {0}")]
     Spec(String),
 }
@@ -236,7 +237,7 @@ impl GrantError {
     }
 }
 
-/// Which clock is ahead of which, and by how much.
+/// The text of a clock skew: which clock is ahead, and by how much.
 struct SkewText {
     issued_ms: u64,
     now_ms: u64,
@@ -252,7 +253,8 @@ impl fmt::Display for SkewText {
         } else {
             write!(
                 f,
-                "this relay's clock is {seconds} s ahead of the gateway's, or the header was that long on its way"
+                "this relay's clock is {seconds} s ahead of the gateway's, \
+                 or the header was that long on its way"
             )?;
         }
         write!(f, "; up to {tolerated_s} s are tolerated")
@@ -264,13 +266,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skew_is_told_in_seconds_and_by_whose_clock_is_ahead() {
+    fn skew_is_shown_in_seconds_with_the_clock_ahead() {
         let skew =
             |issued_ms, now_ms| GrantError::Skew { issued_ms, now_ms, tolerated_s: 30 }.to_string();
         let unix_ms = 1_795_000_000_000;
         assert_eq!(
             skew(unix_ms, unix_ms + 95_000),
-            "this relay's clock is 95 s ahead of the gateway's, or the header was that long on its way; up to 30 s are tolerated"
+            "this relay's clock is 95 s ahead of the gateway's, \
+             or the header was that long on its way; up to 30 s are tolerated"
         );
         assert_eq!(
             skew(unix_ms + 30_001, unix_ms),

@@ -1,42 +1,44 @@
-//! The first flight of an encrypted leg: who dials proves that it knows which relay it dials, before
-//! that answers a single byte. Whoever scans addresses and ports meets silence.
+//! The first flight of an encrypted leg: the dialling side proves that it knows the relay's
+//! identity before the relay sends a single byte. A scan of addresses and ports gets no response.
 //!
 //! ```text
 //! bytes  field
-//!    16  nonce: random, but that its first byte is never "T", with which all that is plain begins
-//!    16  tag: keyed hash of the nonce and the ClientHello, with a key derived from the relay's identity
-//!     x  ClientHello: a record of TLS, whole
+//!    16  nonce: random, but its first byte is never "T", with which all plain protocols begin
+//!    16  tag: keyed hash of the nonce and the ClientHello, with a key derived from the relay's
+//!        identity
+//!     x  ClientHello: a whole TLS record
 //! ```
 //!
-//! To all others these are random bytes. The tag stands for this one ClientHello: whoever has recorded
-//! a first flight and sends it again is answered by a handshake that only who made it can read, so
-//! not even then is the relay's identity shown. Nothing depends on a clock.
+//! To others these are random bytes. The tag covers this one ClientHello: a replayed first flight
+//! is answered by a handshake that only its original sender can read, so even then the relay's
+//! identity is not revealed. Nothing depends on a clock.
 
 use crate::pair::{TAG_BYTES, Tag, tags_match};
 use crate::{GrantError, PublicIdentity};
 
 /// Length of the proof, which precedes the ClientHello.
 pub const PROOF_BYTES: usize = NONCE_BYTES + TAG_BYTES;
-/// Longest ClientHello with its record's head. Chosen: several times ours, and what a relay may read
-/// before it knows that it is meant.
+/// Longest ClientHello with its record's head. Chosen: several times ours; it bounds the bytes that
+/// a relay reads before the tag is checked.
 pub const HELLO_LIMIT: usize = 4096 - PROOF_BYTES;
 
 const NONCE_BYTES: usize = 16;
 const KEY_CONTEXT: &str = "tradewind 2026-11 first flight v1";
 /// The first byte of hop headers, hellos and joins.
 const PLAIN: u8 = b'T';
-/// The kind of a TLS record that carries a handshake, its version's first byte, and its head's length.
+/// Fields of a TLS record that carries a handshake: its type, its version's first byte, and its
+/// head's length.
 const HANDSHAKE: u8 = 22;
 const VERSION: u8 = 3;
 const HEAD_BYTES: usize = 5;
 
-/// Whether a connection that begins with `byte` is plain: a hop header, a hello or a join.
+/// Returns whether a connection that begins with `byte` is plain: a hop header, a hello or a join.
 #[must_use]
 pub const fn is_plain(byte: u8) -> bool {
     byte == PLAIN
 }
 
-/// The key by which first flights to one relay are proved.
+/// The key that proves first flights to one relay.
 #[derive(Clone)]
 pub struct FirstFlightKey([u8; 32]);
 
@@ -53,7 +55,8 @@ impl FirstFlightKey {
         Self(blake3::derive_key(KEY_CONTEXT, relay.as_bytes()))
     }
 
-    /// Returns what precedes `hello`, a ClientHello with its record's head; `entropy` is new each time.
+    /// Returns the bytes that precede `hello`, a ClientHello with its record's head; `entropy` must
+    /// be new each time.
     #[must_use]
     pub fn prove(&self, entropy: [u8; NONCE_BYTES], hello: &[u8]) -> [u8; PROOF_BYTES] {
         let mut proof = [0; PROOF_BYTES];
@@ -66,11 +69,12 @@ impl FirstFlightKey {
         proof
     }
 
-    /// Cuts the ClientHello off what has come so far; `None` while it is not whole. Nothing tells apart
-    /// who does not know this relay, who speaks another protocol, and who has altered a byte.
+    /// Extracts the ClientHello from the bytes received so far; `None` while it is incomplete. The
+    /// error is the same for a sender that does not know this relay, for another protocol, and for
+    /// an altered byte.
     ///
     /// # Errors
-    /// When this is no first flight to this relay, whatever follows.
+    /// When the bytes cannot become a first flight to this relay.
     pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, GrantError> {
         let malformed = GrantError::Malformed { what: "first flight to this relay", at: 0 };
         let Some((proof, rest)) = bytes.split_first_chunk::<PROOF_BYTES>() else { return Ok(None) };
@@ -104,7 +108,7 @@ mod tests {
         FirstFlightKey::of(&IdentityKey::from_entropy([seed; 32]).public())
     }
 
-    /// A record as long as ours are.
+    /// A record as long as ours.
     fn hello() -> Vec<u8> {
         [&[22, 3, 1, 1, 44][..], &[7; 300]].concat()
     }
@@ -118,7 +122,7 @@ mod tests {
         let bytes = flight(1, [9; 16], &hello());
         assert_eq!(key(1).open(&bytes).unwrap(), Some(&hello()[..]));
         assert!(key(2).open(&bytes).is_err());
-        // What follows it is not part of it.
+        // Bytes that follow it are not part of it.
         let longer = [&bytes[..], b"more"].concat();
         assert_eq!(key(1).open(&longer).unwrap(), Some(&hello()[..]));
     }
@@ -129,7 +133,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut altered = bytes.clone();
             altered[at] ^= 1;
-            // A longer record is waited for.
+            // A longer record is incomplete.
             let opened = key(1).open(&altered);
             assert!(matches!(opened, Err(_) | Ok(None)), "{at}");
         }
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tls_clients_of_others_send_first_is_none() {
+    fn plain_client_hello_is_no_first_flight() {
         let bare = [hello(), vec![0; 64]].concat();
         assert!(key(1).open(&bare).is_err());
         let long = [&[0; 32][..], &[22, 3, 1, 0xff, 0xff], &[0; 4096]].concat();
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_never_begins_as_what_is_plain() {
+    fn nonce_never_begins_like_a_plain_protocol() {
         let bytes = flight(1, [b'T'; 16], &hello());
         assert!(!is_plain(bytes[0]));
         assert_eq!(key(1).open(&bytes).unwrap(), Some(&hello()[..]));

@@ -1,16 +1,16 @@
 //! Addresses that are never dialled, and those that need an explicit rule.
 //!
-//! IPv4 hides in IPv6 in several ways (mapped, compatible, translated, NAT64, 6to4); the address
-//! inside is looked at too, and one that is not plainly public condemns the whole. Ranges are those of
-//! the IANA special-purpose registries, RFC 6890 and its successors; metadata services are those the
-//! clouds document.
+//! IPv6 can carry IPv4 in several ways (mapped, compatible, translated, NAT64, 6to4). The address
+//! inside is checked too, and one that is not public makes the whole address forbidden. The ranges
+//! are those of the IANA special-purpose registries, RFC 6890 and its successors; the metadata
+//! services are those that the clouds document.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What kind of place an address is.
+/// The class of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Anyone may have it: ordinary rules cover it.
+    /// Public: ordinary rules cover it.
     Public,
     /// RFC 1918, unique local, shared (CGNAT), benchmarking and documentation ranges: covered
     /// only by rules that lie within such a range.
@@ -19,24 +19,24 @@ pub enum Class {
     Loopback,
     /// `0.0.0.0/8` and `::`.
     Unspecified,
-    /// Only this link.
+    /// This link only.
     LinkLocal,
     /// A cloud's instance metadata or host agent.
     Metadata,
-    /// Many hosts at once.
+    /// Multicast.
     Multicast,
-    /// Set aside, broadcast, or a tunnel whose far end is unknown (Teredo, local NAT64).
+    /// Reserved, broadcast, or a tunnel whose far end is unknown (Teredo, local NAT64).
     Reserved,
 }
 
 impl Class {
-    /// Whether such an address is refused whatever the rules say.
+    /// Returns whether such an address is refused regardless of the rules.
     #[must_use]
     pub const fn is_forbidden(self) -> bool {
         !matches!(self, Self::Public | Self::Private)
     }
 
-    /// What stands before its name in a sentence.
+    /// Returns the article before its name in a sentence.
     pub(crate) const fn article(self) -> &'static str {
         match self {
             Self::Unspecified => "an",
@@ -72,7 +72,7 @@ const METADATA_V6: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe), // Oracle
 ];
 
-/// IPv4 ranges that are not public: address, prefix length, class. The first that fits holds.
+/// IPv4 ranges that are not public: address, prefix length, class. The first match holds.
 const RANGES_V4: &[(Ipv4Addr, u8, Class)] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8, Class::Unspecified),
     (Ipv4Addr::new(10, 0, 0, 0), 8, Class::Private),
@@ -91,7 +91,7 @@ const RANGES_V4: &[(Ipv4Addr, u8, Class)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4, Class::Reserved),
 ];
 
-/// IPv6 ranges; the first that fits holds, and what none covers was never given out: reserved.
+/// IPv6 ranges; the first match holds. An address that none covers was never assigned: reserved.
 const RANGES_V6: &[(Ipv6Addr, u8, Class)] = &[
     (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, Class::Public),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, Class::Reserved),
@@ -105,7 +105,7 @@ const RANGES_V6: &[(Ipv6Addr, u8, Class)] = &[
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Class::Multicast),
 ];
 
-/// The class of `address`, looking through IPv6 forms that carry an IPv4 address.
+/// Returns the class of `address`, looking through IPv6 forms that carry an IPv4 address.
 #[must_use]
 pub fn class_of(address: IpAddr) -> Class {
     match address.to_canonical() {
@@ -134,14 +134,14 @@ fn class_of_v6(address: Ipv6Addr) -> Class {
     }
     let inside = embedded_v4(address).map_or(Class::Public, class_of_v4);
     if inside != Class::Public {
-        // A private address is never meant to be reached through a translator or tunnel.
+        // A private address is never legitimately reached through a translator or tunnel.
         return if inside == Class::Private { Class::Reserved } else { inside };
     }
     let within = |range: &&(Ipv6Addr, u8, Class)| same_prefix_v6(address, range.0, range.1);
     RANGES_V6.iter().find(within).map_or(Class::Reserved, |range| range.2)
 }
 
-/// The host that is reached by way of `address`: the IPv4 address that it carries, if it does.
+/// Returns the host reached through `address`: the IPv4 address that it carries, if any.
 pub(crate) fn innermost(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => embedded_v4(v6).map_or(IpAddr::V6(v6), IpAddr::V4),
@@ -149,8 +149,8 @@ pub(crate) fn innermost(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 address inside a compatible, translated (RFC 2765), NAT64 (RFC 6052), 6to4 (RFC 3056)
-/// or ISATAP (RFC 5214) one.
+/// Returns the IPv4 address inside a compatible, translated (RFC 2765), NAT64 (RFC 6052), 6to4 (RFC
+/// 3056) or ISATAP (RFC 5214) one.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
@@ -164,19 +164,19 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether both addresses agree in their first `bits` bits.
+/// Returns whether both addresses agree in their first `bits` bits.
 pub(crate) fn same_prefix_v4(one: Ipv4Addr, other: Ipv4Addr, bits: u8) -> bool {
     let differing = u32::from(one) ^ u32::from(other);
     differing.leading_zeros() >= u32::from(bits)
 }
 
-/// Whether both addresses agree in their first `bits` bits.
+/// Returns whether both addresses agree in their first `bits` bits.
 pub(crate) fn same_prefix_v6(one: Ipv6Addr, other: Ipv6Addr, bits: u8) -> bool {
     let differing = u128::from(one) ^ u128::from(other);
     differing.leading_zeros() >= u32::from(bits)
 }
 
-/// Whether the whole range lies within one special range: whoever wrote it meant that one.
+/// Returns whether the whole range lies within one special range, and so covers it on purpose.
 pub(crate) fn is_within_special(base: IpAddr, prefix_bits: u8) -> bool {
     match base {
         IpAddr::V4(base) => RANGES_V4

@@ -1,7 +1,7 @@
-//! The hop header: what opens every session between a gateway and a relay, and between two relays.
+//! The hop header, which opens every session between a gateway and a relay, and between two relays.
 //!
-//! The first part is fixed by the gateway; the last two fields change at every hop. Format, version 1,
-//! at most [`HEADER_LIMIT`] bytes, numbers big-endian:
+//! The first part is fixed by the gateway; the last two fields change at every hop. Format, version
+//! 1, at most [`HEADER_LIMIT`] bytes, numbers big-endian:
 //!
 //! ```text
 //! bytes  field
@@ -13,7 +13,7 @@
 //!     1  length of the flow's id, 1 to 64
 //!     x  flow id
 //!     x  destination: kind 4 + 4 bytes, kind 6 + 16 bytes or kind 1 + length + name; then port, 2;
-//!        or kind 0 and nothing else: a probe, which the last relay answers and nobody carries on
+//!        or kind 0 and nothing else: a probe, which the last relay answers without dialling
 //!     2  length of the grant
 //!     x  signed grant, see `token`
 //!     1  number of hops N, 1 to 8
@@ -22,16 +22,17 @@
 //!  16 N  one tag for each hop: keyed hash of the transcript, with the key that the gateway shares
 //!        with that relay
 //! ---- rewritten at every hop ----
-//!     1  hop that this copy of the header is for, from 0; whether the neighbour may stripe the leg, so
-//!        that further connections may join the session, see `join`; and for how long relays may dial
-//!        the next one, see `terms`
+//!     1  hop that this copy of the header is for, from 0; whether the neighbour may stripe the
+//!        leg, so that further connections may join the session, see `join`; and for how long
+//!        relays may dial the next one, see `terms`
 //!    16  neighbour's tag: keyed hash of transcript, tags and hop, with the key that the dialling
-//!        neighbour (the gateway for hop 0, else the relay of the hop before) shares with this relay
+//!        neighbour (the gateway for hop 0, else the relay of the hop before) shares with this
+//!        relay
 //! ```
 //!
-//! Who the neighbour must be follows from the route and the hop, so it is not written down.
-//! Data may follow the header in the same flight. After the reply to a probe another probe may follow
-//! on the same connection: a header of its own, with its own nonce, time and tags.
+//! The neighbour's identity follows from the route and the hop, so it is not in the header. Data
+//! may follow the header in the same flight. After the reply to a probe another probe may follow on
+//! the same connection: a header of its own, with its own nonce, time and tags.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -46,34 +47,34 @@ use crate::{
     Destination, GrantError, GrantId, OperatorPublicKey, PublicIdentity, SignedGrant, VerifiedGrant,
 };
 
-/// Longest header: what a relay reads before it knows whom it talks to.
+/// Longest header: the most that a relay reads before the sender is authenticated.
 pub const HEADER_LIMIT: usize = 1024;
 /// Most relays on a route.
 pub const HOP_LIMIT: usize = 8;
-/// First bytes of a header that suffice to know its length.
+/// Length of the prefix that gives a header's length.
 pub const HEADER_PREFIX_BYTES: usize = 6;
 
 const MAGIC: [u8; 4] = *b"TWH\x01";
 const LENGTH_AT: usize = 4;
-/// The changing end: hop and neighbour's tag.
+/// Length of the part that changes: hop and neighbour's tag.
 pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
-/// What says that a header is a probe, in place of a destination's kind.
+/// The kind byte of a probe, in place of a destination's kind.
 const KIND_PROBE: u8 = 0;
-/// A probe for a one-letter flow over one hop, with a grant of no length.
+/// Length of a probe for a one-letter flow over one hop, with an empty grant.
 const SHORTEST: usize = 30 + 2 + 1 + 2 + 1 + 39 + TAG_BYTES + TAIL_BYTES;
 
-/// What makes a header unlike every other: 16 bytes of the system's entropy.
+/// The nonce of a header: 16 bytes of the system's entropy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
-    /// Takes 16 bytes of the system's entropy.
+    /// Creates a nonce from 16 bytes of the system's entropy.
     #[must_use]
     pub const fn from_entropy(entropy: [u8; 16]) -> Self {
         Self(entropy)
     }
 
-    /// The bytes, as [`Nonce::from_entropy`] takes them.
+    /// Returns the bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -97,25 +98,25 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// One relay of a route: where it listens and who it must be.
+/// One relay of a route: its address and identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hop {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// Who it must be.
+    /// Its identity.
     pub identity: PublicIdentity,
 }
 
-/// The relays of a path in order: one to [`HOP_LIMIT`], none twice.
+/// The relays of a path in order: one to [`HOP_LIMIT`], without repetition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route(Vec<Hop>);
 
 impl Route {
-    /// Takes the hops in order.
+    /// Creates a route from the hops in order.
     ///
     /// # Errors
-    /// When there are none or too many, one relay comes twice, or a port is 0.
+    /// When there are none or too many, one relay is repeated, or a port is 0.
     pub fn new(mut hops: Vec<Hop>) -> Result<Self, GrantError> {
         let refused = |value: String, expected: &'static str| {
             Err(GrantError::invalid("route", value, expected))
@@ -132,13 +133,13 @@ impl Route {
             }
         }
         for hop in &mut hops {
-            // A scope or flow label has no meaning to the relay that dials.
+            // A scope or flow label has no meaning for the relay that dials.
             hop.address = SocketAddr::new(hop.address.ip().to_canonical(), hop.address.port());
         }
         Ok(Self(hops))
     }
 
-    /// The hops in order.
+    /// Returns the hops in order.
     #[must_use]
     pub fn hops(&self) -> &[Hop] {
         &self.0
@@ -172,7 +173,7 @@ impl Route {
     }
 }
 
-/// The length that a header's first [`HEADER_PREFIX_BYTES`] bytes declare.
+/// Returns the length in a header's first [`HEADER_PREFIX_BYTES`] bytes.
 ///
 /// # Errors
 /// [`GrantError::Malformed`] when it is no header or its length is out of bounds.
@@ -194,14 +195,14 @@ pub(crate) struct Fixed<'a> {
     pub(crate) issued_at: Timestamp,
     pub(crate) nonce: Nonce,
     pub(crate) flow: FlowId,
-    /// Where the session ends; `None` for a probe.
+    /// The destination; `None` for a probe.
     pub(crate) destination: Option<Destination>,
     pub(crate) grant: &'a [u8],
     pub(crate) route: Route,
 }
 
 impl Fixed<'_> {
-    /// The bytes of the fixed part, with the length of the whole header in them.
+    /// Encodes the fixed part, with the length of the whole header in it.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, GrantError> {
         let mut out = Vec::with_capacity(HEADER_LIMIT);
         out.extend_from_slice(&MAGIC);
@@ -226,12 +227,12 @@ impl Fixed<'_> {
     }
 }
 
-/// A header cut into its parts; nothing in it is believed yet.
+/// A parsed header; nothing in it is verified yet.
 #[derive(Debug, Clone)]
 pub struct ReceivedHeader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) fixed: Fixed<'a>,
-    /// The name of the grant that it brings.
+    /// The id of the grant that it carries.
     pub(crate) grant_id: GrantId,
     /// The BLAKE3 hash of the fixed part.
     pub(crate) transcript: [u8; 32],
@@ -243,10 +244,10 @@ pub struct ReceivedHeader<'a> {
 }
 
 impl<'a> ReceivedHeader<'a> {
-    /// Cuts a header up. `bytes` is the header alone, as long as [`header_length`] says.
+    /// Parses a header. `bytes` is the header alone, of the length that [`header_length`] returns.
     ///
     /// # Errors
-    /// [`GrantError::Malformed`] with the first part that makes no sense.
+    /// [`GrantError::Malformed`] with the first malformed part.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, GrantError> {
         if header_length(bytes)? != bytes.len() {
             return Err(GrantError::Malformed { what: "header length", at: LENGTH_AT });
@@ -282,11 +283,11 @@ impl<'a> ReceivedHeader<'a> {
         Ok(Self { bytes, fixed, grant_id, transcript, tags, hop, terms, neighbour_tag })
     }
 
-    /// Checks the signature of the grant that the header brings: the dearest of a relay's checks, and
-    /// one that needs nothing but the names of `operators`.
+    /// Verifies the signature of the grant that the header carries: the most expensive check of a
+    /// relay. It needs only the keys of `operators`, and no verifier.
     ///
     /// # Errors
-    /// When the grant makes no sense or none of `operators` signed it.
+    /// When the grant is malformed or none of `operators` signed it.
     pub fn verify_grant(
         &self,
         operators: &[OperatorPublicKey],
@@ -294,7 +295,7 @@ impl<'a> ReceivedHeader<'a> {
         SignedGrant::from_bytes(self.fixed.grant)?.into_verified(operators)
     }
 
-    /// The gateway's tag for the hop that the header has reached.
+    /// Returns the gateway's tag for the hop that the header has reached.
     pub(crate) fn gateway_tag(&self) -> Tag {
         let at = usize::from(self.hop) * TAG_BYTES;
         self.tags[at..at + TAG_BYTES].try_into().expect("one tag for each hop was read")
@@ -308,13 +309,13 @@ fn take_flow(reader: &mut Reader<'_>) -> Result<FlowId, GrantError> {
     FlowId::new(flow).map_err(|_| GrantError::Malformed { what: "flow id", at })
 }
 
-/// Appends the changing end.
+/// Appends the part that changes.
 pub(crate) fn put_tail(out: &mut Vec<u8>, hop_byte: u8, neighbour_tag: &Tag) {
     out.push(hop_byte);
     out.extend_from_slice(neighbour_tag);
 }
 
-/// Replaces the changing end.
+/// Replaces the part that changes.
 pub(crate) fn replace_tail(out: &mut Vec<u8>, hop_byte: u8, neighbour_tag: &Tag) {
     out.truncate(out.len().saturating_sub(TAIL_BYTES));
     put_tail(out, hop_byte, neighbour_tag);

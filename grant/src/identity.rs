@@ -1,11 +1,11 @@
-//! Who is who: static X25519 identities of gateways and relays, Ed25519 keys of operators.
+//! Identities: static X25519 keys of gateways and relays, Ed25519 keys of operators.
 //!
 //! An identity is a Diffie-Hellman key: two parties that know each other's public half share a
-//! [`PairKey`](crate::PairKey) without a message, which is what makes a header's proof cost less
-//! than a microsecond instead of a signature. An operator's key only ever signs grants.
+//! [`PairKey`](crate::PairKey) without a message, so a header's proof costs less than a microsecond
+//! instead of a signature. An operator's key only signs grants.
 //!
 //! Text forms (see the prefixes below) carry a checksum. Secret halves print as `[secret]` in
-//! `Debug` and are wiped when dropped; their text is given only by `to_secret_text`.
+//! `Debug` and are wiped when dropped; their text is returned only by `to_secret_text`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,46 +26,47 @@ const KEY_ID_CONTEXT: &str = "tradewind 2026-11 operator key id v1";
 /// Bytes of an operator's signature.
 pub(crate) const SIGNATURE_BYTES: usize = 64;
 
-/// Bytes of a [`PublicIdentity`]'s fingerprint: too many for anyone to find a second relay with the same.
+/// Length of a [`PublicIdentity`]'s fingerprint: long enough that no second relay with the same one
+/// can be found.
 pub const FINGERPRINT_BYTES: usize = 16;
 
-/// A gateway's or relay's secret identity; clones share the one copy of it.
+/// A gateway's or relay's secret identity; clones share one copy of it.
 #[derive(Clone)]
 pub struct IdentityKey(Arc<x25519_dalek::StaticSecret>);
 
 impl IdentityKey {
-    /// Makes a key from 32 bytes of the system's entropy.
+    /// Creates a key from 32 bytes of the system's entropy.
     #[must_use]
     pub fn from_entropy(entropy: [u8; 32]) -> Self {
         let entropy = Zeroizing::new(entropy);
         Self(Arc::new(x25519_dalek::StaticSecret::from(*entropy)))
     }
 
-    /// The half that others may know.
+    /// Returns the public half.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
         PublicIdentity(x25519_dalek::PublicKey::from(&*self.0).to_bytes())
     }
 
-    /// The text form, for the owner's key file only.
+    /// Returns the text form, for the owner's key file only.
     #[must_use]
     pub fn to_secret_text(&self) -> Zeroizing<String> {
         Zeroizing::new(text::encode(IDENTITY_KEY, self.0.as_bytes()))
     }
 
-    /// The secret half as other handshakes than this crate's want it: 32 bytes of an X25519 key.
+    /// Returns the secret half for other handshakes than this crate's: 32 bytes of an X25519 key.
     #[must_use]
     pub fn to_secret_bytes(&self) -> Zeroizing<[u8; 32]> {
         Zeroizing::new(self.0.to_bytes())
     }
 
-    /// What signs handshakes in this identity's name.
+    /// Returns the signer of handshakes in this identity's name.
     #[must_use]
     pub fn signer(&self) -> IdentitySigner {
         IdentitySigner::of(self.0.as_bytes())
     }
 
-    /// The shared secret with `other`; `None` for a weak `other`.
+    /// Returns the shared secret with `other`; `None` for a weak `other`.
     pub(crate) fn agree(&self, other: &PublicIdentity) -> Option<x25519_dalek::SharedSecret> {
         let secret = self.0.diffie_hellman(&x25519_dalek::PublicKey::from(other.0));
         secret.was_contributory().then_some(secret)
@@ -91,19 +92,19 @@ impl fmt::Debug for IdentityKey {
 pub struct PublicIdentity([u8; 32]);
 
 impl PublicIdentity {
-    /// Takes the 32 bytes as they are.
+    /// Creates an identity from its 32 bytes, unchecked.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// What a grant lists a relay by.
+    /// Returns the fingerprint by which grants list a relay.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; FINGERPRINT_BYTES] {
         let hash = blake3::derive_key(FINGERPRINT_CONTEXT, &self.0);
@@ -140,19 +141,19 @@ text::serde_as_text!(PublicIdentity);
 pub struct OperatorKey(ed25519_dalek::SigningKey);
 
 impl OperatorKey {
-    /// Makes a key from 32 bytes of the system's entropy.
+    /// Creates a key from 32 bytes of the system's entropy.
     #[must_use]
     pub fn from_entropy(entropy: [u8; 32]) -> Self {
         Self(ed25519_dalek::SigningKey::from_bytes(&entropy))
     }
 
-    /// The half that relays know.
+    /// Returns the public half.
     #[must_use]
     pub fn public(&self) -> OperatorPublicKey {
         OperatorPublicKey(self.0.verifying_key())
     }
 
-    /// The text form, for the owner's key file only.
+    /// Returns the text form, for the owner's key file only.
     #[must_use]
     pub fn to_secret_text(&self) -> Zeroizing<String> {
         Zeroizing::new(text::encode(OPERATOR_KEY, self.0.as_bytes()))
@@ -177,12 +178,12 @@ impl fmt::Debug for OperatorKey {
     }
 }
 
-/// An operator's public key, by which relays check grants.
+/// An operator's public key, with which relays verify grants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OperatorPublicKey(ed25519_dalek::VerifyingKey);
 
 impl OperatorPublicKey {
-    /// What a grant names this key by.
+    /// Returns the id by which grants name this key.
     #[must_use]
     pub fn key_id(&self) -> KeyId {
         let hash = blake3::derive_key(KEY_ID_CONTEXT, self.0.as_bytes());
@@ -228,12 +229,12 @@ impl fmt::Debug for OperatorPublicKey {
 
 text::serde_as_text!(OperatorPublicKey);
 
-/// Which operator key signed a grant: the first bytes of the public key's hash.
+/// The id of the operator key that signed a grant: the first bytes of the public key's hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId([u8; Self::BYTES]);
 
 impl KeyId {
-    /// Its length. A clash only means that two keys are tried.
+    /// Its length. After a collision both keys are tried.
     pub const BYTES: usize = 8;
 
     pub(crate) const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {

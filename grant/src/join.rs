@@ -1,10 +1,10 @@
-//! How further connections join a session whose leg is striped: what the side that dials says first on each, and
-//! what it is answered.
+//! The joins of further connections to the session of a striped leg: the first bytes of the
+//! dialling side on each, and the response.
 //!
-//! A header that offers striping (see [`header`](crate::header)) gives both ends of the leg a key of this session's own, from
-//! which its name follows as well. Who knows that key proved itself by the header, under its grant; so a join
-//! needs no grant, no time and no table of what was seen: it is good for one session, for as long as that lasts, and
-//! each number is good once.
+//! A header that offers striping (see [`header`](crate::header)) gives both ends of the leg a key
+//! of this session, from which its name follows as well. Whoever knows that key was authenticated
+//! by the header, under its grant; so a join needs no grant, no time and no replay table: it is
+//! valid for one session, as long as that lasts, and each number is valid once.
 //!
 //! Numbers big-endian. The join:
 //!
@@ -17,7 +17,7 @@
 //!    16  tag: keyed hash of the bytes so far
 //! ```
 //!
-//! The welcome, without which no byte of the stream is entrusted to the connection:
+//! The welcome; before it, no byte of the stream is sent on the connection:
 //!
 //! ```text
 //!     3  magic "TWJ"
@@ -43,7 +43,7 @@ const NAME_BYTES: usize = 16;
 const SIGNED_BYTES: usize = MAGIC.len() + NAME_BYTES + 4;
 const CONTEXT: &str = "tradewind 2026-11 striped leg: joining connections v1";
 
-/// The name of a session whose leg is striped; it tells nothing of the key.
+/// The name of a session whose leg is striped; it reveals nothing about the key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionName([u8; NAME_BYTES]);
 
@@ -59,13 +59,13 @@ impl fmt::Debug for SessionName {
     }
 }
 
-/// Whether bytes begin like a join, as far as they go.
+/// Returns whether `bytes` begin like a join.
 #[must_use]
 pub fn is_join(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// The session that a join names; nothing in it is believed yet.
+/// Returns the session that a join names; nothing in it is verified yet.
 ///
 /// # Errors
 /// [`GrantError::Malformed`].
@@ -75,7 +75,7 @@ pub fn session_of(bytes: &[u8]) -> Result<SessionName, GrantError> {
     Ok(SessionName(reader.array("session")?))
 }
 
-/// Seals and opens the joins of one session.
+/// The key that seals and opens the joins of one session.
 #[derive(Clone)]
 pub struct JoinKey {
     name: SessionName,
@@ -89,7 +89,8 @@ impl fmt::Debug for JoinKey {
 }
 
 impl JoinKey {
-    /// The key of the session whose replies `reply` seals or opens: the same at both ends of the leg.
+    /// Derives the key of the session whose replies `reply` seals or opens: the same at both ends
+    /// of the leg.
     #[must_use]
     pub fn of(reply: &ReplyKey) -> Self {
         let key = zeroize::Zeroizing::new(blake3::derive_key(CONTEXT, &*reply.material()));
@@ -97,13 +98,13 @@ impl JoinKey {
         Self { name, key }
     }
 
-    /// The session's name.
+    /// Returns the session's name.
     #[must_use]
     pub const fn session(&self) -> SessionName {
         self.name
     }
 
-    /// What to say first on the connection with this number.
+    /// Returns the join to send first on the connection with this number.
     #[must_use]
     pub fn join(&self, number: u32) -> [u8; JOIN_BYTES] {
         let mut bytes = [0; JOIN_BYTES];
@@ -115,10 +116,12 @@ impl JoinKey {
         bytes
     }
 
-    /// The number of the connection that brought `bytes`. Who calls this takes each number once.
+    /// Returns the number of the connection that sent `bytes`. The caller must accept each number
+    /// once.
     ///
     /// # Errors
-    /// [`GrantError::Malformed`], or [`GrantError::JoinTag`] when this session's other end did not seal it.
+    /// [`GrantError::Malformed`], or [`GrantError::JoinTag`] when this session's other end did not
+    /// seal it.
     pub fn open(&self, bytes: &[u8]) -> Result<u32, GrantError> {
         let name = session_of(bytes)?;
         let mut reader = Reader::new(bytes);
@@ -137,7 +140,7 @@ impl JoinKey {
         Ok(number)
     }
 
-    /// The answer to the join of the connection with this number.
+    /// Returns the response to the join of the connection with this number.
     #[must_use]
     pub fn welcome(&self, number: u32) -> [u8; WELCOME_BYTES] {
         let mut bytes = [0; WELCOME_BYTES];
@@ -146,7 +149,8 @@ impl JoinKey {
         bytes
     }
 
-    /// Whether `bytes` are the other end's answer to the join of the connection with this number.
+    /// Returns whether `bytes` are the other end's response to the join of the connection with this
+    /// number.
     #[must_use]
     pub fn is_welcome(&self, number: u32, bytes: &[u8; WELCOME_BYTES]) -> bool {
         let theirs = Tag::try_from(&bytes[MAGIC.len()..]).expect("the rest is a tag");

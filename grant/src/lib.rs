@@ -1,36 +1,36 @@
-//! Who may send what where: identities, grants, authenticated hop headers, destination policy.
+//! Authorization: identities, grants, authenticated hop headers, destination policy.
 //!
 //! Nothing is an open relay. An operator signs a [`Grant`]: this gateway may reach these
-//! destinations over these relays until then. A gateway opens every session with a *hop header*
-//! that names the destination and the whole route and carries the grant; each relay on the route
-//! finds in it a tag that only the gateway and that relay can compute, and a tag that only its
-//! neighbour and itself can compute. A relay answers with a *reply* that proves who answered.
+//! destinations over these relays until a given time. A gateway opens every session with a *hop
+//! header* that names the destination and the whole route and carries the grant; each relay on the
+//! route finds in it a tag that only the gateway and that relay can compute, and a tag that only
+//! its neighbour and itself can compute. A relay answers with a *reply* that proves its identity.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`identity`] | X25519 identities of gateways and relays, Ed25519 keys of operators, their text forms |
+//! | [`identity`] | X25519 identities of gateways and relays, Ed25519 keys of operators |
 //! | [`signing`] | signatures by an identity, for handshakes |
-//! | [`token`] | the grant: what an operator allows, signed |
+//! | [`token`] | the grant: an operator's signed permission |
 //! | [`spec`] | the grant as an operator writes it in TOML |
 //! | [`header`] | the hop header's format and its route |
-//! | [`sealer`] | gateways seal headers |
-//! | [`verifier`] | relays open headers and pass them on |
-//! | [`revocation`] | what an operator takes back before its time |
-//! | [`trust`] | whose grants are believed, as long as nobody has revoked them |
+//! | [`sealer`] | the gateway's side: sealing headers |
+//! | [`verifier`] | the relay's side: opening headers and forwarding them |
+//! | [`revocation`] | grants that an operator revokes before their end |
+//! | [`trust`] | the operators whose grants are accepted, and their revocations |
 //! | [`reply`] | the authenticated answer to a header |
-//! | [`warm`] | the hello of a connection that is kept ready |
-//! | [`terms`] | what a header says of its leg and of dials after it |
-//! | [`join`] | how further connections join the session of a striped leg |
-//! | [`echo`] | what a probe of a path brings back |
-//! | [`first_flight`] | how who dials proves that it knows the relay, before that answers |
-//! | [`replay`] | which headers were seen before |
+//! | [`warm`] | the hello of a warm connection |
+//! | [`terms`] | the terms of a header's leg and of later dials |
+//! | [`join`] | joins of further connections to the session of a striped leg |
+//! | [`echo`] | the round-trip times in the reply to a probe |
+//! | [`first_flight`] | the dialling side's proof that it knows the relay |
+//! | [`replay`] | the table of headers seen before |
 //! | [`destination`] | destinations and the rules that cover them |
-//! | [`source`] | where packets may come from |
-//! | [`policy`] | where something may go: the one answer |
+//! | [`source`] | ranges of source addresses of packets |
+//! | [`policy`] | the decision whether a destination is allowed |
 //! | [`forbidden`] | addresses that are never dialled |
 //!
-//! The crate is pure: entropy and time come in as arguments. A [`Timestamp`] here counts from the
-//! Unix epoch.
+//! The crate is pure: entropy and time are arguments. A [`Timestamp`] here counts from the Unix
+//! epoch.
 //!
 //! [`Timestamp`]: tradewind_units::Timestamp
 

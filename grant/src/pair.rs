@@ -1,8 +1,8 @@
 //! Keys that two identities share, and a bounded cache of them.
 //!
-//! A Diffie-Hellman step costs tens of microseconds, so each is done once for a pair. From its
-//! result and both public halves (the smaller first, so that both ends derive the same) come three
-//! keys, one for each kind of tag: a tag of one kind never passes as another.
+//! A Diffie-Hellman step costs tens of microseconds, so it is done once for each pair. From its
+//! result and both public halves (the smaller first, so that both ends derive the same) three keys
+//! are derived, one for each kind of tag: a tag of one kind is never valid as another.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ const GATEWAY_CONTEXT: &str = "tradewind 2026-11 hop header: gateway to relay v1
 const NEIGHBOUR_CONTEXT: &str = "tradewind 2026-11 hop header: neighbour to relay v1";
 const REPLY_CONTEXT: &str = "tradewind 2026-11 reply: relay to neighbour v1";
 
-/// Bytes of every tag: 128 bits, forged once in 2^128 tries.
+/// Length of every tag: 128 bits, forged once in 2^128 tries.
 pub(crate) const TAG_BYTES: usize = 16;
-/// One keyed proof.
+/// A keyed hash that proves its sender.
 pub(crate) type Tag = [u8; TAG_BYTES];
 
-/// Pairs that [`PairKeys`] keeps before it forgets those unused the longest. Chosen: 4,096 pairs
-/// take half a megabyte and are more than the gateways of one relay.
+/// Pairs that [`PairKeys`] keeps before it drops the least recently used. Chosen: 4,096 pairs take
+/// half a megabyte and are more than the gateways of one relay.
 pub const PAIR_LIMIT: usize = 4096;
 
-/// What two identities share: one key for each kind of tag. Wiped when dropped.
+/// The keys that two identities share: one for each kind of tag. Wiped when dropped.
 #[derive(Clone)]
 pub struct PairKey {
     gateway: [u8; 32],
@@ -32,7 +32,7 @@ pub struct PairKey {
 }
 
 impl PairKey {
-    /// The key that `mine` shares with `theirs`.
+    /// Derives the key that `mine` shares with `theirs`.
     ///
     /// # Errors
     /// When `theirs` is a point of low order, with which everybody shares the same secret.
@@ -53,12 +53,13 @@ impl PairKey {
         Ok(key)
     }
 
-    /// The gateway's tag over the header's fixed part, given its hash.
+    /// Returns the gateway's tag over the header's fixed part, given its hash.
     pub(crate) fn gateway_tag(&self, transcript: &[u8; 32]) -> Tag {
         tag(&self.gateway, &[transcript])
     }
 
-    /// The neighbour's tag over the whole header: hash of the fixed part, gateway's tags, hop.
+    /// Returns the neighbour's tag over the whole header: hash of the fixed part, gateway's tags,
+    /// hop.
     pub(crate) fn neighbour_tag(&self, transcript: &[u8; 32], tags: &[u8], hop: u8) -> Tag {
         tag(&self.neighbour, &[transcript, tags, &[hop]])
     }
@@ -82,7 +83,7 @@ impl std::fmt::Debug for PairKey {
     }
 }
 
-/// A keyed BLAKE3 hash of the parts, cut to a tag.
+/// Returns a keyed BLAKE3 hash of the parts, truncated to a tag.
 pub(crate) fn tag(key: &[u8; 32], parts: &[&[u8]]) -> Tag {
     let mut hasher = blake3::Hasher::new_keyed(key);
     for part in parts {
@@ -93,15 +94,15 @@ pub(crate) fn tag(key: &[u8; 32], parts: &[&[u8]]) -> Tag {
     tag
 }
 
-/// Compares tags in a time that does not depend on where they differ.
+/// Compares tags in constant time.
 pub(crate) fn tags_match(ours: &Tag, theirs: &Tag) -> bool {
     u128::from_ne_bytes(*ours) ^ u128::from_ne_bytes(*theirs) == 0
 }
 
-/// One identity's keys with others, derived when first asked for.
+/// One identity's keys with others, derived on first use.
 ///
-/// Two generations: when the younger is full the elder is forgotten, so at most `limit` pairs
-/// are held and pairs in use stay.
+/// There are two generations: when the younger is full the older is dropped, so at most `limit`
+/// pairs are held and pairs in use stay.
 #[derive(Debug)]
 pub struct PairKeys {
     mine: IdentityKey,
@@ -114,52 +115,53 @@ pub struct PairKeys {
 #[derive(Debug)]
 struct Held {
     key: PairKey,
-    /// Who has the other half has shown it here.
+    /// True once the owner of the other half has proved itself here.
     is_proven: bool,
 }
 
 impl PairKeys {
-    /// No keys yet, at most `limit` later (at least two).
+    /// Creates an empty cache for at most `limit` pairs (at least two).
     #[must_use]
     pub fn new(mine: IdentityKey, limit: usize) -> Self {
         let public = mine.public();
         Self { mine, public, young: BTreeMap::new(), old: BTreeMap::new(), limit: limit.max(2) }
     }
 
-    /// Whose keys these are.
+    /// Returns the identity whose keys these are.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
         self.public
     }
 
-    /// How many pairs are held.
+    /// Returns the number of pairs held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 
-    /// Whether no pair is held.
+    /// Returns whether no pair is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `theirs` was [proven](Self::prove), and the key shared with it has been held since. A key is held of whomever
-    /// somebody has named.
+    /// Returns whether `theirs` was [proven](Self::prove), and its key held since. A key alone
+    /// proves nothing: it is held for any identity that was named.
     #[must_use]
     pub fn is_proven(&self, theirs: &PublicIdentity) -> bool {
         let held = self.young.get(theirs).or_else(|| self.old.get(theirs));
         held.is_some_and(|held| held.is_proven)
     }
 
-    /// Remembers, as long as the key is held, that who has the other half of `theirs` has shown it here.
+    /// Marks `theirs` as proven for as long as its key is held: the owner of the other half has
+    /// authenticated itself here.
     pub fn prove(&mut self, theirs: &PublicIdentity) {
         if let Some(held) = self.young.get_mut(theirs).or_else(|| self.old.get_mut(theirs)) {
             held.is_proven = true;
         }
     }
 
-    /// The key shared with `theirs`.
+    /// Returns the key shared with `theirs`.
     ///
     /// # Errors
     /// As [`PairKey::derive`].

@@ -1,16 +1,16 @@
-//! Where something may go: one answer for relays, gateways' direct routes and packets. Default deny.
+//! Destination policy: one decision for relays, gateways' direct routes and packets. Default deny.
 //!
-//! [`Check::allows`] asks in this order, and the first that refuses decides:
+//! [`Check::allows`] checks in this order, and the first refusal decides:
 //!
 //! 1. the address's class: some are never reached ([`forbidden`](crate::forbidden));
-//! 2. `never`, and where this process itself listens;
-//! 3. relays: what is a next hop is no destination, or sessions could be nested in each other;
+//! 2. `never`, and this process's own listeners;
+//! 3. relays: a next hop is no destination, or sessions could be nested in each other;
 //! 4. the grant's rules;
 //! 5. the own rules;
-//! 6. the own host: only a rule that is this one address opens it, for no firewall stands before it.
+//! 6. the own host: only a rule for exactly this address allows it, as no firewall protects it.
 //!
-//! A name is asked about before it is resolved, and each address that it has after that. Name rules
-//! cover public addresses alone: who owns a name does not decide who may reach a private network.
+//! A name is checked before it is resolved, and each of its addresses afterwards. Name rules cover
+//! public addresses only: the owner of a name does not decide who may reach a private network.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,31 +24,31 @@ pub struct Policy {
     pub destinations: Vec<DestinationRule>,
     /// Relays that this host dials as the next of a route; only ranges of addresses count.
     pub next_hops: Vec<DestinationRule>,
-    /// Whether rules may also cover loopback addresses. For tests and laboratories only.
+    /// True if rules may also cover loopback addresses. For tests and laboratories only.
     pub allow_loopback: bool,
-    /// Addresses that are never reached whatever the rules say.
+    /// Addresses that are never reached regardless of the rules.
     pub never: Vec<SocketAddr>,
-    /// Relays that are known beside those in `next_hops`.
+    /// Known relays besides those in `next_hops`.
     pub relays: Vec<SocketAddr>,
 }
 
-/// Where something is to go.
+/// A target of traffic, to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
     /// A name and a port, before the name is resolved.
     Name(&'a HostName, u16),
     /// An address that a name was resolved to.
     Resolved(&'a HostName, SocketAddr),
-    /// An address that was asked for as such.
+    /// An address, given as such.
     Address(SocketAddr),
     /// A host, at all its ports and by any protocol.
     Host(IpAddr),
-    /// The relay that comes next.
+    /// The next relay.
     NextHop(SocketAddr),
 }
 
 impl<'a> Target<'a> {
-    /// Returns the destination as it was asked for.
+    /// Returns the target of a requested destination.
     #[must_use]
     pub fn of(destination: &'a Destination) -> Self {
         match destination {
@@ -63,12 +63,12 @@ impl<'a> Target<'a> {
             Self::Resolved(_, address) | Self::Address(address) | Self::NextHop(address) => {
                 Some(address)
             }
-            // No port is said, and none is special.
+            // Port 0: no port is given, and none is special.
             Self::Host(ip) => Some(SocketAddr::new(ip, 0)),
         }
     }
 
-    /// Returns whether `rule` covers this.
+    /// Returns whether `rule` covers this target.
     pub(crate) fn is_covered_by(self, rule: &DestinationRule) -> bool {
         match self {
             Self::Name(name, port) => rule.covers_name(name, port) || rule.covers_any_name(port),
@@ -96,20 +96,20 @@ impl std::fmt::Display for Target<'_> {
     }
 }
 
-/// Everything that decides where something may go.
+/// The inputs of the decision whether a target is allowed.
 #[derive(Clone, Copy)]
 pub struct Check<'a> {
     /// The own rules.
     pub policy: &'a Policy,
-    /// Rules that hold for this one asker beside the policy's `destinations`.
+    /// Rules that hold for this requester beside the policy's `destinations`.
     pub also: &'a [DestinationRule],
-    /// The grant of who asks; `None` where the own rules are all that is needed.
+    /// The requester's grant; `None` where the own rules are sufficient.
     pub grant: Option<&'a Grant>,
     /// The relays of the session's own route.
     pub route: &'a [Hop],
-    /// Where this process itself listens; an unspecified address stands for all of this host.
+    /// Addresses that this process listens on; an unspecified one stands for all of this host's.
     pub listeners: &'a [SocketAddr],
-    /// Whether an address is one of this host's, as the kernel says now.
+    /// A function that returns whether an address is currently one of this host's, by the kernel.
     pub is_local: &'a (dyn Fn(IpAddr) -> bool + Sync),
 }
 
@@ -120,17 +120,18 @@ impl std::fmt::Debug for Check<'_> {
 }
 
 impl<'a> Check<'a> {
-    /// Returns a check by the own rules alone.
+    /// Creates a check by the own rules only.
     #[must_use]
     pub fn new(policy: &'a Policy, is_local: &'a (dyn Fn(IpAddr) -> bool + Sync)) -> Self {
         Self { policy, also: &[], grant: None, route: &[], listeners: &[], is_local }
     }
 
-    /// Returns whether `target` may be reached.
+    /// Checks whether `target` may be reached.
     ///
     /// # Errors
     /// [`GrantError::Forbidden`], [`GrantError::Relay`], [`GrantError::OwnHost`],
-    /// [`GrantError::DestinationNotGranted`], [`GrantError::UnnamedPrivate`] or [`GrantError::Denied`].
+    /// [`GrantError::DestinationNotGranted`], [`GrantError::UnnamedPrivate`] or
+    /// [`GrantError::Denied`].
     pub fn allows(&self, target: Target<'_>) -> Result<(), GrantError> {
         if let Some(address) = target.address() {
             self.check_class(address.ip())?;
@@ -153,8 +154,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Returns whether a rule for names names this one: of the grant, or of the own rules where no
-    /// grant is needed. Who was given a name may hear that it is refused.
+    /// Returns whether a name rule covers this name: one of the grant, or an own one where no grant
+    /// is needed. Such a requester may be told of a refusal.
     #[must_use]
     pub fn names(&self, name: &HostName, port: u16) -> bool {
         let own = || self.rules(Target::Name(name, port)).any(|rule| rule.covers_name(name, port));
@@ -163,7 +164,7 @@ impl<'a> Check<'a> {
         self.grant.map_or_else(own, of_grant)
     }
 
-    /// The own rules for such a target.
+    /// Returns the own rules for such a target.
     fn rules(&self, target: Target<'_>) -> impl Iterator<Item = &'a DestinationRule> + use<'a> {
         let (rules, also): (&'a [_], &'a [_]) = match target {
             Target::NextHop(_) => (&self.policy.next_hops, &[]),
@@ -218,7 +219,7 @@ impl<'a> Check<'a> {
     }
 
     fn check_own_host(&self, target: Target<'_>, ip: IpAddr) -> Result<(), GrantError> {
-        // Where loopback is allowed, its rules say which of it.
+        // Where loopback is allowed, its rules decide.
         let is_lab = class_of(ip) == Class::Loopback;
         let names_it = |rule: &DestinationRule| rule.is_one(ip) && target.is_covered_by(rule);
         if is_lab || !self.is_here(ip) || self.rules(target).any(names_it) {
@@ -227,13 +228,13 @@ impl<'a> Check<'a> {
         Err(GrantError::OwnHost(ip))
     }
 
-    /// Whether what is sent to `ip` stays on this host, be it by way of a translator.
+    /// Returns whether traffic to `ip` stays on this host, be it through a translator.
     fn is_here(&self, ip: IpAddr) -> bool {
         let (ip, inner) = (ip.to_canonical(), innermost(ip));
         (self.is_local)(ip) || ip != inner && (self.is_local)(inner)
     }
 
-    /// Whether a rule would cover this if it did not have to be meant for private addresses.
+    /// Returns whether a rule would cover this if private addresses did not need an explicit one.
     fn is_unnamed_private(&self, target: Target<'_>, ip: IpAddr) -> bool {
         class_of(ip) == Class::Private && self.rules(target).any(|rule| rule.covers_source(ip))
     }

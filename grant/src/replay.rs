@@ -1,16 +1,17 @@
-//! Which headers were seen before, within the time in which a header is accepted at all.
+//! The table of headers seen before, within the time in which a header is accepted at all.
 //!
-//! A header is accepted within [`SKEW`] of the reader's clock, so it needs to be remembered only until
-//! its own time is that far past. Nonces are kept in generations by the header's time of issue: a
-//! replay carries the same time and so falls into the same generation, and a generation is dropped
-//! whole. What was dropped is never accepted again: where the clock was set back by more than [`SKEW`], nothing is that may
-//! have been issued before.
+//! A header is accepted within [`SKEW`] of the reader's clock, so it needs to be remembered only
+//! until its own time is that far in the past. Nonces are kept in generations by the header's time
+//! of issue: a replay has the same time and so falls into the same generation, and a generation is
+//! dropped whole. A dropped header is never accepted again: where the clock was set back by more
+//! than [`SKEW`], all headers that may have been issued before are refused.
 //!
-//! What one gateway sends must not shut the others out, so a gateway gets a share of the table by a
+//! One gateway's headers must not shut the others out, so a gateway gets a share of the table by a
 //! dynamic threshold (`units::share`).
 //!
-//! Of a nonce's 128 bits the first 64 are kept. Two honest headers of one generation clash once in
-//! some 10^13 (a million remembered), and a clash only refuses a header, it never lets one pass.
+//! Of a nonce's 128 bits the first 64 are kept. Two honest headers of one generation collide once
+//! in some 10^13 (a million remembered), and a collision only refuses a header; it never accepts
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,67 +21,68 @@ use tradewind_units::{Duration, Timestamp};
 use crate::wire::{Reader, unix_ms};
 use crate::{GrantError, Nonce, PublicIdentity};
 
-/// Tolerated difference between the gateway's and a relay's clock. Chosen: many
-/// times what hosts with a time service are off, and short enough to remember every header meanwhile.
+/// Tolerated difference between the gateway's and a relay's clock. Chosen: many times the error of
+/// hosts with a time service, and short enough to remember every header meanwhile.
 pub const SKEW: Duration = Duration::from_secs(30);
 
-/// Headers that a relay remembers. Chosen: 2^22 take about 80 MB when full; the half that one gateway
-/// gets lasts for 23,000 sessions a second, above what one process accepts.
+/// Headers that a relay remembers. Chosen: 2^22 take about 80 MB when full; the half that one
+/// gateway gets lasts for 23,000 sessions a second, above what one process accepts.
 pub const REPLAY_LIMIT: usize = 1 << 22;
 
 const SKEW_MS: u64 = SKEW.as_secs() * 1000;
-/// Span of one generation: at any time the accepted span touches at most three.
+/// Length of one generation: at any time the accepted span touches at most three.
 const GENERATION_MS: u64 = SKEW_MS;
 
-/// By gateway, since a header carries its gateway's proof and is never another's.
+/// Nonces by gateway, since a header carries its gateway's proof and is never another's.
 type Generation = BTreeMap<PublicIdentity, BTreeSet<u64>>;
 
-/// The headers seen lately, at most a fixed number.
+/// The headers seen recently, at most a fixed number.
 #[derive(Debug)]
 pub struct ReplayTable {
     generations: BTreeMap<u64, Generation>,
-    /// Every generation below this one was dropped.
+    /// All generations below this one have been dropped.
     oldest: u64,
-    /// Headers issued before this were perhaps seen by a table before this one.
+    /// Headers issued before this may have been seen by an earlier table.
     begin_ms: u64,
-    /// The clock when it was last read.
+    /// The clock at the last call.
     clock_ms: u64,
     held: usize,
     limit: usize,
 }
 
 impl ReplayTable {
-    /// An empty table for at most `limit` headers.
+    /// Creates an empty table for at most `limit` headers.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let (generations, oldest, begin_ms, clock_ms) = (BTreeMap::new(), 0, 0, 0);
         Self { generations, oldest, begin_ms, clock_ms, held: 0, limit }
     }
 
-    /// Refuses headers issued before `begin`, when this table was not there yet.
+    /// Refuses headers issued before `begin`, when this table did not exist yet.
     pub fn refuse_issued_before(&mut self, begin: Timestamp) {
         (self.begin_ms, self.clock_ms) = (unix_ms(begin), unix_ms(begin));
     }
 
-    /// How many headers are remembered.
+    /// Returns the number of headers remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held
     }
 
-    /// Whether none is remembered.
+    /// Returns whether no header is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// Refuses a header of `gateway` that is too old, too new, seen before, or one too many; else
-    /// remembers it.
+    /// Checks a header of `gateway`, and remembers it. Headers that are too old, too new, seen
+    /// before, or one too many are refused.
     ///
     /// Call it only for headers whose tags were checked: an unproven one must not fill the table.
     ///
     /// # Errors
-    /// [`GrantError::Skew`], [`GrantError::BeforeStart`], [`GrantError::Replayed`] or [`GrantError::ReplayTableFull`].
+    /// [`GrantError::Skew`], [`GrantError::BeforeStart`], [`GrantError::Replayed`] or
+    /// [`GrantError::ReplayTableFull`].
     pub fn admit(
         &mut self,
         now: Timestamp,
@@ -113,7 +115,7 @@ impl ReplayTable {
         Ok(())
     }
 
-    /// The table as another process takes it over, see [`ReplayTable::from_bytes`].
+    /// Serializes the table for another process, see [`ReplayTable::from_bytes`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16 + 8 * self.held);
@@ -130,7 +132,7 @@ impl ReplayTable {
         out
     }
 
-    /// The table that [`ReplayTable::to_bytes`] wrote, for at most `limit` headers from now on.
+    /// Restores a table from [`ReplayTable::to_bytes`], for at most `limit` headers from now on.
     ///
     /// # Errors
     /// [`GrantError::Malformed`] when these are not its bytes.
@@ -151,12 +153,14 @@ impl ReplayTable {
         Ok(table)
     }
 
-    /// Begins anew where the clock was ahead: by that, what is issued now would be too old until it is there again.
+    /// Empties the table when the clock is set back by more than [`SKEW`]: otherwise all new
+    /// headers would be too old until the clock has caught up.
     fn follow_clock(&mut self, now_ms: u64) {
         if now_ms + SKEW_MS < self.clock_ms {
             self.generations.clear();
             (self.oldest, self.held) = (0, 0);
-            // Those whose clocks are ahead by what is tolerated have issued until then what was seen.
+            // Gateways whose clocks are ahead within the tolerance may have issued headers up to
+            // then, which were seen.
             self.begin_ms = now_ms + SKEW_MS;
         }
         self.clock_ms = now_ms;
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_admitted_once_however_long_one_waits() {
+    fn replayed_header_is_refused_at_any_time() {
         let mut table = ReplayTable::new(100);
         table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).unwrap();
         for later in [1000, 1010, 1029, 1030] {
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_from_the_future_is_remembered_until_its_time_is_past() {
+    fn future_header_is_remembered_until_its_time_has_passed() {
         let mut table = ReplayTable::new(100);
         table.admit(at(1000), &gateway(1), at(1030), &nonce(1)).unwrap();
         for later in 1001..=1060 {
@@ -213,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_before_this_one_may_have_seen_is_refused() {
+    fn headers_before_the_tables_begin_are_refused() {
         let mut table = ReplayTable::new(100);
         table.refuse_issued_before(at(1000));
         let refused = table.admit(at(1001), &gateway(1), at(999), &nonce(1)).unwrap_err();
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_opens_no_door_to_what_was_forgotten() {
+    fn clock_set_back_does_not_admit_dropped_headers() {
         let mut table = ReplayTable::new(100);
         table.admit(at(1000), &gateway(1), at(1000), &nonce(1)).unwrap();
         table.admit(at(2000), &gateway(1), at(2000), &nonce(2)).unwrap();
@@ -230,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_ahead_and_is_set_right_costs_half_a_minute_and_not_what_it_was_ahead() {
+    fn correcting_a_clock_that_was_ahead_costs_only_the_skew() {
         let opened_at = |table: &mut ReplayTable| {
             let fresh = |second: &u64| {
                 table.admit(at(*second), &gateway(1), at(*second), &nonce(*second)).is_ok()
             };
             (1000..2000).find(fresh)
         };
-        // Ahead for a moment, and ahead when it began.
+        // Ahead for a moment, and ahead at the start.
         let mut table = ReplayTable::new(100);
         table.admit(at(990), &gateway(1), at(1010), &nonce(1)).unwrap();
         table.admit(at(5000), &gateway(1), at(5000), &nonce(2)).unwrap();
@@ -246,7 +250,7 @@ mod tests {
         let mut table = ReplayTable::new(100);
         table.refuse_issued_before(at(5000));
         assert_eq!(opened_at(&mut table), Some(1030));
-        // What is set back by less costs nothing.
+        // A clock that is set back by less costs nothing.
         table.admit(at(1050), &gateway(1), at(1050), &nonce(3)).unwrap();
         table.admit(at(1021), &gateway(1), at(1031), &nonce(4)).unwrap();
     }
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_that_take_all_they_get_leave_room_for_the_next() {
+    fn greedy_gateways_leave_a_share_for_others() {
         let mut table = ReplayTable::new(1200);
         let mut taken = [0; 5];
         for number in 0..1200 {
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_handed_over_refuses_and_admits_as_before() {
+    fn handed_over_table_decides_as_before() {
         let mut table = ReplayTable::new(100);
         table.refuse_issued_before(at(900));
         for number in 0..20 {
@@ -300,10 +304,10 @@ mod tests {
         }
         let old = other.admit(at(910), &gateway(1), at(899), &nonce(50)).unwrap_err();
         assert!(matches!(old, GrantError::BeforeStart { .. } | GrantError::Skew { .. }), "{old}");
-        // Issued before it was handed over, and on its way meanwhile.
+        // Issued before the table was handed over, and in flight meanwhile.
         other.admit(at(1011), &gateway(1), at(1009), &nonce(50)).unwrap();
         for length in 0..bytes.len() {
-            // What ends between two gateways is whole.
+            // A table that ends between two gateways is well-formed.
             let _ = ReplayTable::from_bytes(100, &bytes[..length]);
         }
         assert!(ReplayTable::from_bytes(100, &bytes[..bytes.len() - 1]).is_err());

@@ -1,8 +1,8 @@
 //! The authenticated answer to a hop header.
 //!
-//! A relay answers its neighbour once, before any data that flows back. The tag is made with the key
-//! that both share and covers the header's hash, so it proves that this relay answered this session.
-//! A relay that hears an answer checks it and seals it anew for its own neighbour.
+//! A relay answers its neighbour once, before any data that flows back. The tag is made with the
+//! key that both share and covers the header's hash, so it proves that this relay answered this
+//! session. A relay that receives a reply checks it and seals it anew for its own neighbour.
 //!
 //! Format, version 2, at most [`REPLY_LIMIT`] bytes, numbers big-endian:
 //!
@@ -13,11 +13,11 @@
 //!     2  length of the whole reply
 //!     1  status: 0 ok, else an error
 //!     1  hop that answered or failed, from 0
-//!     1  whether a relay may have begun to dial the destination: 0 no, 1 perhaps; 1 when the status is
-//!        ok, unless it answers a probe
+//!     1  whether a relay may have begun to dial the destination: 0 no, 1 perhaps; 1 when the
+//!        status is ok, unless it answers a probe
 //!     1  length of the message, 0 to 200
-//!     x  message, UTF-8 without control characters; when the status is ok empty, or a probe's round
-//!        trips, see `echo`
+//!     x  message, UTF-8 without control characters; when the status is ok empty, or a probe's
+//!        round trips, see `echo`
 //!    16  tag: keyed BLAKE3 over the header's hash, the replying hop, and all bytes before
 //! ```
 
@@ -27,7 +27,7 @@ use crate::pair::{PairKey, TAG_BYTES, Tag, tag, tags_match};
 use crate::wire::Reader;
 use crate::{Echo, GrantError, header::HOP_LIMIT};
 
-/// First bytes of a reply that suffice to know its length.
+/// Length of the prefix that gives a reply's length.
 pub const REPLY_PREFIX_BYTES: usize = 6;
 /// Longest message of a reply.
 pub const MESSAGE_LIMIT: usize = 200;
@@ -37,7 +37,7 @@ pub const REPLY_LIMIT: usize = FIXED_BYTES + MESSAGE_LIMIT + TAG_BYTES;
 const MAGIC: [u8; 4] = *b"TWR\x02";
 const FIXED_BYTES: usize = REPLY_PREFIX_BYTES + 4;
 
-/// How a session's opening went.
+/// The result of opening a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Status {
@@ -63,9 +63,9 @@ pub enum Status {
     TimedOut = 9,
     /// The next hop ended the connection without a reply, or its reply is false.
     NextHopFailed = 10,
-    /// The relay has no room: sessions, descriptors, or those of the grant.
+    /// The relay lacks capacity: sessions, descriptors, or the grant's sessions.
     Overloaded = 11,
-    /// The relay is about to stop.
+    /// The relay is draining.
     Draining = 12,
     /// Anything else.
     Internal = 13,
@@ -96,7 +96,7 @@ impl Status {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// A short word for metrics and logs, e.g. `timed_out`.
+    /// Returns a short word for metrics and logs, e.g. `timed_out`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl std::fmt::Display for Status {
 }
 
 impl From<&GrantError> for Status {
-    /// What a relay that refuses a header for this cause answers.
+    /// Returns the status with which a relay refuses a header for this cause.
     fn from(cause: &GrantError) -> Self {
         match cause {
             GrantError::NotYetValid { .. }
@@ -151,47 +151,48 @@ impl From<&GrantError> for Status {
     }
 }
 
-/// An answer: how it went, at which hop, and a word about it.
+/// An answer to a header: its status, hop and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// How it went.
+    /// The result.
     pub status: Status,
     /// The hop that answered or failed, from 0.
     pub hop: usize,
-    /// Whether a relay may have begun to dial the destination. If none has, the session may be tried
-    /// anew on another path without the destination ever seeing two.
+    /// True if a relay may have begun to dial the destination. If not, the session may be retried
+    /// on another path, and the destination never sees two.
     pub dialled: bool,
-    /// One line for people; empty when all is well, or what a probe brings back.
+    /// One line for people, empty on success; or the echo of a probe.
     pub message: String,
 }
 
 impl Reply {
-    /// All is well at the last hop.
+    /// Creates the reply of the last hop on success.
     #[must_use]
     pub fn ok(hop: usize) -> Self {
         Self { status: Status::Ok, hop, dialled: true, message: String::new() }
     }
 
-    /// A probe arrived, with what it brings back.
+    /// Creates the reply to a probe that arrived, with its echo.
     #[must_use]
     pub fn alive(hop: usize, echo: &Echo) -> Self {
         Self { status: Status::Ok, hop, dialled: false, message: echo.to_string() }
     }
 
-    /// Hop `hop` failed, and perhaps only after it had begun to dial the destination. The message is cut to [`MESSAGE_LIMIT`] bytes and to one line.
+    /// Creates the reply of a failure at hop `hop`, perhaps after it had begun to dial the
+    /// destination. The message is cut to [`MESSAGE_LIMIT`] bytes and to one line.
     #[must_use]
     pub fn failed(status: Status, hop: usize, message: &str) -> Self {
         Self { status, hop, dialled: true, message: one_line(message, MESSAGE_LIMIT) }
     }
 
-    /// The same failure, before any relay had begun to dial the destination.
+    /// Returns the same failure, marked as before any relay had begun to dial the destination.
     #[must_use]
     pub fn before_dial(self) -> Self {
         Self { dialled: false, ..self }
     }
 }
 
-/// The length that a reply's first [`REPLY_PREFIX_BYTES`] bytes declare.
+/// Returns the length in a reply's first [`REPLY_PREFIX_BYTES`] bytes.
 ///
 /// # Errors
 /// [`GrantError::Malformed`] when it is no reply or its length is out of bounds.
@@ -207,12 +208,12 @@ pub fn reply_length(prefix: &[u8]) -> Result<usize, GrantError> {
     }
 }
 
-/// Seals or opens the replies between two neighbours of one session.
+/// The key that seals or opens the replies between two neighbours of one session.
 #[derive(Clone)]
 pub struct ReplyKey {
     key: zeroize::Zeroizing<[u8; 32]>,
     transcript: [u8; 32],
-    /// The hop that seals: the relay of the two, or the later one.
+    /// The hop that seals: the relay, or the later of two relays.
     hop: u8,
 }
 
@@ -227,7 +228,7 @@ impl ReplyKey {
         Self { key: zeroize::Zeroizing::new(pair.reply_key()), transcript, hop }
     }
 
-    /// What keys of this session's own are derived from.
+    /// Returns the material that this session's keys are derived from.
     pub(crate) fn material(&self) -> zeroize::Zeroizing<[u8; 65]> {
         let mut material = zeroize::Zeroizing::new([0; 65]);
         material[..32].copy_from_slice(&*self.key);
@@ -236,7 +237,7 @@ impl ReplyKey {
         material
     }
 
-    /// The reply as it travels to the neighbour upstream; its message is cut as [`Reply::failed`] does.
+    /// Seals a reply for the neighbour upstream; its message is cut as by [`Reply::failed`].
     #[must_use]
     pub fn seal(&self, reply: &Reply) -> Vec<u8> {
         let dialled = reply.dialled;
@@ -256,10 +257,11 @@ impl ReplyKey {
         bytes
     }
 
-    /// Reads the reply that the neighbour downstream sent.
+    /// Opens a reply from the neighbour downstream.
     ///
     /// # Errors
-    /// [`GrantError::Malformed`], or [`GrantError::ReplyTag`] when another sealed it, or for another session.
+    /// [`GrantError::Malformed`], or [`GrantError::ReplyTag`] when another relay sealed it, or for
+    /// another session.
     pub fn open(&self, bytes: &[u8]) -> Result<Reply, GrantError> {
         let length = reply_length(bytes)?;
         if bytes.len() != length {

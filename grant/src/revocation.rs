@@ -1,8 +1,9 @@
-//! What an operator takes back before its time: grants, gateways, and all that was issued before some moment.
+//! Revocations by an operator: of grants, of gateways, and of everything issued before a given
+//! time.
 //!
-//! An operator signs a list, and raises its version whenever something is added. A list counts for the grants of its
-//! operator alone, so that none of several operators can cut off what another has allowed. Format, version 1, at most
-//! [`REVOCATIONS_LIMIT`] bytes, numbers big-endian:
+//! An operator signs a list, and raises its version whenever something is added. A list applies
+//! only to the grants of its operator, so that none of several operators can revoke what another
+//! has granted. Format, version 1, at most [`REVOCATIONS_LIMIT`] bytes, numbers big-endian:
 //!
 //! ```text
 //! bytes  field
@@ -10,7 +11,8 @@
 //!     1  version of the format, 1
 //!     8  id of the operator key that signs
 //!     8  version of the list, from 1; a later list has a higher one
-//!     8  all grants issued before then are revoked, ms since the Unix epoch; 0: none for their time
+//!     8  all grants issued before then are revoked, ms since the Unix epoch; 0: none for their
+//!        time
 //!     4  number of grants, 0 to 16384
 //!  16 x    name of a grant, in ascending order
 //!     4  number of gateways, 0 to 16384
@@ -43,7 +45,7 @@ const MAGIC: [u8; 4] = *b"TWV\x01";
 const SIGNATURE_CONTEXT: &[u8] = b"tradewind 2026-11 revocation list v1\0";
 const TEXT: &str = "twrevoked_";
 
-/// What one operator revokes.
+/// One operator's revocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevocationList {
     /// Its version, from 1.
@@ -52,7 +54,7 @@ pub struct RevocationList {
     pub grants: BTreeSet<GrantId>,
     /// Gateways, with all grants that were issued to them.
     pub gateways: BTreeSet<PublicIdentity>,
-    /// All grants that were issued before then, to the millisecond.
+    /// Time before which all grants are revoked by their time of issue, to the millisecond.
     pub issued_before: Option<Timestamp>,
 }
 
@@ -60,7 +62,7 @@ impl RevocationList {
     /// Signs the list.
     ///
     /// # Errors
-    /// When it has no version or names too much.
+    /// When it has no version or too many entries.
     pub fn sign(&self, operator: &OperatorKey) -> Result<SignedRevocations, GrantError> {
         if self.version == 0 {
             let expected = "a version from 1 on";
@@ -86,7 +88,7 @@ impl RevocationList {
         SignedRevocations::from_bytes(&bytes)
     }
 
-    /// Returns what revokes a grant, if anything does.
+    /// Returns the entry that revokes a grant, if any.
     fn revokes(&self, verified: &VerifiedGrant) -> Option<String> {
         if self.grants.contains(&verified.id) {
             return Some(format!("grant {}", verified.id));
@@ -119,7 +121,7 @@ impl RevocationList {
     }
 }
 
-/// A count, and so many entries in ascending order.
+/// Reads a count, and so many entries in ascending order.
 fn take_set<const N: usize, T: Ord + Copy>(
     reader: &mut Reader<'_>,
     what: &'static str,
@@ -143,7 +145,7 @@ fn take_set<const N: usize, T: Ord + Copy>(
     Ok(set)
 }
 
-/// A list as it is kept: well-formed, its signature not necessarily true.
+/// A signed list: well-formed, its signature not necessarily valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedRevocations {
     bytes: Vec<u8>,
@@ -152,7 +154,7 @@ pub struct SignedRevocations {
 }
 
 impl SignedRevocations {
-    /// Reads a list without asking whether the signature is true.
+    /// Parses a list without verifying the signature.
     ///
     /// # Errors
     /// [`GrantError::Malformed`] or [`GrantError::TooLong`].
@@ -168,13 +170,13 @@ impl SignedRevocations {
         Ok(Self { bytes: bytes.to_vec(), list, key_id })
     }
 
-    /// Returns the bytes as [`SignedRevocations::from_bytes`] takes them.
+    /// Returns the bytes, as parsed by [`SignedRevocations::from_bytes`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns which operator key it says to be signed with.
+    /// Returns the id of the operator key that it claims to be signed with.
     #[must_use]
     pub const fn key_id(&self) -> KeyId {
         self.key_id
@@ -218,12 +220,12 @@ impl fmt::Display for SignedRevocations {
 pub struct Revocations(BTreeMap<KeyId, Arc<RevocationList>>);
 
 impl Revocations {
-    /// Returns these lists with `lists` in place of those of the same operators. Lists of operators that are not among
-    /// `operators` are passed over: their grants are not believed anyway.
+    /// Returns these lists with `lists` in place of those of the same operators. Lists of operators
+    /// that are not among `operators` are ignored: their grants are not accepted anyway.
     ///
     /// # Errors
-    /// [`GrantError::FalseRevocations`], or [`GrantError::OlderRevocations`] for a list that does not come after the
-    /// one in force.
+    /// [`GrantError::FalseRevocations`], or [`GrantError::OlderRevocations`] for a list that does
+    /// not come after the one in force.
     pub fn updated(
         &self,
         lists: &[SignedRevocations],
@@ -251,7 +253,7 @@ impl Revocations {
         Ok(updated)
     }
 
-    /// Checks that nobody has revoked a grant.
+    /// Checks that a grant is not revoked.
     ///
     /// # Errors
     /// [`GrantError::Revoked`].

@@ -1,4 +1,4 @@
-//! The gateway's side of the hop header: it seals one for every session.
+//! The gateway's side of the hop header: sealing one for every session.
 
 use tradewind_units::{FlowId, Timestamp};
 
@@ -7,29 +7,29 @@ use crate::pair::{PAIR_LIMIT, PairKeys};
 use crate::terms::Terms;
 use crate::{Destination, GrantError, IdentityKey, PublicIdentity, ReplyKey, SignedGrant, warm};
 
-/// What a gateway asks of a route.
+/// The contents of a header that a gateway requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The flow that the session belongs to.
     pub flow: &'a FlowId,
-    /// Where it ends.
+    /// The destination.
     pub destination: &'a Destination,
-    /// The relays that it takes.
+    /// The relays on its route.
     pub route: &'a Route,
 }
 
-/// A header ready to be sent, and what opens the reply to it.
+/// A header ready to be sent, with the key that opens its reply.
 #[derive(Debug, Clone)]
 pub struct SealedHeader {
-    /// Who sends it: the identity that the connection must be opened under.
+    /// The sender: the identity that the connection must be opened under.
     pub from: PublicIdentity,
     /// The bytes to send first on the connection.
     pub bytes: Vec<u8>,
-    /// Opens the reply.
+    /// The key that opens the reply.
     pub downstream: ReplyKey,
 }
 
-/// Seals headers for one gateway under one grant.
+/// A sealer of headers for one gateway under one grant.
 #[derive(Debug)]
 pub struct Sealer {
     keys: PairKeys,
@@ -37,7 +37,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// A sealer for `identity`, whose grant is `grant`.
+    /// Creates a sealer for `identity`, whose grant is `grant`.
     ///
     /// # Errors
     /// When the grant was issued to another gateway.
@@ -46,13 +46,13 @@ impl Sealer {
         Ok(Self { keys: PairKeys::new(identity, PAIR_LIMIT), grant })
     }
 
-    /// The grant that headers carry.
+    /// Returns the grant that headers carry.
     #[must_use]
     pub fn grant(&self) -> &SignedGrant {
         &self.grant
     }
 
-    /// Seals from now on as `new` does. What is known of relays is kept where the gateway stays.
+    /// Takes over the identity and grant of `new`. The shared keys are kept if the identity stays.
     pub fn replace(&mut self, new: Self) {
         if new.keys.public() == self.keys.public() {
             self.grant = new.grant;
@@ -61,7 +61,7 @@ impl Sealer {
         }
     }
 
-    /// Puts another grant in place, e.g. before the first expires.
+    /// Replaces the grant, e.g. before the first expires.
     ///
     /// # Errors
     /// When the grant was issued to another gateway.
@@ -71,20 +71,20 @@ impl Sealer {
         Ok(())
     }
 
-    /// Checks that [`Sealer::set_grant`] would take a grant.
+    /// Checks that [`Sealer::set_grant`] would accept a grant.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sealer::set_grant`].
     pub fn check_grant(&self, grant: &SignedGrant) -> Result<(), GrantError> {
         check_issued_to(grant, self.keys.public())
     }
 
-    /// Seals a header for the first relay of the route. Relays refuse a nonce that comes twice.
+    /// Seals a header for the first relay of the route. Relays refuse a nonce that is used twice.
     ///
     /// # Errors
-    /// When the grant is not in force, cannot cover the destination or does not allow a relay of the
-    /// route (all of which a relay would refuse as well), when a relay's identity is weak, or when
-    /// the header would be too long.
+    /// When the grant is not in force, cannot cover the destination or does not allow a relay of
+    /// the route (all of which a relay would refuse as well), when a relay's identity is weak, or
+    /// when the header would be too long.
     pub fn seal(
         &mut self,
         now: Timestamp,
@@ -94,7 +94,7 @@ impl Sealer {
         self.seal_on_terms(now, nonce, request, Terms::default())
     }
 
-    /// The same, which tells the first relay `terms`.
+    /// Seals a header like [`Sealer::seal`], with `terms` for the first relay.
     ///
     /// # Errors
     /// As [`Sealer::seal`].
@@ -113,7 +113,8 @@ impl Sealer {
         self.seal_fixed(now, nonce, request.flow, end, request.route)
     }
 
-    /// Seals a probe of `route`: the last relay answers it as it would a session, and dials nothing.
+    /// Seals a probe of `route`: the last relay answers it as it would a session, and dials
+    /// nothing.
     ///
     /// # Errors
     /// As [`Sealer::seal`], but for the destination.
@@ -130,7 +131,7 @@ impl Sealer {
         self.seal_fixed(now, nonce, flow, (None, Terms::default()), route)
     }
 
-    /// As [`Verifier::hello`](crate::Verifier::hello), of this gateway.
+    /// Creates a hello of this gateway, like [`Verifier::hello`](crate::Verifier::hello).
     ///
     /// # Errors
     /// When `to` is weak, or `from` is another gateway.

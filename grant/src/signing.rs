@@ -1,16 +1,16 @@
 //! Signatures by an identity, for handshakes that ask for them (TLS 1.3).
 //!
-//! An X25519 key signs as XEdDSA has it [Perrin, The XEdDSA and VXEdDSA Signature Schemes, 2.3]: its point
-//! on the curve's other form, of the two that share its coordinate the one whose sign bit is 0, is the
-//! public key of an ordinary Ed25519 signature, and its scalar, negated where that point asks for it, the
-//! secret one. So who knows an identity knows the key that its handshakes must be signed with, and
-//! the other way round; nothing has to vouch for that.
+//! An X25519 key signs as in XEdDSA [Perrin, The XEdDSA and VXEdDSA Signature Schemes, 2.3]: its
+//! point in Edwards form, of the two with its coordinate the one whose sign bit is 0, is the public
+//! key of an ordinary Ed25519 signature, and its scalar, negated where that point requires it, the
+//! secret one. So an identity determines the key that its handshakes must be signed with, and the
+//! other way round; no certificate is needed.
 //!
 //! The one difference to XEdDSA: the nonce of a signature is a hash of a secret and the message, as
 //! in Ed25519 itself (RFC 8032, 5.1.6), and needs no entropy.
 //!
-//! Signed are TLS handshakes only, whose transcript begins with a context of its own (RFC 8446, 4.4.3); all
-//! else that an identity proves it proves by keyed hashes under keys derived apart.
+//! Only TLS handshakes are signed, whose transcript begins with a context of its own (RFC 8446,
+//! 4.4.3); every other proof of an identity is a keyed hash under a separately derived key.
 
 use std::fmt;
 
@@ -24,17 +24,17 @@ use crate::PublicIdentity;
 
 const NONCE_CONTEXT: &str = "tradewind 2026-11 identity signature nonces v1";
 
-/// Bytes of a signature, and of the key that it is checked with.
+/// Length of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
 
-/// Signs in an identity's name. Wiped when dropped.
+/// A signer in an identity's name. Wiped when dropped.
 pub struct IdentitySigner {
     secret: ExpandedSecretKey,
     public: VerifyingKey,
 }
 
 impl IdentitySigner {
-    /// The signer of the identity whose X25519 secret is `secret`.
+    /// Creates the signer of the identity whose X25519 secret is `secret`.
     pub(crate) fn of(secret: &[u8; 32]) -> Self {
         let scalar = Scalar::from_bytes_mod_order(clamp_integer(*secret));
         let point = EdwardsPoint::mul_base(&scalar);
@@ -45,7 +45,7 @@ impl IdentitySigner {
         Self { secret, public: VerifyingKey::from(point) }
     }
 
-    /// The Ed25519 key that its signatures are checked with.
+    /// Returns the Ed25519 key that verifies its signatures.
     #[must_use]
     pub fn verifying_key(&self) -> [u8; 32] {
         self.public.to_bytes()
@@ -65,15 +65,15 @@ impl fmt::Debug for IdentitySigner {
 }
 
 impl PublicIdentity {
-    /// The Ed25519 key that this identity's signatures are checked with; `None` for bytes that are nobody's
-    /// identity, or everybody's.
+    /// Returns the Ed25519 key that verifies this identity's signatures; `None` for bytes that are
+    /// no identity, or a weak one.
     #[must_use]
     pub fn verifying_key(&self) -> Option<[u8; 32]> {
         let point = MontgomeryPoint(*self.as_bytes()).to_edwards(0)?;
         (!point.is_small_order()).then(|| point.compress().to_bytes())
     }
 
-    /// Whose Ed25519 key this is; `None` when no identity has it.
+    /// Returns the identity of an Ed25519 key; `None` when no identity has it.
     #[must_use]
     pub fn of_verifying_key(key: &[u8; 32]) -> Option<Self> {
         let point = CompressedEdwardsY(*key).decompress()?;
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_knows_an_identity_can_check_its_signatures(secret: [u8; 32], message: Vec<u8>) {
+        fn identity_verifies_its_signatures(secret: [u8; 32], message: Vec<u8>) {
             let key = IdentityKey::from_entropy(secret);
             let signer = key.signer();
             let public = key.public().verifying_key().unwrap();
@@ -100,12 +100,13 @@ mod tests {
             let public = VerifyingKey::from_bytes(&public).unwrap();
             let signature = Signature::from_bytes(&signer.sign(&message));
             prop_assert!(public.verify_strict(&message, &signature).is_ok());
-            prop_assert!(public.verify_strict(b"another", &signature).is_err() || message == b"another");
+            let other = public.verify_strict(b"another", &signature);
+            prop_assert!(other.is_err() || message == b"another");
         }
 
         #[test]
-        fn a_key_that_is_no_identitys_is_told(bytes: [u8; 32]) {
-            // Whatever comes back leads to the same key again.
+        fn keys_and_identities_map_to_each_other(bytes: [u8; 32]) {
+            // A returned identity leads to the same key again.
             if let Some(identity) = PublicIdentity::of_verifying_key(&bytes) {
                 prop_assert_eq!(identity.verifying_key(), Some(bytes));
             }
@@ -117,7 +118,7 @@ mod tests {
         for weak in [[0; 32], std::array::from_fn(|at| u8::from(at == 0))] {
             assert_eq!(PublicIdentity::from_bytes(weak).verifying_key(), None);
         }
-        // The neutral point, and one with its sign bit set.
+        // The neutral point, and a point with its sign bit set.
         let neutral = std::array::from_fn(|at| u8::from(at == 0));
         assert_eq!(PublicIdentity::of_verifying_key(&neutral), None);
         let mut negative = IdentityKey::from_entropy([7; 32]).signer().verifying_key();

@@ -1,4 +1,4 @@
-//! Ranges of addresses that packets may come from.
+//! Ranges of source addresses of packets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::forbidden::{same_prefix_v4, same_prefix_v6};
 use crate::wire::{Reader, put_ip};
 use crate::{GrantError, text};
 
-/// Addresses that share their first bits: `10.1.0.0/16`, `fd00:1::/64`, or one alone.
+/// Addresses that share a prefix: `10.1.0.0/16`, `fd00:1::/64`, or a single one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceRange {
     base: IpAddr,
@@ -19,7 +19,7 @@ const EXPECTED: &str = "a range of addresses such as `10.1.0.0/16` or `fd00:1::/
                         and without bits behind the prefix";
 
 impl SourceRange {
-    /// Returns whether `ip` is one of its addresses.
+    /// Returns whether `ip` is in the range.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (ip.to_canonical(), self.base) {
@@ -58,7 +58,7 @@ impl SourceRange {
 }
 
 impl From<IpAddr> for SourceRange {
-    /// Returns the range of this one address.
+    /// Creates the range of a single address.
     fn from(ip: IpAddr) -> Self {
         let base = ip.to_canonical();
         Self { base, prefix_bits: if base.is_ipv4() { 32 } else { 128 } }

@@ -7,7 +7,7 @@
 //! expires = "720 h"                                        # or 2027-01-31T00:00:00Z
 //! not_before = 2026-12-01T00:00:00Z                        # optional: from now on
 //! sessions = 1000                                          # optional: no limit
-//! sources = ["10.1.0.0/16"]                                # optional: whose addresses packets may come from
+//! sources = ["10.1.0.0/16"]                                # optional: source addresses of packets
 //! session_max_age = "24 h"                                 # optional: until the grant ends
 //! ```
 
@@ -28,20 +28,20 @@ use crate::{DestinationRule, Grant, GrantError, PublicIdentity, Relays, SourceRa
 pub struct GrantSpec {
     /// The gateway that may use it.
     pub gateway: PublicIdentity,
-    /// The destinations that it opens.
+    /// The destinations that it covers.
     pub destinations: Vec<DestinationRule>,
     /// The relays that may carry it.
     pub relays: RelaySpec,
-    /// When it ends.
+    /// End of its validity.
     pub expires: TimeSpec,
-    /// When it begins; a moment before its issue when absent.
+    /// Begin of its validity; shortly before its issue when absent.
     pub not_before: Option<TimeSpec>,
-    /// Sessions at a time at each relay.
+    /// Most sessions at a time at each relay.
     pub sessions: Option<NonZeroU32>,
     /// Longest that a session may be open.
     #[serde(default, with = "as_text::option")]
     pub session_max_age: Option<Duration>,
-    /// Whose addresses packets may come from.
+    /// Source addresses of packets beside the gateway's own.
     #[serde(default)]
     pub sources: Vec<SourceRange>,
 }
@@ -51,21 +51,21 @@ pub struct GrantSpec {
 pub enum RelaySpec {
     /// Every relay that trusts the operator.
     Any,
-    /// These.
+    /// These relays.
     Listed(Vec<PublicIdentity>),
 }
 
 /// A point in time as written: a date, or a span from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeSpec {
-    /// That long after the issue.
+    /// A time after the issue.
     After(Duration),
-    /// Then.
+    /// A date.
     At(Timestamp),
 }
 
 impl GrantSpec {
-    /// Reads a specification.
+    /// Parses a specification.
     ///
     /// # Errors
     /// [`GrantError::Spec`]: one line with the place and what is wrong.
@@ -78,10 +78,10 @@ impl GrantSpec {
         })
     }
 
-    /// The grant, issued at `now`.
+    /// Creates the grant, issued at `now`.
     ///
     /// # Errors
-    /// When it would end before it begins or before now, or opens nothing.
+    /// When it would end before it begins or before now, or covers nothing.
     pub fn issue(&self, now: Timestamp) -> Result<Grant, GrantError> {
         let not_before = match self.not_before {
             None => {
@@ -117,7 +117,7 @@ impl GrantSpec {
             destinations: self.destinations.clone(),
             extensions: Extensions {
                 session_max_age: self.session_max_age,
-                // Otherwise it follows from the beginning.
+                // Otherwise it follows from the begin.
                 issued_at: self.not_before.map(|_| now),
                 sources: self.sources.clone(),
             },
@@ -141,7 +141,7 @@ impl TimeSpec {
     }
 }
 
-/// Reads a date with time and zone.
+/// Parses a date with time and zone.
 ///
 /// # Errors
 /// [`GrantError::Invalid`].
@@ -160,7 +160,8 @@ impl<'de> Deserialize<'de> for TimeSpec {
             _ => None,
         };
         read.ok_or_else(|| {
-            let expected = "a date with time and zone such as 2027-01-31T00:00:00Z, or a span of at most a year such as \"720 h\"";
+            let expected = "a date with time and zone such as 2027-01-31T00:00:00Z, \
+                            or a span of at most a year such as \"720 h\"";
             D::Error::custom(format!("expected {expected}, not `{value}`"))
         })
     }

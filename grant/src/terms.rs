@@ -1,5 +1,5 @@
-//! What a hop header says beside whom it is for, in the byte that is rewritten at every hop: whether the neighbour may stripe the leg, and for
-//! how long relays may dial the next one.
+//! The terms of a hop header, in the byte that is rewritten at every hop: whether the neighbour may
+//! stripe the leg, and for how long relays may dial the next one.
 //!
 //! ```text
 //! bits  field
@@ -8,7 +8,8 @@
 //!    1  whether the neighbour may stripe the leg
 //! ```
 //!
-//! A gateway that has another path states the limit: whoever waits longer for a dead leg has lost that path's time, too.
+//! A gateway that has another path sets the limit: every second of waiting for a dead leg is lost
+//! to that path, too.
 
 use tradewind_units::Duration;
 
@@ -17,44 +18,45 @@ const LIMIT_AT: u32 = 3;
 const LIMIT: u8 = 0x0f;
 const MAY_STRIPE: u8 = 0x80;
 
-/// How long relays may dial the next one: half seconds, from one to fifteen.
+/// The longest time for relays to dial the next one: half seconds, from one to fifteen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DialLimit(u8);
 
 impl DialLimit {
     const UNIT: Duration = Duration::from_millis(500);
 
-    /// The least that is not below `limit`, or the longest there is, 7.5 s.
+    /// Returns the least limit that is not below `limit`, or the longest one, 7.5 s.
     #[must_use]
     pub fn covering(limit: Duration) -> Self {
         let units = limit.as_nanos().div_ceil(Self::UNIT.as_nanos());
         Self(units.clamp(1, u128::from(LIMIT)) as u8)
     }
 
-    /// As a time.
+    /// Returns the limit as a time.
     #[must_use]
     pub fn duration(self) -> Duration {
         Self::UNIT * u32::from(self.0)
     }
 }
 
-/// What is said of a leg, and of those after it.
+/// The terms of a leg, and of those after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Whether the neighbour may stripe the leg: further connections may join the session.
+    /// True if the neighbour may stripe the leg: further connections may join the session.
     pub may_stripe: bool,
-    /// How long relays may dial the next one, where the gateway has another path.
+    /// Longest time for relays to dial the next one, where the gateway has another path.
     pub dial_limit: Option<DialLimit>,
 }
 
 impl Terms {
-    /// The byte that says these of a header for `hop`, which is below [`HOP_LIMIT`](crate::header::HOP_LIMIT).
+    /// Returns the byte with these terms in a header for `hop`, which is below
+    /// [`HOP_LIMIT`](crate::header::HOP_LIMIT).
     pub(crate) fn byte(self, hop: u8) -> u8 {
         let limit = self.dial_limit.map_or(0, |limit| limit.0);
         hop | limit << LIMIT_AT | if self.may_stripe { MAY_STRIPE } else { 0 }
     }
 
-    /// The hop and what else a byte says.
+    /// Splits a byte into the hop and the terms.
     pub(crate) fn of_byte(byte: u8) -> (u8, Self) {
         let limit = byte >> LIMIT_AT & LIMIT;
         let dial_limit = (limit > 0).then_some(DialLimit(limit));
@@ -68,7 +70,7 @@ mod tests {
     use crate::header::HOP_LIMIT;
 
     #[test]
-    fn each_byte_says_one_thing_and_hops_have_room() {
+    fn each_byte_has_one_meaning_and_hops_fit() {
         for byte in 0..=u8::MAX {
             let (hop, terms) = Terms::of_byte(byte);
             assert_eq!(terms.byte(hop), byte);

@@ -1,5 +1,5 @@
-//! Text forms of keys and grants: a prefix that tells the kind, then base32 of the bytes and of a
-//! checksum, so that a truncated or mistyped key is refused with a word about what is wrong.
+//! Text forms of keys and grants: a prefix that names the kind, then base32 of the bytes and of a
+//! checksum, so that the error about a truncated or mistyped key says what is wrong.
 //!
 //! Base32 as RFC 4648 section 6, lower case, without padding. The checksum is the first 4 bytes of
 //! BLAKE3 in key-derivation mode over prefix and bytes.
@@ -10,7 +10,7 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const CHECKSUM_CONTEXT: &str = "tradewind 2026-11 text form checksum v1";
 const CHECKSUM_BYTES: usize = 4;
 
-/// All prefixes, so that a key of the wrong kind is named in the error.
+/// All prefixes, so that the error about a key of the wrong kind can name it.
 const KINDS: &[(&str, &str)] = &[
     ("twidkey_", "a secret identity key"),
     ("twid_", "a public identity"),
@@ -20,7 +20,7 @@ const KINDS: &[(&str, &str)] = &[
     ("twrevoked_", "a revocation list"),
 ];
 
-/// The command that makes what begins with `prefix`.
+/// Returns the command that creates texts with `prefix`.
 fn maker(prefix: &str) -> &'static str {
     match prefix {
         "twgrant_" => "grant issue",
@@ -37,7 +37,7 @@ fn checksum(prefix: &str, bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
     sum
 }
 
-/// Writes `bytes` behind `prefix`.
+/// Encodes `bytes` after `prefix`.
 pub(crate) fn encode(prefix: &str, bytes: &[u8]) -> String {
     let sum = checksum(prefix, bytes);
     let digits = ((bytes.len() + CHECKSUM_BYTES) * 8).div_ceil(5);
@@ -58,7 +58,7 @@ pub(crate) fn encode(prefix: &str, bytes: &[u8]) -> String {
     text
 }
 
-/// Reads what [`encode`] wrote. The errors never hold the text, which may be a secret.
+/// Decodes text from [`encode`]. The errors never hold the text, which may be a secret.
 pub(crate) fn decode(what: &'static str, prefix: &str, text: &str) -> Result<Vec<u8>, GrantError> {
     let refused = |problem: String| GrantError::BadText {
         what,
@@ -102,7 +102,7 @@ pub(crate) fn decode(what: &'static str, prefix: &str, text: &str) -> Result<Vec
     Ok(bytes)
 }
 
-/// Reads exactly 32 bytes.
+/// Decodes exactly 32 bytes.
 pub(crate) fn decode_32(
     what: &'static str,
     prefix: &str,
@@ -142,7 +142,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_form_survives_a_round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn the_text_form_survives_a_round_trip(
+            bytes in proptest::collection::vec(any::<u8>(), 0..600),
+        ) {
             let text = encode("twid_", &bytes);
             prop_assert_eq!(decode("identity", "twid_", &text).unwrap(), bytes);
         }

@@ -1,4 +1,4 @@
-//! The grant: what an operator allows one gateway, signed.
+//! The grant: an operator's signed permission for one gateway.
 //!
 //! Format, version 1, at most [`GRANT_LIMIT`] bytes, numbers big-endian:
 //!
@@ -14,24 +14,26 @@
 //!     1  number of allowed relays, 0 to 16; 255: any relay
 //!  16 x    fingerprint of a relay's identity, in ascending order
 //!     1  number of destination rules, 1 to 32
-//!     x    each: kind 4 (IPv4) + 4 bytes + prefix length, or kind 6 (IPv6) + 16 + prefix length,
-//!          or kind 1 (name) or 2 (all below a name) + length + name; then first and last port, 2 + 2
+//!     x    each: kind 4 (IPv4) + 4 bytes + prefix length, or kind 6 (IPv6) + 16 + prefix
+//!          length, or kind 1 (name) or 2 (all below a name) + length + name; then first and last
+//!          port, 2 + 2
 //!    64  Ed25519 signature over the context string and all bytes before
 //! ```
 //!
-//! Version 2 is for grants that say more than fits into version 1: restrictions that an older reader would not know, and so
-//! must not pass over. Before the signature comes:
+//! Version 2 is for grants with more content than version 1 holds: restrictions that an older
+//! reader would not know, and so must not ignore. Before the signature it has:
 //!
 //! ```text
 //!     1  number of extensions, 1 to 8
-//!     x    each: kind 1, length 2, value; kinds in ascending order, and none that the reader does not know
+//!     x    each: kind 1, length 2, value; kinds in ascending order, and none that the reader does
+//!          not know
 //! kind 1: longest that a session may be open, in seconds, 4; not 0
-//! kind 2: issued at, ms since the Unix epoch, 8; where that does not follow from the beginning
+//! kind 2: issued at, ms since the Unix epoch, 8; where that does not follow from the begin
 //! kind 3: sources, 1 to 16, each: kind 4 or 6, address, prefix length
 //! ```
 //!
-//! There is one encoding of a grant: relays are sorted and distinct, ranges have no bits behind their
-//! prefix, names are lower case, and nothing follows the signature.
+//! There is one encoding of a grant: relays are sorted and distinct, ranges have no bits behind
+//! their prefix, names are lower case, and nothing follows the signature.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -52,7 +54,7 @@ use crate::{
 pub const GRANT_LIMIT: usize = 512;
 /// Most relays that a grant can list.
 pub const RELAY_LIMIT: usize = 16;
-/// Most ranges of sources of a grant.
+/// Most source ranges of a grant.
 pub const SOURCE_LIMIT: usize = 16;
 /// Most extensions of a grant.
 const EXTENSION_LIMIT: u8 = 8;
@@ -70,12 +72,12 @@ const GRANT_TEXT: &str = "twgrant_";
 pub enum Relays {
     /// Every relay that trusts the operator's key.
     Any,
-    /// Those with these fingerprints: sorted, distinct, at most [`RELAY_LIMIT`].
+    /// The relays with these fingerprints: sorted, distinct, at most [`RELAY_LIMIT`].
     Listed(Vec<[u8; FINGERPRINT_BYTES]>),
 }
 
 impl Relays {
-    /// These relays and no others.
+    /// Returns a list of exactly these relays.
     #[must_use]
     pub fn listed(relays: &[PublicIdentity]) -> Self {
         let mut fingerprints: Vec<_> = relays.iter().map(PublicIdentity::fingerprint).collect();
@@ -84,7 +86,7 @@ impl Relays {
         Self::Listed(fingerprints)
     }
 
-    /// Whether `relay` is among them.
+    /// Returns whether `relay` is among them.
     #[must_use]
     pub fn contain(&self, relay: &PublicIdentity) -> bool {
         match self {
@@ -94,38 +96,39 @@ impl Relays {
     }
 }
 
-/// What an operator allows: who, from when until when, over which relays, to where, how much.
+/// An operator's permission: for whom, in which time, over which relays, to which destinations, and
+/// for how many sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The gateway that may use it.
     pub gateway: PublicIdentity,
-    /// Not valid before, to the millisecond.
+    /// Begin of its validity, to the millisecond.
     pub not_before: Timestamp,
-    /// Not valid from then on, to the millisecond.
+    /// End of its validity (exclusive), to the millisecond.
     pub expires: Timestamp,
-    /// Sessions at a time at each relay; `None` for no limit.
+    /// Most sessions at a time at each relay; `None` for no limit.
     pub sessions: Option<NonZeroU32>,
     /// The relays that may carry it.
     pub relays: Relays,
-    /// The destinations that it opens.
+    /// The destinations that it covers.
     pub destinations: Vec<DestinationRule>,
-    /// What else it says.
+    /// Optional contents.
     pub extensions: Extensions,
 }
 
-/// What a grant may say besides; nothing of it by default.
+/// Optional contents of a grant; all absent by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// Longest that a session may be open, in whole seconds.
     pub session_max_age: Option<Duration>,
-    /// When it was issued, to the millisecond; [`BACKDATED`] after it begins when absent.
+    /// Time of issue, to the millisecond; [`BACKDATED`] after its begin when absent.
     pub issued_at: Option<Timestamp>,
-    /// Whose addresses packets may come from where those are kept; nobody's when empty.
+    /// Source addresses of packets beside the gateway's own; none when empty.
     pub sources: Vec<SourceRange>,
 }
 
-/// How far before its issue a grant begins when nothing else is said, so that a relay whose clock
-/// runs behind takes it at once: the skew that headers may have.
+/// Time before its issue at which a grant begins by default, so that a relay whose clock is behind
+/// accepts it at once: the skew that headers may have.
 pub const BACKDATED: Duration = crate::replay::SKEW;
 
 const SESSION_MAX_AGE: u8 = 1;
@@ -197,7 +200,8 @@ impl Extensions {
                         return Err(malformed());
                     }
                 }
-                // Whatever it restricts, this reader would not.
+                // An unknown extension may restrict the grant in a way that this reader would not
+                // enforce.
                 _ => return Err(malformed()),
             }
             value.end(what).map_err(|_| malformed())?;
@@ -207,20 +211,21 @@ impl Extensions {
 }
 
 impl Grant {
-    /// When it was issued.
+    /// Returns the time of issue.
     #[must_use]
     pub fn issued_at(&self) -> Timestamp {
         self.extensions.issued_at.unwrap_or(self.not_before + BACKDATED)
     }
 
-    /// How long a session that begins at `now` may be open under it.
+    /// Returns how long a session that begins at `now` may be open under it.
     #[must_use]
     pub fn session_limit(&self, now: Timestamp) -> Duration {
         let left = self.expires.since(now);
         self.extensions.session_max_age.map_or(left, |most| most.min(left))
     }
 
-    /// Returns whether packets under the grant may come from `ip`, be it not the gateway's own.
+    /// Returns whether packets under the grant may have the source address `ip`, which is not the
+    /// gateway's own.
     #[must_use]
     pub fn covers_source(&self, ip: IpAddr) -> bool {
         self.extensions.sources.iter().any(|range| range.contains(ip))
@@ -229,7 +234,7 @@ impl Grant {
     /// Signs the grant.
     ///
     /// # Errors
-    /// When the grant holds too much, nothing, or ends before it begins.
+    /// When the grant holds too much or nothing, or ends before it begins.
     pub fn sign(self, operator: &OperatorKey) -> Result<SignedGrant, GrantError> {
         let mut bytes = Vec::with_capacity(GRANT_LIMIT);
         let key_id = operator.public().key_id();
@@ -239,7 +244,7 @@ impl Grant {
         SignedGrant::from_bytes(&bytes)
     }
 
-    /// Whether the grant is in force at `now`.
+    /// Checks that the grant is in force at `now`.
     ///
     /// # Errors
     /// [`GrantError::NotYetValid`] or [`GrantError::Expired`].
@@ -255,7 +260,7 @@ impl Grant {
         Ok(())
     }
 
-    /// Whether the grant allows every relay of `route`, and may cover `destination`.
+    /// Checks that the grant allows every relay of `route`, and may cover `destination`.
     ///
     /// # Errors
     /// [`GrantError::RelayNotGranted`] or [`GrantError::DestinationNotGranted`].
@@ -268,7 +273,7 @@ impl Grant {
         }
     }
 
-    /// Whether the grant allows every relay of `route`.
+    /// Checks that the grant allows every relay of `route`.
     ///
     /// # Errors
     /// [`GrantError::RelayNotGranted`] with the first that it does not.
@@ -280,13 +285,15 @@ impl Grant {
         }
     }
 
-    /// Whether the grant may cover `destination`, as far as can be said before a name is resolved.
+    /// Returns whether the grant may cover `destination`, as far as known before a name is
+    /// resolved.
     #[must_use]
     pub fn may_cover(&self, destination: &Destination) -> bool {
         self.covers(Target::of(destination))
     }
 
-    /// Whether the grant's rules cover `target`. That does not decide alone: see [`Check`].
+    /// Returns whether the grant's rules cover `target`. That is not the whole decision: see
+    /// [`Check`].
     ///
     /// [`Check`]: crate::policy::Check
     #[must_use]
@@ -365,7 +372,7 @@ impl Grant {
     }
 }
 
-/// A time that [`Timestamp`] can hold.
+/// Reads a time that [`Timestamp`] can hold.
 fn take_time(reader: &mut Reader<'_>) -> Result<Timestamp, GrantError> {
     let at = reader.at();
     let ms = reader.u64("time of the grant")?;
@@ -398,7 +405,7 @@ fn signed_message(bytes: &[u8]) -> Vec<u8> {
     [SIGNATURE_CONTEXT, bytes].concat()
 }
 
-/// Names one signed grant, e.g. in logs and to count its sessions: the first bytes of its hash.
+/// The id of one signed grant, e.g. in logs and to count its sessions: the first bytes of its hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId([u8; 16]);
 
@@ -443,7 +450,7 @@ impl fmt::Debug for GrantId {
     }
 }
 
-/// A grant as it travels: well-formed, its signature not necessarily true.
+/// A signed grant: well-formed, its signature not necessarily valid.
 ///
 /// Its text form is `twgrant_` and base32 with a checksum.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -454,7 +461,7 @@ pub struct SignedGrant {
 }
 
 impl SignedGrant {
-    /// Reads a grant without asking whether the signature is true.
+    /// Parses a grant without verifying the signature.
     ///
     /// # Errors
     /// [`GrantError::Malformed`] or [`GrantError::TooLong`].
@@ -473,31 +480,32 @@ impl SignedGrant {
         Ok(Self { bytes: bytes.to_vec(), grant, key_id })
     }
 
-    /// The bytes as they travel.
+    /// Returns the bytes on the wire.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Its name.
+    /// Returns its id.
     #[must_use]
     pub fn id(&self) -> GrantId {
         GrantId::of(&self.bytes)
     }
 
-    /// Which operator key it says to be signed with.
+    /// Returns the id of the operator key that it claims to be signed with.
     #[must_use]
     pub fn key_id(&self) -> KeyId {
         self.key_id
     }
 
-    /// What it says, believed or not: for display. Relays use [`SignedGrant::verify`].
+    /// Returns the grant without verification, for display. Relays use [`SignedGrant::verify`].
     #[must_use]
     pub fn unverified(&self) -> &Grant {
         &self.grant
     }
 
-    /// The grant, if one of `operators` signed it. Time is checked apart: [`Grant::check_time`].
+    /// Returns the grant, if one of `operators` signed it. Its time is checked separately:
+    /// [`Grant::check_time`].
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`] or [`GrantError::BadSignature`].
@@ -516,7 +524,8 @@ impl SignedGrant {
         }
     }
 
-    /// The same with its name and its operator's, for whoever asks later whether it is still believed.
+    /// Returns the verified grant with its id and its operator's, for later checks whether it is
+    /// still accepted.
     ///
     /// # Errors
     /// As [`SignedGrant::verify`].
@@ -529,14 +538,14 @@ impl SignedGrant {
     }
 }
 
-/// A grant whose signature was found true.
+/// A grant whose signature was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedGrant {
-    /// Its name.
+    /// Its id.
     pub id: GrantId,
-    /// Whose signature it is.
+    /// The operator key that signed it.
     pub operator: KeyId,
-    /// What it allows.
+    /// Its contents.
     pub grant: Arc<Grant>,
 }
 

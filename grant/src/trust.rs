@@ -1,8 +1,8 @@
-//! Whose grants are believed. What was believed once is asked again when that changes.
+//! The trusted operators. Accepted grants are checked again when these change.
 
 use crate::{GrantError, OperatorPublicKey, Revocations, VerifiedGrant};
 
-/// The operators whose grants are believed, and what they have revoked.
+/// The operators whose grants are accepted, and their revocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     operators: Vec<OperatorPublicKey>,
@@ -10,34 +10,35 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Believes what `operators` have signed and not revoked.
+    /// Creates a trust in grants that `operators` have signed and not revoked.
     #[must_use]
     pub const fn new(operators: Vec<OperatorPublicKey>, revocations: Revocations) -> Self {
         Self { operators, revocations }
     }
 
-    /// The keys by which grants are checked.
+    /// Returns the keys that verify grants.
     #[must_use]
     pub fn operators(&self) -> &[OperatorPublicKey] {
         &self.operators
     }
 
-    /// What they have revoked.
+    /// Returns their revocations.
     #[must_use]
     pub const fn revocations(&self) -> &Revocations {
         &self.revocations
     }
 
-    /// Checks that a grant whose signature was found true is still believed.
+    /// Checks that a grant whose signature was verified is still accepted.
     ///
     /// # Errors
-    /// [`GrantError::UnknownKey`] when its operator is trusted no more, or [`GrantError::Revoked`].
+    /// [`GrantError::UnknownKey`] when its operator is no longer trusted, or
+    /// [`GrantError::Revoked`].
     pub fn check(&self, verified: &VerifiedGrant) -> Result<(), GrantError> {
         self.check_operator(verified)?;
         self.revocations.check(verified)
     }
 
-    /// Checks that whoever signed a grant is trusted.
+    /// Checks that the operator of a grant is trusted.
     pub(crate) fn check_operator(&self, verified: &VerifiedGrant) -> Result<(), GrantError> {
         if self.operators.iter().any(|key| key.key_id() == verified.operator) {
             Ok(())

@@ -1,11 +1,11 @@
-//! The relay's side of the hop header: it opens what arrives and passes it on.
+//! The relay's side of the hop header: opening received headers and forwarding them.
 //!
-//! Checks go from cheap to dear and from nothing known to all known: format; the grant's signature
-//! (verified once, then remembered by hash); that this relay is the hop the header has reached; the
-//! gateway's tag; the neighbour's tag. From here the neighbour is proven, and a refusal is answered
-//! with an authenticated reply; before, silence. Then: the grant's time, relays and destinations; the
-//! header's time; that it was not seen before. A Diffie-Hellman step is made only for identities that
-//! an operator signed or a proven gateway named.
+//! Checks are ordered from cheap to expensive, each on what the former have proved: format; the
+//! grant's signature (verified once, then remembered by hash); that this relay is the hop that the
+//! header has reached; the gateway's tag; the neighbour's tag. From here the neighbour is proven,
+//! and a refusal is answered with an authenticated reply; before, with silence. Then: the grant's
+//! time, relays and destinations; the header's time; that it was not seen before. A Diffie-Hellman
+//! step is made only for identities that an operator signed or a proven gateway named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::{
     PublicIdentity, ReplayTable, ReplyKey, SealedHeader, Trust, VerifiedGrant,
 };
 
-/// Verified grants that a relay remembers before it forgets those unused the longest. Chosen: at
-/// most a kilobyte each.
+/// Verified grants that a relay remembers before it drops the least recently used. Chosen: at most
+/// a kilobyte each.
 pub const GRANT_CACHE_LIMIT: usize = 1024;
 
-/// A header that was found true.
+/// A header that passed all checks.
 #[derive(Debug, Clone)]
 pub struct OpenHeader {
     /// The flow that the session belongs to.
     pub flow: FlowId,
-    /// Where the session ends; of a probe, the last relay itself.
+    /// The destination; of a probe, the last relay itself.
     pub destination: Destination,
-    /// Whether this is a probe: the last relay answers it, and no destination is dialled.
+    /// True for a probe: the last relay answers it, and no destination is dialled.
     pub is_probe: bool,
     /// The whole route.
     pub route: Route,
     /// This relay's place on the route, from 0.
     pub hop: usize,
-    /// What else the neighbour says of the leg, and the gateway of those after it.
+    /// The neighbour's terms for the leg, and the gateway's for later ones.
     pub terms: Terms,
     /// The gateway's grant.
     pub grant: Arc<Grant>,
-    /// The grant's name, e.g. to count its sessions.
+    /// The grant's id, e.g. to count its sessions.
     pub grant_id: GrantId,
-    /// Who signed it.
+    /// The operator key that signed it.
     pub operator: KeyId,
-    /// Seals the reply to the neighbour that dialled.
+    /// The key that seals the reply to the neighbour that dialled.
     pub upstream: ReplyKey,
     bytes: Vec<u8>,
     transcript: [u8; 32],
@@ -55,26 +55,26 @@ pub struct OpenHeader {
 }
 
 impl OpenHeader {
-    /// The next relay; `None` when this is the last, which dials the destination.
+    /// Returns the next relay; `None` when this is the last, which dials the destination.
     #[must_use]
     pub fn next_hop(&self) -> Option<&Hop> {
         self.route.hops().get(self.hop + 1)
     }
 
-    /// The grant with its name and its operator's.
+    /// Returns the grant with its id and its operator's.
     #[must_use]
     pub fn verified_grant(&self) -> VerifiedGrant {
         let (id, operator) = (self.grant_id, self.operator);
         VerifiedGrant { id, operator, grant: Arc::clone(&self.grant) }
     }
 
-    /// Returns which of its identities the header knows this relay by.
+    /// Returns the identity of this relay that the header names.
     #[must_use]
     pub fn own(&self) -> PublicIdentity {
         self.route.hops()[self.hop].identity
     }
 
-    /// The neighbour that dialled: the gateway, or the relay before this one.
+    /// Returns the neighbour that dialled: the gateway, or the previous relay.
     #[must_use]
     pub fn neighbour(&self) -> PublicIdentity {
         neighbour(&self.route, self.hop, &self.grant)
@@ -88,33 +88,32 @@ fn neighbour(route: &Route, hop: usize, grant: &Grant) -> PublicIdentity {
     }
 }
 
-/// Why a header was refused, and how to tell the neighbour if it is proven.
+/// The refusal of a header, with the means to answer the neighbour if it is proven.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{cause}")]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     #[source]
     pub cause: GrantError,
-    /// Seals the reply; `None` when nobody is proven and silence is due.
+    /// The key that seals the reply; `None` when no neighbour is proven, and no reply is sent.
     pub upstream: Option<ReplyKey>,
     /// This relay's place on the route, when the neighbour is proven.
     pub hop: Option<usize>,
 }
 
 impl From<GrantError> for Box<Refusal> {
-    /// Nobody is proven yet.
+    /// Creates a refusal before the neighbour is proven.
     fn from(cause: GrantError) -> Self {
         Self::new(Refusal { cause, upstream: None, hop: None })
     }
 }
 
-/// Says whether a header was seen before, when the table of those that were is held elsewhere: by the
-/// process that takes over.
+/// A replay table that is held elsewhere: by the process that takes over.
 pub trait ReplayJudge: std::fmt::Debug + Send {
-    /// As [`ReplayTable::admit`].
+    /// Checks and remembers a header like [`ReplayTable::admit`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`ReplayTable::admit`].
     fn admit(
         &mut self,
         now: Timestamp,
@@ -136,24 +135,23 @@ impl ReplayJudge for ReplayTable {
     }
 }
 
-/// Opens headers for one relay.
+/// A verifier of headers for one relay.
 #[derive(Debug)]
 pub struct Verifier {
-    /// By each of its identities, its own name first.
+    /// The shared keys of each of its identities, its main one first.
     keys: Vec<PairKeys>,
     trust: Arc<Trust>,
     young_grants: BTreeMap<GrantId, VerifiedGrant>,
     old_grants: BTreeMap<GrantId, VerifiedGrant>,
     replays: ReplayTable,
-    /// Who is asked instead of `replays`.
+    /// Replaces `replays` after a handover.
     judge: Option<Box<dyn ReplayJudge>>,
 }
 
 impl Verifier {
-    /// A verifier for `identity` that believes grants of `operators`.
+    /// Creates a verifier for `identity` that accepts grants of `operators`.
     ///
-    /// A relay that is started again has forgotten which headers it saw: see
-    /// [`Verifier::refuse_issued_before`].
+    /// A restarted relay has lost its replay table: see [`Verifier::refuse_issued_before`].
     #[must_use]
     pub fn new(identity: IdentityKey, operators: Vec<OperatorPublicKey>) -> Self {
         Self {
@@ -166,9 +164,9 @@ impl Verifier {
         }
     }
 
-    /// Believes from now on whom `trust` names, and forgets grants of others.
+    /// Replaces the trusted operators, and drops grants of others.
     pub fn set_trust(&mut self, trust: Arc<Trust>) {
-        // Who holds one that was revoked is to hear so, as often as it is brought.
+        // Revoked grants are kept, so that their holders are told of the revocation each time.
         let is_trusted =
             |_: &GrantId, known: &mut VerifiedGrant| trust.check_operator(known).is_ok();
         self.young_grants.retain(is_trusted);
@@ -176,20 +174,20 @@ impl Verifier {
         self.trust = trust;
     }
 
-    /// Hands the headers that were seen over to another process, and asks `judge`, which speaks for it,
-    /// from now on: whatever the two see is seen by both.
+    /// Hands the replay table over to another process, and asks `judge`, which forwards to it, from
+    /// now on: so both processes share one table.
     pub fn hand_over(&mut self, judge: Box<dyn ReplayJudge>) -> ReplayTable {
         self.judge = Some(judge);
         std::mem::replace(&mut self.replays, ReplayTable::new(0))
     }
 
-    /// Goes on with the headers that another process has seen, or with one's own again.
+    /// Takes over a replay table from another process, or takes the own one back.
     pub fn take_over(&mut self, replays: ReplayTable) {
         self.judge = None;
         self.replays = replays;
     }
 
-    /// Judges a header for the process that handed its table over.
+    /// Checks a header for the process that handed its table over.
     ///
     /// # Errors
     /// As [`ReplayTable::admit`].
@@ -206,14 +204,15 @@ impl Verifier {
         }
     }
 
-    /// Refuses headers issued before `begin`, the relay's start: another process may have seen them. What
-    /// remains is a header of a gateway whose clock is ahead, for as long as it is ahead.
+    /// Refuses headers issued before `begin`, the relay's start: another process may have seen
+    /// them. A header of a gateway whose clock is ahead may still be replayed, for as long as it is
+    /// ahead.
     pub fn refuse_issued_before(&mut self, begin: Timestamp) {
         self.replays.refuse_issued_before(begin);
     }
 
-    /// Is known by `identities` from now on, the first of which is its own name: during a rotation
-    /// there are two. What it knows of neighbours by those that stay is kept.
+    /// Sets the relay's identities, the main one first: during a rotation there are two. The shared
+    /// keys of identities that stay are kept.
     ///
     /// # Panics
     /// Without an identity.
@@ -230,19 +229,20 @@ impl Verifier {
         self.keys = identities.iter().map(keys_of).collect();
     }
 
-    /// Who this relay is.
+    /// Returns this relay's main identity.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
         self.keys[0].public()
     }
 
-    /// The keys of one of this relay's identities.
+    /// Returns the shared keys of one of this relay's identities.
     fn keys_of(&mut self, own: &PublicIdentity) -> Option<&mut PairKeys> {
         self.keys.iter_mut().find(|keys| keys.public() == *own)
     }
 
-    /// Whether the grant that `header` brings was learned before. If not, who shares a verifier checks
-    /// the grant's signature apart and teaches it, so that strangers' signatures keep nobody waiting:
+    /// Returns whether the grant that `header` carries is known. If not, callers that share a
+    /// verifier verify the grant's signature outside it and then add the grant, so that signatures
+    /// of strangers block nobody:
     ///
     /// ```text
     /// if !verifier.knows_grant_of(&header) { verifier.learn(header.verify_grant(&operators)?); }
@@ -252,15 +252,15 @@ impl Verifier {
         self.known_grant(header.grant_id).is_some()
     }
 
-    /// Remembers a grant; without effect if its operator is no longer believed.
+    /// Remembers a grant, unless its operator is no longer trusted.
     pub fn learn(&mut self, verified: VerifiedGrant) {
         if self.trust.check_operator(&verified).is_ok() {
             self.remember(verified);
         }
     }
 
-    /// Opens a header that a neighbour sent. `bytes` is the header alone, as long as
-    /// [`header_length`](crate::header::header_length) says.
+    /// Opens a header from a neighbour. `bytes` is the header alone, of the length that
+    /// [`header_length`](crate::header::header_length) returns.
     ///
     /// # Errors
     /// A [`Refusal`] with the first check that failed.
@@ -268,7 +268,8 @@ impl Verifier {
         self.open_received(now, ReceivedHeader::parse(bytes)?)
     }
 
-    /// Opens a header that was cut up before; its grant's signature is checked here unless it is known.
+    /// Opens a header that was parsed before; its grant's signature is verified here unless it is
+    /// known.
     ///
     /// # Errors
     /// As [`Verifier::open`].
@@ -315,7 +316,8 @@ impl Verifier {
         })
     }
 
-    /// The header for the next hop, and what opens its reply; `None` when this is the last hop.
+    /// Returns the header for the next hop, with the key that opens its reply; `None` at the last
+    /// hop.
     ///
     /// # Errors
     /// When the next relay's identity is weak.
@@ -323,7 +325,8 @@ impl Verifier {
         self.forward_striped(header, false)
     }
 
-    /// The same, which tells the next relay that its leg may be striped if `may_stripe`; what the gateway says of dials stays.
+    /// Forwards like [`Verifier::forward`], and tells the next relay whether its leg may be
+    /// striped; the gateway's terms for dials stay.
     ///
     /// # Errors
     /// As [`Verifier::forward`].
@@ -344,11 +347,11 @@ impl Verifier {
         Ok(Some(SealedHeader { from, bytes, downstream }))
     }
 
-    /// A hello for a connection that is to be kept ready for the relay `to`, and what opens its
-    /// reply; by the identity `from`, which is one of this relay's.
+    /// Creates a hello for a warm connection to the relay `to`, with the key that opens its reply,
+    /// in the name of this relay's identity `from`.
     ///
     /// # Errors
-    /// When `to` is weak, or `from` is this relay's no more.
+    /// When `to` is weak, or `from` is no longer this relay's.
     pub fn hello(
         &mut self,
         now: Timestamp,
@@ -360,8 +363,8 @@ impl Verifier {
         warm::hello(keys, now, &nonce, to)
     }
 
-    /// Opens a hello and returns what seals its reply. It is believed of neighbours alone whose
-    /// headers were admitted here not long ago: whoever else can make an identity, too.
+    /// Opens a hello and returns the key that seals its reply. It is accepted only from neighbours
+    /// whose headers were admitted here recently, as anybody can make an identity.
     ///
     /// # Errors
     /// [`GrantError::Malformed`], [`GrantError::UnknownNeighbour`], [`GrantError::HelloTag`], or as
@@ -370,7 +373,7 @@ impl Verifier {
         let hello = Hello::parse(bytes)?;
         let mut refusal = GrantError::UnknownNeighbour(hello.from);
         let mut opened = None;
-        // A hello does not name whom it is for: by one of this relay's identities its tag is true.
+        // A hello does not name its recipient: its tag is valid for one of this relay's identities.
         for keys in self.keys.iter_mut().filter(|keys| keys.is_proven(&hello.from)) {
             let key = keys.get(&hello.from)?;
             if hello.is_proven_by(key) {
@@ -384,7 +387,8 @@ impl Verifier {
         Ok(reply)
     }
 
-    /// Who sealed the header and who sent it, up to the point where the neighbour is proven.
+    /// Proves the gateway that sealed the header and the neighbour that sent it; returns the key of
+    /// replies.
     fn prove(&mut self, parts: &ReceivedHeader<'_>, grant: &Grant) -> Result<ReplyKey, GrantError> {
         let (hop, gateway) = (usize::from(parts.hop), grant.gateway);
         let expected = parts.fixed.route.hops()[hop].identity;
@@ -405,7 +409,7 @@ impl Verifier {
         Ok(ReplyKey::new(key, parts.transcript, parts.hop))
     }
 
-    /// Whether a proven header may be used, here and now, once.
+    /// Checks that a proven header may be used here, now, and only once.
     fn admit(
         &mut self,
         now: Timestamp,
@@ -423,7 +427,7 @@ impl Verifier {
         self.judge(now, &grant.gateway, issued_at, nonce)
     }
 
-    /// The grant of this name, if its signature was found true before.
+    /// Returns the grant with this id, if its signature was verified before.
     fn known_grant(&mut self, id: GrantId) -> Option<VerifiedGrant> {
         if let Some(known) = self.young_grants.get(&id) {
             return Some(known.clone());

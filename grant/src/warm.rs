@@ -1,6 +1,6 @@
-//! The hello of a warm connection: a relay or gateway that keeps a connection to the next relay ready proves who
-//! it is before there is a session, so that the other keeps it as well. No session is opened by it:
-//! each brings its own hop header later, which is checked like any other.
+//! The hello of a warm connection: a relay or gateway that keeps a connection to the next relay
+//! proves its identity before there is a session, so that the other side keeps it as well. It opens
+//! no session: each sends its own hop header later, which is checked like any other.
 //!
 //! Numbers big-endian:
 //!
@@ -14,7 +14,7 @@
 //!    16  tag: keyed hash of the hash of the bytes so far, with the key of neighbours
 //! ```
 //!
-//! It is answered like a header, by a [`Reply`](crate::Reply).
+//! The answer is a [`Reply`](crate::Reply), as for a header.
 
 use tradewind_units::Timestamp;
 
@@ -28,23 +28,23 @@ pub const HELLO_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
 
 const MAGIC: [u8; 4] = *b"TWW\x01";
 const SIGNED_BYTES: usize = 4 + 32 + 8 + 16;
-/// Where a header's tag has its hop: no header has one as high.
+/// The hop in the tag's input: higher than any header's.
 const NO_HOP: u8 = u8::MAX;
 
-/// Whether bytes begin like a hello, as far as they go.
+/// Returns whether `bytes` begin like a hello.
 #[must_use]
 pub fn is_hello(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// Who says to have sent a hello; nothing of that is proven.
+/// Returns the sender that a hello names; nothing of that is proven.
 #[must_use]
 pub fn sender(hello: &[u8]) -> Option<PublicIdentity> {
     let bytes = hello.strip_prefix(&MAGIC)?.first_chunk()?;
     Some(PublicIdentity::from_bytes(*bytes))
 }
 
-/// A hello cut into its parts; nothing in it is believed yet.
+/// A parsed hello; nothing in it is verified yet.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) from: PublicIdentity,
@@ -72,7 +72,7 @@ impl Hello {
     }
 }
 
-/// A hello of the holder of `keys` to `to`, and what opens its reply.
+/// Creates a hello from the owner of `keys` to `to`, with the key that opens its reply.
 pub(crate) fn hello(
     keys: &mut PairKeys,
     now: Timestamp,
@@ -85,7 +85,7 @@ pub(crate) fn hello(
     Ok((bytes, ReplyKey::new(key, transcript, 0)))
 }
 
-/// The bytes of a hello, and their transcript.
+/// Returns the bytes of a hello, and their transcript.
 fn seal(
     key: &PairKey,
     from: &PublicIdentity,
@@ -126,7 +126,7 @@ mod tests {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// The hello of a relay by its own name, at 1,000 s.
+    /// The hello of a relay by its main identity, at 1,000 s.
     fn hello_of(
         relay: &mut Verifier,
         nonce: Nonce,
@@ -167,7 +167,7 @@ mod tests {
         gateway(seed).seal(now, nonce(200), &request).unwrap().bytes
     }
 
-    /// The relay 2, to which the gateway or relay 1 has brought a session.
+    /// Relay 2, to which the gateway or relay 1 has opened a session.
     fn far_that_knows_1() -> Verifier {
         let mut far = verifier(2);
         far.open(at(1000), &header(1, &[2], at(1000))).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_only_named_here_is_a_stranger() {
+    fn hello_of_a_merely_named_identity_is_refused() {
         let unknown = |far: &mut Verifier, who: u8| {
             let bytes = hello_of(&mut verifier(who), nonce(7), &far.public()).unwrap().0;
             let refused = far.open_hello(at(1000), &bytes).unwrap_err();
@@ -198,13 +198,13 @@ mod tests {
             assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == stranger));
         };
         let mut far = far_that_knows_1();
-        // This relay has said hello to it, or passed a session on to it.
+        // This relay has sent it a hello, or forwarded a session to it.
         hello_of(&mut far, nonce(9), &identity(4).public()).unwrap();
         unknown(&mut far, 4);
         let onward = far.open(at(1000), &header(5, &[2, 6], at(1000))).unwrap();
         far.forward(&onward).unwrap();
         unknown(&mut far, 6);
-        // It has named itself as the relay before, and sealed nothing.
+        // It was named as the previous relay, and sealed nothing.
         far.open(at(1000), &header(5, &[7, 2], at(1000))).unwrap_err();
         unknown(&mut far, 7);
         // Its grant has ended.

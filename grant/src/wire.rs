@@ -1,4 +1,5 @@
-//! Strict reading and writing of the binary formats: big-endian, no optional bytes, no trailing bytes.
+//! Strict parsing and encoding of the binary formats: big-endian, no optional bytes, no trailing
+//! bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -13,17 +14,17 @@ pub(crate) const KIND_NAME: u8 = 1;
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// Whole milliseconds since the Unix epoch.
+/// Returns the whole milliseconds since the Unix epoch.
 pub(crate) fn unix_ms(time: Timestamp) -> u64 {
     time.as_nanos() / NANOS_PER_MILLI
 }
 
-/// The point `ms` milliseconds after the Unix epoch, at most the type's end.
+/// Returns the point `ms` milliseconds after the Unix epoch, at most the type's maximum.
 pub(crate) fn from_unix_ms(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms.saturating_mul(NANOS_PER_MILLI))
 }
 
-/// A read position in bytes that somebody else wrote.
+/// A reader of untrusted bytes.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -42,7 +43,7 @@ impl<'a> Reader<'a> {
         GrantError::Malformed { what, at: self.at }
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub(crate) fn take(
         &mut self,
         count: usize,
@@ -63,7 +64,7 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
-    /// Steps over the next byte if it is `byte`.
+    /// Skips the next byte if it is `byte`.
     pub(crate) fn skip_if(&mut self, byte: u8) -> bool {
         let is_it = self.bytes.get(self.at) == Some(&byte);
         self.at += usize::from(is_it);
@@ -86,7 +87,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array(what)?))
     }
 
-    /// Three bytes of magic and one of version.
+    /// Reads three bytes of magic and one of version.
     pub(crate) fn magic(&mut self, magic: [u8; 4], what: &'static str) -> Result<(), GrantError> {
         let at = self.at;
         if self.array::<4>(what)? == magic {
@@ -96,7 +97,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of several magics; its place among them.
+    /// Reads one of several magics; returns its index.
     pub(crate) fn either_magic<const N: usize>(
         &mut self,
         magics: [[u8; 4]; N],
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
         place.ok_or(GrantError::Malformed { what, at })
     }
 
-    /// An address of the given kind, in its one canonical form: never IPv4 mapped into IPv6.
+    /// Reads an address of the given kind, in its canonical form: never IPv4 mapped into IPv6.
     pub(crate) fn ip(&mut self, kind: u8, what: &'static str) -> Result<IpAddr, GrantError> {
         let at = self.at;
         match kind {
@@ -124,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A port other than 0.
+    /// Reads a port other than 0.
     pub(crate) fn port(&mut self, what: &'static str) -> Result<u16, GrantError> {
         let at = self.at;
         match self.u16(what)? {
@@ -133,13 +134,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Text of `count` bytes.
+    /// Reads text of `count` bytes.
     pub(crate) fn text(&mut self, count: usize, what: &'static str) -> Result<&'a str, GrantError> {
         let at = self.at;
         std::str::from_utf8(self.take(count, what)?).map_err(|_| GrantError::Malformed { what, at })
     }
 
-    /// The end of the bytes.
+    /// Checks that no bytes are left.
     pub(crate) fn end(&self, what: &'static str) -> Result<(), GrantError> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(what)) }
     }

@@ -1,4 +1,4 @@
-//! What is never dialled, however it is written, and what needs a rule of its own.
+//! Addresses that are never dialled in any form, and those that need an explicit rule.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -32,7 +32,7 @@ fn open_policy() -> Policy {
     Policy { destinations: rules, ..Policy::default() }
 }
 
-/// Asks where nothing is this host's own.
+/// Checks a target on a host that owns none of the addresses.
 fn check(policy: &Policy, grant: &Grant, target: Target<'_>) -> Result<(), GrantError> {
     Check { grant: Some(grant), ..Check::new(policy, &|_| false) }.allows(target)
 }
@@ -42,7 +42,7 @@ fn open_grant() -> Grant {
 }
 
 #[test]
-fn every_form_of_a_forbidden_destination_is_refused_whatever_the_rules_say() {
+fn every_form_of_a_forbidden_destination_is_refused() {
     for Entry { request, answers, why } in entries() {
         let Some(last) = answers.last() else {
             match Destination::new(request, 80) {
@@ -64,7 +64,7 @@ fn every_form_of_a_forbidden_destination_is_refused_whatever_the_rules_say() {
     }
 }
 
-/// Neither as itself, nor for an innocent name, nor as the next relay.
+/// Asserts that `address` is refused as itself, for an innocent name, and as the next relay.
 fn assert_never_dialled(address: SocketAddr, why: &str) {
     let (policy, grant) = (open_policy(), open_grant());
     let name = HostName::new("innocent.example.com").unwrap();
@@ -78,7 +78,7 @@ fn assert_never_dialled(address: SocketAddr, why: &str) {
 }
 
 #[test]
-fn what_is_no_name_is_none_and_what_is_one_is() {
+fn host_names_are_validated() {
     for name in ["", ".", "a-.example", "exa mple.com", "a/b", "a@b", "example.com\n", "xn--\u{0}"]
     {
         assert!(HostName::new(name).is_err(), "{name:?}");

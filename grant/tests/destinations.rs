@@ -1,4 +1,4 @@
-//! The table of where things may go: one answer for relays, gateways' direct routes and packets.
+//! The decision table of destinations: one policy for relays, gateways' direct routes and packets.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -12,21 +12,21 @@ use tradewind_grant::{Hop, Target};
 
 /// This host's own addresses.
 const OWN: [&str; 3] = ["93.184.216.7", "2606:2800:220::7", "10.0.0.7"];
-/// Where this process listens: as one address, and as all of this host's.
+/// The addresses that this process listens on: a single one, and all of this host's.
 const LISTENERS: [&str; 2] = ["93.184.216.7:7000", "0.0.0.0:7001"];
 const NEVER: &str = "93.184.216.99:443";
-/// A relay that is known apart from `next_hops`, and one of the session's own route.
+/// A known relay that is not in `next_hops`, and one of the session's own route.
 const RELAY: &str = "93.184.216.50:7000";
 const ON_ROUTE: &str = "93.184.216.51:7000";
 
 const INTERNET: &str = "0.0.0.0/0:* [::]/0:*";
 const NEXT_HOPS: &str = "93.184.217.0/24:7000 10.7.0.0/16:7000 93.184.216.7/32:7002";
 
-/// Grant, own rules, what is asked, the answer.
+/// Grant, own rules, target, decision.
 ///
-/// What is asked is an address, a name, `name=address` once it is resolved, `host` or `next`.
+/// A target is an address, a name, `name=address` once it is resolved, `host` or `next`.
 const TABLE: &[(&str, &str, &str, &str)] = &[
-    // Default deny, and both must agree.
+    // Default deny, and both must allow it.
     ("", INTERNET, "93.184.216.34:443", "not granted"),
     (INTERNET, "", "93.184.216.34:443", "denied"),
     (INTERNET, INTERNET, "93.184.216.34:443", "yes"),
@@ -34,14 +34,14 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("93.184.216.0/24:443", INTERNET, "93.184.216.34:444", "not granted"),
     ("-", INTERNET, "93.184.216.34:443", "yes"),
     ("-", "", "93.184.216.34:443", "denied"),
-    // Private networks open to rules that are meant for them, in both.
+    // Private networks need an explicit rule in both.
     (INTERNET, INTERNET, "10.9.0.77:443", "not granted"),
     ("10.9.0.0/24:443", INTERNET, "10.9.0.77:443", "unnamed private"),
     (INTERNET, "10.9.0.0/24:443", "10.9.0.77:443", "not granted"),
     ("10.0.0.0/8:*", "10.9.0.0/24:443", "10.9.0.77:443", "yes"),
     ("-", INTERNET, "10.9.0.77:443", "unnamed private"),
     ("-", "10.9.0.0/24:443", "10.9.0.77:443", "yes"),
-    // Names are asked about before they are resolved.
+    // Names are checked before they are resolved.
     ("", INTERNET, "db.tenant.example:443", "not granted"),
     ("*.tenant.example:443", "", "db.tenant.example:443", "denied"),
     ("*.tenant.example:443", INTERNET, "db.tenant.example:443", "yes"),
@@ -54,7 +54,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("128.0.0.0/1:443", INTERNET, "db.tenant.example:443", "not granted"),
     (INTERNET, "10.9.0.0/24:443", "db.tenant.example:443", "denied"),
     ("-", INTERNET, "db.tenant.example:443", "yes"),
-    // Name rules cover public addresses alone.
+    // Name rules cover public addresses only.
     ("*.tenant.example:443", INTERNET, "db.tenant.example=93.184.216.34:443", "yes"),
     ("*.tenant.example:443", "*.example:443", "db.tenant.example=93.184.216.34:443", "yes"),
     (
@@ -68,12 +68,12 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("10.9.0.0/24:443", "10.9.0.0/24:443", "db.tenant.example=10.9.0.77:443", "yes"),
     ("*.tenant.example:443", INTERNET, "db.tenant.example=fd00::1:443", "not granted"),
     ("-", INTERNET, "db.tenant.example=10.9.0.77:443", "unnamed private"),
-    // Some addresses are never reached, also inside others.
+    // Some addresses are never reached, even inside others.
     ("127.0.0.0/8:*", "127.0.0.0/8:*", "127.0.0.1:80", "never"),
     ("169.254.0.0/16:*", "169.254.0.0/16:*", "169.254.169.254:80", "never"),
     ("*.tenant.example:80", INTERNET, "db.tenant.example=169.254.169.254:80", "never"),
     ("*.tenant.example:80", INTERNET, "db.tenant.example=64:ff9b::a00:1:80", "never"),
-    // The own host, whatever the class of its address, is opened by its one address only.
+    // The own host, whatever the class of its address, needs a rule for exactly that address.
     (INTERNET, INTERNET, "93.184.216.7:6379", "own host"),
     (INTERNET, INTERNET, "2606:2800:220::7:6379", "own host"),
     (INTERNET, INTERNET, "64:ff9b::5db8:d807:6379", "own host"),
@@ -87,14 +87,14 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("*.tenant.example:80", "*.tenant.example:80", "db.tenant.example=93.184.216.7:80", "own host"),
     ("*.tenant.example:80", "93.184.216.7/32:80", "db.tenant.example=93.184.216.7:80", "yes"),
     ("-", INTERNET, "93.184.216.7:6379", "own host"),
-    // Own listeners and what is never meant are not opened at all.
+    // Own listeners and `never` addresses are always refused.
     (INTERNET, "93.184.216.7/32:*", "93.184.216.7:7000", "denied"),
     (INTERNET, "93.184.216.7/32:*", "93.184.216.7:7001", "denied"),
     (INTERNET, "[2606:2800:220::7]/128:*", "2606:2800:220::7:7001", "denied"),
     (INTERNET, INTERNET, "93.184.216.8:7001", "yes"),
     (INTERNET, "93.184.216.99/32:443", "93.184.216.99:443", "denied"),
     (INTERNET, INTERNET, "64:ff9b::5db8:d863:443", "denied"),
-    // Relays are next hops and no destinations, whatever rule names them.
+    // Relays are next hops and no destinations, whatever rule covers them.
     (INTERNET, "93.184.217.5/32:7000", "93.184.217.5:7000", "relay"),
     (INTERNET, INTERNET, "64:ff9b::5db8:d905:7000", "relay"),
     (INTERNET, INTERNET, "93.184.217.5:7001", "yes"),
@@ -116,7 +116,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     (INTERNET, INTERNET, "host 93.184.217.5", "relay"),
     (INTERNET, INTERNET, "host 93.184.216.50", "relay"),
     (INTERNET, INTERNET, "host 93.184.216.99", "denied"),
-    // Next hops take no grant, and the own host needs its one address there, too.
+    // Next hops need no grant, and the own host needs a rule for exactly its address there, too.
     ("-", "", "next 93.184.217.5:7000", "yes"),
     ("-", INTERNET, "next 93.184.217.5:7001", "denied"),
     ("-", INTERNET, "next 93.184.216.7:7000", "denied"),
@@ -129,7 +129,7 @@ fn rules(text: &str) -> Vec<DestinationRule> {
     text.split_whitespace().map(|rule| rule.parse().unwrap()).collect()
 }
 
-/// `address:port`, where IPv6 has no brackets.
+/// Parses `address:port`, where IPv6 has no brackets.
 fn address(text: &str) -> SocketAddr {
     let (ip, port) = text.rsplit_once(':').unwrap();
     SocketAddr::new(ip.parse().unwrap(), port.parse().unwrap())
@@ -189,7 +189,7 @@ fn each_case_of_the_table_has_its_answer() {
 }
 
 #[test]
-fn loopback_of_a_laboratory_is_no_own_host_but_its_listeners_and_relays_are_refused() {
+fn loopback_listeners_and_relays_are_refused_in_a_lab() {
     let policy = Policy {
         destinations: rules("127.0.0.0/8:*"),
         next_hops: rules("127.0.7.0/24:*"),
@@ -209,7 +209,7 @@ fn loopback_of_a_laboratory_is_no_own_host_but_its_listeners_and_relays_are_refu
 }
 
 #[test]
-fn rules_of_one_asker_hold_beside_the_policys() {
+fn requester_rules_add_to_the_policy() {
     let policy = Policy { destinations: rules(INTERNET), ..Policy::default() };
     let (also, is_local) = (rules("10.9.0.77/32:443"), |_| false);
     let check = Check { also: &also, ..Check::new(&policy, &is_local) };

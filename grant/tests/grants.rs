@@ -1,4 +1,4 @@
-//! Grants and keys: their forms, their signatures, and how an operator writes them.
+//! Grants and keys: their encodings, their signatures, and their specifications.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -56,7 +56,7 @@ fn an_extension_that_is_not_known_is_refused() {
 }
 
 #[test]
-fn a_session_is_open_no_longer_than_its_grant_and_its_greatest_age() {
+fn session_limit_is_the_grants_end_or_max_age() {
     let (plain, hour) = (grant(), Duration::from_secs(3600));
     assert_eq!(plain.session_limit(NOW), hour);
     let of = |age| Grant {
@@ -68,7 +68,7 @@ fn a_session_is_open_no_longer_than_its_grant_and_its_greatest_age() {
 }
 
 #[test]
-fn every_truncation_and_every_trailing_byte_of_a_grant_is_refused() {
+fn truncated_or_extended_grant_is_refused() {
     let signed = signed_grant();
     for length in 0..signed.as_bytes().len() {
         assert!(SignedGrant::from_bytes(&signed.as_bytes()[..length]).is_err(), "{length}");
@@ -105,7 +105,7 @@ fn a_grant_is_in_force_from_its_beginning_until_its_end() {
 }
 
 #[test]
-fn a_grant_that_opens_nothing_too_much_or_ends_early_is_not_signed() {
+fn invalid_grant_is_not_signed() {
     let refused = |change: fn(&mut Grant)| {
         let mut grant = grant();
         change(&mut grant);
@@ -125,7 +125,7 @@ fn a_grant_that_opens_nothing_too_much_or_ends_early_is_not_signed() {
         })
         .contains("at most 16 relays")
     );
-    // A list that is not sorted has no encoding of its own.
+    // A list that is not sorted has no encoding.
     assert!(refused(|g| g.relays = Relays::Listed(vec![[2; 16], [1; 16]])).contains("relays"));
 }
 

@@ -1,4 +1,4 @@
-//! The hop header from end to end: what is true passes, whatever is not is refused.
+//! The hop header from end to end: valid headers pass, all others are refused.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -43,7 +43,7 @@ fn a_header_passes_three_relays_and_tells_each_its_place() {
 }
 
 #[test]
-fn what_the_gateway_says_of_dials_reaches_every_relay_of_the_path() {
+fn dial_terms_reach_every_relay_of_the_path() {
     let (flow, destination, route) = (flow(), TO.parse().unwrap(), route(&[1, 2, 3]));
     let request = Request { flow: &flow, destination: &destination, route: &route };
     let limit = DialLimit::covering(Duration::from_millis(1200));
@@ -126,7 +126,7 @@ fn a_relay_that_is_not_the_hop_refuses() {
 }
 
 #[test]
-fn a_relay_between_two_identities_is_known_by_either_and_passes_on_as_it_is_named() {
+fn rotating_relay_opens_and_forwards_under_either_identity() {
     let mut rotating = verifier(9);
     rotating.set_identities(&[relay(9), relay(1)]);
     assert_eq!(rotating.public(), relay(9).public());
@@ -135,7 +135,7 @@ fn a_relay_between_two_identities_is_known_by_either_and_passes_on_as_it_is_name
         seal_with(grant, &relays, TO).unwrap()
     });
     for (header, named) in headers.iter().zip([1, 9]) {
-        // Each with a table of its own, since both have the same nonce.
+        // Each with its own replay table, since both have the same nonce.
         let mut rotating = verifier(9);
         rotating.set_identities(&[relay(9), relay(1)]);
         let open = rotating.open(NOW, &header.bytes).unwrap();
@@ -167,8 +167,8 @@ fn a_hello_is_for_either_identity_of_a_relay() {
 }
 
 #[test]
-fn a_header_that_skips_a_hop_or_comes_from_a_stranger_is_refused() {
-    // Relay 1 passes on to relay 2; relay 3 gets hold of that copy and sends it as if at hop 2.
+fn header_that_skips_a_hop_or_has_no_proven_sender_is_refused() {
+    // Relay 1 forwards to relay 2; relay 3 gets hold of that copy and sends it as if at hop 2.
     let header = sealed(&[1, 2, 3], TO);
     let mut first = verifier(1);
     let open = first.open(NOW, &header.bytes).unwrap();
@@ -209,7 +209,7 @@ fn a_header_more_than_thirty_seconds_old_or_early_is_refused() {
 }
 
 #[test]
-fn an_expired_grant_is_refused_by_gateway_and_relay_even_when_it_was_known() {
+fn expired_grant_is_refused_even_if_cached() {
     let flow = flow();
     let (destination, route) = (TO.parse().unwrap(), route(&[1]));
     let request = Request { flow: &flow, destination: &destination, route: &route };
@@ -253,8 +253,8 @@ fn a_stolen_grant_is_of_no_use() {
     let refused = Sealer::new(thief.clone(), signed_grant()).unwrap_err();
     assert!(matches!(refused, GrantError::WrongGateway { .. }));
 
-    // A thief that seals under an own grant and then puts the stolen one in its place: both are of
-    // one length.
+    // A thief that seals under its own grant and then puts the stolen one in its place: both have
+    // the same length.
     let mut own = grant();
     own.gateway = thief.public();
     let own = own.sign(&operator()).unwrap();
@@ -270,7 +270,7 @@ fn a_stolen_grant_is_of_no_use() {
 }
 
 #[test]
-fn a_relay_or_destination_that_the_grant_does_not_allow_is_refused_at_once_by_the_gateway() {
+fn gateway_refuses_relays_and_destinations_without_a_grant() {
     let refused = seal_with(signed_grant(), &[1, 4], TO).unwrap_err();
     assert_eq!(refused, GrantError::RelayNotGranted(relay(4).public()));
     for outside in ["10.1.2.3:444", "11.0.0.1:443", "example.com:80", "[::1]:443"] {
@@ -307,7 +307,7 @@ fn routes_without_sense_are_refused() {
 }
 
 #[test]
-fn eight_relays_fit_and_what_does_not_fit_is_refused_when_sealed() {
+fn eight_relays_fit_and_longer_headers_are_not_sealed() {
     let mut open = grant();
     open.relays = Relays::Any;
     let grant = open.sign(&operator()).unwrap();

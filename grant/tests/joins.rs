@@ -9,7 +9,7 @@ use tradewind_grant::{GrantError, JoinKey, Request, Sealer, Terms};
 
 const TO: &str = "10.1.2.3:443";
 
-/// Both ends' keys of the first leg of a session, for the nonce so numbered.
+/// Both ends' keys of the first leg of a session, for the nonce with this number.
 fn keys(number: u64) -> (JoinKey, JoinKey) {
     let (flow, destination, route) = (flow(), TO.parse().unwrap(), route(&[1, 2]));
     let request = Request { flow: &flow, destination: &destination, route: &route };
@@ -39,7 +39,7 @@ fn both_ends_of_a_leg_know_the_session_and_nobody_else_does() {
 }
 
 #[test]
-fn a_changed_bit_anywhere_a_cut_and_number_0_are_refused() {
+fn altered_truncated_and_zero_joins_are_refused() {
     let (near, far) = keys(1);
     let join = near.join(1);
     for bit in 0..8 * JOIN_BYTES {
@@ -54,7 +54,7 @@ fn a_changed_bit_anywhere_a_cut_and_number_0_are_refused() {
 }
 
 #[test]
-fn each_leg_may_be_striped_or_not_and_nobody_in_between_decides() {
+fn each_leg_is_striped_independently() {
     let plain = sealed(&[1, 2], TO);
     let mut relay = verifier(1);
     let open = relay.open(NOW, &plain.bytes).unwrap();

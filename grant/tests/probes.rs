@@ -1,4 +1,4 @@
-//! Probes: headers without a destination, as strictly checked as those of sessions.
+//! Probes: headers without a destination, checked as strictly as those of sessions.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -66,7 +66,7 @@ fn a_probe_needs_a_grant_that_allows_every_relay() {
 }
 
 #[test]
-fn whether_a_destination_may_have_been_dialled_passes_back_over_each_hop() {
+fn dialled_flag_passes_back_over_each_hop() {
     let header = probe(signed_grant(), &[1, 2], 1).unwrap();
     let mut first = verifier(1);
     let open = first.open(NOW, &header.bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Replies prove who answered which session, and pass back hop by hop.
+//! Replies prove the answering relay and session, and are forwarded hop by hop.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -11,7 +11,8 @@ use tradewind_grant::{GrantError, Reply, ReplyKey, Status};
 
 const TO: &str = "10.1.2.3:443";
 
-/// The keys of a session over relays 1 and 2: (gateway's, relay 1's up, relay 1's down, relay 2's up).
+/// The keys of a session over relays 1 and 2: (gateway's, relay 1's up, relay 1's down, relay 2's
+/// up).
 fn session() -> (ReplyKey, ReplyKey, ReplyKey, ReplyKey) {
     let header = sealed(&[1, 2], TO);
     let mut first = verifier(1);
@@ -80,7 +81,7 @@ fn a_message_is_cut_to_one_short_line() {
 }
 
 #[test]
-fn what_a_refusal_answers_names_its_cause() {
+fn refusal_status_names_the_cause() {
     let expired = GrantError::Expired { expired_s: 1, now_s: 2 };
     assert_eq!(Status::from(&expired), Status::GrantRefused);
     assert_eq!(Status::from(&GrantError::Replayed(nonce(1))), Status::Replayed);

@@ -1,4 +1,4 @@
-//! What operators revoke: the list's form, whose grants it counts for, and that it never grows younger.
+//! Revocation lists: their format, the grants that they apply to, and the order of versions.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -27,7 +27,7 @@ fn list(version: u64) -> RevocationList {
     RevocationList { version, ..RevocationList::default() }
 }
 
-/// The lists in force once `list` of the operator has been taken over.
+/// Returns the lists in force after `list` of the operator was applied.
 fn in_force(list: &RevocationList) -> Revocations {
     let lists = [list.sign(&operator()).unwrap()];
     Revocations::default().updated(&lists, &[operator().public()]).unwrap()
@@ -45,7 +45,7 @@ fn is_revoked(list: &RevocationList, grant: &VerifiedGrant) -> bool {
 }
 
 #[test]
-fn a_grant_is_revoked_by_its_name_by_its_gateway_or_by_its_time_of_issue() {
+fn grant_is_revoked_by_id_gateway_or_time_of_issue() {
     let granted = verified(grant(), &operator());
     let issued_at = granted.grant.issued_at();
     let ms = Duration::from_millis(1);
@@ -92,7 +92,7 @@ fn an_operators_list_counts_for_its_own_grants_alone() {
     let revocations = Revocations::default().updated(&lists, &operators).unwrap();
     assert_eq!(revocations.check(&verified(grant(), &operator())), Ok(()));
     assert!(revocations.check(&verified(grant(), &other_operator())).is_err());
-    // Of an operator who is not trusted no list counts, and none is in the way of others.
+    // Lists of untrusted operators are ignored and do not affect others.
     let ours = Revocations::default().updated(&lists, &operators[..1]).unwrap();
     assert_eq!(ours, Revocations::default());
 }
@@ -116,7 +116,7 @@ fn an_older_list_never_replaces_a_newer_one() {
 }
 
 #[test]
-fn every_single_bit_flip_and_every_truncation_of_a_list_is_refused() {
+fn altered_or_truncated_list_is_refused() {
     let told = RevocationList {
         grants: [signed_grant().id()].into(),
         gateways: [gateway().public(), relay(1).public()].into(),
@@ -165,7 +165,7 @@ fn a_relay_tells_a_proven_gateway_that_its_grant_was_revoked() {
 }
 
 #[test]
-fn an_operator_who_is_trusted_no_more_has_granted_nothing() {
+fn grants_of_an_untrusted_operator_are_dropped() {
     let mut verifier = verifier(1);
     let first = sealed(&[1], "10.1.2.3:443");
     assert!(verifier.open(NOW, &first.bytes).is_ok());
@@ -177,13 +177,18 @@ fn an_operator_who_is_trusted_no_more_has_granted_nothing() {
 proptest! {
     #[test]
     fn any_list_survives_its_bytes(
-        version in 1u64.., grants: Vec<u128>, gateways: Vec<[u8; 32]>, before in 0u64..4_000_000_000_000,
+        version in 1u64.., grants: Vec<u128>, gateways: Vec<[u8; 32]>,
+        before in 0u64..4_000_000_000_000,
     ) {
         let told = RevocationList {
             version,
             grants: grants.iter().map(|id| format!("{id:032x}").parse().unwrap()).collect(),
-            gateways: gateways.into_iter().map(tradewind_grant::PublicIdentity::from_bytes).collect(),
-            issued_before: (before > 0).then(|| tradewind_units::Timestamp::from_nanos(before * 1_000_000)),
+            gateways: gateways
+                .into_iter()
+                .map(tradewind_grant::PublicIdentity::from_bytes)
+                .collect(),
+            issued_before: (before > 0)
+                .then(|| tradewind_units::Timestamp::from_nanos(before * 1_000_000)),
         };
         let signed = told.sign(&operator()).unwrap();
         prop_assert_eq!(signed.verify(&[operator().public()]), Ok(&told));

@@ -1,4 +1,4 @@
-//! One fixed vector for each format: whoever changes a format sees it here, and must raise its version.
+//! One fixed vector for each format: a change of a format fails here, and must raise its version.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

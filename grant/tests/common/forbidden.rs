@@ -5,11 +5,11 @@ use std::net::IpAddr;
 /// One line of the list.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// What the application asks for.
+    /// The requested destination.
     pub(crate) request: &'static str,
-    /// What the resolver answers to one question after the other; empty when the request is no name.
+    /// The resolver's answers to one query after the other; empty when the request is no name.
     pub(crate) answers: Vec<Vec<IpAddr>>,
-    /// Why it is refused, with the number of the line.
+    /// The reason for its refusal, with the number of the line.
     pub(crate) why: String,
 }
 

@@ -1,4 +1,4 @@
-//! A cast for the tests: an operator, a gateway, three relays and their clocks.
+//! Fixtures of the tests: an operator, a gateway, three relays and their clocks.
 
 #![allow(dead_code, reason = "each test file takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "the cast is made of values that are right")]
@@ -11,9 +11,9 @@ use tradewind_grant::{
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
-/// The moment at which the tests take place: 2026-11-20T12:00:00Z.
+/// The current time in the tests: 2026-11-20T12:00:00Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_nanos(1_795_176_000_000_000_000);
-/// As long as the cast's grant is in force.
+/// Lifetime of the fixtures' grant.
 pub(crate) const GRANT_LIFE: Duration = Duration::from_secs(3600);
 
 pub(crate) fn operator() -> OperatorKey {
@@ -64,7 +64,7 @@ pub(crate) fn nonce(number: u64) -> Nonce {
     Nonce::from_entropy(entropy)
 }
 
-/// A header over `relays` to `destination`, sealed now.
+/// A header over `relays` to `destination`, sealed at [`NOW`].
 pub(crate) fn sealed(relays: &[u8], destination: &str) -> SealedHeader {
     seal_with(signed_grant(), relays, destination).unwrap()
 }
@@ -80,7 +80,7 @@ pub(crate) fn seal_with(
     Sealer::new(gateway(), grant).unwrap().seal(NOW, nonce(1), &request)
 }
 
-/// What relay `number` says to `header` when it has seen none before.
+/// Opens `header` at relay `number` with an empty replay table.
 pub(crate) fn opened(number: u8, header: &SealedHeader) -> Result<OpenHeader, Box<Refusal>> {
     verifier(number).open(NOW, &header.bytes)
 }

@@ -1,4 +1,4 @@
-//! What must hold for any bytes: shared by the fuzz targets and by the replay of their corpora.
+//! Properties of any bytes: shared by the fuzz targets and by the replay of their corpora.
 
 #![allow(dead_code, reason = "each fuzz target takes one of these")]
 #![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
@@ -15,7 +15,7 @@ use tradewind_grant::{
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
-/// The same moment and the same keys as those of the tests' cast.
+/// The same time and keys as the tests' fixtures.
 const NOW: Timestamp = Timestamp::from_nanos(1_795_176_000_000_000_000);
 
 fn operator() -> OperatorKey {
@@ -66,7 +66,7 @@ fn new_cast() -> Cast {
     }
 }
 
-/// Takes a number's worth of bytes from the front.
+/// Takes a length-prefixed part from the front.
 fn cut<'a>(data: &mut &'a [u8], most: usize) -> &'a [u8] {
     let Some((&length, rest)) = data.split_first() else { return &[] };
     let (taken, rest) = rest.split_at(rest.len().min(usize::from(length)).min(most));
@@ -74,12 +74,12 @@ fn cut<'a>(data: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-/// No bytes make a relay panic, and what a gateway seals two relays read.
+/// Checks that no bytes make a relay panic, and that two relays open what a gateway seals.
 pub(crate) fn hop_header(data: &[u8]) {
     CAST.with_borrow_mut(|cast| {
         let _ = header_length(data);
         if let Ok(open) = cast.relays[0].open(NOW, data) {
-            // A header of the corpus that the cast's gateway did seal.
+            // A header of the corpus that the fixtures' gateway sealed.
             assert_eq!(header_length(data), Ok(data.len()));
             assert!(cast.relays[0].forward(&open).is_ok());
         }
@@ -89,16 +89,16 @@ pub(crate) fn hop_header(data: &[u8]) {
     });
 }
 
-/// No bytes make a reader of hellos panic, and none but a neighbour's are believed.
+/// Checks that no bytes make a parser of hellos panic, and that only a neighbour's are accepted.
 fn hello(cast: &mut Cast, data: &[u8]) {
-    // Asked for, so that the two know each other.
+    // The relay has sent a hello itself, so that it holds a shared key.
     let peer = cast.identities[0];
     let own = cast.relays[1].public();
     let _known = cast.relays[1].hello(NOW, Nonce::from_entropy([3; 16]), &own, &peer);
     assert!(cast.relays[1].open_hello(NOW, data).is_err(), "a hello was forged");
 }
 
-/// Reads a request out of `data` and carries it over one or two relays.
+/// Reads a request out of `data` and sends it over one or two relays.
 fn seal_and_open(cast: &mut Cast, mut data: &[u8]) -> Option<()> {
     let flow = FlowId::new(std::str::from_utf8(cut(&mut data, 64)).ok()?).ok()?;
     let destination: Destination = std::str::from_utf8(cut(&mut data, 255)).ok()?.parse().ok()?;
@@ -130,7 +130,7 @@ fn seal_and_open(cast: &mut Cast, mut data: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// No bytes make a reader of grants panic, and each grant has one form.
+/// Checks that no bytes make a parser of grants panic, and that each grant has one encoding.
 pub(crate) fn grant_token(data: &[u8]) {
     if let Ok(signed) = SignedGrant::from_bytes(data) {
         let again = signed.unverified().clone().sign(&operator()).expect("what was read is sound");
@@ -157,7 +157,8 @@ pub(crate) fn grant_token(data: &[u8]) {
     }
 }
 
-/// No bytes make a reader of revocation lists panic or believe, and each list has one form.
+/// Checks that no bytes make a parser of revocation lists panic or pass as signed, and that each
+/// list has one encoding.
 pub(crate) fn revocation_list(data: &[u8]) {
     let operators = [operator().public()];
     if let Ok(signed) = SignedRevocations::from_bytes(data) {
@@ -198,7 +199,8 @@ fn reply_keys() -> [ReplyKey; 2] {
     [header.downstream, open.upstream]
 }
 
-/// No bytes make a reader of replies panic or believe, and what is sealed is read.
+/// Checks that no bytes make a parser of replies panic or pass as sealed, and that sealed replies
+/// open.
 pub(crate) fn hop_reply(data: &[u8]) {
     REPLY_KEYS.with(|[gateway, relay]| {
         let _ = reply_length(data);
@@ -211,7 +213,8 @@ pub(crate) fn hop_reply(data: &[u8]) {
     });
 }
 
-/// No bytes make a reader of joins panic or believe, and what one end seals the other reads.
+/// Checks that no bytes make a parser of joins panic or pass as sealed, and that each end opens the
+/// other's.
 pub(crate) fn join(data: &[u8]) {
     REPLY_KEYS.with(|[gateway, relay]| {
         let (dials, accepts) = (JoinKey::of(gateway), JoinKey::of(relay));
