@@ -1,4 +1,5 @@
-//! Feeds a fuzz target's corpus to its check on the stable compiler: shared by the tests `corpus` of the crates that are fuzzed.
+//! Feeds a fuzz target's corpus to its check on the stable compiler: shared by the `corpus` tests
+//! of the fuzzed crates.
 
 /// Feeds every file of one target's corpus, in the order of their names.
 pub(crate) fn replay(target: &str, mut check: impl FnMut(&[u8])) {
@@ -8,7 +9,7 @@ pub(crate) fn replay(target: &str, mut check: impl FnMut(&[u8])) {
     files.sort();
     assert!(files.len() >= 10, "{directory} holds only {} files", files.len());
     for file in files {
-        // Told when a check fails.
+        // Shown only when a check fails.
         println!("{}", file.display());
         check(&std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())));
     }

@@ -1,4 +1,4 @@
-//! Logs of past flows as anybody may write them.
+//! Logs of past flows with arbitrary content.
 
 #![no_main]
 #![allow(dead_code, reason = "each target feeds one of the two")]

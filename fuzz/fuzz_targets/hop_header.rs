@@ -1,4 +1,4 @@
-//! Hop headers as a relay meets them, and the requests that gateways seal.
+//! Hop headers received by a relay, and the requests that gateways seal.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Replies as a gateway or relay meets them.
+//! Replies received by a gateway or relay.
 
 #![no_main]
 

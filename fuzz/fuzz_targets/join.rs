@@ -1,4 +1,4 @@
-//! Joins of striped legs as a relay meets them, and the welcomes that it answers.
+//! Joins of striped legs received by a relay, and the welcomes sent in response.
 
 #![no_main]
 

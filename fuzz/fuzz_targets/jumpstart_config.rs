@@ -1,4 +1,4 @@
-//! Configurations of the jump-start daemon as anybody may write them.
+//! Configurations of the jumpstart daemon with arbitrary content.
 
 #![no_main]
 

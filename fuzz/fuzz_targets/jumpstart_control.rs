@@ -1,4 +1,4 @@
-//! Questions and orders on the jump-start daemon's control socket.
+//! Requests on the jumpstart daemon's control socket.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Messages of the packet services as endpoints and relays meet them in a session.
+//! Messages of the packet services received by endpoints and relays in a session.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Parcels of the rendezvous as receivers open them, and what relays and both ends are told about them.
+//! Stored messages of the rendezvous as receivers open them, and the control messages about them.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The machines of the packet services, with all that networks, liars and strangers do.
+//! The state machines of the packet services under faulty networks and hostile peers.
 
 #![no_main]
 

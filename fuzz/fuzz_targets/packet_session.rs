@@ -1,4 +1,4 @@
-//! An established session of the packet plane and all that strangers can do to it.
+//! An established session of the packet plane under attack.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Problem files as anybody may write them, with a table, and plans of the problems that they make.
+//! Problem files with arbitrary content, with a table, and plans of the problems that they hold.
 
 #![no_main]
 

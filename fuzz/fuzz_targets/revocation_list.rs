@@ -1,4 +1,4 @@
-//! Revocation lists as bytes and as text, and what the operator's own revoke.
+//! Revocation lists as bytes and as text, and the effect of an operator's own list.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Tables of round-trip times as anybody may write them.
+//! Tables of round-trip times with arbitrary content.
 
 #![no_main]
 #![allow(dead_code, reason = "each target feeds one of the two")]

@@ -1,4 +1,4 @@
-//! The frames of a striped leg as either end meets them, and a neighbour that sends whatever it likes.
+//! The frames of a striped leg received by either end, and a hostile peer.
 
 #![no_main]
 

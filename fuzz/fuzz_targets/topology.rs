@@ -1,4 +1,4 @@
-//! Topology files as anybody may write them, and traffic through the networks they make.
+//! Topology files with arbitrary content, and traffic through the networks that they describe.
 
 #![no_main]
 
