@@ -1,10 +1,12 @@
-//! `cdd-rtt`, its numeric half \[CDD, "Is RTT a Good Proxy for Performance?"\]: which gains RTTs foretell.
+//! `cdd-rtt`, its numeric half \[CDD, "Is RTT a Good Proxy for Performance?"\]: the gains that RTTs
+//! predict.
 //!
-//! Three estimates, each a ratio of RTTs: one forwarding relay over direct (whole RTTs), three split relays over
-//! two (the inner leg over the larger of the two that replace it), one split relay over direct (the direct RTT over
-//! the larger leg). The paper found the first two to correlate with measured gains and the third one to fail. Here
-//! gains are the completion-time model's, over losses of which the paper tells nothing: the same on every leg of the
-//! open Internet, or one of each leg's own.
+//! Three estimates, each a ratio of RTTs: one forwarding relay over direct (whole RTTs), three
+//! split relays over two (the inner leg over the larger of the two that replace it), one split
+//! relay over direct (the direct RTT over the larger leg). The paper found the first two to
+//! correlate with measured gains and the third one to fail. Here gains are the completion-time
+//! model's, over losses that the paper does not state: the same on every leg of the open Internet,
+//! or one of each leg's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,22 +33,22 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
-    /// What is downloaded.
+    /// Volume of a download.
     pub volume: Bytes,
     /// Window of every connection.
     pub window: Bytes,
-    /// What end points send and receive.
+    /// Rate of end points, each way.
     pub last_mile: Bandwidth,
     /// Losses that all legs with an end point have, in per cent: a case each.
     pub same_loss_percent: Vec<f64>,
     /// Least and largest loss of legs that have one of their own, in per cent: one more case.
     pub own_loss_percent: [f64; 2],
-    /// Who downloads from whom over whose relays.
+    /// End points that download, and the clouds of their relays.
     pub pairs: Vec<Pair>,
 }
 
@@ -131,7 +133,7 @@ impl Losses {
     }
 }
 
-/// Estimates beside the model's gains.
+/// Estimates, each with the model's gain.
 #[derive(Default, Clone)]
 struct Pairs([Vec<(f64, f64)>; ESTIMATES.len()]);
 
@@ -145,26 +147,27 @@ const FORWARDED: usize = 0;
 const THIRD: usize = 1;
 const SINGLE: usize = 2;
 
-/// The times of paths in one case of one run.
+/// Times of paths in one case of one run.
 struct Clock<'a> {
     settings: &'a Settings,
     losses: &'a Losses,
 }
 
 impl Clock<'_> {
-    /// Seconds over a path whose relays split.
+    /// Returns the seconds over a path whose relays split.
     fn split(&self, path: &MinMaxPath) -> f64 {
         let first = self.losses.at(true, path.relays.first().copied());
         let last = self.losses.at(false, path.relays.last().copied());
         self.seconds(path, first, last)
     }
 
-    /// Seconds over a path whose relay forwards: one connection, both legs' RTTs and losses.
+    /// Returns the seconds over a path whose relay forwards: one connection, both legs' RTTs and
+    /// losses.
     fn forwarded(&self, path: &MinMaxPath) -> f64 {
         let whole = MinMaxPath { relays: Vec::new(), rtts: vec![path.total_rtt()] };
         let relay = path.relays.first().copied();
         let (a, b) = (self.losses.at(true, relay), self.losses.at(false, relay));
-        // A path that loses on one leg alone is the direct one's like: its loss counts once.
+        // With the same loss everywhere, a path loses as the direct one does: its loss counts once.
         let loss =
             if let Losses::Same(percent) = self.losses { *percent } else { a + b - a * b / 100.0 };
         self.seconds(&whole, loss, loss)
@@ -218,14 +221,14 @@ fn settings(scenario: &Scenario) -> Settings {
     }
 }
 
-/// The names of the cases, in order.
+/// Returns the names of the cases, in order.
 fn cases(scenario: &Scenario) -> Vec<String> {
     let [least, most] = scenario.own_loss_percent;
     let same = scenario.same_loss_percent.iter().map(|percent| format!("{percent} %"));
     same.chain([format!("own, {least} to {most} %")]).collect()
 }
 
-/// The figures of one run, case by case.
+/// Returns the estimates and gains of one run, case by case.
 fn one(
     scenario: &Scenario,
     rtts: &Rtts<'_>,
@@ -252,7 +255,7 @@ fn one(
 /// Runs the experiment.
 ///
 /// # Errors
-/// When too few RTTs are known, or the run is told to stop.
+/// When too few RTTs are known, or the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let table = job.table.take();
     let seeds = scenario.runs.seeds(job.options);
@@ -309,7 +312,8 @@ fn rows(scenario: &Scenario, runs: &[Vec<Pairs>], record: &mut Record) {
     }
 }
 
-/// Estimates correlate from here on. Chosen: half of the variance explained; the paper shows plots without a figure.
+/// Correlation from which on an estimate counts as correlated. Chosen: half of the variance
+/// explained; the paper shows plots without a figure.
 pub(crate) const CORRELATES: f64 = 0.7;
 
 fn findings(scenario: &Scenario, runs: &[Vec<Pairs>], record: &mut Record) {

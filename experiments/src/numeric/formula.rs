@@ -1,9 +1,11 @@
-//! `cp-model`, its numeric half [CP IV-C]: CP's formula for rates beside our whole model of a transfer.
+//! `cp-model`, its numeric half [CP IV-C]: CP's formula for rates, compared with our whole model of
+//! a transfer.
 //!
-//! CP measured the rate of 40 s long transfers over some 75 tuples of source, destination and relays, and found its
-//! formula, the least of window over RTT and bandwidth, near to all. Here the place of the measurement is taken by the
-//! completion-time model: dialling, slow start, relays' buffers, and loss, of which the formula knows nothing. So
-//! this half tells what the formula's assumptions cost; the other half, `cp-model-lab`, measures on kernel TCP.
+//! CP measured the rate of 40 s long transfers over some 75 tuples of source, destination and
+//! relays, and found its formula, the least of window over RTT and bandwidth, near to all. Here the
+//! completion-time model takes the place of the measurement: dialling, slow start, relays' buffers,
+//! and loss, all of which the formula leaves out. So this half shows the cost of the formula's
+//! assumptions; the other half, `cp-model-lab`, measures on kernel TCP.
 
 use serde::Deserialize;
 use tradewind_model::fct::{path_completion, path_rate};
@@ -27,30 +29,30 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
     /// Tuples drawn of each setting in each run.
     pub tuples: usize,
-    /// How long a rate is measured, in seconds.
+    /// Time for which a rate is measured, in seconds.
     pub measured_s: f64,
     /// Window of connections with an end point.
     pub window: Bytes,
     /// Window between relays.
     pub relay_window: Bytes,
-    /// What a relay carries of a connection.
+    /// Rate of one connection through a relay.
     pub relay_per_connection: Bandwidth,
-    /// What end points send and receive.
+    /// Rate of end points, each way.
     pub last_mile: Bandwidth,
     /// Losses on legs with an end point, in per cent.
     pub loss_percent: Vec<f64>,
-    /// Where sources, destinations and relays are drawn from.
+    /// Places from which sources, destinations and relays are drawn.
     pub settings: Vec<Places>,
 }
 
-/// Where sources, destinations and relays are drawn from.
+/// Places from which sources, destinations and relays are drawn.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Places {
@@ -116,7 +118,7 @@ impl Places {
         if let Some(id) = unknown {
             return wrong(format!("relays: `{id}` is not in the catalogue"));
         }
-        // One for each end that a relay may not lie at, and two for a path.
+        // One for each end, at which no relay may lie, and two for a path.
         if self.relays.len() < 4 {
             return wrong(format!(
                 "relays: {} given, at least 4 are drawn from",
@@ -132,7 +134,7 @@ impl Places {
     }
 }
 
-/// The coordinates of a region, or those written.
+/// Returns the coordinates of a region, or those written.
 fn place(name: &str) -> Option<Coordinates> {
     if let Some((latitude, longitude)) = name.split_once(',') {
         let degrees = |text: &str| text.trim().parse::<f64>().ok();
@@ -141,7 +143,8 @@ fn place(name: &str) -> Option<Coordinates> {
     Some(catalogue().region(&RegionId::new(name).ok()?)?.location)
 }
 
-/// One tuple: source, two relays, destination. The paths over no relay, the first one and both are looked at.
+/// One tuple: source, two relays, destination. It gives the paths over no relay, the first one and
+/// both.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuple {
     stops: [Coordinates; 4],
@@ -151,7 +154,7 @@ pub(crate) struct Tuple {
 pub(crate) const KINDS: [&str; 3] = ["direct", "one relay", "two relays"];
 
 impl Tuple {
-    /// Round trips of the path over so many relays.
+    /// Returns the path over so many relays, with its round trips.
     pub(crate) fn path(&self, relays: usize) -> MinMaxPath {
         let stops = self.stops;
         let stops: Vec<Coordinates> = stops[..=relays].iter().chain(&stops[3..]).copied().collect();
@@ -160,7 +163,7 @@ impl Tuple {
     }
 }
 
-/// Draws a tuple: an end may be a region, and then no relay lies there.
+/// Draws a tuple; an end may be a region, and then no relay lies there.
 pub(crate) fn draw(places: &Places, random: &mut Random) -> Tuple {
     let at = |name: &str| place(name).expect("the scenario was checked");
     let (source, destination) = loop {
@@ -179,12 +182,12 @@ pub(crate) fn draw(places: &Places, random: &mut Random) -> Tuple {
     Tuple { stops: [at(source), first, second, at(destination)] }
 }
 
-/// The paper's formula for the path over so many relays.
+/// Returns the rate of the path over so many relays by the paper's formula.
 pub(crate) fn predicted(scenario: &Scenario, tuple: &Tuple, relays: usize) -> Bandwidth {
     path_rate(&legs(&tuple.path(relays), &settings(scenario)))
 }
 
-/// The paper's machines; losses are put on legs afterwards.
+/// Returns the settings of the paper's machines; losses are added to legs afterwards.
 fn settings(scenario: &Scenario) -> Settings {
     let relay_type = RelayType {
         per_connection: Some(scenario.relay_per_connection),
@@ -206,7 +209,7 @@ fn settings(scenario: &Scenario) -> Settings {
     }
 }
 
-/// Legs with an end point, and with this loss.
+/// Returns the legs, those with an end point with this loss.
 pub(super) fn with_loss(legs: &[Leg], percent: f64) -> Vec<Leg> {
     let last = legs.len() - 1;
     let lossy = |(index, leg): (usize, &Leg)| {
@@ -216,19 +219,20 @@ pub(super) fn with_loss(legs: &[Leg], percent: f64) -> Vec<Leg> {
     legs.iter().enumerate().map(lossy).collect()
 }
 
-/// A leg with this loss, answered by CUBIC.
+/// Returns a leg with this loss, to which CUBIC responds.
 ///
 /// # Panics
-/// When the loss is no share: scenarios are checked for that.
+/// When the loss is no share; scenarios are checked for that.
 pub(super) fn lossy(leg: Leg, percent: f64) -> Leg {
     let ratio = Ratio::new(percent / 100.0).expect("the scenario was checked");
     leg.with_loss(Loss { ratio, response: LossResponse::Cubic })
 }
 
-/// The mean rate in bit/s of what arrives in `span` from the moment on that the first byte can.
+/// Returns the mean rate in bit/s of the data that arrives in `span`, from the moment on that the
+/// first byte can.
 ///
-/// Found on completion times: the volume that takes as long. Slow start is over long before, so that a step along
-/// the path's long-run rate is the whole way but for rounding.
+/// Found from completion times: the volume that takes as long. Slow start is over long before, so
+/// that a step along the path's long-run rate is exact but for rounding.
 fn measured_rate(legs: &[Leg], span: Duration) -> f64 {
     let rate = path_rate(legs);
     let mut volume = rate.volume_in(span).as_u64() as f64;
@@ -240,7 +244,8 @@ fn measured_rate(legs: &[Leg], span: Duration) -> f64 {
     volume * 8.0 / span.as_secs_f64()
 }
 
-/// Predicted beside "measured": rates by kind of path, accelerations of the relayed kinds.
+/// Predictions, each with its "measured" value: rates by kind of path, accelerations of the relayed
+/// kinds.
 #[derive(Clone, Default)]
 struct Pairs {
     rates: [Vec<(f64, f64)>; KINDS.len()],
@@ -271,15 +276,15 @@ fn compare(scenario: &Scenario, tuples: &[Tuple], percent: f64) -> Pairs {
     pairs
 }
 
-/// How far predictions are off, in per cent of the measured.
+/// Returns the errors of predictions, in per cent of the measured values.
 pub(crate) fn off(pairs: &[(f64, f64)]) -> Vec<f64> {
     pairs.iter().map(|(predicted, measured)| 100.0 * (predicted / measured - 1.0).abs()).collect()
 }
 
-/// Each run's figures: for each loss all tuples of all settings.
+/// Runs the experiment: for each loss all tuples of all settings.
 ///
 /// # Errors
-/// When the run is told to stop.
+/// When the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let seeds = scenario.runs.seeds(job.options);
     let step = format!("{}: {} losses", scenario.name, scenario.loss_percent.len());
@@ -337,8 +342,8 @@ fn rows(scenario: &Scenario, runs: &[Vec<Pairs>], record: &mut Record) {
     }
 }
 
-/// Predictions are close when half of them are off by no more. Chosen: what separates the points of a plot from its
-/// diagonal for the eye; the paper says "close" and has no figure.
+/// Largest median error of predictions that count as close, in per cent. Chosen: what separates the
+/// points of a plot from its diagonal for the eye; the paper says "close" and has no figure.
 pub(crate) const CLOSE_PERCENT: f64 = 10.0;
 
 fn findings(scenario: &Scenario, record: &mut Record) {
@@ -350,7 +355,8 @@ fn findings(scenario: &Scenario, record: &mut Record) {
     };
     let (first, last) = (at(0), at(scenario.loss_percent.len() - 1));
     let ours = format!(
-        "largest median error {first:.1} % at {} % loss, {last:.0} % at {} %: the formula has no loss",
+        "largest median error {first:.1} % at {} % loss, {last:.0} % at {} %: the formula has no \
+         loss",
         scenario.loss_percent[0],
         scenario.loss_percent[scenario.loss_percent.len() - 1]
     );
@@ -366,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_measurement_of_a_direct_path_sees_the_formulas_rate() {
+    fn long_measurement_approaches_the_formulas_rate() {
         let leg = Leg::new(Duration::from_millis(100));
         let formula = path_rate(&[leg]).as_bps() as f64;
         let short = measured_rate(&[leg], Duration::from_secs(5)) / formula;

@@ -1,4 +1,5 @@
-//! The numeric experiments: what the planner and its model say where the paper simulated or measured.
+//! The numeric experiments: the planner's and its model's results where the paper simulated or
+//! measured.
 //!
 //! | module | experiments |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | [`rounds`] | `rt-model` [RT II-B] |
 //! | [`fleet`] | `rt-cmax`, `rt-traffic` [RT IV-B1] |
 //!
-//! Nothing is carried and no time is measured but in `cp-runtime`: the same scenario and seeds give the same
-//! figures on any machine.
+//! Nothing is carried and no time is measured except in `cp-runtime`: the same scenario and seeds
+//! give the same figures on any machine.
 
 pub mod estimate;
 pub mod fleet;
@@ -41,16 +42,17 @@ use crate::experiment::{
 };
 use crate::scenario::ScenarioError;
 
-/// Kilometres that light covers in a millisecond in fibre, as in the distance model (docs/rtt-model.md).
+/// Kilometres that light covers in a millisecond in fibre, as in the distance model
+/// (docs/rtt-model.md).
 const FIBRE_KM_PER_MS: f64 = 204.2;
 
-/// The catalogue as it is built in, read once.
+/// Returns the built-in catalogue, read once.
 pub(crate) fn catalogue() -> &'static Catalogue {
     static BUILTIN: OnceLock<Catalogue> = OnceLock::new();
     BUILTIN.get_or_init(Catalogue::builtin)
 }
 
-/// Which experiment.
+/// A numeric experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `cp-model`
@@ -90,16 +92,16 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it has a use for measured RTTs.
+    /// Returns whether it can use measured RTTs.
     pub(crate) const fn takes_table(self) -> bool {
         matches!(self, Self::Scope | Self::Rtt | Self::PacketDelay | Self::Rounds)
     }
 }
 
-/// Why a numeric experiment has no figures.
+/// Reasons for which a numeric experiment has no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum NumericError {
-    /// A setting that is no problem.
+    /// A setting that makes no valid problem.
     #[error(transparent)]
     Problem(#[from] ProblemError),
     /// A region without coordinates or price.
@@ -110,7 +112,7 @@ pub enum NumericError {
     Solve {
         /// The solver.
         solver: String,
-        /// What it says.
+        /// Its error.
         error: SolveError,
     },
     /// A plan that does not hold.
@@ -118,21 +120,21 @@ pub enum NumericError {
     Unsound {
         /// The solver.
         solver: String,
-        /// What is wrong with its plan.
+        /// The violations of its plan.
         violations: String,
     },
     /// Nothing to compare.
     #[error("{what}")]
     Nothing {
-        /// What there is none of.
+        /// The reason, in a line.
         what: String,
     },
-    /// Told to stop.
+    /// The run was stopped.
     #[error("stopped")]
     Stopped,
 }
 
-/// Runs one.
+/// Runs one experiment.
 pub(crate) fn run(
     kind: Kind,
     experiment: &Experiment,
@@ -186,7 +188,7 @@ pub(crate) fn run(
     })
 }
 
-/// Whether a text is a scenario of such an experiment.
+/// Checks that a text is a scenario of this experiment.
 pub(crate) fn check(kind: Kind, text: &str) -> Result<(), ScenarioError> {
     match kind {
         Kind::Model => formula::Scenario::parse(text).map(drop),
@@ -209,7 +211,7 @@ pub(crate) fn check(kind: Kind, text: &str) -> Result<(), ScenarioError> {
     }
 }
 
-/// The network of an experiment on that of `jq-recovery`.
+/// Reads the network of an experiment that runs on that of `jq-recovery`.
 fn read_network(
     experiment: &Experiment,
     options: &RunOptions,
@@ -226,17 +228,17 @@ fn read_table(options: &RunOptions) -> Result<Option<RttTable>, ExperimentError>
     Ok(Some(table))
 }
 
-/// What a run was asked for, and who watches it.
+/// The options of a run, and its observer.
 pub struct Job<'a> {
     /// Seeds, repeats, and whether to be quick.
     pub options: &'a RunOptions,
-    /// Who watches.
+    /// The observer.
     pub observer: &'a mut dyn Observer,
     /// Measured RTTs, if given.
     pub table: Option<RttTable>,
 }
 
-/// A record of a numeric experiment, without figures yet.
+/// Creates a record of a numeric experiment, without figures yet.
 pub(crate) fn record(
     name: &str,
     assumptions: &[String],
@@ -257,33 +259,34 @@ pub(crate) fn record(
     }
 }
 
-/// Says where a record's RTTs are from.
+/// Adds the source of a record's RTTs to its assumptions.
 fn tell_rtts(record: &mut Record, measured: bool) {
     let told = if measured {
         "round-trip times are those of the given table, the same in every run"
     } else {
-        "round-trip times are guessed by distance; each run draws its own around the guesses, off by 7 % at the median, as far as guesses err"
+        "round-trip times are guessed by distance; each run draws its own around the guesses, off \
+         by 7 % at the median, as far as guesses err"
     };
     record.assumptions.push(told.to_owned());
 }
 
-/// The arithmetic mean; NaN of none.
+/// Returns the arithmetic mean; NaN of none.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// A quantile, between two values where it falls there; 0 without any.
+/// Returns a quantile, interpolated between two values; 0 without any.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = share * sorted.len().saturating_sub(1) as f64;
     let value = |index: f64| sorted.get(index as usize).copied().unwrap_or_default();
     let (below, above) = (value(at.floor()), value(at.ceil()));
-    // Also of two infinite ones.
+    // Also covers two infinite values.
     if below == above { below } else { below + (above - below) * at.fract() }
 }
 
-/// Pearson's coefficient of pairs; 0 where one side never varies.
+/// Returns Pearson's coefficient of pairs; 0 where one side never varies.
 pub(crate) fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let (first, second): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let (x, y) = (mean(&first), mean(&second));

@@ -9,7 +9,7 @@ use tradewind_units::{Duration, RegionId};
 
 use super::catalogue;
 
-/// Where PoPs stand, by continent, as `scenarios/rt-pops.toml` has it.
+/// Regions of the PoPs, by continent, as in `scenarios/rt-pops.toml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pops {
@@ -26,20 +26,20 @@ pub struct Pops {
 }
 
 impl Pops {
-    /// All of them, in the table's order.
+    /// Returns all of them, in the table's order.
     pub fn all(&self) -> impl Iterator<Item = &RegionId> {
         let Self { europe, north_america, south_america, asia, oceania } = self;
         [europe, north_america, south_america, asia, oceania].into_iter().flatten()
     }
 
-    /// All of them as a set.
+    /// Returns all of them as a set.
     #[must_use]
     pub fn set(&self) -> BTreeSet<RegionId> {
         self.all().cloned().collect()
     }
 }
 
-/// The file, read once.
+/// Returns the file, read once.
 #[must_use]
 pub fn pops() -> &'static Pops {
     static BUILTIN: OnceLock<Pops> = OnceLock::new();
@@ -49,7 +49,8 @@ pub fn pops() -> &'static Pops {
     })
 }
 
-/// The round-trip time between two PoPs by the distance model; none where the catalogue does not know one of them.
+/// Returns the round-trip time between two PoPs by the distance model; none where the catalogue
+/// does not know one of them.
 #[must_use]
 pub fn rtt_between(from: &RegionId, to: &RegionId) -> Option<Duration> {
     let (from, to) = (catalogue().region(from)?, catalogue().region(to)?);
@@ -62,7 +63,7 @@ mod tests {
     use tradewind_model::catalogue::Continent;
 
     #[test]
-    fn pops_stand_as_in_table_two() {
+    fn pops_match_table_two() {
         let pops = pops();
         assert_eq!(pops.set().len(), 34);
         let continents = [

@@ -7,31 +7,32 @@ use rand_pcg::Pcg64Mcg;
 pub struct Random(Pcg64Mcg);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Creates the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Pcg64Mcg::seed_from_u64(seed))
     }
 
-    /// A number from 0 to below `count`, all equally likely.
+    /// Draws a number from 0 to below `count`, all equally likely.
     pub fn draw(&mut self, count: usize) -> usize {
         let wide = u128::from(self.0.next_u64()) * count as u128;
         usize::try_from(wide >> 64).expect("below the count")
     }
 
-    /// A number from 0 to below 1, all equally likely.
+    /// Draws a number from 0 to below 1, all equally likely.
     pub fn fraction(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number of the double exponential distribution around 0: half of all are within `median` of it.
+    /// Draws a number of the double exponential distribution around 0: half of all are within
+    /// `median` of it.
     pub fn laplace(&mut self, median: f64) -> f64 {
         let scale = median / std::f64::consts::LN_2;
         let centred = self.fraction() - 0.5;
         -scale * centred.signum() * (1.0 - 2.0 * centred.abs()).ln()
     }
 
-    /// The numbers from 0 to below `count`, in any order.
+    /// Draws the numbers from 0 to below `count`, in any order.
     pub fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for place in (1..count).rev() {
@@ -40,24 +41,24 @@ impl Random {
         order
     }
 
-    /// A number of the standard normal distribution.
+    /// Draws a number of the standard normal distribution.
     pub fn normal(&mut self) -> f64 {
         normal_quantile(self.fraction().max(f64::MIN_POSITIVE))
     }
 
-    /// A span of the exponential distribution with this mean.
+    /// Draws a span of the exponential distribution with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.fraction()).ln()
     }
 
-    /// A number from `least` to `most`, equal factors equally likely.
+    /// Draws a number from `least` to `most`, equal factors equally likely.
     pub fn log_uniform(&mut self, least: f64, most: f64) -> f64 {
         least * (most / least).powf(self.fraction())
     }
 }
 
-/// What a standard normal number is below with chance `p`, for `p` above 0 and below 1: Acklam's rational
-/// approximation, off by less than 1.2e-9 of the value.
+/// Returns the value that a standard normal number is below with chance `p`, for `p` above 0 and
+/// below 1: Acklam's rational approximation, off by less than 1.2e-9 of the value.
 pub(super) fn normal_quantile(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969_683_028_665_376e1,
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn normal_quantiles_are_those_of_the_tables() {
+    fn normal_quantiles_match_the_tables() {
         for (p, z) in [(0.5, 0.0), (0.975, 1.959_964), (0.46, -0.100_434), (0.01, -2.326_348)] {
             assert!((normal_quantile(p) - z).abs() < 1e-5, "{p}: {}", normal_quantile(p));
         }

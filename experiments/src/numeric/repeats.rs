@@ -12,16 +12,16 @@ use crate::parallel;
 /// Most runs of a scenario. Chosen: more prove nothing that these do not.
 const MOST_RUNS: u32 = 10_000;
 
-/// How often an experiment is run, and with which seeds, if nobody asks for something else.
+/// Number of runs of an experiment and their seeds, unless options state others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Runs {
-    /// Seed of the first one.
+    /// Seed of the first run.
     pub seed: u64,
-    /// How many, from 1 to 10,000.
+    /// Number of runs, from 1 to 10,000.
     #[serde(deserialize_with = "runs")]
     pub count: u32,
-    /// How many in a quick run.
+    /// Number of runs in a quick run.
     #[serde(deserialize_with = "runs")]
     pub quick: u32,
 }
@@ -36,7 +36,7 @@ fn runs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 }
 
 impl Runs {
-    /// The seeds of the runs, in order; at least one.
+    /// Returns the seeds of the runs, in order; at least one.
     #[must_use]
     pub fn seeds(&self, options: &RunOptions) -> Vec<u64> {
         let first = options.seed.unwrap_or(self.seed);
@@ -45,12 +45,12 @@ impl Runs {
         (0..count).map(|run| first.wrapping_add(run.into())).collect()
     }
 
-    /// The same in words.
+    /// Returns the same in words.
     pub(crate) fn told(&self, options: &RunOptions) -> String {
         self.told_of("mean", options)
     }
 
-    /// The same where figures are medians.
+    /// Returns the same in words, where figures are medians.
     pub(crate) fn told_of_medians(&self, options: &RunOptions) -> String {
         self.told_of("median", options)
     }
@@ -67,16 +67,16 @@ impl Runs {
     }
 }
 
-/// Whether several runs may go on at a time.
+/// Number of runs at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threads {
     /// As many as there are processors.
     All,
-    /// One: the runs take times.
+    /// One: the runs measure times.
     One,
 }
 
-/// Does `work` for each seed; the results in the seeds' order.
+/// Does `work` for each seed; returns the results in the seeds' order.
 pub(super) fn each<T: Send>(
     step: &str,
     seeds: &[u64],

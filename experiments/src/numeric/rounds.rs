@@ -1,5 +1,5 @@
-//! `rt-model` `[RT II-B, Figs. 3 to 6]`: what larger first windows save by the paper's model, which
-//! `tradewind jumpstart model` computes for one's own files.
+//! `rt-model` `[RT II-B, Figs. 3 to 6]`: savings of larger initial windows by the paper's model,
+//! which `tradewind jumpstart model` computes for one's own files.
 
 use serde::Deserialize;
 use tradewind_jumpstart::figures::{WindowFigures, figures};
@@ -21,12 +21,12 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
-    /// First windows; the first is what others are compared with.
+    /// Initial windows; the others are compared with the first.
     pub windows: Vec<Segments>,
     /// Payload of a segment.
     pub segment: Bytes,
@@ -38,7 +38,7 @@ pub struct Scenario {
     pub sizes: Vec<Bytes>,
     /// The file of [RT Fig. 6].
     pub file: Bytes,
-    /// The median that round-trip times are stretched to [RT Fig. 5].
+    /// The median to which round-trip times are stretched [RT Fig. 5].
     #[serde(with = "as_text")]
     pub rtt_median: Duration,
 }
@@ -64,16 +64,17 @@ impl Scenario {
     }
 }
 
-/// Round trips up to which [RT Fig. 3] is shown.
+/// Most round trips that [RT Fig. 3] shows.
 const MOST_TRIPS: usize = 6;
 /// Percentiles of the round-trip times at which [RT Fig. 6] is shown.
 const PERCENTILES: [u8; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
 
-/// What one run found.
+/// Results of one run.
 struct Found {
     /// By window: the figures over all files.
     files: Vec<WindowFigures>,
-    /// By world (round-trip times as they are, stretched), by window, by percentile: milliseconds.
+    /// By kind of round-trip times (as they are, stretched), by window, by percentile:
+    /// milliseconds.
     times: [Vec<Vec<f64>>; 2],
     /// Median round-trip time, in milliseconds, as it is.
     rtt_ms: f64,
@@ -98,7 +99,7 @@ fn one(scenario: &Scenario, rtts: &[Duration], random: &mut Random) -> Found {
 }
 
 fn of_files(scenario: &Scenario, sizes: &[Bytes], rtts: &[Duration]) -> Vec<WindowFigures> {
-    // One round-trip time stands for all where only trips count.
+    // One round-trip time stands for all where only the number of trips counts.
     let rtts = if sizes.len() > 1 { &rtts[..1] } else { rtts };
     figures(&scenario.windows, sizes, rtts, scenario.segment)
 }
@@ -106,7 +107,7 @@ fn of_files(scenario: &Scenario, sizes: &[Bytes], rtts: &[Duration]) -> Vec<Wind
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the given table knows no pair of PoPs, or the run is told to stop.
+/// When the given table knows no pair of PoPs, or the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let table = job.table.take();
     let seeds = scenario.runs.seeds(job.options);
@@ -176,7 +177,7 @@ fn line(window: &Segments) -> String {
     format!("window {}", window.as_u32())
 }
 
-/// Per cent of files through after so many trips.
+/// Returns the per cent of files that are complete after so many trips.
 fn through(found: &Found, window: usize, trips: usize) -> f64 {
     100.0 * found.files[window].through_ratio.get(trips - 1).copied().unwrap_or(1.0)
 }
@@ -185,7 +186,7 @@ fn trip_rows(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     for (index, window) in scenario.windows.iter().enumerate() {
         for trips in 1..=MOST_TRIPS {
             let values: Vec<f64> = runs.iter().map(|run| through(run, index, trips)).collect();
-            // What the prose fixes: 54 % and 15 % that need more.
+            // The paper's prose fixes these: 54 % and 15 % need more.
             let paper = match (trips, window.as_u32()) {
                 (1, 10) => Some(46.0),
                 (1, 100) => Some(85.0),
@@ -211,7 +212,7 @@ fn saving_rows(scenario: &Scenario, record: &mut Record) {
     }
 }
 
-/// Per cent of round trips saved by a window.
+/// Returns the per cent of round trips saved by a window.
 fn saving(scenario: &Scenario, size: Bytes, window: usize) -> f64 {
     100.0 * of_files(scenario, &[size], &[scenario.rtt_median])[window].saved_ratio
 }
@@ -286,11 +287,17 @@ fn findings(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     record.findings.push(Finding::new(
         "at the median, 100 KB from a window of 10 takes over 280 ms longer than from 100",
         p50 >= 280.0,
-        format!("{p50:.0} ms: two round trips of the median that the paper states, 125 ms; 280 ms are two of 140 ms"),
+        format!(
+            "{p50:.0} ms: two round trips of the median that the paper states, 125 ms; \
+             280 ms are two of 140 ms"
+        ),
     ));
     record.findings.push(Finding::new(
         "at the 90th percentile 290 ms longer, about 100 %",
         (p90 - 290.0).abs() <= 30.0,
-        format!("{p90:.0} ms and 200 %: by this model three round trips against one, at every percentile"),
+        format!(
+            "{p90:.0} ms and 200 %: \
+             by this model three round trips against one, at every percentile"
+        ),
     ));
 }

@@ -1,7 +1,8 @@
-//! Round-trip times between regions: a table's, or guessed by distance.
+//! Round-trip times between regions: a table's, or estimated by distance.
 //!
-//! A guess is wrong by a share that the model states (docs/rtt-model.md). Each run draws its own world around the
-//! guesses, so that intervals tell what the guessing leaves open. A table is taken as it is.
+//! An estimate is wrong by a share that the model states (docs/rtt-model.md). Each run draws its
+//! own values around the estimates, so that intervals show the uncertainty of estimating. A table
+//! is taken as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ pub(super) enum Rtts<'a> {
 }
 
 impl<'a> Rtts<'a> {
-    /// Those of `table`, or guesses between all of `regions`, each drawn around the model's.
+    /// Takes those of `table`, or draws estimates between all of `regions` around the model's.
     pub(super) fn new(
         table: Option<&'a RttTable>,
         regions: &BTreeSet<RegionId>,
@@ -54,13 +55,14 @@ impl<'a> Rtts<'a> {
         }
     }
 
-    /// From one region to another over relays in these, the two themselves left out.
+    /// Returns a router from one region to another over relays in these, the two themselves left
+    /// out.
     pub(super) fn router(&self, from: &RegionId, to: &RegionId, relays: &[RegionId]) -> Router {
         Router::new(from, to, relays, |a, b| self.between(a, b))
     }
 }
 
-/// The relays that are neither end.
+/// Returns the relays that are neither end.
 pub(super) fn others(relays: &[RegionId], from: &RegionId, to: &RegionId) -> Vec<RegionId> {
     relays.iter().filter(|id| *id != from && *id != to).cloned().collect()
 }
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses_vary_with_the_seed_by_as_much_as_the_model_errs() {
+    fn estimates_vary_with_the_seed_by_the_models_error() {
         let regions: BTreeSet<RegionId> =
             catalogue().regions().map(|region| region.id.clone()).take(40).collect();
         let rtts = |seed| Rtts::new(None, &regions, &mut Random::new(seed)).unwrap();

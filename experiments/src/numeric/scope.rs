@@ -1,9 +1,10 @@
-//! `trn-scope` \[TRN\]: what the best relay still gains once TCP is tuned.
+//! `trn-scope` \[TRN\]: the gain of the best relay once TCP is tuned.
 //!
-//! TRN measured eleven regions of EC2: with one default connection a pair's rate goes by its distance, and the best
-//! relay gains more than 1.5x for two pairs in five. With larger windows, or with many connections, every pair
-//! comes to what its VM may send, and nothing is left to gain. Here the rates are the model's: windows over RTTs,
-//! connections, limits of each connection, caps of VMs, relays' VMs included.
+//! TRN measured eleven regions of EC2: with one default connection a pair's rate depends on its
+//! distance, and the best relay gains more than 1.5x for two pairs in five. With larger windows, or
+//! with many connections, every pair reaches the rate of its VM, and nothing is left to gain. Here
+//! the rates are the model's: windows over RTTs, connections, limits of each connection, caps of
+//! VMs, relays' VMs included.
 
 use std::collections::BTreeSet;
 
@@ -28,16 +29,16 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
-    /// The regions; every ordered pair transfers, over each other one in turn.
+    /// The regions; every ordered pair transfers, over each of the others in turn.
     pub regions: Vec<RegionId>,
-    /// What a pair transfers.
+    /// Volume of a pair's transfer.
     pub volume: Bytes,
-    /// What a VM sends in all, a relay's too: a line each.
+    /// Total rates of a VM, a relay's too: a line each.
     pub vm_caps: Vec<Bandwidth>,
     /// The window of an untuned connection.
     pub default_window: Bytes,
@@ -45,9 +46,9 @@ pub struct Scenario {
     pub windows: Vec<Bytes>,
     /// Numbers of connections with the default window.
     pub connections: Vec<u32>,
-    /// Limits of each connection; as many connections of the largest window as fill the VM's cap, and one.
+    /// Limits of a connection, with one connection of the largest window.
     pub per_connection: Vec<Bandwidth>,
-    /// A gain that is counted.
+    /// Least gain that is counted.
     pub gain: f64,
 }
 
@@ -83,7 +84,7 @@ impl Scenario {
     }
 }
 
-/// How a pair of data centres transfers.
+/// Tuning of a transfer between two data centres.
 #[derive(Debug, Clone, Copy)]
 struct Tuning {
     window: Bytes,
@@ -119,7 +120,7 @@ impl Tuning {
     }
 }
 
-/// What is varied: a figure each.
+/// The parameter that is varied: a figure each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sweep {
     Connections,
@@ -127,7 +128,7 @@ enum Sweep {
     PerConnection,
 }
 
-/// One case: where it is drawn, and what it is.
+/// One case, and its place in the figure.
 struct Case {
     sweep: Sweep,
     x: usize,
@@ -163,12 +164,12 @@ fn cases(scenario: &Scenario) -> Vec<Case> {
     cases
 }
 
-/// What came of a case in a run.
+/// Results of a case in a run.
 struct Sample {
     least_mbps: f64,
     most_mbps: f64,
     median_gain: f64,
-    /// Share of the pairs that gain what is counted, in per cent.
+    /// Share of the pairs that gain at least the counted gain, in per cent.
     counted: f64,
     /// Share of the pairs to which the planner advises a relay, in per cent.
     advised: f64,
@@ -208,7 +209,7 @@ fn sample(scenario: &Scenario, rtts: &Rtts<'_>, tuning: &Tuning) -> Result<Sampl
 /// Runs the experiment.
 ///
 /// # Errors
-/// When no pair's RTT is known, or the run is told to stop.
+/// When no pair's RTT is known, or the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let cases = cases(scenario);
     let table = job.table.take();
@@ -223,7 +224,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     })?;
     let mut record = record(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
     if table.is_some() {
-        // In the place of what was said of seeds and runs.
+        // In place of the statement on seeds and runs.
         record.assumptions.pop();
         record.assumptions.push("one run: a table leaves nothing to draw".to_owned());
     }
@@ -257,7 +258,7 @@ const PAPER_COUNTED: f64 = 40.0;
 const PAPER_LEAST_MBPS: f64 = 20.0;
 const PAPER_MOST_MBPS: f64 = 398.0;
 
-/// The case that TRN began with: one connection as it comes.
+/// Returns whether this is the case that TRN began with: one default connection.
 fn untuned(scenario: &Scenario, case: &Case) -> bool {
     let Tuning { window, connections, .. } = case.tuning;
     case.sweep == Sweep::Connections && connections == 1 && window == scenario.default_window
@@ -291,7 +292,8 @@ fn rows(scenario: &Scenario, case: &Case, runs: &[&Sample]) -> Vec<Row> {
     ]
 }
 
-/// Rates are homogeneous when the least is this share of the largest. Chosen: TRN's word is "often homogeneous".
+/// Share of the largest rate from which on the least makes rates homogeneous. Chosen: TRN's word is
+/// "often homogeneous".
 const HOMOGENEOUS: f64 = 0.8;
 
 fn findings(scenario: &Scenario, cases: &[Case], runs: &[Vec<Sample>], record: &mut Record) {

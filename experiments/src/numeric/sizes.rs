@@ -1,7 +1,8 @@
-//! File sizes through the points that the paper's prose gives of its distribution `[RT II-B, Fig. 2]`.
+//! File sizes through the points that the paper's prose gives of its distribution `[RT II-B, Fig.
+//! 2]`.
 //!
-//! The plot itself is not in the text. A log-normal distribution has two parameters and two points fix it; that its
-//! form is right is an assumption.
+//! The plot itself is not in the text. A log-normal distribution has two parameters and two points
+//! fix it; that its form is right is an assumption.
 
 use serde::Deserialize;
 use tradewind_units::{Bytes, Ratio};
@@ -27,7 +28,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Through two points, in segments of so many bytes; none where the points are no distribution.
+    /// Fits sizes through two points, in segments of so many bytes; none where the points are no
+    /// distribution.
     pub(super) fn through(points: [Exceeding; 2], segment: Bytes) -> Option<Self> {
         let point = |of: Exceeding| {
             let bytes = f64::from(of.segments) * segment.as_u64() as f64;
@@ -39,7 +41,7 @@ impl Sizes {
         fits.then_some(Self { location: low - low_z * scale, scale })
     }
 
-    /// One size, at least a byte.
+    /// Draws one size, at least a byte.
     pub(super) fn draw(&self, random: &mut Random) -> Bytes {
         let bytes = (self.location + self.scale * random.normal()).exp();
         Bytes::new((bytes as u64).max(1))
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_files_exceed_a_window_as_the_paper_says() {
+    fn file_sizes_match_the_papers_shares() {
         let point = |segments, share| Exceeding { segments, share: Ratio::new(share).unwrap() };
         let sizes = Sizes::through([point(10, 0.54), point(100, 0.15)], Bytes::new(1500)).unwrap();
         let mut random = Random::new(5);

@@ -21,14 +21,14 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
-    /// Upper bound on what is learned.
+    /// Upper bound of learned windows.
     pub c_max: Segments,
-    /// How long idle connections are kept: a case each, such as `5 min`.
+    /// Times for which idle connections are kept: a case each, such as `5 min`.
     pub keep_idle: Vec<String>,
     /// Virtual time in which windows are sampled.
     #[serde(with = "as_text")]
@@ -36,13 +36,13 @@ pub struct Scenario {
     /// The same in a quick run.
     #[serde(with = "as_text")]
     pub length_quick: Duration,
-    /// Virtual time before.
+    /// Virtual time before that.
     #[serde(with = "as_text")]
     pub warm_up: Duration,
     /// The same in a quick run.
     #[serde(with = "as_text")]
     pub warm_up_quick: Duration,
-    /// What is asked; the busy PoP has the greatest rate.
+    /// The requests; the busy PoP has the highest rate.
     pub traffic: Traffic,
 }
 
@@ -81,7 +81,7 @@ type Found = Vec<Vec<Vec<Vec<f64>>>>;
 /// Runs the experiment.
 ///
 /// # Errors
-/// When it is told to stop.
+/// When it is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let quick = job.options.quick;
     let length = if quick { scenario.length_quick } else { scenario.length };
@@ -101,7 +101,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
 }
 
 fn one(scenario: &Scenario, length: Duration, warm_up: Duration, seed: u64) -> Found {
-    // Seeds choose where the two PoPs stand, so that no one place decides.
+    // Seeds choose the places of the two PoPs, so that no one place decides.
     let all: Vec<_> = pops().all().collect();
     let place = all[Random::new(seed).draw(all.len())];
     let rates = [0.0, scenario.traffic.requests_per_hour[1]];

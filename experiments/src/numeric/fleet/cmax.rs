@@ -22,12 +22,12 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
-    /// Upper bounds on what is learned.
+    /// Upper bounds of learned windows.
     pub c_max: Vec<Segments>,
     /// PoPs that send: the first of each continent's in turn.
     pub senders: usize,
@@ -39,10 +39,10 @@ pub struct Scenario {
     /// The same in a quick run.
     #[serde(with = "as_text")]
     pub length_quick: Duration,
-    /// Virtual time before.
+    /// Virtual time before that.
     #[serde(with = "as_text")]
     pub warm_up: Duration,
-    /// What is asked.
+    /// The requests.
     pub traffic: Traffic,
 }
 
@@ -83,7 +83,7 @@ type Found = Vec<Vec<Vec<f64>>>;
 /// Runs the experiment.
 ///
 /// # Errors
-/// When it is told to stop.
+/// When it is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let quick = job.options.quick;
     let senders = if quick { scenario.senders_quick } else { scenario.senders };
@@ -95,7 +95,10 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     let mut record = record(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
     if quick {
         let (all, whole) = (scenario.senders, scenario.length);
-        record.assumptions.push(format!("quick: {senders} PoPs instead of {all} send, {length:?} of virtual time instead of {whole:?}"));
+        record.assumptions.push(format!(
+            "quick: {senders} PoPs instead of {all} send, \
+             {length:?} of virtual time instead of {whole:?}"
+        ));
     }
     rows(scenario, &runs, &mut record);
     findings(scenario, &runs, &mut record);
@@ -130,7 +133,7 @@ fn one(scenario: &Scenario, senders: usize, length: Duration, seed: u64) -> Foun
         .collect()
 }
 
-/// The names of the settings, the control first.
+/// Returns the names of the settings, the control first.
 fn names(scenario: &Scenario) -> Vec<String> {
     let bounds = scenario.c_max.iter().map(|bound| format!("c_max {}", bound.as_u32()));
     std::iter::once("without Riptide".to_owned()).chain(bounds).collect()
@@ -171,13 +174,13 @@ fn rows(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     }
 }
 
-/// By how many per cent the median is above that without Riptide.
+/// Returns by how many per cent the median is above that without Riptide.
 fn median_gain(run: &Found, kernel: usize, setting: usize) -> f64 {
     let median = |setting: usize| quantile(&run[kernel][setting], 0.5);
     100.0 * (median(setting) / median(0) - 1.0)
 }
 
-/// The window that most connections have, in whole segments.
+/// Returns the window that most connections have, in whole segments.
 fn mode(windows: &[f64]) -> u32 {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for window in windows {
@@ -186,7 +189,7 @@ fn mode(windows: &[f64]) -> u32 {
     counts.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(window, _)| window)
 }
 
-/// What the paper says of its lines; judged on its kernel, which is the first one.
+/// Adds the paper's statements on its lines, judged on its kernel, which is the first one.
 fn findings(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     let lines = Lines { bounds: scenario.c_max.iter().map(|bound| bound.as_u32()).collect(), runs };
     record.findings.extend([
@@ -198,14 +201,15 @@ fn findings(scenario: &Scenario, runs: &[Found], record: &mut Record) {
     ]);
 }
 
-/// The paper's kernel's windows, a line for each bound.
+/// The windows with the paper's kernel, a line for each bound.
 struct Lines<'a> {
     bounds: Vec<u32>,
     runs: &'a [Found],
 }
 
 impl Lines<'_> {
-    /// A figure of each bound's line, the mean over the runs; it is told the run and the setting.
+    /// Returns a figure of each bound's line, the mean over the runs; `of` receives the run and the
+    /// setting.
     fn each(&self, of: impl Fn(&Found, usize) -> f64) -> Vec<f64> {
         let runs = |setting| self.runs.iter().map(|run| of(run, setting)).collect::<Vec<f64>>();
         (1..=self.bounds.len()).map(|setting| mean(&runs(setting))).collect()

@@ -1,25 +1,26 @@
 //! One modelled connection: a congestion window, acknowledged segment by segment.
 //!
-//! Only what moves the window is here. A transfer is sent as the window allows and acknowledged in order; an
-//! acknowledgement adds a segment in slow start, and one a window after a loss; a loss leaves 0.7 of the window, once a
-//! flight. When a window may grow is the kernel's decision, and kernels differ ([`Growth`]). After idling, Linux halves
-//! the window for each retransmission time-out, down to the window that its route gives to new connections.
+//! Only what moves the window is modelled. A transfer is sent as the window allows and acknowledged
+//! in order; an acknowledgement adds a segment in slow start, and one a window after a loss; a loss
+//! leaves 0.7 of the window, once a flight. The condition for growth is the kernel's, and kernels
+//! differ ([`Growth`]). After idling, Linux halves the window for each retransmission time-out,
+//! down to the window that its route gives to new connections.
 
 use serde::Deserialize;
 use tradewind_units::Duration;
 
 use super::super::Random;
 
-/// What CUBIC leaves of a window at a loss [RFC 9438 4.6].
+/// Share of a window that CUBIC leaves at a loss [RFC 9438 4.6].
 const DECREASE: f64 = 0.7;
 /// Least window.
 const LEAST: f64 = 2.0;
-/// Linux's retransmission time-out beyond the round trip, at its least.
+/// Linux's least retransmission time-out beyond the round trip.
 const TIME_OUT_BEYOND_RTT: Duration = Duration::from_millis(200);
-/// While at most this share of the window is unused, Linux until 3.15 took it for full (`tcp_tso_win_divisor`).
+/// Unused share of a window up to which Linux until 3.15 took it for full (`tcp_tso_win_divisor`).
 const UNUSED_SHARE: f64 = 1.0 / 3.0;
 
-/// When slow start lets a window grow.
+/// Condition under which slow start lets a window grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Growth {
     /// While it is all but full: `tcp_is_cwnd_limited` of Linux until 3.15. The paper names 3.2.
@@ -28,7 +29,7 @@ pub enum Growth {
     WhileHalfUsed,
 }
 
-/// What a path does to its connections.
+/// Properties of a path.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
     /// Round trip.
@@ -42,29 +43,29 @@ pub struct Path {
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Connection {
-    /// A number of its own.
+    /// Its number.
     pub id: u64,
     /// Congestion window, in segments.
     pub window: f64,
-    /// Where slow start ends; none while nothing has ended it.
+    /// Window at which slow start ends; none while nothing has ended it.
     pub threshold: Option<f64>,
     /// Segments acknowledged in its life.
     pub acked: u64,
     /// Segments lost in its life.
     pub lost: u32,
-    /// When its last transfer ends, from the simulation's start.
+    /// End of its last transfer, from the simulation's start.
     pub busy_until: Duration,
 }
 
 impl Connection {
-    /// A new one with a first window, at `now`.
+    /// Creates a connection with an initial window, at `now`.
     #[must_use]
     pub fn open(id: u64, first_window: f64, now: Duration) -> Self {
         Self { id, window: first_window, threshold: None, acked: 0, lost: 0, busy_until: now }
     }
 
-    /// Before a transfer at `now`: what idling since the last one left of the window, where new connections would
-    /// begin with `first_window`.
+    /// Applies idling since the last transfer to the window, before a transfer at `now`, where new
+    /// connections would begin with `first_window`.
     pub fn restart(&mut self, now: Duration, first_window: f64, path: &Path) {
         let time_out = path.rtt + TIME_OUT_BEYOND_RTT;
         let mut idle = now.saturating_sub(self.busy_until);
@@ -115,7 +116,7 @@ impl Connection {
         self.busy_until = now.max(self.busy_until) + path.rtt.saturating_mul(round_trips);
     }
 
-    /// An acknowledgement comes while so many segments are in flight.
+    /// Processes an acknowledgement while so many segments are in flight.
     fn grow(&mut self, in_flight: u64, most_in_flight: u64, growth: Growth) {
         let slow_start = self.threshold.is_none_or(|threshold| self.window < threshold);
         let full = self.window - (in_flight as f64) <= self.window * UNUSED_SHARE;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_adds_what_was_acknowledged_in_as_many_rounds_as_the_model_says() {
+    fn slow_start_takes_the_models_rounds() {
         // 10, 20 and 39 segments: three round trips; the window ends at twice the most in flight.
         let ended = carried(10.0, 69, Growth::WhileHalfUsed);
         assert_eq!((ended.window, ended.busy_until), (78.0, Duration::from_millis(300)));
@@ -155,13 +156,13 @@ mod tests {
         for growth in [Growth::WhileFull, Growth::WhileHalfUsed] {
             assert_eq!(carried(100.0, 7, growth).window, 100.0, "{growth:?}");
         }
-        // Half of 100 is used: today's kernel lets it grow, the paper's lets it be.
+        // Half of 100 is used: today's kernel lets the window grow, the paper's does not.
         assert_eq!(carried(100.0, 60, Growth::WhileFull).window, 100.0);
         assert!(carried(100.0, 60, Growth::WhileHalfUsed).window > 115.0);
     }
 
     #[test]
-    fn idling_leaves_the_first_window_and_losses_seven_tenths() {
+    fn idling_restores_the_initial_window_and_losses_cut_it() {
         let mut connection = Connection::open(1, 80.0, Duration::ZERO);
         connection.restart(Duration::from_millis(250), 10.0, &PATH);
         assert_eq!(connection.window, 80.0);

@@ -2,9 +2,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`connection`] | a window, and what moves it |
+//! | [`connection`] | a congestion window and its growth |
 //! | [`sender`] | a PoP: its connections, its learner |
-//! | [`traffic`] | what is asked of PoPs |
+//! | [`traffic`] | requests to PoPs |
 //! | [`cmax`] | `rt-cmax` |
 //! | [`busy`] | `rt-traffic` |
 
@@ -17,18 +17,18 @@ pub mod traffic;
 use tradewind_jumpstart::Config;
 use tradewind_units::Segments;
 
-/// The paper's algorithm with this upper bound.
+/// Returns the paper's algorithm with this upper bound.
 fn riptide(c_max: Segments) -> Config {
     Config { window_max: c_max, ..Config::default() }
 }
 
-/// Per cent of `windows` for which `is` holds.
+/// Returns the per cent of `windows` for which `is` holds.
 fn percent(windows: &[f64], is: impl Fn(f64) -> bool) -> f64 {
     100.0 * windows.iter().filter(|window| is(**window)).count() as f64
         / windows.len().max(1) as f64
 }
 
-/// Whether a window is this, in whole segments.
+/// Returns whether a window is this, in whole segments.
 fn at(window: f64, segments: Segments) -> bool {
     window as u32 == segments.as_u32()
 }

@@ -1,8 +1,10 @@
-//! One PoP that sends: its connections to all other PoPs, and the learner that decides what new ones begin with.
+//! One PoP that sends: its connections to all other PoPs, and the learner that decides their
+//! initial windows.
 //!
-//! Riptide acts on the sender's side alone `[RT IV-A]`, so PoPs are simulated one by one. A virtual second is a round: the
-//! requests that come in it are served, idle connections end, then the learner looks at all that is open. A transfer takes
-//! its time, but its effect on the window is there at once.
+//! Riptide acts on the sender's side alone `[RT IV-A]`, so PoPs are simulated one by one. A virtual
+//! second is a round: the requests that arrive in it are served, idle connections end, then the
+//! learner samples all open ones. A transfer takes its time, but its effect on the window is
+//! immediate.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,34 +17,34 @@ use super::super::pops::{pops, rtt_between};
 use super::connection::{Connection, Growth, Path};
 use super::traffic::Traffic;
 
-/// The kernel's own first window [RFC 6928].
+/// The kernel's own initial window [RFC 6928].
 const DEFAULT_WINDOW: f64 = 10.0;
 /// Payload of a segment with time stamps.
 pub const MSS: Bytes = Bytes::new(1448);
 
-/// How a PoP's day is lived.
+/// Settings of a PoP's simulated day.
 #[derive(Debug, Clone)]
 pub struct Day {
-    /// How it learns; none: a control without Riptide.
+    /// The learner's configuration; none: a control without Riptide.
     pub learn: Option<Config>,
-    /// When windows grow.
+    /// Condition for the growth of windows.
     pub growth: Growth,
-    /// Before the first sample of windows.
+    /// Time before the first sample of windows.
     pub warm_up: Duration,
-    /// From then on.
+    /// Time from then on.
     pub length: Duration,
 }
 
-/// A destination as its sender sees it.
+/// A destination of a sender.
 struct Destination {
     address: IpAddr,
     path: Path,
     next_request: Duration,
     next_probe: Duration,
     open: Vec<Connection>,
-    /// What new connections begin with.
+    /// Initial window of new connections.
     first_window: f64,
-    /// Requests and losses, the same whatever is learned.
+    /// Source of requests and losses, which are the same whatever is learned.
     random: Random,
 }
 
@@ -56,7 +58,8 @@ pub struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    /// The PoP at `place`, of this seed. The same seed brings the same requests, whatever is learned.
+    /// Creates the PoP at `place`, of this seed. The same seed gives the same requests, whatever is
+    /// learned.
     #[must_use]
     pub fn new(
         traffic: &'a Traffic,
@@ -87,7 +90,8 @@ impl<'a> Sender<'a> {
         Self { traffic, requests_per_hour, destinations, connections: 0 }
     }
 
-    /// Lives through a day; returns the windows of all open connections, sampled each minute `[RT IV-B1]`.
+    /// Simulates a day; returns the windows of all open connections, sampled each minute `[RT
+    /// IV-B1]`.
     #[must_use]
     pub fn live(mut self, day: &Day) -> Vec<f64> {
         let mut learner = day.learn.clone().map(Learner::new);
@@ -122,7 +126,7 @@ impl<'a> Sender<'a> {
         windows
     }
 
-    /// A round of the learner.
+    /// Runs a round of the learner.
     fn learn(&mut self, learner: &mut Learner, now: Duration) {
         for destination in &self.destinations {
             for open in &destination.open {
@@ -153,7 +157,8 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// Serves what comes before `end`; `connections` is how many were ever opened.
+/// Serves the requests and probes before `end`; takes and returns the number of connections opened
+/// so far.
 fn serve(
     to: &mut Destination,
     traffic: &Traffic,
@@ -178,7 +183,7 @@ fn serve(
     connections
 }
 
-/// One request at `at`, over the idle connection that was used last, or over a new one.
+/// Serves one request at `at`, over the idle connection that was used last, or over a new one.
 fn request(to: &mut Destination, at: Duration, size: Bytes, growth: Growth, opened: u64) -> u64 {
     let idle = to.open.iter_mut().filter(|open| open.busy_until <= at);
     let segments = size.as_u64().div_ceil(MSS.as_u64());

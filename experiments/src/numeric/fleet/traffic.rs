@@ -1,4 +1,4 @@
-//! What is asked of the PoPs that send.
+//! The requests to the PoPs that send.
 
 use serde::Deserialize;
 use tradewind_units::{Bytes, Duration, Segments, time::as_text};
@@ -14,14 +14,14 @@ use crate::scenario::ScenarioError;
 pub struct Traffic {
     /// Two points of the distribution of sizes, in segments of `PAPER_SEGMENT` bytes.
     pub exceeding: [Exceeding; 2],
-    /// No size is above this.
+    /// Largest size.
     pub largest: Bytes,
     /// Least and greatest rate of a PoP, towards each of the others.
     pub requests_per_hour: [f64; 2],
-    /// How long an idle connection is kept.
+    /// Time for which an idle connection is kept.
     #[serde(with = "as_text")]
     pub keep_idle: Duration,
-    /// From one round of probes to the next.
+    /// Time from one round of probes to the next.
     #[serde(with = "as_text")]
     pub probe_every: Duration,
     /// Sizes of a round's probes.
@@ -33,13 +33,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// In which the paper counts sizes.
+    /// Segment in which the paper counts sizes.
     const PAPER_SEGMENT: Bytes = Bytes::new(1500);
 
-    /// Refuses what cannot be meant.
+    /// Refuses traffic that makes no sense.
     ///
     /// # Errors
-    /// Names the key.
+    /// When a value makes no sense; the error names its key.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |what: &str| Err(ScenarioError::Inconsistent { what: what.to_owned() });
         let ordered = |[least, most]: [f64; 2]| least >= 0.0 && least <= most && most.is_finite();
@@ -59,13 +59,13 @@ impl Traffic {
         Ok(())
     }
 
-    /// The size of a request.
+    /// Draws the size of a request.
     pub(super) fn size(&self, random: &mut Random) -> Bytes {
         let sizes = Sizes::through(self.exceeding, Self::PAPER_SEGMENT).expect("checked when read");
         sizes.draw(random).min(self.largest)
     }
 
-    /// The time to the next request; beyond any day where nobody asks.
+    /// Draws the time to the next request; beyond any day where there are none.
     pub(super) fn next_request(&self, per_hour: f64, random: &mut Random) -> Duration {
         if per_hour <= 0.0 {
             return Duration::MAX / 4;
@@ -78,14 +78,14 @@ impl Traffic {
 pub(crate) mod tests_support {
     use super::*;
 
-    /// As in `scenarios/rt-cmax.toml`.
+    /// Returns the traffic of `scenarios/rt-cmax.toml`.
     pub(crate) fn traffic() -> Traffic {
         let text = include_str!("../../../../scenarios/rt-cmax.toml");
         crate::numeric::fleet::cmax::Scenario::parse(text).unwrap().traffic
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_by_name() {
+    fn bad_traffic_is_refused_by_key() {
         let text = include_str!("../../../../scenarios/rt-cmax.toml");
         let refused = |from: &str, to: &str| {
             let changed = text.replace(from, to);

@@ -1,5 +1,6 @@
-//! `jq-cost`: what each packet service costs a flow, by where it runs, how much the Internet loses, and whether ingress is free
-//! [JQ 5.1.1]; and what the paper leaves open [JQ 7]: see `open`.
+//! `jq-cost`: the cost of each packet service for a flow, by its relays' regions, the Internet's
+//! loss and the price of ingress [JQ 5.1.1]; and the points that the paper leaves open [JQ 7]: see
+//! `open`.
 
 mod open;
 
@@ -26,18 +27,18 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
     /// The relays' cloud, whose list prices count.
     pub relays_of: String,
     /// The pair of the paper's example, ingress and egress relay.
     pub example: [RegionId; 2],
-    /// What a flow sends for an hour.
+    /// Rate of a flow, for an hour.
     pub rate: Bandwidth,
-    /// A packet of it.
+    /// Size of its packets.
     pub packet: Bytes,
-    /// r.
+    /// r: cross-stream repair packets for each packet.
     pub cross_stream: f64,
     /// Helpers asked for each packet.
     pub helpers: u32,
@@ -49,27 +50,27 @@ pub struct Scenario {
     pub loss_percent: Vec<f64>,
     /// The usual loss, in per cent, at which services are compared.
     pub usual_loss_percent: f64,
-    /// What ingress might cost one day, dollars for each GB.
+    /// Prices of ingress that are tried, dollars for each GB.
     pub ingress_usd_per_gb: Vec<f64>,
-    /// What the paper leaves open.
+    /// Points that the paper leaves open.
     pub open: Open,
 }
 
-/// What differs from a cloud's list prices for traffic.
+/// Differences from a cloud's list prices for traffic.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
-    /// What enters a relay, dollars for each GB.
+    /// Price of ingress to a relay, dollars for each GB.
     ingress_usd: f64,
-    /// What leaves a relay, where that is not by list.
+    /// Tariff of egress from a relay, where that is not by list.
     egress: Option<Tariff>,
-    /// What keeping a GB for an hour costs, in dollars, and how long packets are kept.
+    /// Price of storing a GB for an hour, in dollars, and the time for which packets are kept.
     storage: (f64, Duration),
-    /// What copies cost on the sender's uplink.
+    /// Tariff of copies on the sender's uplink.
     uplink: Tariff,
 }
 
 impl Terms {
-    /// None.
+    /// No differences.
     const LIST: Self = Self {
         ingress_usd: 0.0,
         egress: None,
@@ -163,7 +164,8 @@ impl Scenario {
         packet_cost(service, &stream, &self.coding(), &ingress, &egress).map_err(nothing)
     }
 
-    /// The loss from which on coding costs more than caching or forwarding, in per cent; 100 when it never does.
+    /// Returns the loss from which on coding costs more than caching or forwarding, in per cent;
+    /// 100 when it never does.
     fn threshold(&self, ends: [&RegionId; 2]) -> Result<f64, NumericError> {
         let is_cheapest = |loss: f64| -> Result<bool, NumericError> {
             let total = |service| {
@@ -177,7 +179,8 @@ impl Scenario {
     }
 }
 
-/// The value up to which something holds, from 0 to `most`; 0 when it never does, `most` when always.
+/// Returns the value up to which something holds, from 0 to `most`; 0 when it never does, `most`
+/// when always.
 fn up_to(
     most: f64,
     holds: impl Fn(f64) -> Result<bool, NumericError>,
@@ -209,7 +212,7 @@ fn regions(cloud: &str) -> Vec<(RegionId, Continent)> {
     all.map(|region| (region.id.clone(), region.continent)).collect()
 }
 
-/// When the prices were true that hold between these regions.
+/// Returns the dates of the prices between these regions.
 fn dates(regions: &[(RegionId, Continent)]) -> String {
     let regions: Vec<RegionId> = regions.iter().map(|(id, _)| id.clone()).collect();
     let dates = Prices::Catalogue(Box::new(catalogue().clone())).dates(&regions);
@@ -227,14 +230,14 @@ fn cents(money: Money) -> f64 {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the catalogue lacks a price, or the run is told to stop.
+/// When the catalogue lacks a price, or the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     if job.options.stop.is_set() {
         return Err(NumericError::Stopped);
     }
     let once = Runs { seed: 0, count: 1, quick: 1 };
     let mut record = record(&scenario.name, &scenario.assumptions, &once, job.options);
-    // Nothing is drawn: there are no runs to tell of.
+    // Nothing is drawn: there are no runs to report.
     record.assumptions.pop();
     let all = regions(&scenario.relays_of);
     record.assumptions.push(format!(
@@ -253,7 +256,7 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     Ok(record)
 }
 
-/// The paper's Fig. 5: from Oceania to Europe.
+/// Adds the paper's Fig. 5: from Oceania to Europe.
 fn example(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     let ends = [&scenario.example[0], &scenario.example[1]];
     let place = format!("{} to {}", ends[0], ends[1]);
@@ -327,14 +330,15 @@ fn thresholds(
     }
     let usual = scenario.usual_loss_percent;
     record.findings.push(Finding::new(
-        "at usual losses (below 1 %) coding is cheapest everywhere; the threshold is 10 to 50 % where the ingress relay is cheap or the egress one dear",
+        "at usual losses (below 1 %) coding is cheapest everywhere; the threshold is 10 to 50 % \
+         where the ingress relay is cheap or the egress one dear",
         least > usual.max(1.0),
         format!("the least threshold of all pairs is {least:.0} %"),
     ));
     Ok(())
 }
 
-/// What services would cost if clouds charged what enters.
+/// Adds the costs of services if clouds charged for ingress.
 fn ingress(
     scenario: &Scenario,
     pairs: &[[&(RegionId, Continent); 2]],

@@ -1,8 +1,10 @@
-//! `jq-delay`: when packets arrive over the Internet and over each packet service, between clients all over the world [JQ 5.1].
+//! `jq-delay`: arrival times of packets over the Internet and over each packet service, between
+//! clients all over the world [JQ 5.1].
 //!
-//! The paper measured 22,000 paths between hosts of RIPE Atlas. Here clients are drawn: each has a relay in some region, an access delay
-//! to it from a distribution that the paper's Fig. 4(d) describes in words, and an Internet path that is longer or shorter than the
-//! relays' by a factor that is drawn too.
+//! The paper measured 22,000 paths between hosts of RIPE Atlas. Here clients are drawn: each has a
+//! relay in some region, an access delay to it from a distribution that the paper's Fig. 4(d)
+//! describes in words, and an Internet path that is longer or shorter than the relays' by a factor
+//! that is drawn too.
 
 use std::collections::BTreeSet;
 
@@ -25,22 +27,22 @@ use crate::scenario::{ScenarioError, from_toml};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
     /// The relays' cloud.
     pub relays_of: String,
     /// Paths that a run draws.
     pub paths: u32,
-    /// One way from a client to its relay, in milliseconds, at the median.
+    /// One-way delay from a client to its relay, in milliseconds, at the median.
     pub access_median_ms: f64,
-    /// Half of all access delays are within this of the median, in natural logarithms.
+    /// Spread of access delays: half of them are within this of the median, in natural logarithms.
     pub access_spread: f64,
     /// The Internet's delay between the relays' places over the relays' own, at the median.
     pub internet_median: f64,
-    /// Half of these factors are within this of the median, in natural logarithms.
+    /// Spread of these factors: half of them are within this of the median, in natural logarithms.
     pub internet_spread: f64,
     /// Helpers of which the farthest counts.
     pub helpers: u32,
@@ -73,14 +75,15 @@ impl Scenario {
         if regions(&scenario).iter().any(Vec::is_empty) {
             let cloud = &scenario.relays_of;
             return wrong(format!(
-                "relays_of: `{cloud}` has no region in one of North America, Europe, Asia and Oceania"
+                "relays_of: `{cloud}` has no region in one of North America, Europe, Asia and \
+                 Oceania"
             ));
         }
         Ok(scenario)
     }
 }
 
-/// The cloud's regions in each part of the world.
+/// Returns the cloud's regions in each part of the world.
 fn regions(scenario: &Scenario) -> [Vec<RegionId>; PARTS.len()] {
     PARTS.map(|(_, continent): (_, Continent)| {
         let all = catalogue().regions().filter(|region| region.continent == continent);
@@ -134,7 +137,7 @@ fn delivery_ms(path: &PacketPath, service: PacketService) -> f64 {
     path.delivery(service).unwrap_or(path.internet).as_secs_f64() * 1e3
 }
 
-/// How much later than it should have come a lost packet arrives, over the Internet's round trip.
+/// Returns how much later than due a lost packet arrives, over the Internet's round trip.
 fn recovery(path: &PacketPath, service: PacketService) -> Option<f64> {
     Some(path.recovery(service)?.as_secs_f64() / (2.0 * path.internet.as_secs_f64()))
 }
@@ -148,7 +151,7 @@ fn share(values: impl Iterator<Item = bool>) -> f64 {
     100.0 * f64::from(holds) / f64::from(all.max(1))
 }
 
-/// A figure of one run.
+/// A measure of one run.
 type Measure = Box<dyn Fn(&[Drawn]) -> f64>;
 
 fn within_ms(service: PacketService, limit: f64) -> Measure {
@@ -172,7 +175,7 @@ fn recovered_within(services: &'static [PacketService], limit: f64) -> Measure {
 
 const BOTH: &[PacketService] = &[PacketService::Caching, PacketService::Coding];
 
-/// What the paper's text has figures for.
+/// Returns the measures for which the paper's text has figures.
 fn measures() -> Vec<(&'static str, f64, Measure)> {
     let [caching, coding] = [PacketService::Caching, PacketService::Coding];
     vec![
@@ -189,7 +192,7 @@ fn measures() -> Vec<(&'static str, f64, Measure)> {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When too few RTTs are known, or the run is told to stop.
+/// When too few RTTs are known, or the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let table = job.table.take();
     let seeds = scenario.runs.seeds(job.options);
@@ -255,7 +258,8 @@ fn findings(runs: &[Vec<Drawn>], record: &mut Record) {
     let quarter = |services| over(&*recovered_within(services, 0.25));
     let (caching, coding) = (quarter(&BOTH[..1]), quarter(&BOTH[1..]));
     record.findings.push(Finding::new(
-        "caching recovers most packets within 0.25 RTT, coding most of its own between 0.25 and 0.5",
+        "caching recovers most packets within 0.25 RTT, coding most of its own between 0.25 and \
+         0.5",
         caching > 50.0 && coding < 50.0,
         format!("within 0.25 RTT: caching {caching:.0} %, coding {coding:.0} %"),
     ));

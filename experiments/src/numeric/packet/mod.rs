@@ -1,4 +1,5 @@
-//! Packet services in numbers: how late packets arrive over each [JQ 5.1], what they cost [JQ 5.1.1], what coding recovers [JQ 5.2].
+//! Packet services in numbers: their delays [JQ 5.1], their costs [JQ 5.1.1], and recovery by
+//! coding [JQ 5.2].
 
 pub mod cost;
 pub mod delay;

@@ -9,7 +9,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, RegionId};
 use super::world::{EndPoint, World};
 use crate::numeric::catalogue;
 
-/// Who sends to whom.
+/// Pattern of the flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UseCase {
@@ -19,24 +19,24 @@ pub enum UseCase {
     ManyToMany,
     /// Pairs that share nothing.
     ManyOneToOne,
-    /// Sources in Asia, Europe and North America; destinations take the nearest, second nearest, farthest with
-    /// 90, 7 and 3 %.
+    /// Sources in Asia, Europe and North America; 90, 7 and 3 % of the destinations take the
+    /// nearest, second nearest and farthest.
     LocalizedOneToMany,
 }
 
-/// Where the localized use case has its sources [CP VII-B].
+/// Continents of the localized use case's sources [CP VII-B].
 const CONTINENTS: [Continent; 3] = [Continent::Asia, Continent::Europe, Continent::NorthAmerica];
 
-/// Everything that makes a problem but the seed.
+/// Everything that determines a problem but the seed.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Who sends to whom.
+    /// Pattern of the flows.
     pub use_case: UseCase,
     /// The region that the source of [`UseCase::OneToMany`] lies in; near any region when absent.
     pub source: Option<RegionId>,
-    /// How many flows.
+    /// Number of flows.
     pub flows: usize,
-    /// What each carries.
+    /// Volume of each.
     pub volume: Bytes,
     /// Budget for each.
     pub budget_per_flow: Money,
@@ -46,17 +46,18 @@ pub struct Setting {
     pub egress: PricePerGb,
     /// Capacity of a relay.
     pub capacity: Bandwidth,
-    /// What a relay carries of one flow.
+    /// Rate of one flow through a relay.
     pub per_connection: Bandwidth,
-    /// Last mile of end points with one flow; those of servers with many flows are not limited [CP VII-A].
+    /// Last mile of end points with one flow; those of servers with many flows are not limited [CP
+    /// VII-A].
     pub last_mile: Bandwidth,
-    /// End points lie so near to a region, or nearer.
+    /// Bound of the RTT between an end point and its region.
     pub near: Duration,
 }
 
 impl Setting {
-    /// The problem that this seed draws with relays in these regions. Flows are drawn one after the other: with
-    /// fewer of them, the first ones are the same.
+    /// Returns the problem that this seed draws with relays in these regions. Flows are drawn one
+    /// after the other: with fewer of them, the first ones are the same.
     ///
     /// # Errors
     /// When the setting makes no sense, e.g. without flows.
@@ -78,7 +79,7 @@ impl Setting {
         Problem::new(inputs)
     }
 
-    /// What of it cannot be drawn with these regions.
+    /// Checks that the setting can be drawn with these regions.
     pub(super) fn check(&self, regions: &[RegionId]) -> Result<(), String> {
         let there = |continent: Continent| {
             regions.iter().filter_map(|id| catalogue().region(id)).any(|r| r.continent == continent)
@@ -132,7 +133,8 @@ fn pairs(world: &mut World, setting: &Setting) -> Vec<(EndPoint, EndPoint)> {
     }
 }
 
-/// As many ordered pairs as asked for, drawn from those of the smallest full mesh that has them.
+/// Returns as many ordered pairs as wanted, drawn from those of the smallest full mesh that has
+/// them.
 fn mesh(world: &mut World, flows: usize) -> Vec<(EndPoint, EndPoint)> {
     let mut servers: Vec<EndPoint> = Vec::new();
     while servers.len() * servers.len().saturating_sub(1) < flows {

@@ -1,4 +1,4 @@
-//! What \[CP VII-B\] says in words of its simulations, held against ours.
+//! Statements of \[CP VII-B\] on its simulations, compared with ours.
 
 use super::{Measure, Outcome, UNLIMITED};
 use crate::experiment::Finding;
@@ -6,13 +6,14 @@ use crate::numeric::Kind;
 
 const FLOW_GREEDY: [&str; 2] = ["f-fct", "f-cost"];
 const PROXY_GREEDY: [&str; 3] = ["1-p", "2-p", "2-p-rb"];
-/// A budget is high from where F-FCT has this share of what any budget brings. Chosen: the paper's plot shows no
-/// figures, and past it nothing is left to be ahead by.
+/// Share of the unlimited acceleration from which on F-FCT's budget counts as high. Chosen: the
+/// paper's plot shows no figures, and beyond it no algorithm can be much ahead.
 const HIGH: f64 = 0.9;
-/// Accelerations are near equal within this share. Chosen: a quarter of the spread of single runs.
+/// Share within which accelerations are near equal. Chosen: a quarter of the spread of single runs.
 const NEAR: f64 = 0.03;
 
-/// The findings of an experiment; none of those whose algorithms or points the scenario lacks.
+/// Returns the findings of an experiment, without those whose algorithms or points the scenario
+/// lacks.
 pub(super) fn of(kind: Kind, outcomes: &[Outcome]) -> Vec<Finding> {
     let all = match kind {
         Kind::Flows => vec![proxy_greedy_ahead(outcomes), above_two(outcomes), set_up(outcomes)],
@@ -36,19 +37,20 @@ pub(super) fn of(kind: Kind, outcomes: &[Outcome]) -> Vec<Finding> {
     all.into_iter().flatten().collect()
 }
 
-/// The least of some algorithms' accelerations.
+/// Returns the least of some algorithms' accelerations.
 fn least(outcome: &Outcome, names: &[&str]) -> Option<f64> {
     let all: Option<Vec<f64>> = names.iter().map(|name| outcome.acceleration(name)).collect();
     Some(all?.into_iter().fold(f64::INFINITY, f64::min))
 }
 
-/// The largest of them.
+/// Returns the largest of them.
 fn most(outcome: &Outcome, names: &[&str]) -> Option<f64> {
     let all: Option<Vec<f64>> = names.iter().map(|name| outcome.acceleration(name)).collect();
     Some(all?.into_iter().fold(0.0, f64::max))
 }
 
-/// Least acceleration of the proxy-greedy over the largest of the flow-greedy algorithms.
+/// Returns the least acceleration of the proxy-greedy over the largest of the flow-greedy
+/// algorithms.
 fn lead(outcome: &Outcome) -> Option<f64> {
     Some(least(outcome, &PROXY_GREEDY)? / most(outcome, &FLOW_GREEDY)?)
 }
@@ -85,7 +87,8 @@ fn set_up(outcomes: &[Outcome]) -> Option<Finding> {
     let relays = |name| last.mean(name, Measure::Relays);
     let (flow, cost, proxy) = (share("f-fct")?, share("f-cost")?, share("2-p-rb")?);
     let ours = format!(
-        "of their cost f-fct spends {flow:.0} %, f-cost {cost:.0} %, 2-p-rb {proxy:.0} % on set-up, for {:.1}, {:.1} and {:.1} relays",
+        "of their cost f-fct spends {flow:.0} %, f-cost {cost:.0} %, 2-p-rb {proxy:.0} % on \
+         set-up, for {:.1}, {:.1} and {:.1} relays",
         relays("f-fct")?,
         relays("f-cost")?,
         relays("2-p-rb")?
@@ -94,7 +97,7 @@ fn set_up(outcomes: &[Outcome]) -> Option<Finding> {
     Some(Finding::new("flow-greedy algorithms spend more on setting relays up", holds, ours))
 }
 
-/// Whether F-FCT has not yet got nearly all that there is.
+/// Returns whether F-FCT's budget is not high yet.
 fn is_low(outcome: &Outcome) -> bool {
     let share = outcome.acceleration("f-fct").zip(outcome.acceleration(UNLIMITED));
     share.is_some_and(|(f_fct, unlimited)| f_fct < HIGH * unlimited)
@@ -115,7 +118,8 @@ fn ahead_below_high(outcomes: &[Outcome]) -> Option<Finding> {
         "proxy-greedy algorithms are ahead for low and medium budgets",
         least_lead > 1.0,
         format!(
-            "the best of them over the best flow-greedy one, up to {last}: {least_lead:.2} to {most_lead:.2}; {all_three}"
+            "the best of them over the best flow-greedy one, up to {last}: {least_lead:.2} to \
+             {most_lead:.2}; {all_three}"
         ),
     ))
 }
@@ -157,7 +161,7 @@ fn others(outcomes: &[Outcome]) -> Option<Finding> {
 
 fn free_set_up(outcomes: &[Outcome]) -> Option<Finding> {
     let free = outcomes.iter().find(|o| o.point.setting.set_up.as_usd() == 0.0)?;
-    // F-Cost as the authors' program has it, where it is run: see docs/planner-experiments.md.
+    // F-Cost as in the authors' program, where it is run: see docs/planner-experiments.md.
     let f_cost = if free.acceleration("f-ratio").is_some() { "f-ratio" } else { "f-cost" };
     let equal = ["f-fct", f_cost, "2-p", "2-p-rb"];
     let (low, high) = (least(free, &equal)?, most(free, &equal)?);
@@ -166,7 +170,8 @@ fn free_set_up(outcomes: &[Outcome]) -> Option<Finding> {
         "without set-up cost all algorithms are near equal but 1-P, which is behind",
         low > (1.0 - NEAR) * high && one < low,
         format!(
-            "f-fct, {f_cost}, 2-p, 2-p-rb {low:.2} to {high:.2}, 1-p {one:.2}, f-cost as printed {:.2}",
+            "f-fct, {f_cost}, 2-p, 2-p-rb {low:.2} to {high:.2}, 1-p {one:.2}, f-cost as printed \
+             {:.2}",
             free.acceleration("f-cost")?
         ),
     ))
@@ -182,7 +187,7 @@ fn free_transfer(outcomes: &[Outcome]) -> Option<Finding> {
     ))
 }
 
-/// The lines of an experiment on last miles: capacity, and acceleration by last mile.
+/// Returns the lines of an experiment on last miles: capacity, and acceleration by last mile.
 fn by_capacity(outcomes: &[Outcome]) -> Vec<(f64, Vec<(f64, f64)>)> {
     let mut lines: Vec<(f64, Vec<(f64, f64)>)> = Vec::new();
     for outcome in outcomes {

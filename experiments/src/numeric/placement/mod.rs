@@ -1,6 +1,7 @@
 //! CP's simulations [CP VII-B]: placements under a budget, over simulated end points.
 //!
-//! Every point is drawn anew in each run and planned by each algorithm. Only predicted times are compared.
+//! Every point is drawn anew in each run and planned by each algorithm. Only predicted times are
+//! compared.
 
 use std::time::Instant;
 
@@ -22,25 +23,25 @@ mod world;
 pub use cases::{Setting, UseCase};
 pub use scenario::{Axis, Measure, PaperValue, PointSetting, Scenario};
 
-/// The line of the best paths whatever they cost.
+/// Name of the line of the best paths at any cost.
 const UNLIMITED: &str = "unlimited";
 
-/// One run's figures of one algorithm.
+/// Figures of one algorithm in one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// Direct over planned total FCT.
     pub acceleration: f64,
     /// Relays set up.
     pub relays: f64,
-    /// What was paid, in dollars.
+    /// Total cost, in dollars.
     pub cost_usd: f64,
-    /// Of that, for relays.
+    /// The part of it for relays.
     pub set_up_usd: f64,
     /// Share of flows with no, one, and two or more relays.
     pub path_kinds: [f64; 3],
     /// Time to solve in milliseconds.
     pub solve_ms: f64,
-    /// Processor time of that in milliseconds, where the kernel tells.
+    /// Its processor time in milliseconds, where the kernel reports it.
     pub cpu_ms: Option<f64>,
 }
 
@@ -59,19 +60,20 @@ impl Sample {
     }
 }
 
-/// What came of a point.
+/// Results of a point.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The point.
     pub point: PointSetting,
-    /// Run by run, direct total FCT over that of the best paths, whatever they cost: no algorithm is above it.
+    /// Direct total FCT over that of the best paths at any cost, run by run: no algorithm is above
+    /// it.
     pub unlimited: Vec<f64>,
-    /// Algorithm by algorithm, run by run.
+    /// Samples by algorithm and run.
     pub samples: Vec<(String, Vec<Sample>)>,
 }
 
 impl Outcome {
-    /// The mean acceleration of an algorithm, or the unlimited one by its name.
+    /// Returns the mean acceleration of an algorithm, or the unlimited one by its name.
     fn acceleration(&self, algorithm: &str) -> Option<f64> {
         if algorithm == UNLIMITED {
             return Some(super::mean(&self.unlimited));
@@ -92,7 +94,7 @@ fn values(samples: &[Sample], measure: Measure) -> Vec<f64> {
 /// Runs a placement experiment.
 ///
 /// # Errors
-/// When an algorithm has no plan, or one that does not hold, or the run is told to stop.
+/// When an algorithm has no plan, or one that does not hold, or the run is stopped.
 pub fn run(kind: Kind, scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let threads = if kind == Kind::RunTime { Threads::One } else { Threads::All };
     let outcomes = outcomes(scenario, threads, job)?;
@@ -134,7 +136,7 @@ fn outcomes(
     Ok(outcomes)
 }
 
-/// Far more steps than any heuristic takes here.
+/// Limit of a solver's work: far more steps than any heuristic takes here.
 const WORK: u64 = 1 << 40;
 
 fn sample(name: &str, problem: &Problem, stop: &Stop) -> Result<Sample, NumericError> {
@@ -177,7 +179,8 @@ fn figures(plan: &Plan, solve_ms: f64, cpu_ms: Option<f64>) -> Sample {
     }
 }
 
-/// Processor time of this thread so far in milliseconds: what a busy machine does not distort.
+/// Returns this thread's processor time so far in milliseconds, which a busy machine does not
+/// distort.
 fn cpu_ms() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;

@@ -1,6 +1,7 @@
-//! Scenario files of the placement experiments: settings of [CP VII-A], and what is varied.
+//! Scenario files of the placement experiments: settings of [CP VII-A], and their variations.
 //!
-//! `[setting]` holds everything; each of `points`, and each of `lines` if there are several, changes some of it.
+//! `[setting]` holds everything; each of `points`, and each of `lines` if there are several,
+//! changes some of it.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -35,7 +36,7 @@ struct ScenarioFile {
     paper: Vec<PaperValue>,
 }
 
-/// A figure of each run.
+/// A measure of each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -43,7 +44,7 @@ pub enum Measure {
     Acceleration,
     /// Relays set up.
     Relays,
-    /// Share of the cost that is for setting relays up.
+    /// Share of the cost for setting relays up.
     SetUpShare,
     /// Share of the flows that go over no relay.
     Direct,
@@ -53,12 +54,12 @@ pub enum Measure {
     TwoRelays,
     /// Time to solve.
     SolveMs,
-    /// Processor time of that, where the kernel tells.
+    /// Its processor time, where the kernel reports it.
     CpuMs,
 }
 
 impl Measure {
-    /// What it is, for people, and its unit.
+    /// Returns its name for people, and its unit.
     #[must_use]
     pub const fn words(self) -> (&'static str, &'static str) {
         match self {
@@ -78,9 +79,9 @@ impl Measure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
-    /// How many flows.
+    /// Number of flows.
     Flows,
-    /// Dollars a flow.
+    /// Budget of a flow in dollars.
     BudgetUsdPerFlow,
     /// Mbit/s of last miles; a logarithmic axis.
     LastMile,
@@ -90,9 +91,9 @@ pub enum Axis {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperValue {
-    /// Of what.
+    /// The measure.
     pub show: Measure,
-    /// Of which algorithm.
+    /// The algorithm.
     pub algorithm: String,
     /// The name of the point; all points when absent.
     #[serde(default)]
@@ -120,7 +121,7 @@ struct Terms {
 }
 
 impl Terms {
-    /// These, and those of `base` that are not among these.
+    /// Returns these, completed by those of `base`.
     fn over(&self, base: &Self) -> Self {
         Self {
             name: self.name.clone().or_else(|| base.name.clone()),
@@ -173,24 +174,24 @@ impl Terms {
     }
 }
 
-/// A scenario that makes sense.
+/// A checked scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
     /// The names of the algorithms that are compared.
     pub algorithms: Vec<String>,
-    /// Where relays may run, and near to which end points lie.
+    /// Regions in which relays may run, and near which end points lie.
     pub regions: Vec<RegionId>,
-    /// What is shown, a figure each.
+    /// Measures that are shown, a figure each.
     pub show: Vec<Measure>,
-    /// What runs to the right; names of the points when absent.
+    /// The horizontal axis; names of the points when absent.
     pub x: Option<Axis>,
-    /// What is varied: for each line (unnamed if there is but one) its points.
+    /// The variations: for each line (unnamed if there is but one) its points.
     pub points: Vec<PointSetting>,
     /// Figures of the paper's text.
     pub paper: Vec<PaperValue>,
@@ -203,9 +204,9 @@ pub struct PointSetting {
     pub line: Option<String>,
     /// Its name.
     pub name: String,
-    /// Its place to the right.
+    /// Its position on the horizontal axis.
     pub x: f64,
-    /// What it is.
+    /// Its setting.
     pub setting: Setting,
 }
 
@@ -287,7 +288,7 @@ fn check_names(file: &ScenarioFile, line_of: impl Fn(usize) -> usize) -> Result<
 }
 
 impl Axis {
-    /// Where a setting stands on it, and that in words.
+    /// Returns a setting's position on it, and that in words.
     fn of(self, setting: &Setting) -> (f64, String) {
         match self {
             Self::Flows => (setting.flows as f64, format!("{} flows", setting.flows)),
@@ -299,7 +300,7 @@ impl Axis {
         }
     }
 
-    /// What it shows.
+    /// Returns its label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {

@@ -1,7 +1,8 @@
-//! Where CP's simulations take place [CP VII-A]: regions, end points near them, legs between all.
+//! The world of CP's simulations [CP VII-A]: regions, end points near them, legs between all.
 //!
-//! RTTs come from the distance model (docs/rtt-model.md), where CP measured those between regions. That is no
-//! difference here: with its window of 500 MB no leg between two relays is bound by its RTT.
+//! RTTs are the distance model's (docs/rtt-model.md), where CP measured those between regions. That
+//! makes no difference here: with its window of 500 MB no leg between two relays is limited by its
+//! RTT.
 
 use tradewind_model::geo::distance_km;
 use tradewind_model::leg::RELAY_TO_RELAY_WINDOW;
@@ -28,38 +29,40 @@ pub(super) struct World {
 }
 
 impl World {
+    /// Creates the world of these regions.
+    ///
     /// # Panics
-    /// When a region is not in the catalogue: scenarios are checked for that.
+    /// When a region is not in the catalogue; scenarios are checked for that.
     pub(super) fn new(regions: &[RegionId], near: Duration, seed: u64) -> Self {
         let region = |id| catalogue().require(id).expect("the scenario was checked").clone();
         let regions = regions.iter().map(region).collect();
         Self { regions, near, random: Random::new(seed), drawn: 0 }
     }
 
-    /// The regions that may hold relays.
+    /// Returns the regions that may hold relays.
     pub(super) fn regions(&self) -> Vec<RegionId> {
         self.regions.iter().map(|region| region.id.clone()).collect()
     }
 
-    /// A number from 0 to below `count`.
+    /// Draws a number from 0 to below `count`.
     pub(super) fn draw(&mut self, count: usize) -> usize {
         self.random.draw(count)
     }
 
-    /// An end point in a region.
+    /// Draws an end point in a region.
     pub(super) fn inside(&mut self, region: &RegionId) -> EndPoint {
         let known = self.regions.iter().find(|known| known.id == *region);
         let at = known.expect("the scenario was checked").location;
         self.end_point(at)
     }
 
-    /// An end point near any region.
+    /// Draws an end point near any region.
     pub(super) fn anywhere(&mut self) -> EndPoint {
         let region = self.draw(self.regions.len());
         self.near(region)
     }
 
-    /// An end point near a region of this continent, as the catalogue names it.
+    /// Draws an end point near a region of this continent, as the catalogue names it.
     pub(super) fn on_continent(&mut self, continent: Continent) -> EndPoint {
         let all = self.regions.iter().enumerate();
         let there: Vec<usize> =
@@ -68,9 +71,9 @@ impl World {
         self.near(region)
     }
 
-    /// An end point near a region, all places equally likely.
+    /// Draws an end point near a region, all places equally likely.
     fn near(&mut self, region: usize) -> EndPoint {
-        // No place further away has so short an RTT.
+        // No place farther away has so short an RTT.
         let most_km = self.near.as_secs_f64() * 1e3 / 2.0 * FIBRE_KM_PER_MS;
         let centre = self.regions[region].location;
         loop {
@@ -92,7 +95,7 @@ impl World {
         EndPoint { id, at, last_mile: None }
     }
 
-    /// The flows between these pairs, and all legs that they may use.
+    /// Returns the flows between these pairs, and all legs that they may use.
     pub(super) fn flows(&self, pairs: &[(EndPoint, EndPoint)], volume: Bytes) -> (Vec<Flow>, Legs) {
         let mut legs = Legs::new();
         for from in &self.regions {
@@ -122,12 +125,13 @@ impl World {
 }
 
 impl EndPoint {
-    /// The same with a last mile of this rate; `None`: no limit, as servers of many flows have [CP VII-A].
+    /// Returns the same with a last mile of this rate; `None`: no limit, as servers of many flows
+    /// have [CP VII-A].
     pub(super) fn with_last_mile(self, last_mile: Option<Bandwidth>) -> Self {
         Self { last_mile, ..self }
     }
 
-    /// RTT to another.
+    /// Returns the RTT to another.
     pub(super) fn rtt_to(&self, other: &Self) -> Duration {
         RttModel::fitted().rtt_between(self.at, other.at)
     }

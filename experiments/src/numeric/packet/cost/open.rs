@@ -1,4 +1,5 @@
-//! What the paper's costs leave open [JQ 7]: billing by the 95th percentile, storage, the sender's access link, and relays of two clouds.
+//! Points that the paper's costs leave open [JQ 7]: billing by the 95th percentile, storage, the
+//! sender's access link, and relays of two clouds.
 
 use serde::Deserialize;
 use tradewind_model::packet::{PacketService, Tariff};
@@ -9,23 +10,23 @@ use crate::experiment::{Finding, Record, Row};
 use crate::numeric::{NumericError, catalogue};
 use crate::scenario::{ScenarioError, within};
 
-/// What is looked at, as the scenario's file states it.
+/// The open points, as the scenario's file states them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// What carriers ask a month, dollars for each Mbit/s that leaves a relay.
+    /// Prices of carriers, dollars a month for each Mbit/s that leaves a relay.
     pub percentile_usd_per_mbps: Vec<f64>,
-    /// What keeping a GB for an hour costs, in dollars.
+    /// Price of storing a GB for an hour, in dollars.
     pub storage_usd_per_gb_hour: f64,
-    /// How long the egress relay keeps packets, in seconds.
+    /// Times for which the egress relay keeps packets, in seconds.
     pub kept_s: Vec<f64>,
-    /// What the sender's own access link costs, dollars for each GB.
+    /// Prices of the sender's own access link, dollars for each GB.
     pub uplink_usd_per_gb: Vec<f64>,
     /// Ingress and egress relays, of one cloud or of two.
     pub pairs: Vec<[RegionId; 2]>,
 }
 
-/// Dearest that is looked at: dollars a month for each Mbit/s, and for each GB.
+/// Highest prices that are tried: dollars a month for each Mbit/s, and for each GB.
 const MOST_PER_MBPS: f64 = 1000.0;
 const MOST_PER_GB: f64 = 10.0;
 
@@ -49,7 +50,7 @@ impl Open {
     }
 }
 
-/// Adds the rows and findings of what is open.
+/// Adds the rows and findings of the open points.
 ///
 /// # Errors
 /// When the catalogue lacks a price.
@@ -64,7 +65,7 @@ fn percentile(usd_per_mbps: f64) -> Terms {
     Terms { egress: Some(Tariff::Percentile { usd_per_mbps }), ..Terms::LIST }
 }
 
-/// The example's cost at the usual loss.
+/// Returns the example's cost at the usual loss.
 fn total(
     scenario: &Scenario,
     service: PacketService,
@@ -78,7 +79,7 @@ fn push(record: &mut Record, case: &str, value: f64, unit: &str, note: &str) {
     record.rows.push(Row::of(case, None, &[value], unit, note));
 }
 
-/// What relays send is billed by the 95th percentile, as carriers do.
+/// Adds the costs when relays' egress is billed by the 95th percentile, as carriers do.
 fn percentiles(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     for usd_per_mbps in &scenario.open.percentile_usd_per_mbps {
         let terms = percentile(*usd_per_mbps);
@@ -111,14 +112,15 @@ fn percentiles(scenario: &Scenario, record: &mut Record) -> Result<(), NumericEr
         "95th percentile",
     );
     record.findings.push(Finding::new(
-        "by 95th percentile coding is the cheapest only where carriers are dear: else machines count (ours)",
+        "by 95th percentile coding is the cheapest only where carriers are dear: else machines \
+         count (ours)",
         turn > 0.0,
         format!("caching is cheaper up to {turn:.2} dollars a month for each Mbit/s"),
     ));
     Ok(())
 }
 
-/// What the egress relay keeps is paid for.
+/// Adds the costs when storage at the egress relay is paid for.
 fn storage(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     let price = scenario.open.storage_usd_per_gb_hour;
     let ends = [&scenario.example[0], &scenario.example[1]];
@@ -147,13 +149,14 @@ fn storage(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
         "storage may be left out of the costs of recovery",
         least < 0.01 * all,
         format!(
-            "caching's is {least:.4} cents of {all:.2} for packets kept for {shortest} s, and {most:.2} more for {longest} s"
+            "caching's is {least:.4} cents of {all:.2} for packets kept for {shortest} s, and \
+             {most:.2} more for {longest} s"
         ),
     ));
     Ok(())
 }
 
-/// The copies that leave the sender are paid for.
+/// Adds the costs when the copies that leave the sender are paid for.
 fn uplinks(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     let with = |usd| Ok::<_, NumericError>(Terms { uplink: per_gb(usd)?, ..Terms::LIST });
     for usd in &scenario.open.uplink_usd_per_gb {
@@ -183,7 +186,7 @@ fn uplinks(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError>
     Ok(())
 }
 
-/// Relays of one cloud and of two.
+/// Adds the costs over relays of one cloud and of two.
 fn clouds(scenario: &Scenario, record: &mut Record) -> Result<(), NumericError> {
     let (mut is_cheapest, mut dearest) = (true, (f64::NEG_INFINITY, String::new()));
     for [from, to] in &scenario.open.pairs {

@@ -1,4 +1,4 @@
-//! What was lost and what came back, by the length of its burst and by where it was lost.
+//! Losses and recoveries, by the length of the burst and the place of the loss.
 
 use tradewind_packet::event::Way;
 use tradewind_units::Duration;
@@ -13,39 +13,39 @@ pub(crate) const CLASSES: [(&str, usize, usize); 3] =
 /// One packet that the Internet lost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loss {
-    /// Its place in [`CLASSES`].
+    /// Index of its class in [`CLASSES`].
     pub(crate) class: usize,
-    /// Whether its copy was lost, too: both pass the sender's access path.
+    /// True if its copy was lost, too: both pass the sender's access path.
     pub(crate) on_access: bool,
-    /// How long after it should have come it came back, over the path's round trip.
+    /// Time of its recovery after it was due, over the path's round trip.
     pub(crate) after: Option<f64>,
     /// The same in time.
     pub(crate) took: Duration,
-    /// What brought it back, where that is known.
+    /// The means of its recovery, where known.
     pub(crate) way: Option<Way>,
     /// Its path.
     pub(crate) path: usize,
-    /// Its place among the packets of its path and span.
+    /// Its index among the packets of its path and span.
     pub(crate) place: usize,
-    /// Its burst's place among all bursts.
+    /// Its burst's index among all bursts.
     pub(crate) burst: usize,
 }
 
 impl Loss {
-    /// Recovered: within a round trip of the Internet path [JQ 5.2].
+    /// Returns whether it was recovered: within a round trip of the Internet path [JQ 5.2].
     pub(crate) fn is_recovered(&self) -> bool {
         self.after.is_some_and(|round_trips| round_trips <= 1.0)
     }
 }
 
-/// All losses of paths whose packets fared so.
+/// Returns all losses of paths with these fates of their packets.
 pub(crate) fn losses(paths: &[(Path, Vec<Fate>)]) -> Vec<Loss> {
     let mut all = Vec::new();
     gather(paths, &mut all);
     all
 }
 
-/// Adds those of another span to `all`.
+/// Adds the losses of another span to `all`.
 pub(super) fn gather(paths: &[(Path, Vec<Fate>)], all: &mut Vec<Loss>) {
     let mut bursts = all.last().map_or(0, |loss| loss.burst + 1);
     for (index, (path, fates)) in paths.iter().enumerate() {
@@ -77,12 +77,12 @@ pub(super) fn gather(paths: &[(Path, Vec<Fate>)], all: &mut Vec<Loss>) {
     }
 }
 
-/// How many of `losses` are recovered, in per cent; `None` without any.
+/// Returns the share of `losses` that are recovered, in per cent; `None` without any.
 pub(crate) fn recovered<'a>(losses: impl Iterator<Item = &'a Loss>) -> Option<f64> {
     share(losses.map(Loss::is_recovered))
 }
 
-/// How many are so, in per cent; `None` of none.
+/// Returns the share of true values, in per cent; `None` of none.
 pub(crate) fn share(values: impl Iterator<Item = bool>) -> Option<f64> {
     let (holds, all) =
         values.fold((0_u64, 0_u64), |(holds, all), value| (holds + u64::from(value), all + 1));

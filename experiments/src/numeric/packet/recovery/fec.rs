@@ -1,8 +1,10 @@
-//! `jq-fec`: what coding brings back beside what repair packets on the direct path would [JQ 5.2, "CR-WAN vs. on-path FEC schemes"].
+//! `jq-fec`: recovery by coding, compared with that by repair packets on the direct path [JQ 5.2,
+//! "CR-WAN vs. on-path FEC schemes"].
 //!
-//! A what-if on the losses of `jq-recovery`, as the paper's is on its probes: packets are taken five at a time, and the packets after them
-//! stand for their repair packets, so that an outage takes both. The paper counts access losses as repaired for coding, and not for
-//! repair packets on the direct path; here that is one of four ways to count.
+//! A what-if on the losses of `jq-recovery`, as the paper's is on its probes: packets are taken
+//! five at a time, and the packets after them stand for their repair packets, so that an outage
+//! hits both. The paper counts access losses as repaired for coding, and not for repair packets on
+//! the direct path; here that is one of four ways to count.
 
 use serde::Deserialize;
 
@@ -19,22 +21,23 @@ use crate::scenario::{ScenarioError, from_toml, within};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
     /// The file of the network: a scenario of `jq-recovery`.
     pub network: String,
-    /// How often its paths send.
+    /// Number of times that its paths send.
     pub cycles: u32,
     /// The same in a quick run.
     pub cycles_quick: u32,
     /// Packets that share repair packets on the direct path.
     pub block: usize,
-    /// Repair packets for them, from few to many.
+    /// Numbers of repair packets for them, from few to many.
     pub repairs: Vec<usize>,
-    /// Other shares of wide-area losses that are bursts, beside the network's: they decide what FEC can do.
+    /// Other shares of wide-area losses that are bursts, besides the network's: they decide what
+    /// FEC can do.
     pub burst_sweep: Vec<f64>,
 }
 
@@ -59,22 +62,23 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// An overhead, for people.
+    /// Returns the name of an overhead.
     fn overhead(&self, repairs: usize) -> String {
         format!("FEC at {:.0} %", 100.0 * repairs as f64 / self.block as f64)
     }
 }
 
-/// What counts as recovered by coding.
+/// Definition of recovery by coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Count {
-    /// What it recovers, and all access losses: "existing techniques" would, the paper says.
+    /// The losses that it recovers, and all access losses: "existing techniques" would repair
+    /// those, the paper says.
     AsPaper,
-    /// What it recovers.
+    /// The losses that it recovers.
     Measured,
-    /// What it recovers with ARQ on access paths.
+    /// The losses that it recovers with ARQ on access paths.
     WithArq,
-    /// What it recovers, and access losses count for neither.
+    /// The losses that it recovers, with access losses left out on both sides.
     WideArea,
 }
 
@@ -91,7 +95,7 @@ impl Count {
     }
 }
 
-/// A loss, and what brings it back.
+/// A loss, and its recovery by each means.
 #[derive(Debug, Clone)]
 struct Judged {
     path: usize,
@@ -118,8 +122,9 @@ impl Judged {
     }
 }
 
-/// Whether so many repair packets bring back what is lost of the block of the packet at `place`: any of them for any one lost, as those of
-/// the crate `fec`. They fare as the packets after the block; `None` where too few were sent.
+/// Returns whether so many repair packets recover all that is lost of the block of the packet at
+/// `place`: any of them recovers any one lost packet, as in the crate `fec`. They have the fates of
+/// the packets after the block; `None` where too few were sent.
 fn is_repaired(fates: &[Fate], place: usize, block: usize, repairs: usize) -> Option<bool> {
     let begin = place - place % block;
     let end = begin + block;
@@ -128,7 +133,7 @@ fn is_repaired(fates: &[Fate], place: usize, block: usize, repairs: usize) -> Op
     Some(come >= lost)
 }
 
-/// One run: all losses, but for those of blocks that a span's end cuts off.
+/// Judges one run: all losses, except those in blocks that a span's end cuts off.
 fn judge(scenario: &Scenario, network: &Network, seed: u64) -> Result<Vec<Judged>, NumericError> {
     let mut judged = Vec::new();
     let case = Case::prompt(network.access_share, false);
@@ -161,7 +166,8 @@ fn judge(scenario: &Scenario, network: &Network, seed: u64) -> Result<Vec<Judged
     Ok(both.collect())
 }
 
-/// Recovery by coding over recovery by FEC, less one, in per cent, for each path with losses.
+/// Returns recovery by coding over recovery by FEC, less one, in per cent, for each path with
+/// losses.
 fn increases(run: &[Judged], count: Count, fec: usize) -> Vec<f64> {
     by(run, count, |loss| loss.path)
         .iter()
@@ -173,14 +179,15 @@ fn increases(run: &[Judged], count: Count, fec: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The losses that count, those with the same key together; they come in the keys' order within a span.
+/// Groups the losses that count by key; within a group they keep their order.
 fn by<K: Ord>(run: &[Judged], count: Count, key: impl Fn(&Judged) -> K) -> Vec<Vec<&Judged>> {
     let mut losses: Vec<&Judged> = run.iter().filter(|loss| loss.counts(count)).collect();
     losses.sort_by_key(|loss| key(loss));
     losses.chunk_by(|one, next| key(one) == key(next)).map(<[_]>::to_vec).collect()
 }
 
-/// Share of paths with an episode in the first `spans` spans that coding recovers whole and FEC does not.
+/// Returns the share of paths with an episode in the first `spans` spans that coding recovers whole
+/// and FEC does not.
 fn beyond_fec(run: &[Judged], count: Count, fec: usize, spans: u32) -> Option<f64> {
     let paths = by(run, count, |loss| loss.path);
     let has_one = |losses: &Vec<&Judged>| {
@@ -197,7 +204,7 @@ fn beyond_fec(run: &[Judged], count: Count, fec: usize, spans: u32) -> Option<f6
 /// Runs the experiment on `network`.
 ///
 /// # Errors
-/// When the network makes no sense, or the run is told to stop.
+/// When the network makes no sense, or the run is stopped.
 pub fn run(
     scenario: &Scenario,
     network: &Network,
@@ -228,7 +235,7 @@ pub fn run(
     Ok(record)
 }
 
-/// Increases that are told and drawn, in per cent.
+/// Increases that are reported and drawn, in per cent.
 const STEPS: [f64; 6] = [10.0, 25.0, 50.0, 100.0, 160.0, 400.0];
 
 fn figures() -> Vec<Figure> {
@@ -244,7 +251,7 @@ fn figures() -> Vec<Figure> {
     ]
 }
 
-/// How much of all losses each way recovers.
+/// Adds the share of all losses that each means recovers.
 fn rates(scenario: &Scenario, runs: &[Vec<Judged>], record: &mut Record) {
     let mut row = |case: &str, is_back: &dyn Fn(&Judged) -> bool, count: Count| {
         let of = |run: &Vec<Judged>| share(run.iter().filter(|l| l.counts(count)).map(is_back));
@@ -267,11 +274,12 @@ fn rates(scenario: &Scenario, runs: &[Vec<Judged>], record: &mut Record) {
     }
 }
 
-/// The paper's parts of paths whose recovery goes up so much: over the least overhead, and over the most.
+/// The paper's increases of recovery and the shares of paths that have them, in per cent: over the
+/// least overhead, and over the most.
 const PAPER_LEAST: (f64, f64) = (100.0, 70.0);
 const PAPER_MOST: (f64, f64) = (160.0, 10.0);
 
-/// Share of paths whose recovery goes up by `step` per cent at least.
+/// Returns the share of paths whose recovery increases by `step` per cent at least.
 fn risen(run: &[Judged], count: Count, fec: usize, step: f64) -> Option<f64> {
     share(increases(run, count, fec).into_iter().map(|increase| increase >= step))
 }
@@ -297,7 +305,7 @@ fn paths(scenario: &Scenario, runs: &[Vec<Judged>], record: &mut Record) {
                 match count {
                     _ if values.is_empty() => {}
                     Count::AsPaper => record.rows.push(row.drawn_at(spot)),
-                    // Beside the paper's figure, the paper's two points.
+                    // With other counts, at the paper's two increases alone.
                     _ if [PAPER_LEAST.0, PAPER_MOST.0].contains(&step) => record.rows.push(row),
                     _ => {}
                 }
@@ -332,7 +340,7 @@ fn episodes(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     }
 }
 
-/// What else would be told, counted as in the paper, were so many losses bursts.
+/// Adds the same measures, counted as in the paper, for another share of bursts.
 fn bursts(
     scenario: &Scenario,
     share_of_bursts: f64,
@@ -373,10 +381,12 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     let episode = |count| over(&|run| beyond_fec(run, count, last, cycles));
     let [biased, measured, arq, wide] = Count::ALL.map(episode);
     say(
-        "90 % of paths have an episode that coding recovers and 100 % FEC on the direct path does not",
+        "90 % of paths have an episode that coding recovers and 100 % FEC on the direct path does \
+         not",
         biased >= 90.0,
         format!(
-            "{biased:.0} % of paths; {measured:.0} without that assumption on access losses, {arq:.0} with ARQ, {wide:.0} with wide-area losses alone"
+            "{biased:.0} % of paths; {measured:.0} without that assumption on access losses, \
+             {arq:.0} with ARQ, {wide:.0} with wide-area losses alone"
         ),
     );
     let doubled = |count| over(&|run| risen(run, count, 0, PAPER_LEAST.0));
@@ -403,7 +413,8 @@ fn findings(scenario: &Scenario, runs: &[Vec<Judged>], cycles: u32, record: &mut
     let with = rate(&|loss| loss.is_coded(Count::WithArq));
     let most = scenario.overhead(scenario.repairs[last]);
     say(
-        "coding recovers more than FEC of any overhead, also without the assumption on access losses (ours)",
+        "coding recovers more than FEC of any overhead, also without the assumption on access \
+         losses (ours)",
         coded > repaired,
         format!("{coded:.1} % of all losses; {most} {repaired:.1}"),
     );
@@ -424,14 +435,14 @@ mod tests {
     const TEXT: &str = include_str!("../../../../../scenarios/jq-fec.toml");
     const NETWORK: &str = include_str!("../../../../../scenarios/jq-recovery.toml");
 
-    /// Packets by a letter each: `x` is lost.
+    /// Returns packets, by a letter each: `x` is lost.
     fn fates(text: &str) -> Vec<Fate> {
         let sent = Fate::under_way(Timestamp::ZERO);
         text.chars().map(|letter| Fate { came: letter != 'x', ..sent }).collect()
     }
 
     #[test]
-    fn as_many_repair_packets_are_needed_as_packets_are_lost() {
+    fn one_repair_packet_is_needed_for_each_lost_packet() {
         for (text, expected) in [
             ("..x.......", [true, true, true]),
             ("..xx......", [false, true, true]),
@@ -450,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_codes_decoder_solves_what_is_counted_as_repaired_and_nothing_else() {
+    fn decoder_solves_exactly_what_counts_as_repaired() {
         let packets: Vec<Vec<u8>> = (0..5).map(|n| vec![n; 20 + usize::from(n)]).collect();
         for repairs in [1, 2, 5] {
             let mut encoder = Encoder::new(repairs).unwrap();
@@ -486,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_episodes_are_compared_by_what_comes_back() {
+    fn paths_and_episodes_are_compared_by_recovery() {
         let run = [
             // Path 0: an episode of two that FEC leaves one of; later one that coding leaves.
             judged(0, 0, 0, true, [false, true]),
@@ -510,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn more_overhead_repairs_more_and_coding_has_episodes_beyond_any() {
+    fn more_overhead_repairs_more_and_coding_beats_fec() {
         let scenario = Scenario { cycles: 2, ..Scenario::parse(TEXT).unwrap() };
         let network = Network::parse(NETWORK).unwrap();
         let loss_percent = network.loss_percent.map(|percent| 5.0 * percent);
@@ -520,11 +531,12 @@ mod tests {
         let rate = |is_back: &dyn Fn(&Judged) -> bool| share(run.iter().map(is_back)).unwrap();
         let fec = [0, 1, 2].map(|fec| rate(&|loss| loss.repaired[fec]));
         assert!(fec[0] < fec[1] && fec[1] < fec[2], "{fec:?}");
-        // Coding recovers more than the least of these as it is, and more than any once access losses are repaired.
+        // Coding recovers more than the least of these as it is, and more than any once access
+        // losses are repaired.
         let coded =
             [Count::Measured, Count::WithArq].map(|count| rate(&|loss| loss.is_coded(count)));
         assert!(coded[0] > fec[0] && coded[1] > fec[2], "{coded:?} {fec:?}");
-        // FEC repairs short losses, coding of access losses none.
+        // FEC repairs short access losses, coding none.
         let on_access = run.iter().filter(|loss| loss.on_access);
         let coded = share(on_access.clone().map(|loss| loss.coded[0]));
         let repaired = share(on_access.map(|loss| loss.repaired[2]));

@@ -11,7 +11,7 @@ use tradewind_units::Timestamp;
 use super::Scenario;
 use super::paths::Path;
 
-/// Payloads that tell what they are.
+/// Payloads that identify their packets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marked {
     pub(super) bytes: usize,

@@ -1,10 +1,11 @@
-//! `jq-recovery`, its simulation half: what coding brings back of what 45 wide-area paths lose [JQ 5.2].
+//! `jq-recovery`, its simulation half: recovery by coding on 45 wide-area paths [JQ 5.2].
 //!
-//! The machines are those of `packet`, the paths those of `wan`. What is lost, on the wide area and on access paths, is our assumption,
-//! stated in the scenario; how much of it is lost on access paths is swept, with and without repeating copies there.
+//! The machines are those of `packet`, the paths those of `wan`. The losses, on the wide area and
+//! on access paths, are our assumption, stated in the scenario; the share on access paths is swept,
+//! with and without retransmission of copies there.
 //!
-//! On the same network: `jq-fec` ([`fec`]) sets coding beside repair packets on the direct path, `jq-straggler` ([`straggler`]) two
-//! repair packets of several flows beside one.
+//! On the same network, `jq-fec` ([`fec`]) compares coding with repair packets on the direct path,
+//! and `jq-straggler` ([`straggler`]) two repair packets of several flows with one.
 
 mod account;
 pub mod fec;
@@ -31,19 +32,19 @@ pub(crate) use world::Fate;
 use stragglers::Helpers;
 use world::{Coded, Outcome};
 
-/// What one run is asked.
+/// A case of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Case {
     /// Share of all losses that happens on access paths.
     access: f64,
-    /// Whether copies are repeated that access paths lose.
+    /// True if copies that access paths lose are sent again.
     arq: bool,
-    /// How helpers answer.
+    /// Behaviour of helpers.
     helpers: Helpers,
 }
 
 impl Case {
-    /// With helpers that answer at once.
+    /// Creates a case with helpers that answer at once.
     fn prompt(access: f64, arq: bool) -> Self {
         Self { access, arq, helpers: Helpers::default() }
     }
@@ -58,7 +59,7 @@ struct Found {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the network makes no sense, or the run is told to stop.
+/// When the network makes no sense, or the run is stopped.
 pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericError> {
     let mut scenario = scenario.clone();
     let mut record = record(&scenario.name, &scenario.assumptions, &scenario.runs, job.options);
@@ -89,14 +90,14 @@ pub fn run(scenario: &Scenario, job: &mut Job<'_>) -> Result<Record, NumericErro
     Ok(record)
 }
 
-/// One run of a case.
+/// Runs a case once.
 fn find(scenario: &Scenario, case: Case, seed: u64) -> Result<Found, NumericError> {
     let mut losses = Vec::new();
     let outcome = world::run(scenario, case, seed, &mut |paths| gather(paths, &mut losses))?;
     Ok(Found { losses, outcome })
 }
 
-/// Every path of one run, and what became of the packets that it sent in the first span.
+/// Returns every path of one run, and the fates of the packets that it sent in the first span.
 ///
 /// # Errors
 /// When the network makes no sense.
@@ -118,12 +119,12 @@ fn line(arq: bool) -> &'static str {
     if arq { "with ARQ" } else { "without ARQ" }
 }
 
-/// The values of all runs that have one.
+/// Returns the values of all runs that have one.
 fn values(runs: &[Found], measure: impl Fn(&Found) -> Option<f64>) -> Vec<f64> {
     runs.iter().filter_map(measure).collect()
 }
 
-/// Of how many losses figures are.
+/// Describes the number of losses that figures are of.
 fn counted(runs: &[Found]) -> String {
     format!("n = {} losses", runs.iter().map(|found| found.losses.len()).sum::<usize>())
 }
@@ -132,7 +133,7 @@ fn all_recovered(found: &Found) -> Option<f64> {
     recovered(found.losses.iter())
 }
 
-/// Of what is recovered, what came within so much of a round trip.
+/// Returns the share of recovered losses that were recovered within `limit` round trips.
 fn within(found: &Found, limit: f64) -> Option<f64> {
     let recovered = found.losses.iter().filter(|loss| loss.is_recovered());
     share(recovered.map(|loss| loss.after.is_some_and(|after| after <= limit)))
@@ -190,7 +191,7 @@ fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     costs(scenario, name, runs, record);
 }
 
-/// What goes over the relays and their access legs, beside the packets themselves.
+/// Adds the traffic over the relays and their access legs, besides the packets themselves.
 fn costs(scenario: &Scenario, name: &str, runs: &[Found], record: &mut Record) {
     let mut row = |case: &str, values: Vec<f64>, unit: &str| {
         if !values.is_empty() {
@@ -232,7 +233,7 @@ fn costs(scenario: &Scenario, name: &str, runs: &[Found], record: &mut Record) {
     row("acknowledgements", values(runs, told), "% of packets");
 }
 
-/// Repair packets for each packet: cross-stream and in-stream together.
+/// Returns the repair packets for each packet: cross-stream and in-stream together.
 fn rate(coded: &[Coded; 2]) -> Option<f64> {
     let rates = coded.iter().filter(|coded| coded.packets > 0);
     let rates: Vec<f64> = rates.map(|coded| coded.repairs as f64 / coded.packets as f64).collect();

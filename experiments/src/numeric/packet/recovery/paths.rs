@@ -1,4 +1,4 @@
-//! The paths of one run: how long they take, and what they lose.
+//! The paths of one run: their delays and their losses.
 
 use std::fmt::Write;
 
@@ -12,24 +12,25 @@ use crate::numeric::{NumericError, Random, catalogue};
 /// A flow's path with its relays.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
-    /// The group's place in the scenario: flows between the same relays.
+    /// Index of its group in the scenario: flows between the same relays.
     pub(crate) group: usize,
-    /// One way over the Internet.
+    /// One-way delay over the Internet.
     pub(crate) internet: Duration,
-    /// One way from the sender to its relay.
+    /// One-way delay from the sender to its relay.
     pub(super) source_access: Duration,
-    /// One way from the receiver's relay to it.
+    /// One-way delay from the receiver's relay to it.
     pub(super) receiver_access: Duration,
-    /// When in a packet's interval it sends.
+    /// Offset in a packet's interval at which it sends.
     pub(crate) phase: Duration,
     wide: Wide,
-    /// Share of packets that the access paths lose together with what else is sent there at the time.
+    /// Share of packets that the access paths lose together with whatever else is sent there at the
+    /// time.
     access_loss: f64,
 }
 
 #[cfg(test)]
 impl Path {
-    /// One that takes so long one way over the Internet, and loses nothing.
+    /// Creates a path with this one-way delay over the Internet, without losses.
     pub(crate) fn plain(internet: Duration) -> Self {
         let wide = Wide { random: 0.0, bursts: 0.0, outages: 0.0 };
         let (source_access, receiver_access, phase) = <_>::default();
@@ -37,7 +38,7 @@ impl Path {
     }
 }
 
-/// What a path loses between the access paths, as shares of its packets.
+/// Losses of a path between the access paths, as shares of its packets.
 #[derive(Debug, Clone, Copy)]
 struct Wide {
     random: f64,
@@ -45,7 +46,7 @@ struct Wide {
     outages: f64,
 }
 
-/// Draws all paths, and the emulated network that they make.
+/// Draws all paths, and makes the emulated network of them.
 ///
 /// # Errors
 /// When that network makes no sense.
@@ -64,7 +65,7 @@ pub(crate) fn network(
 fn draw(scenario: &Scenario, access: f64, random: &mut Random) -> Vec<Path> {
     let mut paths = Vec::new();
     let count: usize = scenario.groups.iter().map(|group| group.paths).sum();
-    // Which paths are lossy, and which have outages: exact shares, in any order.
+    // Lossy paths, and paths with outages: exact shares, in any order.
     let lossy = random.permutation(count);
     let broken = random.permutation(count);
     let among = |place: usize, share: f64| (place as f64) < share * count as f64;
@@ -102,7 +103,7 @@ fn draw(scenario: &Scenario, access: f64, random: &mut Random) -> Vec<Path> {
     paths
 }
 
-/// One way between a group's relays: half the modelled round trip.
+/// Returns the one-way delay between a group's relays: half the modelled round trip.
 pub(super) fn between_relays(scenario: &Scenario, group: usize) -> Duration {
     let [a, b] = scenario.groups[group]
         .regions
@@ -111,7 +112,8 @@ pub(super) fn between_relays(scenario: &Scenario, group: usize) -> Duration {
     RttModel::fitted().rtt_between(a, b) / 2
 }
 
-/// The emulated network: for each group an ingress and an egress relay, for each path a sender and a receiver.
+/// Returns the emulated network: for each group an ingress and an egress relay, for each path a
+/// sender and a receiver.
 fn topology(scenario: &Scenario, paths: &[Path]) -> String {
     let mut text = String::from("[default.pair]\nrtt = \"100 ms\"\n");
     let millis = |span: Duration| format!("{:.6} ms", span.as_secs_f64() * 1e3);
@@ -130,14 +132,15 @@ fn topology(scenario: &Scenario, paths: &[Path]) -> String {
             .map(|one_way| millis(one_way * 2));
         let jitter = millis(scenario.jitter());
         let Wide { random, bursts, .. } = path.wide;
-        // Bursts of so many packets begin so often that they lose the share that is asked for.
+        // Bursts of so many packets begin often enough to lose the wanted share.
         let leave = 1.0 / scenario.burst_packets;
         let enter = bursts / scenario.burst_packets / (1.0 - bursts);
         write!(
             text,
             "[[site]]\nid = \"s{index}\"\n[[site]]\nid = \"r{index}\"\n\
              [[pair]]\nbetween = [\"s{index}\", \"r{index}\"]\nrtt = \"{internet}\"\n\
-             [[pair]]\nfrom = \"s{index}\"\nto = \"r{index}\"\njitter = \"{jitter}\"\nloss = {random:.9}\n\
+             [[pair]]\nfrom = \"s{index}\"\nto = \"r{index}\"\njitter = \"{jitter}\"\n\
+             loss = {random:.9}\n\
              burst_loss = {{ enter = {enter:.9}, leave = {leave:.6} }}\n\
              [[pair]]\nbetween = [\"s{index}\", \"in-{group}\"]\nrtt = \"{up}\"\n\
              [[pair]]\nbetween = [\"r{index}\", \"out-{group}\"]\nrtt = \"{down}\"\n"
@@ -148,14 +151,15 @@ fn topology(scenario: &Scenario, paths: &[Path]) -> String {
     text
 }
 
-/// Outages of the wide area, and short ones of the access paths, which hit whatever is sent there at that time.
+/// Adds outages of the wide area, and short ones of the access paths, which hit everything sent
+/// there at that time.
 fn outages(scenario: &Scenario, index: usize, path: &Path, text: &mut String) {
     let interval = scenario.interval().as_secs_f64();
     let mut outage = |name: &str, share: f64, span_ms: [f64; 2], lost: f64, ways: String| {
         if share <= 0.0 {
             return;
         }
-        // So many packets a time, so often that the share comes out.
+        // So many packets an outage, often enough to lose the wanted share.
         let mean_gap = lost * interval / share;
         let [shortest, longest] = span_ms;
         write!(

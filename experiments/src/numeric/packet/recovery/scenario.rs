@@ -11,11 +11,11 @@ use crate::scenario::{ScenarioError, from_toml, within};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// For people, such as `US-EU`.
+    /// Its name for people, such as `US-EU`.
     pub name: String,
     /// The ingress relay's and the egress relay's region.
     pub regions: [RegionId; 2],
-    /// How many paths.
+    /// Number of paths.
     pub paths: usize,
 }
 
@@ -25,22 +25,22 @@ pub struct Group {
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
     /// The paths by group.
     pub groups: Vec<Group>,
-    /// How long senders send at a time.
+    /// Time for which senders send at a time.
     pub on_s: f64,
     /// The same in a quick run.
     pub on_quick_s: f64,
-    /// Mean time between, exponential.
+    /// Mean pause in between, exponential.
     pub off_mean_s: f64,
-    /// How often they send: each path so many spans.
+    /// Number of times that each path sends.
     pub cycles: u32,
-    /// From packet to packet.
+    /// Interval between packets.
     pub interval_ms: f64,
     /// Bytes of a packet's payload.
     pub payload_bytes: usize,
@@ -48,17 +48,19 @@ pub struct Scenario {
     pub cross_stream: [u8; 2],
     /// s: repair packets for so many packets.
     pub in_stream: [u8; 2],
-    /// One way between clients and relays: the least, the mean of what comes on top (exponential), the most.
+    /// Least one-way delay between clients and relays.
     pub access_least_ms: f64,
-    /// See there.
+    /// Mean of the delay on top of it, exponential.
     pub access_more_ms: f64,
-    /// See there.
+    /// Largest such delay.
     pub access_most_ms: f64,
-    /// Half of all Internet paths take the relays' time within this, in natural logarithms.
+    /// Spread of the Internet's delays around the relays': half of all paths are within this, in
+    /// natural logarithms.
     pub internet_spread: f64,
-    /// Most that the Internet's delay wanders.
+    /// Largest jitter of the Internet's delay.
     pub jitter_ms: f64,
-    /// Losses of paths in per cent: the least, what divides usual paths from lossy ones, the most; equal factors equally likely.
+    /// Losses of paths in per cent: the least, the limit between usual paths and lossy ones, the
+    /// largest; equal factors are equally likely.
     pub loss_percent: [f64; 3],
     /// Share of lossy paths.
     pub lossy_share: f64,
@@ -66,17 +68,18 @@ pub struct Scenario {
     pub outage_paths: f64,
     /// Share of their wide-area losses that are outages.
     pub outage_share: f64,
-    /// How long these are, uniform.
+    /// Durations of outages, uniform.
     pub outage_ms: [f64; 2],
     /// Share of wide-area losses that are bursts.
     pub burst_share: f64,
     /// Packets of a burst, geometric.
     pub burst_packets: f64,
-    /// How long access losses last, uniform; they hit what a client sends to the receiver and to the relay alike.
+    /// Durations of access losses, uniform; they hit packets that a client sends to the receiver
+    /// and to the relay alike.
     pub access_outage_ms: [f64; 2],
     /// Share of access losses on the senders' side.
     pub access_source_share: f64,
-    /// Share of all losses that happen on access paths, at which all else is reported.
+    /// Share of all losses that happen on access paths, at which everything else is reported.
     pub access_share: f64,
     /// The same, swept.
     pub access_sweep: Vec<f64>,
@@ -138,7 +141,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A quick run sends for less time. The record tells for how long its paths send.
+    /// Shortens a quick run, and records for how long its paths send.
     pub(super) fn shorten(&mut self, is_quick: bool, record: &mut Record) {
         let long = self.on_s;
         if is_quick {
@@ -151,7 +154,8 @@ impl Scenario {
         let times = if cycles == 1 { "once".to_owned() } else { format!("{cycles} times") };
         let quick = if is_quick { format!(" (quick: instead of {long} s)") } else { String::new() };
         record.assumptions.push(format!(
-            "in each run each path sends {times} for {span} s{quick}, {packets} packets in all; the paper's sent so once an hour for 3 to 5 weeks"
+            "in each run each path sends {times} for {span} s{quick}, {packets} packets in all; \
+             the paper's sent so once an hour for 3 to 5 weeks"
         ));
     }
 
@@ -167,7 +171,7 @@ impl Scenario {
         duration_from_millis(self.jitter_ms).unwrap_or_default()
     }
 
-    /// r + s.
+    /// Returns r + s.
     pub(super) fn overhead(&self) -> f64 {
         let rate = |[repairs, packets]: [u8; 2]| f64::from(repairs) / f64::from(packets);
         rate(self.cross_stream) + rate(self.in_stream)

@@ -1,7 +1,8 @@
-//! `jq-straggler`: one against two repair packets of several flows, where helpers answer late or not at all [JQ 5.2, "straggler protection"].
+//! `jq-straggler`: one repair packet of several flows compared with two, where helpers answer late
+//! or not at all [JQ 5.2, "straggler protection"].
 //!
-//! A block of six packets of which one is lost takes five more to solve with one repair packet, and so waits for each helper; with two
-//! it takes four, and one straggler is not waited for.
+//! A block of six packets of which one is lost needs five more to be solved with one repair packet,
+//! and so waits for each helper; with two it needs four, and does not wait for one straggler.
 
 use serde::Deserialize;
 use tradewind_packet::event::Way;
@@ -23,24 +24,24 @@ use crate::scenario::{ScenarioError, from_toml, within};
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub runs: Runs,
     /// The file of the network: a scenario of `jq-recovery`.
     pub network: String,
-    /// How often its paths send.
+    /// Number of times that its paths send.
     pub cycles: u32,
-    /// Repair packets that are compared: few, more.
+    /// Numbers of repair packets that are compared: few, more.
     pub repairs: [u8; 2],
-    /// Share of helpers' answers that are late or never leave.
+    /// Share of helpers' answers that are late or never sent.
     pub straggling: f64,
     /// The same, swept.
     pub straggling_sweep: Vec<f64>,
-    /// Share of these that never leave.
+    /// Share of these that are never sent.
     pub silent: f64,
-    /// How late the others are, equal factors equally likely.
+    /// Delays of the others, equal factors equally likely.
     pub late_ms: [f64; 2],
 }
 
@@ -73,17 +74,18 @@ impl Scenario {
     }
 }
 
-/// Runs of one share of stragglers: the same seeds, hence the same losses and stragglers, with few and with more repair packets.
+/// Runs of one share of stragglers, with few and with more repair packets: the same seeds, hence
+/// the same losses and stragglers.
 struct Pairs {
     straggling: f64,
-    /// Whether flows have repair packets of their own, too.
+    /// True if flows have repair packets of their own, too.
     in_stream: bool,
     few: Vec<Found>,
     more: Vec<Found>,
 }
 
 impl Pairs {
-    /// What two runs of a seed come to.
+    /// Returns a measure of the two runs of each seed.
     fn both(&self, measure: impl Fn(&Found, &Found) -> Option<f64>) -> Vec<f64> {
         self.few.iter().zip(&self.more).filter_map(|(few, more)| measure(few, more)).collect()
     }
@@ -96,7 +98,7 @@ impl Pairs {
 /// Runs the experiment on `network`.
 ///
 /// # Errors
-/// When the network makes no sense, or the run is told to stop.
+/// When the network makes no sense, or the run is stopped.
 pub fn run(
     scenario: &Scenario,
     network: &Network,
@@ -140,25 +142,26 @@ pub fn run(
     Ok(record)
 }
 
-/// The network with so many repair packets of several flows, and those of one flow or none.
+/// Returns the network with so many repair packets of several flows, and with or without those of
+/// one flow.
 fn with(network: &Network, repairs: u8, in_stream: bool) -> Network {
     let cross_stream = [repairs, network.cross_stream[1]];
     let own = if in_stream { network.in_stream } else { [0, network.in_stream[1]] };
     Network { cross_stream, in_stream: own, ..network.clone() }
 }
 
-/// Share of paths with losses whose recovery goes up by more than a tenth.
+/// Returns the share of paths with losses whose recovery increases by more than a tenth.
 fn better_paths(few: &Found, more: &Found) -> Option<f64> {
     let of = |found: &Found, path| recovered(found.losses.iter().filter(|loss| loss.path == path));
     let paths = 0..few.outcome.paths.len();
     share(paths.filter_map(|path| Some(of(more, path)? > 1.1 * of(few, path)?)))
 }
 
-/// What the paper counts as sooner.
+/// Difference from which on the paper counts a recovery as sooner.
 const SOONER: Duration = Duration::from_millis(50);
 
-/// Packets that helpers bring back when there are more repair packets, with what becomes of them when there are few. The same packets are
-/// lost in both runs.
+/// Returns the losses that helpers recover when there are more repair packets, each with its fate
+/// when there are few. The same packets are lost in both runs.
 fn helped<'a>(
     few: &'a Found,
     more: &'a Found,
@@ -167,13 +170,15 @@ fn helped<'a>(
     both.filter(|(_, more)| more.is_recovered() && more.way == Some(Way::CrossStream))
 }
 
-/// Of these, how many come back so much sooner; of all, or of those that come back with few repair packets, too, however late.
+/// Returns the share of these that are recovered so much sooner; of all, or of those that are
+/// recovered with few repair packets, too, however late.
 fn sooner(few: &Found, more: &Found, in_both: bool) -> Option<f64> {
     let counted = helped(few, more).filter(|(few, _)| !in_both || few.after.is_some());
     share(counted.map(|(few, more)| few.after.is_none() || more.took + SOONER <= few.took))
 }
 
-/// A quantile of the times that losses which helpers bring back in both runs take, in milliseconds; of the first or of the second run.
+/// Returns a quantile of recovery times in milliseconds, in the first or in the second run, of
+/// losses that are recovered in both, in the second by helpers.
 fn took_ms(few: &Found, more: &Found, of_more: bool, at: f64) -> Option<f64> {
     let both = helped(few, more).filter(|(few, _)| few.after.is_some());
     let took = both.map(|(few, more)| if of_more { more.took } else { few.took });
@@ -275,7 +280,8 @@ fn findings(told: &[Pairs], swept: &[&Pairs], record: &mut Record) {
         "70 % of the packets recovered come back at least 50 ms sooner",
         all >= 70.0,
         format!(
-            "{all:.0} % of those that helpers bring back, counting those that come back only with two; {both:.0} % of those that come back with both"
+            "{all:.0} % of those that helpers bring back, counting those that come back only with \
+             two; {both:.0} % of those that come back with both"
         ),
     );
     let rate = |runs: &[Found]| mean(&values(runs, all_recovered));
@@ -286,7 +292,8 @@ fn findings(told: &[Pairs], swept: &[&Pairs], record: &mut Record) {
         "the second repair packet is worth the more the more helpers straggle (ours)",
         most > least,
         format!(
-            "{least:.1} percentage points more recovered at {:.0} % stragglers, {most:.1} at {:.0} %",
+            "{least:.1} percentage points more recovered at {:.0} % stragglers, {most:.1} at {:.0} \
+             %",
             first.straggling * 100.0,
             last.straggling * 100.0
         ),
@@ -300,7 +307,7 @@ mod tests {
     const TEXT: &str = include_str!("../../../../../scenarios/jq-straggler.toml");
     const NETWORK: &str = include_str!("../../../../../scenarios/jq-recovery.toml");
 
-    /// The network with more losses, for a short time.
+    /// Returns the network with more losses, for a short time.
     fn network() -> Network {
         let network = Network::parse(NETWORK).unwrap();
         let loss_percent = network.loss_percent.map(|percent| 3.0 * percent);
@@ -316,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_repair_packet_takes_the_place_of_a_straggler() {
+    fn second_repair_packet_replaces_a_straggler() {
         let pairs = pairs(0.2, false);
         let (few, more) = (&pairs.few[0], &pairs.more[0]);
         assert!(few.losses.len() > 100, "{}", few.losses.len());
@@ -333,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn without_stragglers_nothing_is_late_and_the_second_is_worth_less() {
+    fn second_repair_packet_gains_less_without_stragglers() {
         let (none, some) = (pairs(0.0, true), pairs(0.3, true));
         let gain = |pairs: &Pairs| {
             all_recovered(&pairs.more[0]).unwrap() - all_recovered(&pairs.few[0]).unwrap()

@@ -1,4 +1,5 @@
-//! Helpers that answer late or not at all: the paper's stragglers, on some of whose answers a recovery waits for seconds [JQ 5.2].
+//! Helpers that answer late or not at all: the paper's stragglers, for whose answers a recovery may
+//! wait for seconds [JQ 5.2].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,20 +10,22 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::numeric::Random;
 
-/// How helpers answer; at once, by default.
+/// Behaviour of helpers; by default they answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Helpers {
-    /// Share of answers that leave late or never.
+    /// Share of answers that are late or never sent.
     pub(super) straggling: f64,
-    /// Share of these that never leave.
+    /// Share of these that are never sent.
     pub(super) silent: f64,
-    /// How late the others leave, in milliseconds: the least and the most, equal factors equally likely.
+    /// Delays of the others, in milliseconds: the least and the largest, equal factors equally
+    /// likely.
     pub(super) late_ms: [f64; 2],
 }
 
 impl Helpers {
-    /// How much later an answer with this packet leaves; `None` when never. It depends on the seed and the packet alone, so that the
-    /// same answers are late however many repair packets there are.
+    /// Returns the delay of an answer with this packet; `None` when it is never sent. It depends on
+    /// the seed and the packet alone, so that the same answers are late however many repair packets
+    /// there are.
     fn delay(self, seed: u64, packet: PacketId) -> Option<Duration> {
         let flow = packet.flow.0.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut random = Random::new(seed ^ flow ^ packet.sequence.rotate_left(20));
@@ -37,10 +40,11 @@ impl Helpers {
     }
 }
 
-/// An answer that leaves later: when, in which order among those of the same time, from which host to whom, and its bytes.
+/// A delayed answer: its time, its order among those of the same time, its host, its receiver, and
+/// its bytes.
 type Held = Reverse<(Timestamp, u64, usize, Peer, Vec<u8>)>;
 
-/// Answers that have not left yet.
+/// Answers that are held back.
 pub(super) struct Stragglers {
     helpers: Helpers,
     seed: u64,
@@ -53,7 +57,7 @@ impl Stragglers {
         Self { helpers, seed, count: 0, held: BinaryHeap::new() }
     }
 
-    /// Takes a helper's answer that is not to leave now; whether it has.
+    /// Holds back a helper's answer that is not to be sent now; returns whether it did.
     pub(super) fn hold_back(
         &mut self,
         now: Timestamp,
@@ -76,12 +80,12 @@ impl Stragglers {
         }
     }
 
-    /// When the next one leaves.
+    /// Returns the time of the next one.
     pub(super) fn due(&self) -> Option<Timestamp> {
         self.held.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// One that leaves by `now`: from which host, to whom, and its bytes.
+    /// Returns an answer that is due by `now`: its host, its receiver, and its bytes.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<(usize, Peer, Vec<u8>)> {
         self.due().filter(|at| *at <= now)?;
         let Reverse((_, _, host, to, bytes)) = self.held.pop()?;
@@ -96,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn such_shares_of_answers_are_late_or_never_leave() {
+    fn stated_shares_of_answers_are_late_or_never_sent() {
         let helpers = Helpers { straggling: 0.3, silent: 0.5, late_ms: [20.0, 2000.0] };
         let packet = |sequence| PacketId { flow: FlowNumber(sequence % 7), sequence };
         let delays: Vec<_> = (0..10_000).map(|n| helpers.delay(3, packet(n))).collect();

@@ -1,10 +1,10 @@
-//! The stated mix of losses on short runs: what must hold, and that a run is the same each time.
+//! The stated mix of losses on short runs: least recovery, and reproducibility.
 
 use super::*;
 use world::Fate;
 
-/// The built-in scenario, shortened, with five times its losses, so that a short run has enough of them. It is the harder for that: more
-/// paths lose at a time.
+/// Returns the built-in scenario, shortened, with five times its losses, so that a short run has
+/// enough of them. That makes recovery harder: more paths lose at a time.
 fn scenario(on_s: f64) -> Scenario {
     let text = include_str!("../../../../../scenarios/jq-recovery.toml");
     let usual = Scenario::parse(text).unwrap();
@@ -22,7 +22,7 @@ fn of_class(found: &Found, class: usize, on_access: bool) -> impl Iterator<Item 
 }
 
 #[test]
-fn the_stated_mix_is_recovered_as_must_hold() {
+fn stated_mix_of_losses_is_recovered() {
     let scenario = scenario(10.0);
     let without = found(&scenario, false, 1);
     let with = found(&scenario, true, 1);
@@ -34,7 +34,7 @@ fn the_stated_mix_is_recovered_as_must_hold() {
     let all = all_recovered(&without).unwrap();
     assert!(all >= 78.0, "{all}");
     assert!(within(&without, 0.5).unwrap() >= 95.0, "{:?}", within(&without, 0.5));
-    // Most of what is left was lost on access paths: with ARQ there, 95 % of all.
+    // Most of the rest was lost on access paths: with ARQ there, 95 % of all.
     let wide = recovered(without.losses.iter().filter(|loss| !loss.on_access)).unwrap();
     assert!(wide > 95.0, "{wide}");
     let all = all_recovered(&with).unwrap();
@@ -54,7 +54,8 @@ fn the_stated_mix_is_recovered_as_must_hold() {
 fn losses_are_as_the_scenario_draws_them() {
     let quiet = Scenario { access_share: 1.0, ..scenario(5.0) };
     let found = found(&quiet, false, 3);
-    // All losses are on access paths, nearly all of them on the senders' side: their copies are gone, too.
+    // All losses are on access paths, nearly all of them on the senders' side: their copies are
+    // lost, too.
     let copied = found.losses.iter().filter(|loss| !loss.on_access).count();
     assert!(copied * 10 <= found.losses.len(), "{copied} of {}", found.losses.len());
     let single = found.losses.iter().filter(|loss| loss.class == 0).count() as f64;
@@ -65,7 +66,7 @@ fn losses_are_as_the_scenario_draws_them() {
 }
 
 #[test]
-fn a_run_is_the_same_each_time_and_another_seed_is_another_run() {
+fn runs_are_reproducible_and_seeds_differ() {
     let scenario = Scenario { on_s: 1.0, ..scenario(1.0) };
     let trace = |seed: u64| -> Vec<Vec<Fate>> {
         let paths = simulate(&scenario, true, seed).unwrap();
@@ -77,12 +78,13 @@ fn a_run_is_the_same_each_time_and_another_seed_is_another_run() {
 }
 
 #[test]
-fn what_is_lost_in_each_span_is_gathered() {
+fn losses_of_all_spans_are_gathered() {
     let usual = scenario(2.0);
     let spans = Scenario { cycles: 3, off_mean_s: 6.0, ..usual.clone() };
     let (one, three) = (found(&usual, false, 1), found(&spans, false, 1));
     assert_eq!(three.outcome.traffic.packets, 3 * one.outcome.traffic.packets);
-    // The first span is that of the shorter run; the others are counted from their own beginning on, in bursts of their own.
+    // The first span is that of the shorter run; the others are counted from their own beginning
+    // on, in bursts of their own.
     let identity = |loss: &Loss| (loss.path, loss.place, loss.burst);
     let first: Vec<_> = one.losses.iter().map(identity).collect();
     let all: Vec<_> = three.losses.iter().map(identity).collect();

@@ -1,4 +1,5 @@
-//! One run: senders, relays and receivers as the machines of `packet`, joined by the paths of `wan`, in virtual time.
+//! One run: senders, relays and receivers as the machines of `packet`, joined by the paths of
+//! `wan`, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,32 +18,32 @@ use super::stragglers::Stragglers;
 use super::{Case, Scenario};
 use crate::numeric::{NumericError, Random};
 
-/// IP and UDP header, and what a session adds to a message: its name, a counter, a tag.
+/// IP and UDP header, and a session's overhead on a message: its name, a counter, a tag.
 const HEADER_BYTES: u32 = 28 + 29;
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fate {
-    /// When it was sent.
+    /// Time at which it was sent.
     pub(crate) sent: Timestamp,
-    /// Whether it came over the Internet.
+    /// True if it arrived over the Internet.
     pub(crate) came: bool,
-    /// Whether its copy came to the ingress relay the first time it was sent.
+    /// True if its copy arrived at the ingress relay the first time it was sent.
     pub(crate) copied: bool,
-    /// When it was brought back, if it was.
+    /// Time of its recovery, if it was recovered.
     pub(crate) back: Option<Timestamp>,
-    /// By what, where that is known.
+    /// Means of its recovery, where known.
     pub(crate) way: Option<Way>,
 }
 
 impl Fate {
-    /// Of one that was sent just now.
+    /// Creates the fate of a packet that was just sent.
     pub(crate) fn under_way(sent: Timestamp) -> Self {
         Self { sent, came: false, copied: false, back: None, way: None }
     }
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) paths: Vec<Path>,
@@ -66,7 +67,7 @@ pub(super) struct Coded {
     pub(super) bytes: u64,
 }
 
-/// What recovery costs beside repair packets.
+/// Costs of recovery besides repair packets.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Traffic {
     pub(super) packets: u64,
@@ -74,7 +75,7 @@ pub(super) struct Traffic {
     pub(super) helps: u64,
     pub(super) lent: u64,
     pub(super) resent: u64,
-    /// Packets that went between the relays as they are.
+    /// Packets forwarded between the relays as they are.
     pub(super) kept: u64,
     pub(super) acknowledgements: u64,
 }
@@ -83,25 +84,26 @@ struct World<'a> {
     scenario: &'a Scenario,
     wan: Wan<Vec<u8>>,
     nodes: Vec<Node>,
-    /// The path of senders and receivers.
+    /// Path of each sender and receiver.
     path_of: Vec<usize>,
     hosts: Vec<[usize; 2]>,
     timers: BinaryHeap<Reverse<(Timestamp, usize)>>,
     armed: Vec<Option<Timestamp>>,
     stragglers: Stragglers,
-    /// Every path, and what became of the packets of this span.
+    /// Every path, and the fates of this span's packets.
     paths: Vec<(Path, Vec<Fate>)>,
-    /// Packets of the spans before, by path.
+    /// Number of packets of the spans before, by path.
     before: Vec<u64>,
     blocks: Blocks,
     traffic: Traffic,
 }
 
-/// Every path, and what became of the packets that it sent in a span.
+/// Every path, and the fates of the packets that it sent in a span.
 pub(super) type Span = [(Path, Vec<Fate>)];
 
-/// Runs the scenario once: the paths and all losses come from `seed`, so that they are the same whatever the case and the coding. What
-/// became of each path's packets is handed to `each_span` whenever the senders have sent for a while, and forgotten.
+/// Runs the scenario once. The paths and all losses are drawn from `seed`, so that they are the
+/// same whatever the case and the coding. The fates of each path's packets are passed to
+/// `each_span` whenever the senders have sent for a while, and then dropped.
 pub(super) fn run(
     scenario: &Scenario,
     case: Case,
@@ -185,7 +187,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All senders send from `begin` on, then all is quiet until nothing is under way.
+    /// Sends from all senders from `begin` on, then runs until nothing is under way.
     fn on_interval(&mut self, begin: Timestamp) {
         let interval = self.scenario.interval();
         let count = self.scenario.on().as_nanos() / interval.as_nanos();
@@ -207,7 +209,7 @@ impl<'a> World<'a> {
         self.run_until(begin + self.scenario.on() + Duration::from_secs(4));
     }
 
-    /// The packets of a span are told of.
+    /// Drops the fates of a span, which have been passed on.
     fn forget(&mut self) {
         for ((_, fates), before) in self.paths.iter_mut().zip(&mut self.before) {
             *before += fates.len() as u64;
@@ -215,7 +217,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The path of one of this span's packets, and its fate.
+    /// Returns the path of one of this span's packets, and its fate.
     fn fate(&mut self, index: usize, sequence: u64) -> Option<(&Path, &mut Fate)> {
         let place = sequence.checked_sub(self.before[index])?;
         let (path, fates) = &mut self.paths[index];
@@ -236,7 +238,7 @@ impl<'a> World<'a> {
         self.settle(now, host);
     }
 
-    /// Does all that happens up to `limit`.
+    /// Processes all events up to `limit`.
     fn run_until(&mut self, limit: Timestamp) {
         let marked = Marked { bytes: self.scenario.payload_bytes };
         loop {
@@ -280,7 +282,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What the network did is seen where packets arrive, not asked of the machines.
+    /// Records arrivals: the network's effects are observed at the hosts, not taken from the
+    /// machines.
     fn note_arrival(&mut self, now: Timestamp, to: usize, bytes: &[u8]) {
         let packet = match Message::parse(bytes) {
             Ok(Message::Source(source) | Message::Copy { source, .. }) => source.packet,
@@ -294,12 +297,12 @@ impl<'a> World<'a> {
         };
         let Some((path, fate)) = self.fate(index, packet.sequence) else { return };
         fate.came |= at_receiver;
-        // A copy that was sent again comes a round trip later at least.
+        // A copy that was sent again arrives a round trip later at least.
         let is_first = now.since(fate.sent) < path.source_access.mul_f64(1.5);
         fate.copied |= at_ingress && is_first;
     }
 
-    /// Takes what a machine has to say after it was called.
+    /// Collects a machine's output after it was called.
     fn settle(&mut self, now: Timestamp, host: usize) {
         let wan = &mut self.wan;
         let mut push = |to: Peer, bytes: &[u8]| {
