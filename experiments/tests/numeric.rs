@@ -1,4 +1,5 @@
-//! The papers' orderings in the numeric experiments, on small sizes, and what their scenario files are held to.
+//! The papers' orderings in the numeric experiments, at small sizes, and the checks of their
+//! scenario files.
 //!
 //! The full runs report the same findings (docs/planner-experiments.md).
 
@@ -18,7 +19,7 @@ impl Observer for Silent {
     fn advance_to(&mut self, _done: u64) {}
 }
 
-/// A scenario of a test, gone with it.
+/// A scenario file of a test, removed when dropped.
 struct Given(PathBuf);
 
 impl Given {
@@ -68,7 +69,7 @@ fn holds(record: &Record, paper: &str) -> bool {
     finding.holds
 }
 
-/// The acceleration of an algorithm at a point.
+/// Returns the acceleration of an algorithm at a point.
 fn acceleration(record: &Record, algorithm: &str, point: &str) -> f64 {
     let row = record.rows.iter().find(|row| {
         let at = row.at.as_ref().filter(|at| at.figure == 0);
@@ -79,7 +80,8 @@ fn acceleration(record: &Record, algorithm: &str, point: &str) -> f64 {
 
 #[test]
 fn sharing_relays_wins_for_each_number_of_flows() {
-    let points = "points = [{ flows = 10 }, { flows = 20 }, { flows = 30 }, { flows = 40 }, { flows = 50 }, { flows = 60 }]";
+    let points = "points = [{ flows = 10 }, { flows = 20 }, { flows = 30 }, { flows = 40 }, \
+                  { flows = 50 }, { flows = 60 }]";
     let record = changed("cp-flows", &[(points, "points = [{ flows = 8 }, { flows = 16 }]")], 6);
     assert!(holds(&record, "outperform the flow-greedy"));
     assert!(holds(&record, "more than 2x"));
@@ -102,7 +104,7 @@ fn proxy_greedy_leads_until_f_fct_has_budget_for_everything() {
 }
 
 #[test]
-fn free_set_up_makes_all_equal_but_one_proxy_and_free_transfer_favours_sharing() {
+fn free_set_up_equalizes_and_free_transfer_favours_sharing() {
     let record = changed("cp-cost", &[("flows = 30", "flows = 12")], 8);
     assert!(holds(&record, "without set-up cost"));
     assert!(holds(&record, "with free transfer"));
@@ -145,7 +147,7 @@ fn relays_help_default_tcp_and_not_tuned_tcp() {
 }
 
 #[test]
-fn rtts_foretell_forwarding_and_third_relays_but_not_single_ones_under_loss() {
+fn rtts_predict_forwarding_but_not_single_relays_under_loss() {
     let azure_and_gcp = r#"  { from = "aws:ap-south-1", to = "aws:us-west-1", relays_of = "azure" },
   { from = "aws:us-east-1", to = "aws:us-west-1", relays_of = "azure" },
   { from = "aws:ap-south-1", to = "aws:us-west-1", relays_of = "gcp" },
@@ -181,10 +183,11 @@ fn coding_is_the_cheapest_packet_service_at_usual_losses() {
 }
 
 #[test]
-fn what_the_paper_leaves_open_of_costs_is_told() {
+fn open_costs_of_the_paper_are_reported() {
     let record = changed("jq-cost", &[], 1);
     let value = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap().ours;
-    // 1.5 Mbit/s for one of 730 hours at 10 dollars a month, at both relays, and two machines' shares.
+    // 1.5 Mbit/s for one of 730 hours at 10 dollars a month, at both relays, and two machines'
+    // shares.
     let percentile = value("forwarding, by 95th percentile at 10 dollars a Mbit/s");
     assert!((percentile - (2.0 * 1.5 * 1000.0 / 730.0 + 0.19)).abs() < 0.001, "{percentile}");
     // 0.675 GB for an hour at two cents, and a fifth of it.
@@ -196,7 +199,7 @@ fn what_the_paper_leaves_open_of_costs_is_told() {
     let copies = value("coding, access link at 0.5 dollars a GB")
         - value("coding, access link at 0.05 dollars a GB");
     assert!((copies - 0.675 * 45.0).abs() < 0.001, "{copies}");
-    // To another cloud traffic costs what it costs to the Internet: 11.4 cents a GB instead of 9.8.
+    // Traffic to another cloud costs as much as to the Internet: 11.4 cents per GB instead of 9.8.
     let [one, two] = ["aws:eu-west-1", "gcp:europe-west1"]
         .map(|to| value(&format!("caching, aws:ap-southeast-2 to {to}")));
     assert!((two - one - 0.675 * (11.4 - 9.8 + 0.01 * (12.0 - 9.0))).abs() < 0.01, "{one} {two}");
@@ -220,7 +223,7 @@ fn equal_seeds_give_equal_records_and_other_seeds_others() {
 }
 
 #[test]
-fn a_record_is_shown_whole_in_every_form() {
+fn every_form_shows_the_whole_record() {
     let record = changed("cp-lastmile", &[("flows = 30", "flows = 2")], 2);
     assert_eq!(record.schema_version, 1);
     let text = serde_json::to_string(&record).unwrap();
@@ -272,7 +275,7 @@ fn bad_scenarios_are_refused_with_file_and_place() {
 }
 
 #[test]
-fn tables_of_rtts_are_for_experiments_that_use_them() {
+fn rtt_tables_are_refused_by_experiments_without_rtts() {
     let rtt = Some(PathBuf::from("none.csv"));
     for name in ["cp-flows", "cp-real"] {
         let options = RunOptions { rtt: rtt.clone(), ..options() };
@@ -291,7 +294,7 @@ fn larger_first_windows_save_what_riptide_says() {
     for paper in ["all but 15 %", "between 15 KB and 1000 KB"] {
         assert!(holds(&record, paper), "{paper}");
     }
-    // A log-normal through the paper's two points comes to 30.
+    // A log-normal distribution through the paper's two points gives 30.
     let more = |case: &str| record.rows.iter().find(|row| row.case == case).unwrap().ours;
     let points = more("through after 1, window 50") - more("through after 1, window 10");
     assert!((points - 30.0).abs() < 2.0, "{points}");
@@ -302,7 +305,7 @@ fn larger_first_windows_save_what_riptide_says() {
 }
 
 #[test]
-fn bounds_on_what_is_learned_show_in_the_windows() {
+fn learning_bounds_show_in_the_windows() {
     // [RT Fig. 10], on two PoPs for minutes.
     let small = [
         ("senders = 34", "senders = 2"),
@@ -330,7 +333,7 @@ fn a_busy_pop_has_larger_windows_than_probes_alone_give() {
 }
 
 #[test]
-fn a_run_that_is_told_to_stop_stops() {
+fn stopped_run_ends_early() {
     let options = options();
     options.stop.set();
     for experiment in all().iter().filter(|experiment| !experiment.on_lab()) {

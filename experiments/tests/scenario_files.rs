@@ -1,12 +1,12 @@
-//! Scenario files of the numeric experiments with mistakes of all kinds: each is read, or refused in one line, and
-//! never a panic.
+//! Scenario files of the numeric experiments with errors of all kinds: each is accepted, or refused
+//! in one line, and never causes a panic.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 use tradewind_experiments::experiment::all;
 use tradewind_experiments::numeric::Random;
 
-/// What stands in the place of a value.
+/// Values that replace those of a file.
 const VALUES: [&str; 16] = [
     "-1",
     "0",
@@ -26,11 +26,11 @@ const VALUES: [&str; 16] = [
     "'\u{fffd}'",
 ];
 
-/// Texts with mistakes for each file.
+/// The number of faulty texts for each file.
 const EACH: u64 = 400;
 
 #[test]
-fn whatever_is_wrong_with_a_scenario_is_told_in_one_line() {
+fn faulty_scenarios_are_refused_in_one_line() {
     let mut refused = 0;
     for experiment in all() {
         let Some(built_in) = experiment.check_text(experiment.scenario) else { continue };
@@ -47,7 +47,7 @@ fn whatever_is_wrong_with_a_scenario_is_told_in_one_line() {
 }
 
 #[test]
-fn the_line_of_a_mistake_is_told() {
+fn error_names_the_line() {
     for (name, from, to, expected) in [
         ("cp-flows", "count = 30", "count = 0", "number of runs from 1 to 10000"),
         ("cp-flows", "count = 30", "count = 4294967295", "number of runs from 1 to 10000"),
@@ -62,7 +62,7 @@ fn the_line_of_a_mistake_is_told() {
     }
 }
 
-/// The text with one to three mistakes.
+/// Returns the text with one to three errors.
 fn spoilt(text: &str, random: &mut Random) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for _ in 0..=random.draw(3) {
@@ -85,7 +85,7 @@ fn spoilt(text: &str, random: &mut Random) -> String {
     lines.join("\n")
 }
 
-/// The line with one of its values, or what is near to one, replaced.
+/// Returns the line with one of its values, or a neighbouring token, replaced.
 fn with_value(line: &str, value: &str, random: &mut Random) -> String {
     let mut parts: Vec<&str> = line.split_inclusive(&['=', ',', '[', '{'][..]).collect();
     let at = random.draw(parts.len().max(1));

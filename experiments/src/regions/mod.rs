@@ -1,10 +1,12 @@
 //! Rates between regions: `trn-single` and `trn-tuned` \[TRN\].
 //!
-//! TRN measured eleven regions of EC2 with one default connection, and found what everybody had: near regions fast, far
-//! ones slow. With larger windows, and above all with many connections, the differences went: each pair came to what its VM
-//! may send. Here a download runs from each region to each other one, by one plain connection or over a striped leg
-//! between a relay beside the sender and a gateway beside the receiver. A [`scenario`] says between which regions, and
-//! how; a [`repeat`] is a lab for each strategy; the [`outcome`] puts the rates beside the paper's.
+//! TRN measured eleven regions of EC2 with one default connection, and found the usual: near
+//! regions are fast, far ones slow. With larger windows, and above all with many connections, the
+//! differences vanished: each pair reached the limit of its VM. Here a download runs from each
+//! region to each other one, over one plain connection or over a striped leg between a relay beside
+//! the sender and a gateway beside the receiver. A [`scenario`] defines the regions and the
+//! strategies; a [`repeat`] is a lab for each strategy; the [`outcome`] compares the rates with the
+//! paper's.
 
 mod outcome;
 mod repeat;
@@ -18,7 +20,7 @@ use scenario::Scenario;
 /// Runs an experiment whose scenario is one of rates between regions.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,

@@ -1,4 +1,4 @@
-//! What the downloads of all repeats came to, beside the paper.
+//! Results of the downloads of all repeats, beside the paper's.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,18 @@ use super::scenario::{Scenario, Strategy, host_of};
 use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
-/// TRN's slide: the least and the greatest rate of its matrix, in Mbit/s, and the share of pairs whose rate the best
-/// relay raises by more than half.
+/// TRN's slide: the least and the greatest rate of its matrix, in Mbit/s, and the share of pairs
+/// whose rate the best relay raises by more than half.
 const PAPER_LEAST_MBPS: f64 = 20.0;
 const PAPER_MOST_MBPS: f64 = 398.0;
 const PAPER_GAINING_PERCENT: f64 = 40.0;
-/// What of the caps a striped leg should get. Chosen: the rest is for congestion control at a cap that drops.
+/// The least share of the caps that a striped leg should reach. Chosen: congestion control needs
+/// the rest at a cap that drops.
 const LEAST_SHARE: f64 = 0.85;
-/// Most that rates differ which are called homogeneous.
+/// The largest ratio of rates that count as homogeneous.
 const HOMOGENEOUS: f64 = 1.2;
 
-/// The record.
+/// Returns the record of the experiment.
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
     let rates = Rates { scenario, repeats };
     let mut assumptions = scenario.assumptions.clone();
@@ -29,7 +30,8 @@ pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outco
     if options.quick {
         let count = scenario.regions.len();
         assumptions.push(format!(
-            "a quick run has {count} of the regions, measures for {} s after {} s, and leaves slow strategies out",
+            "a quick run has {count} of the regions, measures for {} s after {} s, and leaves slow \
+             strategies out",
             scenario.measure_s, scenario.settle_s
         ));
     }
@@ -65,18 +67,18 @@ struct Rates<'a> {
 }
 
 impl Rates<'_> {
-    /// One pair's, in the repeats' order.
+    /// Returns the rates of one pair, in the repeats' order.
     fn of(&self, strategy: usize, pair: usize) -> Vec<f64> {
         self.repeats.iter().map(|repeat| repeat.mbps[strategy][pair]).collect()
     }
 
-    /// Each pair's median, in the pairs' order.
+    /// Returns each pair's median, in the pairs' order.
     fn medians(&self, strategy: usize) -> Vec<f64> {
         let pairs = self.scenario.pairs().len();
         (0..pairs).map(|pair| median(&self.of(strategy, pair))).collect()
     }
 
-    /// Each pair's round trip in ms, in the pairs' order.
+    /// Returns each pair's round trip in ms, in the pairs' order.
     fn rtts_ms(&self) -> Vec<f64> {
         let topology = self.scenario.topology(&self.scenario.strategies[0]);
         let topology = topology.expect("the scenario was checked");
@@ -90,14 +92,14 @@ impl Rates<'_> {
         self.scenario.pairs().into_iter().map(rtt).collect()
     }
 
-    /// The pairs, nearest first.
+    /// Returns the pairs, nearest first.
     fn by_distance(&self) -> Vec<(usize, f64)> {
         let mut pairs: Vec<(usize, f64)> = self.rtts_ms().into_iter().enumerate().collect();
         pairs.sort_by(|a, b| a.1.total_cmp(&b.1));
         pairs
     }
 
-    /// A row for each pair, nearest first.
+    /// Returns a row for each pair, nearest first.
     fn matrix(&self, index: usize, strategy: &Strategy) -> Vec<Row> {
         let pairs = self.scenario.pairs();
         let row = |(pair, rtt_ms): (usize, f64)| {
@@ -115,7 +117,7 @@ impl Rates<'_> {
         self.by_distance().into_iter().map(row).collect()
     }
 
-    /// The least, the greatest, and how far apart they are.
+    /// Returns rows with the least rate, the greatest rate, and their ratio.
     fn summary(&self, index: usize, strategy: &Strategy) -> Vec<Row> {
         let (least, most) = extremes(&self.medians(index));
         let is_paper = self.scenario.gain.is_some() && index == 0;
@@ -138,7 +140,8 @@ impl Rates<'_> {
         ]
     }
 
-    /// How much the best relay would raise each pair's rate, by the rates of its two legs.
+    /// Returns the factor by which the best relay would raise each pair's rate, by the rates of its
+    /// two legs.
     fn relay_gains(&self) -> Vec<f64> {
         let pairs = self.scenario.pairs();
         let medians = self.medians(0);
@@ -188,12 +191,13 @@ impl Rates<'_> {
     fn relays_gain(&self, gain: f64) -> Finding {
         let percent = self.gaining_percent(gain);
         let paper = format!(
-            "about {PAPER_GAINING_PERCENT} % of pairs can have more than {gain}x by a relay (here: at least a quarter)"
+            "about {PAPER_GAINING_PERCENT} % of pairs can have more than {gain}x by a relay \
+             (here: at least a quarter)"
         );
         Finding::new(&paper, percent >= 25.0, format!("{percent:.0} %"))
     }
 
-    /// Strategies that have a striped leg, with the connections' number for those that have a fixed one.
+    /// Returns the strategies with a striped leg, with their indices.
     fn striped(&self) -> impl Iterator<Item = (usize, &Strategy)> {
         let all = self.scenario.strategies.iter().enumerate();
         all.filter(|(_, strategy)| strategy.connections.is_some())
@@ -223,7 +227,7 @@ impl Rates<'_> {
         Some(Finding::new(paper, holds, ours))
     }
 
-    /// One for each congestion control of striped legs.
+    /// Returns one finding for each congestion control of striped legs.
     fn caps_are_filled(&self) -> Vec<Finding> {
         let mut shares: BTreeMap<&str, Vec<(&str, f64)>> = BTreeMap::new();
         for (index, strategy) in self.striped() {
@@ -239,7 +243,8 @@ impl Rates<'_> {
                 .collect();
             let holds = shares.iter().all(|(_, share)| *share >= LEAST_SHARE);
             let paper = format!(
-                "ours: a striped leg with {control} gets {:.0} % of what the caps of its connections and of the VM allow, at least",
+                "ours: a striped leg with {control} gets {:.0} % of what the caps of its \
+                 connections and of the VM allow, at least",
                 100.0 * LEAST_SHARE
             );
             Finding::new(&paper, holds, format!("slowest pair of each: {}", said.join(", ")))
@@ -262,7 +267,7 @@ mod tests {
         Scenario::parse(include_str!("../../../scenarios/trn-single.toml")).unwrap().quick()
     }
 
-    /// A repeat in which rates go by `rate` of the round trip in ms.
+    /// Returns a repeat in which `rate` maps the round trip in ms to a rate.
     fn repeat(scenario: &Scenario, rate: impl Fn(f64) -> f64) -> Outcome {
         let empty = Rates { scenario, repeats: &[] };
         let mbps = empty.rtts_ms().into_iter().map(rate).collect();
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_go_by_the_window_leave_a_gain_for_relays_and_even_ones_do_not() {
+    fn relays_gain_only_if_rates_depend_on_rtt() {
         let scenario = scenario();
         let by_window = [repeat(&scenario, |rtt_ms| 24e3 / rtt_ms)];
         let rates = Rates { scenario: &scenario, repeats: &by_window };

@@ -1,4 +1,4 @@
-//! One repeat: for each strategy a lab of its own, on which each pair downloads, one after the other.
+//! One repeat: for each strategy a lab of its own, on which the pairs download one after the other.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, FileServer};
 use crate::lab_run::service::LegText;
 
-/// Where servers listen.
+/// The port of servers.
 const SERVER_PORT: u16 = 8000;
 
-/// What a repeat came to.
+/// The result of a repeat.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     /// Payload in Mbit/s: by strategy, then by pair, in the scenario's order.
@@ -38,7 +38,7 @@ pub(super) fn run(
         let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
         let pairs = scenario.pairs();
         let mut rates = Vec::with_capacity(pairs.len());
-        // Each chain has a port of its own: what has just ended may hold one for a moment.
+        // Each chain has its own port: a process that has just ended may hold one for a moment.
         let mut slots = 0..;
         for pair in pairs {
             let ends = pair.map(host_of);
@@ -55,7 +55,7 @@ pub(super) fn run(
     Ok(outcome)
 }
 
-/// Downloads once: the rate of the payload in Mbit/s, and what the lab says against it.
+/// Downloads once; returns the rate of the payload in Mbit/s, and the bounds that the lab broke.
 fn measure(
     ground: &Ground,
     scenario: &Scenario,

@@ -1,4 +1,5 @@
-//! The scenario file of rates between regions: which regions, what their machines may send, and how downloads run.
+//! The scenario file of rates between regions: the regions, the limits of their machines, and the
+//! strategies.
 
 use serde::Deserialize;
 use tradewind_desired::{Connections, LegProfile};
@@ -15,30 +16,30 @@ use crate::scenario::{ScenarioError, from_toml};
 pub(crate) struct Scenario {
     /// Its name.
     pub(crate) name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(crate) assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// The number of repeats and their seeds.
     pub(crate) runs: Runs,
-    /// Between which regions; every ordered pair downloads, one after the other.
+    /// The regions; every ordered pair downloads, one after the other.
     pub(crate) regions: Vec<RegionId>,
-    /// The same in a quick run.
+    /// The regions of a quick run.
     pub(crate) regions_quick: Vec<RegionId>,
-    /// What a VM sends at most.
+    /// The largest rate of a VM.
     pub(crate) vm: Bandwidth,
-    /// What each connection of it sends at most; as much as the VM when absent.
+    /// The largest rate of each of its connections; `None` means the VM's.
     pub(crate) per_connection: Option<Bandwidth>,
-    /// How long a download runs before it is measured, in seconds.
+    /// The time for which a download runs before it is measured, in seconds.
     pub(crate) settle_s: f64,
-    /// How long it is measured, in seconds.
+    /// The duration of the measurement, in seconds.
     pub(crate) measure_s: f64,
-    /// The first in a quick run.
+    /// `settle_s` of a quick run.
     pub(crate) settle_s_quick: f64,
-    /// The second in a quick run.
+    /// `measure_s` of a quick run.
     pub(crate) measure_s_quick: f64,
-    /// A gain of the best relay that is counted, where relays are asked about.
+    /// The gain by the best relay that counts, for experiments about relays.
     pub(crate) gain: Option<f64>,
-    /// How downloads run.
+    /// The kinds of downloads.
     #[serde(rename = "strategy")]
     pub(crate) strategies: Vec<Strategy>,
 }
@@ -47,7 +48,7 @@ const fn yes() -> bool {
     true
 }
 
-/// How a download runs.
+/// A kind of download.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Strategy {
@@ -57,23 +58,23 @@ pub(crate) struct Strategy {
     pub(crate) receive_buffer: Bytes,
     /// Largest send buffer of the hosts.
     pub(crate) send_buffer: Bytes,
-    /// Connections of the striped leg; absent: one plain connection without gateway and relay.
+    /// Connections of the striped leg; `None` means one plain connection without gateway and relay.
     pub(crate) connections: Option<Connections>,
-    /// Congestion control of the striped leg; Cubic, as all hosts have, when absent.
+    /// Congestion control of the striped leg; `None` means Cubic, the hosts' default.
     pub(crate) congestion_control: Option<String>,
-    /// How long it runs before it is measured, where that is longer than for others, in seconds.
+    /// The time before the measurement, if it is longer than the scenario's, in seconds.
     #[serde(default)]
     pub(crate) settle_s: f64,
-    /// Whether quick runs have it, too.
+    /// `true` when quick runs include it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
 }
 
 impl Scenario {
-    /// Reads a scenario file.
+    /// Parses a scenario file.
     ///
     /// # Errors
-    /// When the TOML is malformed, a key is unknown or missing, or the parts do not fit together.
+    /// When the TOML is malformed, a key is unknown or missing, or the parts are inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         let problem = scenario.problem();
@@ -111,7 +112,7 @@ impl Scenario {
         None
     }
 
-    /// The same with what a quick run leaves out taken away.
+    /// Returns the scenario of a quick run.
     pub(crate) fn quick(mut self) -> Self {
         self.regions.clone_from(&self.regions_quick);
         (self.settle_s, self.measure_s) = (self.settle_s_quick, self.measure_s_quick);
@@ -119,10 +120,11 @@ impl Scenario {
         self
     }
 
-    /// The network for a strategy: a machine in each region, with its buffers.
+    /// Returns the network of a strategy: a machine in each region, with its buffers.
     pub(crate) fn topology(&self, strategy: &Strategy) -> Result<Topology, ScenarioError> {
         let mut text = format!(
-            "[default.host]\ncongestion_control = 'cubic'\negress = '{}'\nreceive_buffer = '{}'\nsend_buffer = '{}'\n",
+            "[default.host]\ncongestion_control = 'cubic'\negress = '{}'\n\
+             receive_buffer = '{}'\nsend_buffer = '{}'\n",
             self.vm, strategy.receive_buffer, strategy.send_buffer,
         );
         if let Some(cap) = self.per_connection {
@@ -136,7 +138,7 @@ impl Scenario {
         })
     }
 
-    /// Every ordered pair: who sends and who receives.
+    /// Returns every ordered pair: the sending and the receiving region.
     pub(crate) fn pairs(&self) -> Vec<[&RegionId; 2]> {
         let all = self.regions.iter();
         all.clone()
@@ -144,7 +146,7 @@ impl Scenario {
             .collect()
     }
 
-    /// What the caps let a strategy's payload have in full packets, in Mbit/s.
+    /// Returns the largest payload rate of a strategy under the caps with full packets, in Mbit/s.
     pub(crate) fn allowed_mbps(&self, strategy: &Strategy) -> f64 {
         let each = self.per_connection.unwrap_or(self.vm).as_mbps();
         let count = match strategy.connections {
@@ -160,7 +162,7 @@ impl Scenario {
 const PAYLOAD_PER_IP: f64 = 1448.0 / 1500.0;
 
 impl Strategy {
-    /// How the gateway sets its leg up; `None` without one.
+    /// Returns the gateway's settings of the leg; `None` without one.
     pub(crate) fn leg(&self) -> Option<LegProfile> {
         let (connections, congestion_control) =
             (self.connections?, self.congestion_control.clone());
@@ -168,14 +170,14 @@ impl Strategy {
         Some(LegProfile { congestion_control, connections, stripe_after, ..LegProfile::default() })
     }
 
-    /// How the relay, which sends, does: as the gateway asks for the leg, whose other end it is.
+    /// Returns the relay's settings, as sender, of the other end of the same leg.
     pub(crate) fn other_end(&self) -> Option<LegProfile> {
         let congestion_control = Some(self.congestion_control.clone()?);
         Some(LegProfile { congestion_control, ..LegProfile::default() })
     }
 }
 
-/// The host of a region.
+/// Returns the host of a region.
 pub(crate) fn host_of(region: &RegionId) -> HostId {
     HostId::new(region.as_str()).expect("a region's name is a host's name")
 }
@@ -196,7 +198,7 @@ mod tests {
         assert!(tuned.strategies.iter().any(|known| known.connections.is_some()));
         for scenario in [single, tuned] {
             let quick = scenario.quick();
-            // Until the first byte and between two strategies: about a second.
+            // About a second passes until the first byte and between two strategies.
             let each = |known: &Strategy| known.settle_s.max(quick.settle_s) + quick.measure_s;
             let pairs = quick.pairs().len() as f64;
             let least: f64 = quick.strategies.iter().map(|known| each(known) * pairs + 1.0).sum();
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caps_of_connections_and_of_the_machine_bound_a_strategy() {
+    fn strategy_is_bounded_by_connection_and_machine_caps() {
         let tuned = Scenario::parse(TUNED).unwrap();
         let vm = tuned.vm.as_mbps() * PAYLOAD_PER_IP;
         let each = tuned.per_connection.unwrap().as_mbps() * PAYLOAD_PER_IP;
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told() {
+    fn inconsistent_regions_scenario_is_refused() {
         for (from, to, what) in [
             ("measure_s = ", "measure_s = -", "something to measure"),
             ("gain = 1.5", "gain = 0.5", "gain: 1 to 100"),

@@ -1,4 +1,4 @@
-//! A line chart as SVG that needs nothing but itself, alone or in a page.
+//! A line chart as self-contained SVG, alone or in a page.
 
 use std::fmt::Write as _;
 
@@ -12,57 +12,57 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
-/// From one row of the legend to the next.
+/// The distance between two rows of the legend.
 const LEGEND_ROW: f64 = 16.0;
-/// Colours that people of all kinds of sight tell apart (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"];
 
-/// How a chart's horizontal axis is divided.
+/// The scale of a chart's horizontal axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// Equal steps are equally long.
+    /// Equal differences have equal lengths.
     #[default]
     Linear,
-    /// Equal factors are equally long; for values above zero.
+    /// Equal ratios have equal lengths; for values above zero.
     Log,
-    /// Places 0, 1, 2, ... with names; points are not joined.
+    /// Categories 0, 1, 2, ... with names; points are not joined.
     Names,
 }
 
 /// Lines over one pair of axes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// Stands above it.
+    /// The title above the chart.
     pub title: String,
-    /// What runs to the right.
+    /// The label of the horizontal axis.
     pub x_label: String,
-    /// What runs upwards.
+    /// The label of the vertical axis.
     pub y_label: String,
-    /// How the horizontal axis is divided.
+    /// The scale of the horizontal axis.
     pub scale: Scale,
-    /// What is drawn.
+    /// The lines.
     pub lines: Vec<Line>,
 }
 
 /// A name and its points, from left to right.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Line {
-    /// As in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// What it joins.
+    /// The points.
     pub points: Vec<Point>,
 }
 
 /// One point of a line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Point {
-    /// To the right.
+    /// The horizontal value.
     pub x: f64,
-    /// Upwards.
+    /// The vertical value.
     pub y: f64,
-    /// The interval around `y`, where there is one.
+    /// The interval around `y`, if any.
     pub interval: Option<(f64, f64)>,
     /// The name of `x`, for [`Scale::Names`].
     pub name: String,
@@ -75,7 +75,7 @@ impl From<(f64, f64)> for Point {
 }
 
 impl Chart {
-    /// The drawing, alone.
+    /// Returns the chart as SVG.
     #[must_use]
     pub fn svg(&self) -> String {
         svg(std::slice::from_ref(self))
@@ -106,7 +106,8 @@ impl Chart {
 
     fn line(&self, svg: &mut String, index: usize, x: &Axis, y: &Axis) {
         let (line, colour) = (&self.lines[index], COLOURS[index % COLOURS.len()]);
-        // Of named places all lines have the same: points beside each other hide none.
+        // All lines have points at the same categories: an offset keeps them from hiding each
+        // other.
         let beside = if self.scale == Scale::Names {
             (index as f64 - (self.lines.len() - 1) as f64 / 2.0) * 9.0
         } else {
@@ -131,14 +132,16 @@ impl Chart {
             let at = if point.name.is_empty() { number(point.x) } else { escaped(&point.name) };
             let _ = writeln!(
                 svg,
-                "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {at}, {:.4}</title></circle>",
+                "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\" fill=\"{colour}\">\
+                 <title>{}: {at}, {:.4}</title></circle>",
                 escaped(&line.name),
                 point.y
             );
         }
     }
 
-    /// Where each line's name begins, and in which row of the legend: at the right if all fit in one.
+    /// Returns the position of each line's name in the legend, and its row: right-aligned if all
+    /// fit in one.
     fn legend_places(&self) -> Vec<(f64, usize)> {
         let width = |line: &Line| 34.0 + 7.0 * line.name.chars().count() as f64;
         let all: f64 = self.lines.iter().map(width).sum();
@@ -154,7 +157,7 @@ impl Chart {
         places
     }
 
-    /// Where the plot begins, below the legend.
+    /// Returns the top of the plot, below the legend.
     fn top(&self) -> f64 {
         let rows = self.legend_places().last().map_or(0, |(_, row)| *row);
         TOP + LEGEND_ROW * rows as f64
@@ -207,7 +210,7 @@ impl Chart {
     }
 }
 
-/// Drawings one below the other.
+/// Draws charts one below the other.
 #[must_use]
 pub fn svg(charts: &[Chart]) -> String {
     let height = HEIGHT * charts.len() as f64;
@@ -223,7 +226,7 @@ pub fn svg(charts: &[Chart]) -> String {
     svg
 }
 
-/// A page with nothing but the chart.
+/// Returns a page with nothing but the chart.
 #[must_use]
 pub fn page(chart: &Chart) -> String {
     format!(
@@ -234,13 +237,13 @@ pub fn page(chart: &Chart) -> String {
     )
 }
 
-/// From values to places on the paper.
+/// A mapping from values to positions.
 struct Axis {
     least: f64,
     most: f64,
     from: f64,
     to: f64,
-    /// Whether places go by the values' logarithms; `least` and `most` are logarithms then.
+    /// `true` for a logarithmic axis, on which `least` and `most` are logarithms.
     log: bool,
 }
 
@@ -274,14 +277,14 @@ impl Axis {
     }
 }
 
-/// The least and the largest of the values.
+/// Returns the least and the largest of the values.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
         (least.min(value), most.max(value))
     })
 }
 
-/// One, two or five times a power of ten that divides a range into four to ten parts.
+/// Returns one, two or five times a power of ten that divides a range into four to ten parts.
 fn step(range: f64) -> f64 {
     let power = 10_f64.powf((range / 5.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| range / s <= 8.0).unwrap_or(power)
@@ -307,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_is_whole_whatever_its_points() {
+    fn chart_is_valid_for_any_points() {
         for points in [vec![], vec![(1.0, 2.0)], vec![(0.0, 5.0), (3.0, 1.0)], vec![(0.0, 0.0); 2]]
         {
             for scale in [Scale::Linear, Scale::Log, Scale::Names] {
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_that_is_too_long_goes_on_in_the_next_row_and_the_plot_begins_below_it() {
+    fn long_legend_wraps_above_the_plot() {
         let line = |length: usize| Line { name: "x".repeat(length), points: Vec::new() };
         let of = |lines: Vec<Line>| Chart {
             title: String::new(),

@@ -1,4 +1,5 @@
-//! The report as one self-contained page: figures, bars and a map, no script, nothing to fetch.
+//! The report as one self-contained page: figures, bars and a map, without scripts or external
+//! resources.
 
 use std::fmt::Write as _;
 
@@ -6,7 +7,7 @@ use super::table::Table;
 use super::{DemoReport, FlowResult, map, table};
 use crate::experiment::Record;
 
-/// Lays the report out as an HTML document.
+/// Renders the report as an HTML document.
 #[must_use]
 pub fn page(report: &DemoReport) -> String {
     let validity = if report.valid {
@@ -28,7 +29,7 @@ pub fn page(report: &DemoReport) -> String {
     document(&report.name, &body)
 }
 
-/// A whole page of this body.
+/// Returns a whole page with this body.
 fn document(name: &str, body: &str) -> String {
     let name = escape(name);
     format!(
@@ -45,7 +46,7 @@ fn conditions(assumptions: &[String]) -> String {
     format!("<h2>Conditions</h2>\n<ul>{lines}</ul>")
 }
 
-/// Lays records of experiments out as one document: plots, figures, what the papers say, conditions.
+/// Renders records of experiments as one document: plots, figures, findings, conditions.
 #[must_use]
 pub fn records_page(records: &[Record]) -> String {
     let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
@@ -68,7 +69,7 @@ fn record_section(record: &Record) -> String {
     out
 }
 
-/// Replaces the characters that mean something to HTML.
+/// Escapes the special characters of HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -105,7 +106,8 @@ fn bars(report: &DemoReport) -> String {
         .flat_map(|flow| [flow.fct_direct_s, flow.fct_planned_s, flow.predicted_direct_s])
         .fold(f64::MIN_POSITIVE, f64::max);
     let mut out = format!(
-        "<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Completion time of every flow\">",
+        "<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\" \
+         aria-label=\"Completion time of every flow\">",
         LABEL + BAR + 70.0,
         ROW * report.flows.len() as f64
     );
@@ -173,7 +175,7 @@ fn layout(table: &Table) -> String {
     )
 }
 
-/// Colours are of a palette that colour-blind readers tell apart (Okabe and Ito).
+/// The style sheet. Its colours can be distinguished by colour-blind readers (Okabe and Ito).
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1b2733;--paper:#fbfcfd;--soft:#d9e1e8;--sea:#eef3f7;--direct:#e69f00;--planned:#0072b2;--relay:#009e73}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--paper:#10161c;--soft:#2c3844;--sea:#151d25;--planned:#56b4e9}}
@@ -197,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_stands_alone() {
+    fn page_is_self_contained() {
         let page = page(&sample());
         for outside in ["http://", "https://", "<script", "<img", "<link", "url("] {
             assert!(!page.contains(outside), "{outside}");
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_named_cannot_become_markup() {
+    fn user_names_are_escaped() {
         let page = page(&sample());
         assert!(page.contains("volumes are &lt;scaled&gt;"));
         assert!(!page.contains("<scaled>"));

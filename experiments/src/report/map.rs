@@ -1,6 +1,6 @@
-//! A world map as SVG: land, places, and the flows' paths as great circles.
+//! A world map as SVG: land, sites and regions, and the flows' paths as great circles.
 //!
-//! Plate carree projection, one unit a degree. Lines that cross the antimeridian are cut there.
+//! Plate carree projection, one unit per degree. Lines that cross the antimeridian are cut there.
 //! The land's outline is simplified from Natural Earth's 1:110m land polygons (public domain).
 
 use std::collections::BTreeMap;
@@ -8,21 +8,22 @@ use std::fmt::Write as _;
 
 use super::{DemoReport, Place, Role};
 
-/// One polygon a line, `longitude,latitude` pairs in whole degrees. One that crosses the antimeridian stands there twice, on
-/// either side, and reaches beyond the map.
+/// One polygon per line, `longitude,latitude` pairs in whole degrees. A polygon that crosses the
+/// antimeridian is listed twice, on either side, and extends beyond the map.
 const LAND: &str = include_str!("land.txt");
 
-/// Degrees shown: the map leaves out the polar seas.
+/// The degrees shown: the map leaves out the polar seas.
 const NORTH: f64 = 78.0;
 const SOUTH: f64 = -56.0;
 
 /// Points on a great circle between two places. Chosen: smooth at any size on a screen.
 const ARC_STEPS: u32 = 48;
 
-/// The map of a report as one `<svg>` element.
+/// Returns the map of a report as one `<svg>` element.
 pub(super) fn svg(report: &DemoReport) -> String {
     let mut out = format!(
-        "<svg class=\"map\" viewBox=\"-180 {} 360 {}\" role=\"img\" aria-label=\"Map of sites, relays and paths\">",
+        "<svg class=\"map\" viewBox=\"-180 {} 360 {}\" role=\"img\" \
+         aria-label=\"Map of sites, relays and paths\">",
         -NORTH,
         NORTH - SOUTH
     );
@@ -49,7 +50,7 @@ pub(super) fn svg(report: &DemoReport) -> String {
     out
 }
 
-/// SVG's y axis points down, latitude points up.
+/// Flips the latitudes of a polygon: SVG's y axis points down, latitude points up.
 fn flip(polygon: &str) -> String {
     let points = polygon.split(' ').filter_map(|point| {
         let (longitude, latitude) = point.split_once(',')?;
@@ -79,7 +80,8 @@ fn marker(place: &Place) -> String {
     format!("{shape}<title>{name}</title></{close}>{label}")
 }
 
-/// The great circle between two places as path data, in pieces where it leaves the map's edge.
+/// Returns the great circle between two places as path data, in pieces where it leaves the map's
+/// edge.
 fn arc(from: &Place, to: &Place) -> String {
     let (a, b) = (unit_vector(from), unit_vector(to));
     let dot: f64 = a.iter().zip(&b).map(|(p, q)| p * q).sum();

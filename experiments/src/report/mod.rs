@@ -1,7 +1,8 @@
-//! What an experiment found, as data, and the forms it is shown in.
+//! Results of experiments as data, and their presentations.
 //!
-//! [`DemoReport`] is the demo's record and [`Record`](crate::experiment::Record) that of an experiment; [`table`],
-//! [`chart`] and [`html`] only lay them out, so that the table, the JSON file and the page can never disagree.
+//! [`DemoReport`] is the demo's record and [`Record`](crate::experiment::Record) that of an
+//! experiment; [`table`], [`chart`] and [`html`] only render them, so the table, the JSON file and
+//! the page can never disagree.
 
 pub mod chart;
 pub mod html;
@@ -11,29 +12,31 @@ pub mod table;
 use serde::{Deserialize, Serialize};
 use tradewind_model::statistics::median_or_nan;
 
-/// Raised when a field is renamed or its meaning changes; new fields do not raise it.
+/// The version of the schema. It is raised when a field is renamed or its meaning changes; new
+/// fields do not raise it.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The outcome of one run of the demo (experiment `cp-real`, `[CP VII-C]`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoReport {
-    /// [`SCHEMA_VERSION`].
+    /// The version of the schema, [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Name of the experiment.
     pub name: String,
     /// Seed of the emulated network.
     pub seed: u64,
-    /// What the run assumes and what it shortened, a sentence each.
+    /// The run's assumptions and shortenings, a sentence each.
     pub assumptions: Vec<String>,
-    /// Whether the lab kept time throughout; if not, [`DemoReport::invalid_because`] says why.
+    /// `true` when the lab kept time throughout; otherwise [`DemoReport::invalid_because`] has the
+    /// reasons.
     pub valid: bool,
     /// Broken bounds of the validity record, a sentence each.
     pub invalid_because: Vec<String>,
-    /// One row a flow.
+    /// The flows.
     pub flows: Vec<FlowResult>,
-    /// Relays that ran.
+    /// The relays that ran.
     pub relays: Vec<RelayResult>,
-    /// Rates that were measured, in the order of their pairs.
+    /// The measured rates, in the order of their pairs.
     pub measured: Vec<MeasuredLeg>,
     /// Sites and regions, for the map.
     pub places: Vec<Place>,
@@ -43,13 +46,13 @@ pub struct DemoReport {
     pub budget_usd: f64,
     /// Total measured FCT direct over total measured FCT planned.
     pub acceleration: f64,
-    /// The same of the predictions, made before any transfer.
+    /// The same ratio of the predictions, made before any transfer.
     pub acceleration_predicted: f64,
-    /// Median over all carried transfers of |measured - predicted| / predicted.
+    /// The median over all carried transfers of |measured - predicted| / predicted.
     pub prediction_error_median: f64,
-    /// The same: the largest.
+    /// The largest value over all carried transfers of |measured - predicted| / predicted.
     pub prediction_error_most: f64,
-    /// How long each step took, in seconds.
+    /// The durations of the steps.
     pub steps: Vec<StepTime>,
 }
 
@@ -74,28 +77,30 @@ pub struct FlowResult {
     pub predicted_direct_s: f64,
     /// Predicted FCT over the path, in seconds.
     pub predicted_planned_s: f64,
-    /// Egress of this flow at its nominal volume, in dollars; relay set-up is not in it.
+    /// The egress cost of this flow at its nominal volume, in dollars, without the set-up of
+    /// relays.
     pub egress_usd: f64,
-    /// Whether the SHA-256 of what arrived equals that of what was sent, both times.
+    /// `true` when the SHA-256 of the received data equals that of the sent data, in both
+    /// transfers.
     pub sha256_ok: bool,
-    /// Whether the lab kept time during both transfers.
+    /// `true` when the lab kept time during both transfers.
     pub valid: bool,
 }
 
 /// One rate test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredLeg {
-    /// Who sent.
+    /// The sending site or region.
     pub source: String,
-    /// Who received.
+    /// The receiving site or region.
     pub destination: String,
     /// Least round-trip time, in milliseconds.
     pub rtt_ms: f64,
     /// Steady rate of one connection, in megabits of payload per second.
     pub rate_mbps: f64,
-    /// What bound it: `window`, `capacity` or `growth`.
+    /// The bound of the rate: `window`, `capacity` or `growth`.
     pub bound_by: String,
-    /// How long the test took, in seconds.
+    /// The duration of the test, in seconds.
     pub test_s: f64,
 }
 
@@ -119,11 +124,11 @@ pub struct Place {
     pub latitude_deg: f64,
     /// Degrees east.
     pub longitude_deg: f64,
-    /// What it is to this run.
+    /// Its role in this run.
     pub role: Role,
 }
 
-/// What a place is to a run.
+/// The role of a place in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -135,23 +140,24 @@ pub enum Role {
     Candidate,
 }
 
-/// How long a step took.
+/// The duration of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Its name.
     pub step: String,
-    /// Its length in seconds.
+    /// Its duration, in seconds.
     pub seconds: f64,
 }
 
 impl FlowResult {
-    /// Measured FCT direct over planned.
+    /// Returns the measured FCT direct over that of the planned path.
     #[must_use]
     pub fn acceleration(&self) -> f64 {
         self.fct_direct_s / self.fct_planned_s
     }
 
-    /// |measured - predicted| / predicted of every transfer of this flow: direct, then planned if it has a path.
+    /// Returns |measured - predicted| / predicted of every transfer of this flow: direct, then
+    /// planned if it has a path.
     pub fn prediction_errors(&self) -> impl Iterator<Item = f64> {
         let error = |measured: f64, predicted: f64| (measured - predicted).abs() / predicted;
         let direct = error(self.fct_direct_s, self.predicted_direct_s);
@@ -162,7 +168,8 @@ impl FlowResult {
 }
 
 impl DemoReport {
-    /// Sums of measured direct, measured planned, predicted direct and predicted planned FCT, in seconds.
+    /// Returns the sums of measured direct, measured planned, predicted direct and predicted
+    /// planned FCT, in seconds.
     #[must_use]
     pub fn totals(&self) -> [f64; 4] {
         let sum = |of: fn(&FlowResult) -> f64| self.flows.iter().map(of).sum::<f64>();
@@ -174,7 +181,7 @@ impl DemoReport {
         ]
     }
 
-    /// Why the run is invalid: each reason once, with how often it came.
+    /// Returns the reasons why the run is invalid, each once with its count.
     #[must_use]
     pub fn reasons(&self) -> String {
         let mut counted: Vec<(&str, usize)> = Vec::new();
@@ -191,7 +198,7 @@ impl DemoReport {
         words.collect::<Vec<_>>().join("; ")
     }
 
-    /// Fills in the figures that follow from the flows.
+    /// Computes the figures that follow from the flows.
     pub fn summarise(&mut self) {
         let [direct, planned, predicted_direct, predicted_planned] = self.totals();
         self.acceleration = direct / planned;
@@ -272,7 +279,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_reason_that_came_thrice_is_said_once() {
+    fn repeated_reasons_are_listed_once() {
         let mut report = sample();
         report.invalid_because = ["busy", "late", "busy", "busy"].map(str::to_owned).to_vec();
         assert_eq!(report.reasons(), "busy (3 times); late");

@@ -12,7 +12,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// One row a flow and a last one with the totals. FCT in seconds.
+/// Returns one row per flow and a last one with the totals; FCT is in seconds.
 #[must_use]
 pub fn flows(report: &DemoReport) -> Table {
     let mut rows: Vec<Vec<String>> = report
@@ -72,12 +72,13 @@ fn total_row(report: &DemoReport) -> Vec<String> {
     ]
 }
 
-/// The lines below the table: gain, cost, conditions.
+/// Returns the lines below the table: gain, cost, conditions.
 #[must_use]
 pub fn summary(report: &DemoReport) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "acceleration {:.2}x measured, {:.2}x predicted; prediction off by {:.1} % at the median, {:.0} % at most",
+            "acceleration {:.2}x measured, {:.2}x predicted; prediction off by {:.1} % at the \
+             median, {:.0} % at most",
             report.acceleration,
             report.acceleration_predicted,
             report.prediction_error_median * 100.0,
@@ -97,8 +98,8 @@ pub fn summary(report: &DemoReport) -> Vec<String> {
     lines
 }
 
-/// An experiment's record as tables with titles: one a figure, with a column for each line; the other rows; what the
-/// paper says in words.
+/// Returns an experiment's record as tables with titles: one per figure, with a column for each
+/// line; the other rows; the findings.
 #[must_use]
 pub fn record(record: &Record) -> Vec<(String, Table)> {
     let figures = record.figures.iter().enumerate();
@@ -120,7 +121,8 @@ pub fn record(record: &Record) -> Vec<(String, Table)> {
     tables
 }
 
-/// A figure's rows: places down, lines across; half an interval's width behind `±`.
+/// Returns a figure's table: categories are rows, lines are columns; `±` precedes half an
+/// interval's width.
 fn drawn(record: &Record, figure: usize) -> Table {
     let (mut lines, mut places): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     let here = || {
@@ -160,7 +162,7 @@ fn drawn_cell(row: &Row) -> String {
     cell
 }
 
-/// Two decimals, and none from a hundred on.
+/// Formats a value with two decimals, or none from a hundred on.
 fn figure(value: f64) -> String {
     if value.abs() < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
@@ -175,7 +177,7 @@ fn row_cells(row: &Row) -> Vec<String> {
     vec![row.case.clone(), paper, number(row.ours), interval, row.unit.clone(), row.note.clone()]
 }
 
-/// A path in words: `direct`, or its regions in order.
+/// Returns a path as text: `direct`, or its regions in order.
 #[must_use]
 pub fn path_text(path: &[String]) -> String {
     if path.is_empty() { "direct".into() } else { path.join(" > ") }
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_as_wide_as_the_heading_and_the_last_one_sums_up() {
+    fn rows_match_the_heading_and_last_row_has_totals() {
         let table = flows(&sample());
         assert!(table.rows.iter().all(|row| row.len() == table.heading.len()));
         assert_eq!(table.rows.last().unwrap()[6], "3.00x");
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_hash_and_an_invalid_run_cannot_be_overlooked() {
+    fn wrong_hash_and_invalid_run_are_shown() {
         let mut report = sample();
         report.flows[0].sha256_ok = false;
         report.invalid_because.push("lateness".into());

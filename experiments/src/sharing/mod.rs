@@ -1,9 +1,10 @@
 //! A shared bottleneck: `cdd-fair` \[CDD III-D, V\].
 //!
-//! CDD asks whether Quick-Start is more aggressive than other connections and has partial evidence only. Here downloads over
-//! two relays cross a link alone, eight at once, and beside others' downloads; what each sender sent again, what the others
-//! got and how long their short downloads took is measured. A [`scenario`] says who comes; a [`repeat`] is a lab on which
-//! everybody comes once; the [`outcome`] compares.
+//! CDD asks whether Quick-Start is more aggressive than other connections and has partial evidence
+//! only. Here downloads over two relays cross a link alone, eight at once, and beside other
+//! downloads; the senders' retransmissions, the others' rates and the times of the others' short
+//! downloads are measured. A [`scenario`] defines the downloads; a [`repeat`] is a lab on which
+//! each runs once; the [`outcome`] compares.
 
 mod outcome;
 mod repeat;
@@ -19,7 +20,7 @@ use scenario::Scenario;
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,

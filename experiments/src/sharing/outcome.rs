@@ -1,4 +1,4 @@
-//! What sharing came to: completion times beside the least possible, and what everybody sent again.
+//! Results of sharing: completion times beside the least possible, and retransmissions.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use crate::report::chart::Scale;
 /// Bytes of an IP packet for each byte of payload: full packets of 1500 bytes, with time stamps.
 const IP_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
 
-/// The figures' places.
+/// The indices of the figures.
 const ALONE: usize = 0;
 const BESIDE_TIMES: usize = 1;
 const BESIDE_RATES: usize = 2;
 
-/// What of the scenario is not in the topology.
+/// Returns the first item of the scenario that is missing in the topology.
 pub(super) fn check(scenario: &Scenario, topology: &Topology) -> Option<String> {
     let beside = &scenario.beside;
     let ends = [&scenario.client, &scenario.server, &beside.long_client, &beside.long_server];
@@ -38,8 +38,9 @@ fn link_rate(scenario: &Scenario, topology: &Topology) -> Option<Bandwidth> {
     topology.links.iter().find(|link| link.name == scenario.link)?.rate
 }
 
-/// Least time of a fetch: one round trip over all legs and the file at the link's rate; handshakes of the legs to the
-/// client and the server, and of the one between the relays where no connection rests.
+/// Returns the least time of a fetch: one round trip over all legs and the file at the link's rate;
+/// handshakes of the legs to the client and the server, and of the one between the relays unless a
+/// warm connection exists.
 fn floor(scenario: &Scenario, topology: &Topology, warm: bool) -> Duration {
     let rtt = |a, b| round_trip(topology, a, b);
     let [west, east] = &scenario.relays;
@@ -50,7 +51,7 @@ fn floor(scenario: &Scenario, topology: &Topology, warm: bool) -> Duration {
     handshakes + access + between + rate.time_for(scenario.size.scaled(IP_PER_PAYLOAD))
 }
 
-/// The record of all repeats.
+/// Returns the record of all repeats.
 pub(super) fn record(
     scenario: &Scenario,
     topology: &Topology,
@@ -71,12 +72,16 @@ pub(super) fn record(
     findings.extend(hurt(scenario, repeats));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(scenario.runs.told_of_medians(options));
-    assumptions.push("the least time counts handshakes of all legs that are not warm, one round trip, and the file at the link's rate".to_owned());
+    assumptions.push(
+        "the least time counts handshakes of all legs that are not warm, one round trip, and the \
+         file at the link's rate"
+            .to_owned(),
+    );
     let tables = Record::of_tables(&scenario.name, assumptions, (rows, findings));
     Record { figures: figures(scenario), ..tables }
 }
 
-/// By [`ALONE`], [`BESIDE_TIMES`] and [`BESIDE_RATES`].
+/// Returns the figures, in the order of [`ALONE`], [`BESIDE_TIMES`] and [`BESIDE_RATES`].
 fn figures(scenario: &Scenario) -> Vec<Figure> {
     let figure = |title: String, x_label: &str, y_label: &str| Figure {
         title,
@@ -94,7 +99,7 @@ fn figures(scenario: &Scenario) -> Vec<Figure> {
     ]
 }
 
-/// A case of those alone on the link.
+/// A case of fetches alone on the link.
 struct Case<'a> {
     scenario: &'a Scenario,
     repeats: &'a [Outcome],
@@ -103,7 +108,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// By repeat; of several at once the last one counts.
+    /// Returns the completion times by repeat; of several concurrent ones the last counts.
     fn times(&self) -> Vec<f64> {
         let last = |times: &Vec<f64>| times.iter().copied().fold(f64::NAN, f64::max);
         self.repeats.iter().map(|repeat| last(&repeat.alone[self.index].fct_s)).collect()
@@ -129,7 +134,8 @@ impl Case<'_> {
         ]
     }
 
-    /// By how many there are at once; a way to start is one line for all of these.
+    /// Returns the position in the figure: the number of concurrent flows is x, the settings are
+    /// the line.
     fn spot(&self) -> Spot {
         let Alone { name, flows, .. } = self.case;
         let fewer: BTreeSet<u16> =
@@ -189,7 +195,8 @@ fn beside_rows(repeats: &[Outcome], index: usize, name: &str) -> Vec<Row> {
     rows
 }
 
-/// What each newcomer takes from others, against the first newcomer with a leg, which is the usual one.
+/// Returns the findings about each newcomer's effect on others, compared with the first newcomer
+/// with a leg, which is regular TCP.
 fn hurt(scenario: &Scenario, repeats: &[Outcome]) -> Vec<Finding> {
     let newcomers = scenario.beside.newcomers.iter().enumerate();
     let mut with_leg = newcomers.filter(|(_, newcomer)| newcomer.leg.is_some());
@@ -207,18 +214,21 @@ fn hurt(scenario: &Scenario, repeats: &[Outcome]) -> Vec<Finding> {
         .flat_map(|(index, newcomer)| {
             let [long, short] = figures(index);
             let holds = long >= 0.95 * its_long && short <= 1.05 * its_short;
-            let paper = format!("{} is not more aggressive to others than regular TCP", newcomer.name);
+            let paper =
+                format!("{} is not more aggressive to others than regular TCP", newcomer.name);
             let ours = format!(
-                "others' long downloads {long:.1} against {its_long:.1} Mbit/s, short ones {short:.3} against {its_short:.3} s (within 5 % counts as equal)"
+                "others' long downloads {long:.1} against {its_long:.1} Mbit/s, short ones \
+                 {short:.3} against {its_short:.3} s (within 5 % counts as equal)"
             );
-            let loss = format!("beside {} others lose no more than beside regular TCP", newcomer.name);
+            let loss =
+                format!("beside {} others lose no more than beside regular TCP", newcomer.name);
             [Finding::new(&paper, holds, ours), no_more_again(&loss, &again(index), &again(usual))]
         })
         .collect()
 }
 
-/// Whether no larger share is sent again than in the reference: the upper 95 % bound of the mean ratio, from the paired differences, is at
-/// most 1.
+/// Returns the finding that no larger share is retransmitted than in the reference: the upper 95 %
+/// bound of the mean ratio, from the paired differences, is at most 1.
 fn no_more_again(paper: &str, mine: &[f64], theirs: &[f64]) -> Finding {
     let differences: Vec<f64> = mine.iter().zip(theirs).map(|(mine, its)| mine - its).collect();
     let average = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -244,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_stands_by_how_many_come_at_once_and_by_who_comes() {
+    fn figure_positions_follow_flow_counts_and_newcomers() {
         let text = include_str!("../../../scenarios/cdd-fair.toml");
         let scenario = Scenario::parse(text).unwrap();
         let topology = include_str!("../../../scenarios/cdd-fair-wan.toml");

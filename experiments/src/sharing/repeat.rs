@@ -1,4 +1,4 @@
-//! One repeat: a lab of one seed, on which everybody comes once, alone and beside others.
+//! One repeat: a lab with one seed, on which every case runs once, alone and beside others.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,31 +18,31 @@ use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer, LongFetch};
 use crate::lab_run::service::LegText;
 
-/// Where servers listen.
+/// The port of servers.
 const SERVER_PORT: u16 = 8000;
 /// Longest silence in a fetch.
 const QUIET: Duration = Duration::from_secs(60);
-/// What is fetched before, where relays are to know each other, and how long they have for it.
+/// The size of the fetch that warms the relays' connection up, and the time for it.
 const WARM_UP_BYTES: u64 = 1000;
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Until what a fetch has left in the network is gone.
+/// The time until packets of a fetch have left the network.
 const REST: Duration = Duration::from_millis(500);
 
-/// What a repeat came to.
+/// The result of a repeat.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
-    /// In the scenario's order.
+    /// The samples of cases alone, in the scenario's order.
     pub(super) alone: Vec<AloneSample>,
-    /// In the scenario's order.
+    /// The samples beside others, in the scenario's order.
     pub(super) beside: Vec<BesideSample>,
 }
 
-/// Fetches with nobody else on the link.
+/// Fetches alone on the link.
 #[derive(Debug, Clone)]
 pub(super) struct AloneSample {
     /// Completion times, in seconds.
     pub(super) fct_s: Vec<f64>,
-    /// Share of segments that the sending relay sent again.
+    /// The share of segments that the sending relay retransmitted.
     pub(super) again: f64,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct AloneSample {
 pub(super) struct BesideSample {
     /// The newcomer's completion times, in seconds.
     pub(super) fct_s: Vec<f64>,
-    /// Share of segments that its sending relay sent again; NaN where nobody came.
+    /// The share of segments that its sending relay retransmitted; NaN without a newcomer.
     pub(super) again: f64,
-    /// What the long downloads got, in Mbit/s of IP.
+    /// The rate of the long downloads, in Mbit/s of IP.
     pub(super) long_mbps: f64,
-    /// Share of segments that their server sent again.
+    /// The share of segments that their server retransmitted.
     pub(super) long_again: f64,
     /// The short downloads' completion times, in seconds.
     pub(super) short_s: Vec<f64>,
@@ -102,7 +102,7 @@ pub(super) fn run(
     Ok(outcome)
 }
 
-/// A lab on which a repeat runs.
+/// The context of a repeat on its lab.
 struct Here<'a> {
     ground: &'a Ground,
     scenario: &'a Scenario,
@@ -110,7 +110,7 @@ struct Here<'a> {
     server: SocketAddr,
     long: SocketAddr,
     short: SocketAddr,
-    /// The next chain's.
+    /// The number of the next chain.
     slot: u16,
 }
 
@@ -178,7 +178,8 @@ impl Here<'_> {
         })
     }
 
-    /// Fetches of the newcomer while the others are watched; their times, and how long that took.
+    /// Repeats the newcomer's fetch while the others are observed; returns its times, and the
+    /// elapsed seconds.
     fn fetch_every(&self, chain: Option<&Chain>) -> Result<(Vec<f64>, f64), DemoError> {
         let beside = &self.scenario.beside;
         let (began, mut times) = (Instant::now(), Vec::new());
@@ -225,7 +226,7 @@ impl Here<'_> {
         chain.start(self.ground)
     }
 
-    /// Fetches once; how long that took, in seconds.
+    /// Fetches once; returns the completion time in seconds.
     fn fetch(&self, chain: &Chain, bytes: u64) -> Result<f64, DemoError> {
         let file = File { bytes, seed: self.seed };
         let client = &self.scenario.client;
@@ -237,7 +238,7 @@ impl Here<'_> {
         Ok(fetched.fct.as_secs_f64())
     }
 
-    /// Bytes that the long downloads' client has received.
+    /// Returns the bytes that the long downloads' client has received.
     fn long_bytes(&self) -> Result<u64, DemoError> {
         let name = LinkName::Ingress(self.scenario.beside.long_client.clone());
         let counters = self.ground.lab.counters()?;

@@ -1,4 +1,5 @@
-//! The scenario file of a shared bottleneck: who is there, who comes, and what of that must not hurt.
+//! The scenario file of a shared bottleneck: the permanent flows, the newcomers, and the limits of
+//! their effect.
 
 use serde::Deserialize;
 use tradewind_desired::LegProfile;
@@ -15,44 +16,44 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// The topology's file, beside it.
     pub(crate) topology: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(crate) assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// The number of repeats and their seeds.
     pub(crate) runs: Runs,
-    /// The topology's link that is shared.
+    /// The shared link of the topology.
     pub(crate) link: String,
-    /// Who fetches.
+    /// The client.
     pub(crate) client: HostId,
-    /// From whom.
+    /// The server.
     pub(crate) server: HostId,
-    /// Over which two relays, from the client's side; the link lies between them.
+    /// The two relays, from the client's side; the link lies between them.
     pub(crate) relays: [HostId; 2],
-    /// What is fetched.
+    /// The size of the file.
     pub(crate) size: Bytes,
-    /// Fetches with nobody else on the link.
+    /// Fetches alone on the link.
     #[serde(default)]
     pub(crate) alone: Vec<Alone>,
     /// Fetches beside others.
     pub(crate) beside: Beside,
 }
 
-/// Fetches at once, with nobody else on the link.
+/// Concurrent fetches, alone on the link.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Alone {
     /// Its name.
     pub(crate) name: String,
-    /// How many at once.
+    /// The number of concurrent fetches.
     pub(crate) flows: u16,
-    /// How relays set up their connections; by the host's own ways when absent.
+    /// The relays' settings; `None` means the hosts' own.
     pub(crate) leg: Option<LegProfile>,
-    /// Whether a small fetch goes before, so that the relays' connection is there.
+    /// `true` when a small fetch goes first, so that the relays have a connection.
     #[serde(default)]
     pub(crate) warm: bool,
-    /// Whose losses it must not exceed.
+    /// The name of the case whose losses it must not exceed.
     pub(crate) reference: Option<String>,
-    /// How much later than round trips and the link's rate allow it may end.
+    /// The largest excess over the least possible time, in per cent.
     pub(crate) within_percent: Option<f64>,
 }
 
@@ -60,48 +61,48 @@ pub(crate) struct Alone {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beside {
-    /// Who downloads all the time.
+    /// The client of the long downloads.
     pub(crate) long_client: HostId,
-    /// From whom.
+    /// The server of the long downloads.
     pub(crate) long_server: HostId,
-    /// On how many connections.
+    /// The number of connections of the long downloads.
     pub(crate) long_flows: usize,
-    /// Who downloads a little, again and again.
+    /// The client of repeated short downloads.
     pub(crate) short_client: HostId,
-    /// From whom.
+    /// The server of the short downloads.
     pub(crate) short_server: HostId,
-    /// How much.
+    /// The size of a short download.
     pub(crate) short_size: Bytes,
-    /// How long they have for themselves first, in seconds.
+    /// The time before the newcomer, in seconds.
     pub(crate) settle_s: f64,
-    /// How long they are watched then, in seconds.
+    /// The time of observation, in seconds.
     pub(crate) watch_s: f64,
-    /// The same in a quick run.
+    /// `settle_s` of a quick run.
     pub(crate) settle_s_quick: f64,
-    /// How long they are watched in a quick run, in seconds.
+    /// `watch_s` of a quick run.
     pub(crate) watch_s_quick: f64,
-    /// From one fetch of the newcomer to the next, in seconds.
+    /// The time from one fetch of the newcomer to the next, in seconds.
     pub(crate) every_s: f64,
-    /// Who comes, each in turn; without a leg: nobody.
+    /// The newcomers, one per part of the run; without a leg there is none.
     #[serde(rename = "newcomer")]
     pub(crate) newcomers: Vec<Newcomer>,
 }
 
-/// Who comes.
+/// A newcomer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Newcomer {
     /// Its name.
     pub(crate) name: String,
-    /// How relays set up their connections; absent: nobody comes.
+    /// The relays' settings; `None` means that there is no newcomer.
     pub(crate) leg: Option<LegProfile>,
 }
 
 impl Scenario {
-    /// Reads a scenario file.
+    /// Parses a scenario file.
     ///
     /// # Errors
-    /// When the TOML is malformed, a key is unknown or missing, or the parts do not fit together.
+    /// When the TOML is malformed, a key is unknown or missing, or the parts are inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         let names: Vec<&String> = scenario.alone.iter().map(|alone| &alone.name).collect();
@@ -119,7 +120,7 @@ impl Scenario {
         Err(ScenarioError::Inconsistent { what })
     }
 
-    /// The same with others watched for a shorter time.
+    /// Returns the scenario of a quick run, with shorter observation.
     pub(crate) fn quick(mut self) -> Self {
         let beside = &mut self.beside;
         let shorter = format!(
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_that_is_not_there_is_told() {
+    fn missing_reference_is_refused() {
         let strange = TEXT.replace("reference = \"8 x Cubic", "reference = \"9 x Cubic");
         let error = Scenario::parse(&strange).unwrap_err();
         assert!(error.to_string().contains("no `9 x Cubic"), "{error}");

@@ -12,25 +12,25 @@ use crate::demo::DemoError;
 use crate::lab_run::Ground;
 use crate::lab_run::chain::SplitChain;
 
-/// How often a wait looks whether to give up.
+/// The interval at which a wait checks for a stop request.
 const LOOK: Duration = Duration::from_millis(100);
-/// The share of packets that a lossy network loses.
+/// The share of packets lost in a lossy network.
 const LOSS: f64 = 0.02;
 
-/// A fault that is over.
+/// A fault that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Past {
-    /// What it was.
+    /// The kind of fault.
     pub(super) what: What,
-    /// The chain that it hurt; the network hurts both.
+    /// The affected chain; `None` when the network affected both.
     pub(super) chain: Option<usize>,
-    /// From when.
+    /// The begin.
     pub(super) began: Instant,
-    /// Until when.
+    /// The end.
     pub(super) ended: Instant,
 }
 
-/// The faults in turn.
+/// The sequence of faults.
 pub(super) struct Faults<'a> {
     ground: &'a Ground,
     scenario: &'a Scenario,
@@ -39,17 +39,18 @@ pub(super) struct Faults<'a> {
 }
 
 impl<'a> Faults<'a> {
-    /// All of a scenario.
+    /// Creates the sequence of a scenario's faults.
     pub(super) const fn new(ground: &'a Ground, scenario: &'a Scenario) -> Self {
         Self { ground, scenario, next: 0, past: Vec::new() }
     }
 
-    /// Those that are over.
+    /// Returns the faults that have ended.
     pub(super) fn past(self) -> Vec<Past> {
         self.past
     }
 
-    /// Goes on for a round with a fault, a calm, a fault; none begins that would last longer, or that is not of this round.
+    /// Alternates calms and faults for a round; no fault begins that would end after the round, or
+    /// that does not belong to it.
     pub(super) fn hurt_in(
         &mut self,
         (round, quick): (u32, bool),
@@ -71,7 +72,7 @@ impl<'a> Faults<'a> {
             if Instant::now() + fault.lasts() > until {
                 return self.wait(until.saturating_duration_since(Instant::now()));
             }
-            // Each round of the list hurts the other chain.
+            // Each pass of the list affects the other chain.
             let chain = (self.next / faults.len()) % chains.len();
             let began = Instant::now();
             self.hurt(*fault, &mut chains[chain])?;
@@ -109,7 +110,7 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// Loses this share of what passes between the relays.
+    /// Makes packets between the relays be lost with probability `share`, for `lasts`.
     fn lose(&self, share: f64, lasts: Duration) -> Result<(), DemoError> {
         let topology = self.ground.lab.topology();
         let site = |host: &HostId| {

@@ -1,9 +1,11 @@
-//! A soak: sessions of all kinds for a long time, while the network and the relays are hurt in turn.
+//! A soak: sessions of all kinds for a long time, with faults of the network and of relays.
 //!
-//! Chains of a gateway and two relays run side by side, one for each kind of leg and entrance. In each round clients open sessions
-//! as fast as they end ([`session`]), and [`faults`] come one after the other; then all is left to rest, and what each
-//! process still holds is written down ([`process`]). No byte may be altered, no end come early, no session break without a
-//! fault that may break it, every session must be accounted for, and what processes hold must not grow. The [`outcome`] says whether that held.
+//! Chains of a gateway and two relays run side by side, one for each kind of leg and entrance. In
+//! each round clients open new sessions as old ones end ([`session`]), and [`faults`] follow each
+//! other; then the load stops, and the resources that each process still holds are recorded
+//! ([`process`]). No byte may be altered, no stream end early, no session break without a fault
+//! that may break it, every session must be accounted for, and the resources of processes must not
+//! grow. The [`outcome`] checks that.
 
 mod faults;
 mod outcome;
@@ -30,7 +32,7 @@ use session::{Server, Sessions};
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario is inconsistent, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -77,7 +79,7 @@ fn soak(
     Ok(Soaked { chains, rounds, faults: faults.past(), server: server.wrongs() })
 }
 
-/// The chains, over the same hosts.
+/// Starts the chains, over the same hosts.
 fn start_chains(
     ground: &Ground,
     scenario: &Scenario,

@@ -1,4 +1,5 @@
-//! What a soak came to: how sessions ended, which faults explain it, and what processes held after each round.
+//! Results of a soak: the ends of sessions, the faults that explain them, and the resources of
+//! processes after each round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,24 +11,25 @@ use super::session::{End, Ended, Kind, QUIET};
 use crate::experiment::{Figure, Finding, Record, Row, Spot};
 use crate::report::chart::Scale;
 
-/// How long after a fault its traces may show: a gateway has noticed by then, and so has TCP.
+/// The time for which a fault may have effects: by then gateways and TCP have detected it.
 const AFTERMATH: Duration = Duration::from_secs(5);
-/// How long before or after an outage begins a session may begin whose header arrives over a warm connection and is acknowledged in vain.
+/// The largest distance between the begins of a session and of an outage for which the header may
+/// arrive over a warm connection while its acknowledgement is lost.
 const OPENING: Duration = Duration::from_millis(500);
-/// So many sessions are told that broke without a fault.
+/// The number of sessions broken without a fault that are reported.
 const TOLD: usize = 5;
-/// Memory that a process may gain from the second rest to the last: as a share, and in bytes beyond it.
+/// Memory that a process may gain from the second rest to the last: a share, and bytes beyond it.
 const GAIN: f64 = 0.1;
 const GAIN_BYTES: f64 = 4e6;
-/// Descriptors that a process may gain beyond those of connections and pipes that rest, which it tells. Chosen: a handful, so that one which is
-/// lost every few minutes shows.
+/// Descriptors that a process may gain beyond those of idle connections and pipes, which it
+/// reports. Chosen: a handful, so that a leak of one every few minutes shows.
 const GAIN_DESCRIPTORS: u64 = 32;
 
-/// A round and the rest after it.
+/// A round and the following rest.
 pub(super) struct Round {
     /// Its sessions.
     pub(super) ended: Vec<Ended>,
-    /// What processes held then.
+    /// The resources of processes in that rest.
     pub(super) rest: Vec<Sample>,
 }
 
@@ -52,7 +54,7 @@ impl Soaked {
         self.sessions().filter(|session| session.end == end).count()
     }
 
-    /// Whether a fault that may break sessions was there during this one.
+    /// Returns whether a fault that may break sessions occurred during this one.
     fn explains(&self, session: &Ended) -> bool {
         self.faults.iter().any(|fault| {
             let may_break = fault.what.may_break()
@@ -63,14 +65,15 @@ impl Soaked {
         })
     }
 
-    /// Whether an outage came while a header was on its way over a warm connection: that may have arrived and its acknowledgement
-    /// been lost, and then it is refused where it comes once more.
+    /// Returns whether an outage occurred while a header was sent over a warm connection: the
+    /// header may have arrived and its acknowledgement been lost, so that its repetition is
+    /// refused.
     fn is_cut_off(&self, session: &Ended, fault: &Past) -> bool {
         let apart = session.begun.max(fault.began) - session.begun.min(fault.began);
         fault.what == What::Outage && self.chains[session.chain].is_warm() && apart <= OPENING
     }
 
-    /// What a session was, and the last fault that began before it ended.
+    /// Describes a session, and the last fault that began before it ended.
     fn told(&self, session: &Ended) -> String {
         let lasted = (session.ended - session.begun).as_secs_f64();
         let what = format!(
@@ -89,14 +92,16 @@ impl Soaked {
     }
 }
 
-/// The record of a soak. It asserts no times, so that the lab's lateness does not matter to it.
+/// Returns the record of a soak. It asserts no times, so the lab's lateness does not matter to it.
 pub(super) fn record(scenario: &Scenario, soaked: &Soaked) -> Record {
     let mut rows = session_rows(soaked);
     rows.extend(fault_rows(soaked));
     rows.extend(held_rows(soaked));
     let mut assumptions = scenario.assumptions.clone();
     assumptions.push(format!(
-        "{} sessions at once, {} rounds; a session may break while a relay of its chain is killed or has no descriptors, and {} s after, and one that opens over a warm connection just when an outage begins",
+        "{} sessions at once, {} rounds; a session may break while a relay of its chain is killed \
+         or has no descriptors, and {} s after, and one that opens over a warm connection just \
+         when an outage begins",
         scenario.sessions,
         soaked.rounds.len(),
         AFTERMATH.as_secs()
@@ -211,7 +216,8 @@ fn findings(soaked: &Soaked) -> Vec<Finding> {
     ]
 }
 
-/// Whether every connection that was accepted has an outcome, and gateways know as many sessions as were opened.
+/// Returns the finding that every accepted connection has an outcome, and that gateways count as
+/// many sessions as were opened.
 fn accounted(soaked: &Soaked) -> Finding {
     let mut wrong = Vec::new();
     let mut opened = vec![0_u64; soaked.chains.len()];
@@ -242,8 +248,9 @@ fn accounted(soaked: &Soaked) -> Finding {
     Finding::new("every session is accounted for", wrong.is_empty(), ours)
 }
 
-/// Whether no process holds more at its last rest than it may, by what it held at its second one (its first when there are but two). Each relay and
-/// gateway must have had a process that rested twice.
+/// Returns the finding that no process holds more at its last rest than `most` allows for its
+/// second one (its first when there are but two). Each relay and gateway must have had a process
+/// with two rests.
 fn flat(paper: &str, soaked: &Soaked, held: fn(&Sample) -> f64, most: fn(f64) -> f64) -> Finding {
     let mut by_process: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
     for sample in soaked.rounds.iter().flat_map(|round| &round.rest) {
@@ -276,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_explains_what_was_just_opening_over_a_warm_connection() {
+    fn outage_explains_session_opening_over_warm_connection() {
         let text = include_str!("../../../scenarios/soak.toml");
         let chains = Scenario::parse(text).unwrap().chains;
         let place = |name: &str| chains.iter().position(|chain| chain.name == name).unwrap();

@@ -1,4 +1,4 @@
-//! What the processes of a soak hold when all is at rest, and what they say of themselves.
+//! Resources of a soak's processes in idle state, and their metrics.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,57 +14,59 @@ use crate::lab_run::Ground;
 use crate::lab_run::carry::CarryError;
 use crate::lab_run::chain::SplitChain;
 
-/// Longest until sessions that have ended are so everywhere. Chosen: above all time-outs of relays.
+/// Longest time until ended sessions have ended everywhere. Chosen: above all time-outs of relays.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// How often it is looked.
+/// The interval of samples.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a process holds at rest.
+/// The resources of an idle process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// What it is.
+    /// The role of the process.
     pub(super) name: String,
-    /// Which process: one that was started again is another one.
+    /// The process id: a restarted process is another one.
     pub(super) process: u32,
     /// Descriptors.
     pub(super) descriptors: u64,
     /// Memory, in bytes.
     pub(super) memory: u64,
-    /// What it says.
+    /// Its metrics.
     pub(super) told: Told,
-    /// Connections to it that rest, as the process before it on the chain says: a relay counts each as one that it serves.
+    /// Idle connections to it, as reported by the previous process on the chain: a relay counts
+    /// each as one that it serves.
     pub(super) resting: u64,
 }
 
 impl Sample {
-    /// Descriptors, but for those of connections that rest, on either side, and of pipes that do.
+    /// Returns the descriptors without those of idle connections, on either side, and of idle
+    /// pipes.
     pub(super) const fn descriptors_in_use(&self) -> u64 {
         self.descriptors.saturating_sub(self.resting + self.told.ready + 2 * self.told.pipes)
     }
 
-    /// Whether it has an outcome for each connection that it accepted, but for those that rest.
+    /// Returns whether it has an outcome for each accepted connection that is not idle.
     pub(super) const fn is_accounted(&self) -> bool {
         self.told.open == self.resting && self.told.accepted == self.told.ended + self.resting
     }
 }
 
-/// What a process says of its connections.
+/// A process's metrics about its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Accepted since it was started.
+    /// Connections accepted since the start.
     pub(super) accepted: u64,
-    /// Those of them that have an outcome.
+    /// Accepted connections with an outcome.
     pub(super) ended: u64,
-    /// Being served, or resting.
+    /// Connections in service, or idle.
     pub(super) open: u64,
-    /// To the next relay, ready for a session.
+    /// Idle connections to the next relay, ready for a session.
     pub(super) ready: u64,
-    /// Pipes that rest until they are used again.
+    /// Idle pipes, kept for reuse.
     pub(super) pipes: u64,
 }
 
 impl Told {
-    /// Reads a metrics page.
+    /// Parses a metrics page.
     fn read(page: &str) -> Self {
         let mut told = Self::default();
         for line in page.lines().filter(|line| !line.starts_with('#')) {
@@ -95,7 +97,8 @@ struct Process<'a> {
     metrics: SocketAddr,
 }
 
-/// Waits until no session is open anywhere, and tells what each process then holds: by chain the gateway, then its relays.
+/// Waits until no session is open anywhere, and samples each process: by chain the gateway, then
+/// its relays.
 pub(super) fn at_rest(
     ground: &Ground,
     scenario: &Scenario,
@@ -124,12 +127,13 @@ pub(super) fn at_rest(
     Ok(samples)
 }
 
-/// What the gateway of a chain is called.
+/// Returns the name of a chain's gateway.
 pub(super) fn gateway_of(chain: &str) -> String {
     format!("gateway, {chain}")
 }
 
-/// Samples of a chain that no longer change, with no session open; or those that were taken when patience was at its end.
+/// Returns samples of a chain that no longer change, with no session open; or the last ones at the
+/// time-out.
 fn settled(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let began = Instant::now();
     let mut before: Vec<Sample> = Vec::new();
@@ -149,7 +153,7 @@ fn settled(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoEr
     }
 }
 
-/// What each process of a chain holds and says now.
+/// Samples the resources and the metrics of each process of a chain.
 fn samples(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let (mut samples, mut resting) = (Vec::new(), 0);
     for Process { name, host, process, metrics } in chain {
@@ -167,7 +171,7 @@ fn samples(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoEr
     Ok(samples)
 }
 
-/// Reads the metrics of a process on `host`.
+/// Fetches the metrics page of a process on `host`.
 fn page(ground: &Ground, host: &HostId, address: SocketAddr) -> Result<String, DemoError> {
     let get = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, LONGEST_REST)?;
@@ -189,15 +193,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_of_metrics_is_added_up() {
+    fn metrics_page_is_summed_up() {
         let page = "HTTP/1.1 200 OK\r\n\r\n# HELP x_accepted Connections\nx_accepted_total 7\n\
                     x_sessions_total{outcome=\"ended\"} 4\nx_sessions_total{outcome=\"broken\"} 2\n\
-                    x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\nx_warm_resting 3\nx_resting_pipes 2.0\n";
+                    x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\n\
+                    x_warm_resting 3\nx_resting_pipes 2.0\n";
         assert_eq!(Told::read(page), Told { accepted: 7, ended: 6, open: 1, ready: 3, pipes: 2 });
     }
 
     #[test]
-    fn connections_that_rest_are_no_sessions_and_not_unaccounted() {
+    fn idle_connections_are_accounted_for() {
         let sample = |told, resting| Sample {
             name: "first relay, warm".to_owned(),
             process: 1,

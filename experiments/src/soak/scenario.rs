@@ -1,4 +1,4 @@
-//! The scenario file of a soak: who takes part, for how long, and what hurts them.
+//! The scenario file of a soak: hosts, durations and faults.
 
 use std::time::Duration;
 
@@ -19,35 +19,35 @@ pub(super) struct Scenario {
     pub(super) name: String,
     /// The topology's file, beside it.
     pub(super) topology: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(super) assumptions: Vec<String>,
     /// Seed of sessions and of the lab.
     pub(super) seed: u64,
-    /// Who opens sessions.
+    /// The client host.
     pub(super) client: HostId,
-    /// The relays, from the client's side; what is between them is hurt.
+    /// The relays, from the client's side; the faults of the network are between them.
     pub(super) relays: [HostId; 2],
-    /// Who answers.
+    /// The server host.
     pub(super) server: HostId,
-    /// Sessions at once, over all chains.
+    /// Concurrent sessions, over all chains.
     pub(super) sessions: u16,
     /// The largest file of a session.
     pub(super) largest: Bytes,
     /// Rounds, each with a rest after it.
     rounds: u32,
-    /// How long one is, in seconds.
+    /// The duration of a round, in seconds.
     round_s: f64,
     /// Rounds of a quick run.
     quick_rounds: u32,
-    /// How long one of a quick run is, in seconds.
+    /// The duration of a round of a quick run, in seconds.
     quick_round_s: f64,
-    /// How long nothing is hurt between two faults, in seconds.
+    /// The time without faults between two faults, in seconds.
     calm_s: f64,
     /// The chains, each of a gateway and relays of its own on the same hosts.
     #[serde(rename = "chain")]
     pub(super) chains: Vec<Chain>,
-    /// What hurts, in turn.
+    /// The faults, in turn.
     #[serde(rename = "fault")]
     pub(super) faults: Vec<Fault>,
 }
@@ -58,10 +58,10 @@ pub(super) struct Scenario {
 pub(super) struct Chain {
     /// Its name.
     pub(super) name: String,
-    /// How the client comes to it.
+    /// The client's entrance to it.
     #[serde(default)]
     pub(super) entrance: Entrance,
-    /// How its gateway and relays dial relays; they accept by the same encryption.
+    /// The dial settings of its gateway and relays; they accept with the same encryption.
     pub(super) leg: LegProfile,
 }
 
@@ -69,30 +69,30 @@ pub(super) struct Chain {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fault {
-    /// What it is.
+    /// The kind of fault.
     pub(super) what: What,
-    /// How long it lasts, in seconds.
+    /// Its duration, in seconds.
     lasts_s: f64,
 }
 
-/// What a fault is.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum What {
-    /// A fiftieth of what passes between the relays is lost.
+    /// A fiftieth of the packets between the relays is lost.
     Loss,
-    /// Nothing passes between the relays.
+    /// All packets between the relays are lost.
     Outage,
-    /// The second relay is killed (SIGKILL), and started again at the end.
+    /// The second relay is killed (SIGKILL), and restarted at the end.
     Kill,
-    /// The first relay stands still (SIGSTOP).
+    /// The first relay is stopped (SIGSTOP).
     Pause,
-    /// The first relay may open no more descriptors than it has.
+    /// The first relay may open no further descriptors.
     Descriptors,
 }
 
 impl What {
-    /// Its name.
+    /// Returns its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -103,34 +103,35 @@ impl What {
         }
     }
 
-    /// Whether sessions may break by it. What the network does to them TCP repairs, and a relay that stands still goes on.
+    /// Returns whether sessions may break by it. TCP repairs the network's faults, and a stopped
+    /// relay continues.
     pub(super) const fn may_break(self) -> bool {
         matches!(self, Self::Kill | Self::Descriptors)
     }
 }
 
 impl Chain {
-    /// Whether connections to its relays are kept ready.
+    /// Returns whether idle connections to its relays are kept ready.
     pub(super) const fn is_warm(&self) -> bool {
         self.leg.warm.is_some()
     }
 }
 
 impl Fault {
-    /// How long it lasts.
+    /// Returns its duration.
     pub(super) fn lasts(self) -> Duration {
         Duration::from_secs_f64(self.lasts_s)
     }
 }
 
-/// Longest time of anything here, in seconds.
+/// Longest duration of anything here, in seconds.
 const A_DAY_S: f64 = 86_400.0;
 
 impl Scenario {
-    /// Reads one.
+    /// Parses a scenario file.
     ///
     /// # Errors
-    /// When it is no TOML of this form, or a number makes no sense.
+    /// When the TOML is malformed, or a number is out of range.
     pub(super) fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = from_toml(text)?;
         let wrong = |what: &str| Err(ScenarioError::Inconsistent { what: what.to_owned() });
@@ -154,28 +155,28 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// What the topology lacks.
+    /// Returns the first host that is missing in the topology.
     pub(super) fn lacks(&self, topology: &Topology) -> Option<String> {
         missing(topology, self.relays.iter().chain([&self.client, &self.server]))
     }
 
-    /// Rounds of a run.
+    /// Returns the number of rounds of a run.
     pub(super) const fn rounds(&self, quick: bool) -> u32 {
         if quick { self.quick_rounds } else { self.rounds }
     }
 
-    /// How long a round is.
+    /// Returns the duration of a round.
     pub(super) fn round(&self, quick: bool) -> Duration {
         Duration::from_secs_f64(if quick { self.quick_round_s } else { self.round_s })
     }
 
-    /// Whether a fault belongs to a round, which are counted from one: kills to the first half, so that what was started anew rests often enough to
-    /// tell whether it grows.
+    /// Returns whether a fault belongs to a round, counted from one. Kills belong to the first
+    /// half, so that restarted processes have enough rests to show whether they grow.
     pub(super) fn has_in_round(&self, what: What, round: u32, quick: bool) -> bool {
         what != What::Kill || 2 * round <= self.rounds(quick)
     }
 
-    /// How long nothing is hurt between two faults.
+    /// Returns the time without faults between two faults.
     pub(super) fn calm(&self) -> Duration {
         Duration::from_secs_f64(self.calm_s)
     }
@@ -190,7 +191,7 @@ mod tests {
     const BUILT_IN: &str = include_str!("../../../scenarios/soak.toml");
 
     #[test]
-    fn the_built_in_soak_lasts_a_quarter_of_an_hour_and_its_hosts_are_there() {
+    fn built_in_soak_has_its_hosts_and_planned_duration() {
         let scenario = Scenario::parse(BUILT_IN).unwrap();
         assert_eq!(scenario.round(false) * scenario.rounds(false), Duration::from_secs(900));
         assert!(scenario.round(true) * scenario.rounds(true) <= Duration::from_secs(45));
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
+    fn inconsistent_soak_scenario_is_refused() {
         for (from, to, what) in [
             ("calm_s = 2", "calm_s = -1", "from 0 to 86400"),
             ("lasts_s = 4", "lasts_s = nan", "from 0 to 86400"),

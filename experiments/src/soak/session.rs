@@ -1,7 +1,8 @@
-//! The sessions of a soak: what clients and servers do to each other, and how that may end.
+//! The sessions of a soak: the traffic of clients and servers, and its possible ends.
 //!
-//! A request says the kind, the size and the seed of a content. Both ends know the content, so each byte is compared where
-//! it arrives; an end of the stream is told from a reset, for the one says that all came.
+//! A request contains the kind, the size and the seed of a content. Both ends know the content, so
+//! each byte is compared on arrival; an end of the stream is distinguished from a reset, because
+//! only the former means that everything arrived.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,35 +19,35 @@ use crate::lab_run::Ground;
 use crate::lab_run::carry::{CarryError, Content, STOP_CHECK, is_time_out};
 use crate::numeric::random::Random;
 
-/// Where the server listens.
+/// The port of the server.
 const SERVER_PORT: u16 = 8000;
-/// A kind, a size and a seed.
+/// The length of a request: a kind, a size and a seed.
 const REQUEST_BYTES: usize = 17;
-/// Longest silence. A reset that the network lost is noticed when relays ask whether their neighbour is still there, which they do after a
-/// minute of silence, and again after one more; then it has to travel.
+/// Longest silence. A lost reset is detected when relays probe their silent neighbour, which they
+/// do after a minute of silence, and again after one more; then it has to travel.
 pub(super) const QUIET: Duration = Duration::from_secs(150);
-/// How long a slow reader rests between two blocks.
+/// The pause of a slow reader between two blocks.
 const SLOW: Duration = Duration::from_millis(50);
-/// What a server says of a content that came as it was sent, and of another one.
+/// The server's reply to a content that arrived unchanged, and to any other.
 const RIGHT: u8 = 1;
 const WRONG: u8 = 0;
 
-/// What a session does.
+/// The kind of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A few bytes each way.
+    /// A few bytes in each direction.
     Small,
-    /// A file from the server, which ends first.
+    /// A file from the server, which closes first.
     Fetch,
-    /// The same, read slowly.
+    /// The same with a slow reader.
     SlowFetch,
-    /// A file to the server; the client ends first and hears whether it was right.
+    /// A file to the server; the client closes first and gets the server's verdict.
     Push,
-    /// A file each way at once.
+    /// A file in each direction at once.
     Exchange,
-    /// A file of which the client has enough half-way, and resets.
+    /// A file that the client aborts half-way by a reset.
     ClientResets,
-    /// A file that the server breaks off half-way by a reset.
+    /// A file that the server aborts half-way by a reset.
     ServerResets,
 }
 
@@ -61,7 +62,7 @@ impl Kind {
         Self::ServerResets,
     ];
 
-    /// Its name.
+    /// Returns its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Small => "small request",
@@ -79,23 +80,23 @@ impl Kind {
     }
 }
 
-/// How a session ended, as its client saw it.
+/// The end of a session, as its client saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
-    /// As it should.
+    /// As expected.
     Done,
-    /// It was refused or reset.
+    /// Refused or reset.
     Broken,
-    /// The stream ended in order before all had come.
+    /// The stream ended in order before all data had arrived.
     Early,
-    /// Other bytes came than were sent.
+    /// The received bytes differ from the sent ones.
     Altered,
-    /// Nothing moved for [`QUIET`].
+    /// No progress for [`QUIET`].
     Stuck,
 }
 
 impl End {
-    /// In a word.
+    /// Returns its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Done => "as they should",
@@ -110,15 +111,15 @@ impl End {
 /// A session that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// What it did.
+    /// Its kind.
     pub(super) kind: Kind,
-    /// The chain that it went over.
+    /// The index of its chain.
     pub(super) chain: usize,
-    /// From when.
+    /// The begin.
     pub(super) begun: Instant,
-    /// Until when.
+    /// The end.
     pub(super) ended: Instant,
-    /// How it ended.
+    /// The kind of its end.
     pub(super) end: End,
 }
 
@@ -141,7 +142,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Reads a content, resting after each block, and compares it.
+    /// Reads a content, pausing after each block, and compares it.
     fn compare(&mut self, content: Content, rest: Duration) -> Result<(), End> {
         let mut room = Vec::new();
         for block in content {
@@ -183,18 +184,19 @@ impl Talk<'_> {
         self.stream.shutdown(Shutdown::Write).map_err(|_| End::Broken)
     }
 
-    /// Ends it by a reset.
+    /// Closes the connection by a reset.
     fn reset(self) {
-        // Where this is refused the peer sees an end too soon, and says so.
+        // If this fails the peer sees an early end, and reports it.
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
     fn wait_or_give_up(&self, error: &std::io::Error, since: Instant) -> Result<(), End> {
-        match is_time_out(error) {
-            false => Err(End::Broken),
-            true if (self.stop)() => Err(End::Broken),
-            true if since.elapsed() > QUIET => Err(End::Stuck),
-            true => Ok(()),
+        if !is_time_out(error) || (self.stop)() {
+            Err(End::Broken)
+        } else if since.elapsed() > QUIET {
+            Err(End::Stuck)
+        } else {
+            Ok(())
         }
     }
 
@@ -203,7 +205,7 @@ impl Talk<'_> {
         Ok(Self { stream, stop: self.stop })
     }
 
-    /// Sends a content and receives another at once; ends the own direction when it is sent.
+    /// Sends a content and receives another one at once; half-closes when it is sent.
     fn exchange(&mut self, mine: Content, its: Content) -> Result<(), End> {
         let mut sending = self.other()?;
         std::thread::scope(|scope| {
@@ -213,7 +215,8 @@ impl Talk<'_> {
             });
             let received = self.compare(its, Duration::ZERO).and_then(|()| self.read_end());
             match (received, sent.join().expect("sending does not panic")) {
-                // The kernel tells of a reset once: whoever sends hears of it, whoever reads then sees an end.
+                // The kernel reports a reset once: to the sender, if it writes first; the reader
+                // then sees an end of stream.
                 (Err(End::Early), Err(End::Broken)) => Err(End::Broken),
                 (received, sent) => received.and(sent),
             }
@@ -228,9 +231,9 @@ fn talk(stream: TcpStream, stop: &(dyn Fn() -> bool + Sync)) -> std::io::Result<
     Ok(Talk { stream, stop })
 }
 
-/// Answers sessions on a host until it is dropped.
+/// A server of sessions on a host; it ends when dropped.
 pub(super) struct Server {
-    /// Where it listens.
+    /// Its address.
     pub(super) address: SocketAddr,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -244,10 +247,10 @@ struct Shared {
 }
 
 impl Server {
-    /// Starts it on `host`.
+    /// Starts the server on `host`.
     ///
     /// # Errors
-    /// When there is no such host or the port is taken.
+    /// When the host does not exist or the port is taken.
     pub(super) fn start(ground: &Ground, host: &HostId) -> Result<Self, DemoError> {
         let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(host)?), SERVER_PORT);
         let failed = |source| DemoError::Carry {
@@ -255,7 +258,7 @@ impl Server {
             source: CarryError::Io { what: "listen at", address, source },
         };
         let listener = ground.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
-        // Linux lets `accept` wait no longer than a read.
+        // On Linux the read time-out also bounds `accept`.
         let timed = socket2::SockRef::from(&listener).set_read_timeout(Some(STOP_CHECK));
         timed.map_err(failed)?;
         let shared = Arc::new(Shared::default());
@@ -264,7 +267,7 @@ impl Server {
         Ok(Self { address, shared, thread: Some(thread) })
     }
 
-    /// Uploads so far that ended before all had come, and that were altered.
+    /// Returns the number of uploads that ended early, and of altered ones.
     pub(super) fn wrongs(&self) -> (u64, u64) {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (read(&self.shared.early), read(&self.shared.altered))
@@ -287,7 +290,8 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
             let Ok((stream, _)) = listener.accept() else { continue };
             scope.spawn(move || {
                 let stop = || shared.stop.load(Ordering::Relaxed);
-                // How the session went is its client's to tell, but for what only a server sees.
+                // The client reports the end of the session, except for defects that only a server
+                // sees.
                 match talk(stream, &stop).map(serve) {
                     Ok(Err(End::Early)) => shared.early.fetch_add(1, Ordering::Relaxed),
                     Ok(Err(End::Altered)) => shared.altered.fetch_add(1, Ordering::Relaxed),
@@ -298,10 +302,10 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
     });
 }
 
-/// Answers one session.
+/// Serves one session.
 fn serve(mut talk: Talk<'_>) -> Result<(), End> {
     let mut request = [0; REQUEST_BYTES];
-    // A session that never asked anything was given up by those who carried it.
+    // A session without a request was given up on its path.
     talk.read_exactly(&mut request).map_err(|_| End::Broken)?;
     let number = |part: &[u8]| u64::from_le_bytes(part.try_into().expect("eight bytes"));
     let (size, seed) = (number(&request[1..9]), number(&request[9..]));
@@ -309,7 +313,7 @@ fn serve(mut talk: Talk<'_>) -> Result<(), End> {
         Kind::Small | Kind::Fetch | Kind::SlowFetch | Kind::ClientResets => {
             talk.write_content(Content::new(size, seed))?;
             talk.end()?;
-            // The client ends after it. One that resets has said all it wants.
+            // The client closes after it. One that resets has no more to send.
             talk.read_end().or(Err(End::Broken))
         }
         Kind::Push => {
@@ -327,7 +331,7 @@ fn serve(mut talk: Talk<'_>) -> Result<(), End> {
     }
 }
 
-/// All sessions of the clients.
+/// The sessions of all clients.
 pub(super) struct Sessions<'a> {
     ground: &'a Ground,
     client: &'a HostId,
@@ -339,7 +343,7 @@ pub(super) struct Sessions<'a> {
 }
 
 impl<'a> Sessions<'a> {
-    /// Sessions over chains with these entrances.
+    /// Creates sessions over chains with these entrances.
     pub(super) fn new(
         ground: &'a Ground,
         scenario: &'a Scenario,
@@ -357,7 +361,8 @@ impl<'a> Sessions<'a> {
         }
     }
 
-    /// Opens sessions, one after the other in each of as many threads as there are to be at once, until it is `over`.
+    /// Opens sessions one after the other, in each of the configured number of threads, until
+    /// `over` is set.
     pub(super) fn run(&self, over: &AtomicBool) -> Result<Vec<Ended>, DemoError> {
         let namespace = self.ground.lab.namespace(self.client)?;
         let one_after_the_other = || {
@@ -382,7 +387,7 @@ impl<'a> Sessions<'a> {
         let mut random = Random::new(self.seed.wrapping_mul(1 << 32) ^ number);
         let kind = Kind::ALL[random.draw(Kind::ALL.len())];
         let chain = random.draw(self.entrances.len());
-        // Sizes of all orders of magnitude.
+        // Sizes are distributed over all orders of magnitude.
         let size = (self.largest as f64).powf(random.fraction()).max(2.0) as u64;
         let size = if kind == Kind::Small { size.min(500) } else { size };
         let seed = (random.draw(usize::MAX) as u64) | 1;
@@ -431,7 +436,7 @@ impl<'a> Sessions<'a> {
                 talk.reset();
                 Ok(())
             }
-            // It is whole until the reset, and may not end in order.
+            // The data is intact until the reset, and the stream may not end in order.
             Kind::ServerResets => match talk.compare(content, Duration::ZERO) {
                 Err(End::Broken) => Ok(()),
                 Ok(()) => Err(End::Altered),
@@ -445,7 +450,7 @@ impl<'a> Sessions<'a> {
 mod tests {
     use super::*;
 
-    /// The two ends of a connection.
+    /// Returns the two ends of a connection.
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -453,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_end_an_altered_byte_and_a_reset_are_told_apart() {
+    fn session_ends_are_distinguished() {
         let never = || false;
         let come = |spoil: fn(TcpStream, Vec<u8>)| {
             let (near, far) = pair();
@@ -485,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_answers_each_kind_as_its_client_wants() {
+    fn server_serves_every_kind_of_session() {
         let never = || false;
         let (near, far) = pair();
         let serving = std::thread::spawn(move || serve(talk(far, &|| false).unwrap()));
