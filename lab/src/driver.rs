@@ -47,7 +47,7 @@ const EARLY: Duration = Duration::from_micros(100);
 /// lateness, and half of what wake-ups cost at 100,000 packets a second.
 const MODERATION: Duration = Duration::from_micros(50);
 const THICK_WAKES: u32 = 32;
-/// The frames per moderated wake-up below which moderation does not pay.
+/// The number of frames up to which a moderated wake-up did not pay.
 const FRAMES_IN_A_THICK_WAKE: u64 = 2;
 /// Failed reads after which a host's device counts as removed. Chosen: a device that goes down and
 /// up again fails once each time.

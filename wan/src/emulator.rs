@@ -305,7 +305,7 @@ impl<P: Clone> Wan<P> {
     }
 
     /// Returns the earliest time at which the head of a FIFO, due at `at`, can lead to a delivery,
-    /// or [`Nanos::MAX`] if the head is due at another time.
+    /// or `Nanos::MAX` if the head is due at another time.
     fn soonest_of(&self, at: Nanos, line: LineId) -> Nanos {
         let link = &self.links[line.link()];
         let Some(head) = link.line(line.kind()).front().filter(|head| head.at == at) else {

@@ -111,7 +111,7 @@ struct FlowSection<'a> {
 pub(crate) struct Copies {
     /// Packets marked with one of these code points.
     pub(crate) dscp: Vec<u8>,
-    /// Packets that open a TCP connection, among packets of intercepted traffic.
+    /// Packets that open a TCP connection, where whole packets are carried (TUN).
     pub(crate) tcp_syn: bool,
     /// Packets after which nothing follows for this time.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
@@ -243,7 +243,8 @@ impl Party {
     }
 
     /// Starts it as a far gateway, which delivers on its own host the packets that arrive over
-    /// `relays` or directly; with `whole`, it also takes all packets of that host.
+    /// `relays` or directly; with `whole`, it accepts all packets of that host through a TUN
+    /// device.
     ///
     /// # Errors
     /// When it cannot be started.

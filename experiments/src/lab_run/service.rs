@@ -20,8 +20,8 @@ use crate::demo::DemoError;
 
 /// The next hops that relays may dial: the lab's own range, the relays' ports.
 const NEXT_HOPS: &str = "10.200.0.0/16:7001-7999";
-/// A number for the metrics' port of the first gateway, which listens at any port; further ones
-/// count on.
+/// The port number from which the metrics port of the first gateway is derived, as the gateway
+/// itself listens at any port. Each further gateway takes the next number.
 pub(crate) const FIRST_GATEWAY: u16 = 6001;
 /// The distance from a process's port to the port of its metrics.
 const METRICS_ABOVE: u16 = 2000;

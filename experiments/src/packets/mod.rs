@@ -3,8 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`recovery`] | `jq-recovery-lab`: the losses recovered by coding, in the lab and in simulation
-//! |
+//! | [`recovery`] | `jq-recovery-lab`: losses recovered by coding, in the lab and in simulation |
 //! | [`video`] | `jq-video`: a video and a voice call through an outage, by each packet service |
 //! | [`tcp`] | `jq-tcp`: short transfers of kernel TCP in TUN devices, plain TCP and kcptun |
 //! | [`failover`] | `packet-failover`: relays that die and come back, gateways that are killed |

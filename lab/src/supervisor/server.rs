@@ -106,8 +106,8 @@ impl Drop for Swept<'_> {
 
 struct Server<'a> {
     lab: Lab,
-    /// The programs started by `exec`. Declared after the lab, so that the lab's own programs end
-    /// before its network, and what remains here afterwards.
+    /// The processes started by `exec`. Declared after the lab: dropping the lab ends its programs
+    /// before its network, and dropping this ends any process that remains.
     programs: PidNamespace,
     source: &'a Source,
     started: Instant,
