@@ -1,10 +1,12 @@
-//! `trn-contention` \[TRN\]: flows of one machine to several regions, planned by what links carry, and by what machines send.
+//! `trn-contention` \[TRN\]: flows of one machine to several regions, planned by the rates of
+//! links, and by the caps of machines.
 //!
-//! Work on geo-distributed data knows a rate for each pair of regions, each measured alone. TRN found that a machine's flows
-//! share one cap whatever their destinations, and proposes to plan for that. Here one planning problem is solved twice, once
-//! without the caps of machines (*per link*) and once with them (*per machine*), and the lab carries all flows at once
-//! over each plan, and direct. A [`scenario`] names the problem and the network; a [`repeat`] carries; the [`outcome`] puts completion
-//! times beside what the plans promised.
+//! Work on geo-distributed data takes a rate for each pair of regions, each measured alone. TRN
+//! found that a machine's flows share one cap whatever their destinations, and proposes to plan for
+//! that. Here one planning problem is solved twice, once without the caps of machines (*per link*)
+//! and once with them (*per machine*), and the lab carries all flows at once over each plan, and
+//! direct. A [`scenario`] names the problem and the network; a [`repeat`] carries the flows; the
+//! [`outcome`] compares completion times with the plans' predictions.
 
 mod outcome;
 mod repeat;
@@ -21,12 +23,12 @@ use crate::lab_run::repeats;
 use crate::scenario::ScenarioError;
 use scenario::Scenario;
 
-/// How flows go, and what was expected of it.
+/// Paths of all flows, and the completion times expected of them.
 struct Way {
     name: &'static str,
     /// Each flow's relays, from its source on.
     paths: Vec<Vec<HostId>>,
-    /// Each flow's completion time as its plan has it, in seconds.
+    /// Each flow's completion time as predicted by its plan, in seconds.
     predicted_s: Vec<f64>,
 }
 
@@ -38,7 +40,8 @@ const PER_MACHINE: &str = "planned per machine";
 /// Runs an experiment whose scenario is one of contention.
 ///
 /// # Errors
-/// When the scenario makes no sense, no plan is found, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario makes no sense, no plan is found, the lab or a process on it fails, or the run
+/// is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -71,7 +74,7 @@ pub(crate) fn run(
         .record(|repeats, options| outcome::record(&scenario, &problem, &ways, options, repeats)))
 }
 
-/// Direct, and over both plans.
+/// Returns the direct paths, and those of both plans.
 fn ways(problem: &scenario::Contention, options: &RunOptions) -> Result<Vec<Way>, DemoError> {
     let plan = |problem: &Problem| demo::solve(problem, &options.stop);
     let per_link = plan(&problem.per_link)?;
@@ -98,7 +101,7 @@ fn way(name: &'static str, plan: &Plan) -> Way {
     }
 }
 
-/// The host of a site that has its name.
+/// Returns the host of a site that has its name.
 fn host_of(site: &SiteId) -> HostId {
     HostId::new(site.as_str()).expect("a site's name is a host's name")
 }

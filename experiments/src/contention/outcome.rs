@@ -1,4 +1,4 @@
-//! What all repeats came to, beside what the plans promised.
+//! Results of all repeats, compared with the plans' predictions.
 
 use tradewind_model::statistics::median;
 use tradewind_units::HostId;
@@ -9,7 +9,7 @@ use super::{DIRECT, PER_LINK, PER_MACHINE, Way};
 use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
-/// The record.
+/// Creates the record.
 pub(super) fn record(
     scenario: &Scenario,
     problem: &Contention,
@@ -40,7 +40,7 @@ struct Times<'a> {
 }
 
 impl Times<'_> {
-    /// Sums over all flows, by repeat.
+    /// Returns the sums over all flows, by repeat.
     fn sums(&self, way: usize) -> Vec<f64> {
         self.repeats.iter().map(|repeat| repeat.fct_s[way].iter().sum()).collect()
     }
@@ -93,7 +93,8 @@ impl Times<'_> {
                 "plans that know the caps of machines beat plans that know links alone",
                 sum(machine) < sum(link),
                 format!(
-                    "sums of completion times: {:.1} s per machine, {:.1} s per link, {:.1} s direct",
+                    "sums of completion times: \
+                     {:.1} s per machine, {:.1} s per link, {:.1} s direct",
                     sum(machine),
                     sum(link),
                     sum(direct)

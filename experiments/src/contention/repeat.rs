@@ -1,4 +1,5 @@
-//! One repeat: a lab of one seed, on which all flows are carried at once, over one way after the other.
+//! One repeat: a lab of one seed, on which all flows are carried at once, over one plan after the
+//! other.
 
 use std::time::Duration;
 
@@ -15,21 +16,21 @@ use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
 
-/// Where servers listen; each flow has the next port.
+/// First port of the servers; each flow has the next one.
 const FIRST_SERVER_PORT: u16 = 8000;
 /// Longest silence in a transfer.
 const QUIET: Duration = Duration::from_secs(60);
-/// Until what a transfer has left in the network is gone.
+/// Pause until the rest of a transfer has left the network.
 const REST: Duration = Duration::from_millis(500);
 
-/// What a repeat came to.
+/// Results of a repeat.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     /// Completion times in seconds, by way, then by flow.
     pub(super) fct_s: Vec<Vec<f64>>,
 }
 
-/// What repeats share.
+/// Parameters that repeats share.
 pub(super) struct Work<'a> {
     pub(super) problem: &'a Contention,
     pub(super) ways: &'a [Way],
@@ -44,7 +45,7 @@ impl Work<'_> {
         let options = self.options;
         let ground = Ground::start(self.topology, &lab, &options.program, &options.stop)?;
         let mut outcome = Outcome { fct_s: Vec::new() };
-        // Each transfer has ports of its own: what has just ended may hold one for a moment.
+        // Each transfer has its own ports: one that has just ended may hold a port for a moment.
         let mut slot = 0;
         for way in self.ways {
             let name = format!("{}, seed {seed}", way.name);
@@ -60,7 +61,8 @@ impl Work<'_> {
         Ok(outcome)
     }
 
-    /// Carries all flows at once: their completion times in seconds. Each is fetched by its destination.
+    /// Carries all flows at once, each fetched by its destination; returns their completion times
+    /// in seconds.
     fn carry(
         &self,
         ground: &Ground,

@@ -1,4 +1,4 @@
-//! The scenario file of contention: which planning problem, over which network.
+//! The scenario file of contention: a planning problem and its network.
 
 use serde::Deserialize;
 use tradewind_model::Catalogue;
@@ -17,30 +17,31 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// The topology's file, beside it.
     pub(crate) topology: String,
-    /// The planning problem's file, beside it. It states caps of sites, and for each pair what it carries alone.
+    /// The planning problem's file, beside it. It states caps of sites, and for each pair its rate
+    /// alone.
     pub(crate) problem: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(crate) assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub(crate) runs: Runs,
 }
 
 /// One problem, with the caps of machines and without.
 pub(super) struct Contention {
-    /// Each pair by itself.
+    /// Without the caps of machines.
     pub(super) per_link: Problem,
-    /// With what machines send in all.
+    /// With the caps of machines.
     pub(super) per_machine: Problem,
 }
 
 impl Contention {
-    /// What is carried.
+    /// Returns the flows to carry.
     pub(super) fn flows(&self) -> &[Flow] {
         self.per_machine.flows()
     }
 
-    /// Where flows start and end.
+    /// Returns the hosts at which flows start and end.
     pub(super) fn hosts(&self) -> Vec<HostId> {
         let ends = self.flows().iter().flat_map(|flow| [&flow.source, &flow.destination]);
         ends.map(host_of).collect()
@@ -56,7 +57,7 @@ impl Scenario {
         from_toml(text)
     }
 
-    /// Its problem, whose text this is.
+    /// Reads its problem from this text.
     pub(super) fn problem(&self, text: &str) -> Result<Contention, ScenarioError> {
         let wrong = |what: String| ScenarioError::Inconsistent {
             what: format!("{}: {what}", self.problem),
@@ -89,7 +90,7 @@ mod tests {
     const WAN: &str = include_str!("../../../scenarios/trn-contention-wan.toml");
 
     #[test]
-    fn plans_per_link_and_per_machine_give_the_relay_to_different_flows() {
+    fn per_link_and_per_machine_plans_relay_different_flows() {
         let scenario = Scenario::parse(SCENARIO).unwrap();
         let problem = scenario.problem(PROBLEM).unwrap();
         let options = RunOptions::of_tests();

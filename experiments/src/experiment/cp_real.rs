@@ -1,4 +1,4 @@
-//! `cp-real` `[CP VII-C]`: the demo, as often as asked.
+//! `cp-real` `[CP VII-C]`: the demo, repeated as often as asked.
 
 use super::{Experiment, ExperimentError, Record, Row, RunOptions};
 use crate::demo::{self, DemoError, DemoOptions, Observer};
@@ -17,7 +17,8 @@ pub(super) fn run(
         let options = DemoOptions {
             scenario: scenario.clone(),
             quick: options.quick,
-            // Without a first seed the repeats count on from the topology's, which the first report tells.
+            // Without a first seed the repeats count on from the topology's, which the first report
+            // states.
             seed: before.last().map(next_seed).or(options.seed),
             program: options.program.clone(),
             stop: options.stop.clone(),

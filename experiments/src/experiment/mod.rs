@@ -1,8 +1,8 @@
-//! The papers' experiments by name: what each shows, how it is run, and what a run came to.
+//! The papers' experiments by name: their summaries, their runs, and the results.
 //!
-//! A run puts the paper's value beside ours, states what it assumes, and says whether the lab kept time. Repeats
-//! take successive seeds; a row's interval is that of Student's t over them. Each has a scenario file, built in;
-//! another one may be given.
+//! A run compares the paper's value with ours, states its assumptions, and reports whether the lab
+//! kept time. Repeats take successive seeds; a row's interval is that of Student's t over them.
+//! Each experiment has a scenario file, built in; another one may be given.
 
 mod cp_real;
 mod record;
@@ -30,7 +30,7 @@ use crate::soak;
 
 pub use record::{Figure, Finding, Record, Row, SCHEMA_VERSION, Spot};
 
-/// What a run is to be.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// Another scenario than the built-in one.
@@ -39,9 +39,9 @@ pub struct RunOptions {
     pub rtt: Option<PathBuf>,
     /// Seed of the first repeat; the scenario's when absent.
     pub seed: Option<u64>,
-    /// How often to run it, each time with the next seed; as often as the scenario says when absent, or once.
+    /// Number of repeats, each with the next seed; the scenario's number when absent, or one.
     pub repeat: Option<u32>,
-    /// Whether to shorten what can be, so that it ends within 45 s (on the lab: each repeat).
+    /// True to shorten the run, so that it ends within 45 s (on the lab: each repeat).
     pub quick: bool,
     /// The binary `tradewind`, for processes on hosts of the lab.
     pub program: PathBuf,
@@ -51,7 +51,7 @@ pub struct RunOptions {
 
 #[cfg(test)]
 impl RunOptions {
-    /// Those of one plain run.
+    /// Returns the options of one plain run.
     pub(crate) fn of_tests() -> Self {
         Self {
             scenario: None,
@@ -65,7 +65,7 @@ impl RunOptions {
     }
 }
 
-/// Why a run ended without a record.
+/// Reasons for which a run ended without a record.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// A run on the lab failed, or any run was stopped.
@@ -82,7 +82,7 @@ pub enum ExperimentError {
     GivenScenario {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         error: ScenarioError,
     },
     /// A given file cannot be read, or holds something else.
@@ -90,10 +90,10 @@ pub enum ExperimentError {
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         what: String,
     },
-    /// A table of RTTs for an experiment that has no use for one.
+    /// A table of RTTs for an experiment that cannot use one.
     #[error("{name}: it takes no table of RTTs (--rtt)")]
     NoTable {
         /// The experiment.
@@ -101,7 +101,7 @@ pub enum ExperimentError {
     },
 }
 
-/// What an experiment needs to run.
+/// Environment that an experiment runs in.
 #[derive(Clone, Copy)]
 enum Ground {
     /// The lab: real kernel TCP.
@@ -115,9 +115,9 @@ enum Ground {
 pub struct Experiment {
     /// Its name, e.g. `cp-real`.
     pub name: &'static str,
-    /// Where the paper describes it.
+    /// Section of the paper that describes it.
     pub source: &'static str,
-    /// What it shows, in a line.
+    /// Its summary, in a line.
     pub summary: &'static str,
     /// The text of its built-in scenario, a file of `scenarios/`.
     pub scenario: &'static str,
@@ -125,19 +125,19 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Whether it runs on the lab (real kernel TCP) or is numeric.
+    /// Returns whether it runs on the lab (real kernel TCP); otherwise it is numeric.
     #[must_use]
     pub const fn on_lab(&self) -> bool {
         matches!(self.ground, Ground::Lab(_))
     }
 
-    /// Whether its record has plots.
+    /// Returns whether its record has plots.
     #[must_use]
     pub fn has_plots(&self) -> bool {
         !WITHOUT_PLOTS.contains(&self.name)
     }
 
-    /// Refuses what it has no use for.
+    /// Refuses options that it cannot use.
     ///
     /// # Errors
     /// [`ExperimentError::NoTable`].
@@ -155,7 +155,8 @@ impl Experiment {
     /// Runs it.
     ///
     /// # Errors
-    /// When a given option or file makes no sense, the lab or what runs on it fails, or the run is told to stop.
+    /// When a given option or file makes no sense, the lab or a process on it fails, or the run is
+    /// stopped.
     pub fn run(
         &self,
         options: &RunOptions,
@@ -168,7 +169,8 @@ impl Experiment {
         }
     }
 
-    /// Whether a text is a scenario of this experiment; `None` where that takes more than the text, as on the lab.
+    /// Checks that a text is a scenario of this experiment; `None` where that takes more than the
+    /// text, as on the lab.
     #[must_use]
     pub fn check_text(&self, text: &str) -> Option<Result<(), ScenarioError>> {
         match self.ground {
@@ -188,7 +190,7 @@ impl Experiment {
             .map_err(|error| ExperimentError::GivenScenario { file: file.clone(), error })
     }
 
-    /// A file that the scenario names: beside a given one, or built in.
+    /// Reads a file that the scenario names: beside a given one, or built in.
     pub(crate) fn beside(
         &self,
         options: &RunOptions,
@@ -204,7 +206,7 @@ impl Experiment {
         })
     }
 
-    /// A topology that the scenario names; `lacks` says what of it the scenario misses.
+    /// Reads a topology that the scenario names; `lacks` returns what the scenario misses in it.
     pub(crate) fn read_topology(
         &self,
         options: &RunOptions,
@@ -221,7 +223,8 @@ impl Experiment {
         })
     }
 
-    /// As [`Experiment::read`], of an experiment on the lab; its topology lies beside a given file.
+    /// Reads the scenario as [`Experiment::read`], for an experiment on the lab; its topology lies
+    /// beside a given file.
     fn read_lab(&self, options: &RunOptions) -> Result<Scenario, ExperimentError> {
         let Some(file) = &options.scenario else { return Ok(Scenario::cp_real()?) };
         let beside = file.parent().unwrap_or(Path::new("."));
@@ -233,7 +236,7 @@ impl Experiment {
     }
 }
 
-/// What of `hosts` is not in a topology.
+/// Names the first of `hosts` that is not in a topology.
 pub(crate) fn missing<'a>(
     topology: &Topology,
     hosts: impl IntoIterator<Item = &'a HostId>,
@@ -281,7 +284,7 @@ macro_rules! numeric {
     };
 }
 
-/// An experiment of the list that takes real kernel TCP.
+/// An experiment of the list that runs on real kernel TCP.
 macro_rules! lab {
     ($name:literal, $source:literal, $run:path, $summary:literal) => {
         Experiment {
@@ -294,7 +297,7 @@ macro_rules! lab {
     };
 }
 
-/// All experiments, by paper and name.
+/// Returns all experiments, by paper and name.
 #[must_use]
 pub const fn all() -> &'static [Experiment] {
     ALL
@@ -487,7 +490,7 @@ const ALL: &[Experiment] = &[
     ),
 ];
 
-/// The experiment of this name.
+/// Returns the experiment of this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Experiment> {
     all().iter().find(|experiment| experiment.name == name)

@@ -1,11 +1,12 @@
-//! What a run of an experiment came to, as data.
+//! Results of an experiment's run, as data.
 
 use serde::{Deserialize, Serialize};
 use tradewind_model::statistics::{mean, median, median_interval, median_or_nan};
 
 use crate::report::chart::{Chart, Line, Point, Scale};
 
-/// Raised when a field is renamed or its meaning changes; new fields do not raise it.
+/// Version of the record, raised when a field is renamed or its meaning changes; new fields do not
+/// raise it.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The outcome of an experiment.
@@ -15,18 +16,20 @@ pub struct Record {
     pub schema_version: u32,
     /// Name of the experiment.
     pub name: String,
-    /// What it assumes and what it shortened, a sentence each.
+    /// Its assumptions and how it was shortened, a sentence each.
     pub assumptions: Vec<String>,
-    /// Whether the lab kept time in every repeat, and each that was asked for is whole; numeric experiments always are.
+    /// True if the lab kept time in every repeat, and each that was asked for is complete; numeric
+    /// experiments always are.
     pub valid: bool,
-    /// Broken bounds of the validity records and what else speaks against the figures, a sentence each.
+    /// Broken bounds of the validity records and other reasons against the figures, a sentence
+    /// each.
     pub invalid_because: Vec<String>,
-    /// What was found.
+    /// Figures found.
     pub rows: Vec<Row>,
     /// The plots that rows with [`Row::at`] are points of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Figure>,
-    /// What the paper says in words, and whether it holds here.
+    /// The paper's statements, and whether they hold here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
 }
@@ -34,42 +37,42 @@ pub struct Record {
 /// A plot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Stands above it.
+    /// Title above it.
     pub title: String,
-    /// What runs to the right.
+    /// Label of the horizontal axis.
     pub x_label: String,
-    /// What runs upwards.
+    /// Label of the vertical axis.
     pub y_label: String,
-    /// How the horizontal axis is divided.
+    /// Scale of the horizontal axis.
     pub scale: Scale,
 }
 
-/// Where a row is drawn.
+/// Position at which a row is drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spot {
-    /// The figure's place in [`Record::figures`].
+    /// Index of the figure in [`Record::figures`].
     pub figure: usize,
     /// The line's name.
     pub line: String,
-    /// To the right.
+    /// Horizontal position.
     pub x: f64,
     /// The same for people, such as `30 flows`.
     pub x_name: String,
 }
 
-/// A sentence of the paper beside what came out here.
+/// A sentence of the paper, compared with our result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What the paper says.
+    /// The paper's statement.
     pub paper: String,
-    /// Whether it holds in this run.
+    /// True if it holds in this run.
     pub holds: bool,
-    /// What this run says.
+    /// This run's result.
     pub ours: String,
 }
 
 impl Finding {
-    /// A finding.
+    /// Creates a finding.
     #[must_use]
     pub fn new(paper: &str, holds: bool, ours: String) -> Self {
         Self { paper: paper.to_owned(), holds, ours }
@@ -77,7 +80,7 @@ impl Finding {
 }
 
 impl Record {
-    /// A record of tables alone, against which nothing speaks.
+    /// Creates a record of tables alone, without reasons against it.
     pub(crate) fn of_tables(
         name: &str,
         assumptions: Vec<String>,
@@ -95,13 +98,13 @@ impl Record {
         }
     }
 
-    /// Takes up what speaks against its figures.
+    /// Adds reasons against its figures.
     pub(crate) fn doubt(&mut self, reasons: impl IntoIterator<Item = String>) {
         self.invalid_because.extend(reasons);
         self.valid = self.invalid_because.is_empty();
     }
 
-    /// Its figures as charts, lines in the order of the rows.
+    /// Returns its figures as charts, lines in the order of the rows.
     #[must_use]
     pub fn charts(&self) -> Vec<Chart> {
         let chart = |(index, figure): (usize, &Figure)| {
@@ -132,16 +135,16 @@ impl Record {
         self.figures.iter().enumerate().map(chart).collect()
     }
 
-    /// The rows that are in no figure.
+    /// Returns the rows that are in no figure.
     pub fn other_rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.at.is_none())
     }
 }
 
-/// One figure, the paper's beside ours.
+/// One figure, the paper's and ours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the measured case.
     pub case: String,
     /// The paper's value, if its text has one.
     pub paper: Option<f64>,
@@ -153,15 +156,15 @@ pub struct Row {
     pub ours_high: Option<f64>,
     /// Unit of all of these.
     pub unit: String,
-    /// What else is to be known, such as the median of the repeats.
+    /// Further notes, such as the median of the repeats.
     pub note: String,
-    /// Where it is drawn, if it is.
+    /// Position at which it is drawn, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Spot>,
 }
 
 impl Row {
-    /// A row of the repeats' values; NaN without any.
+    /// Creates a row of the repeats' values; NaN without any.
     #[must_use]
     pub fn of(case: &str, paper: Option<f64>, values: &[f64], unit: &str, note: &str) -> Self {
         let estimate = mean(values);
@@ -184,8 +187,8 @@ impl Row {
         }
     }
 
-    /// A row of the repeats' median and its interval, which needs six repeats; NaN without any. Completion times under
-    /// loss have long tails, of which a mean says little.
+    /// Creates a row of the repeats' median and its interval, which needs six repeats; NaN without
+    /// any. Completion times under loss have long tails, of which a mean says little.
     #[must_use]
     pub fn of_median(
         case: &str,
@@ -215,7 +218,7 @@ impl Row {
         }
     }
 
-    /// The same, drawn there.
+    /// Returns the same, drawn at `spot`.
     #[must_use]
     pub fn drawn_at(self, spot: Spot) -> Self {
         Self { at: Some(spot), ..self }
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_rows_become_lines_and_records_without_figures_can_be_read() {
+    fn drawn_rows_become_lines_and_old_records_parse() {
         let spot =
             |line: &str, x| Spot { figure: 0, line: line.to_owned(), x, x_name: String::new() };
         let row =

@@ -1,4 +1,4 @@
-//! A way to start connections, and the learner behind it.
+//! One way to start connections, with its learner.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::demo::DemoError;
 use crate::lab_run::Ground;
 use crate::lab_run::exchange::{Done, Door, Fetch, Link, Looks, Over, exchange};
 
-/// How connections start.
+/// Way to start connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Start {
-    /// As the kernel has it.
+    /// As the kernel does by default.
     Default,
     /// `[RT Algorithm 1]`.
     Riptide,
@@ -30,7 +30,7 @@ impl Start {
     /// All of them.
     pub(crate) const ALL: [Self; 3] = [Self::Default, Self::Riptide, Self::Paced];
 
-    /// A word.
+    /// Returns its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -40,30 +40,30 @@ impl Start {
     }
 }
 
-/// A sender towards one receiver, and what it knows.
+/// A sender towards one receiver, with its learner.
 pub(crate) struct Arm<'a> {
     ground: &'a Ground,
     windows: &'a FirstWindows,
-    /// Who sends.
+    /// The sender.
     pub(crate) from: HostId,
-    /// Who fetches.
+    /// The receiver, which fetches.
     pub(crate) to: HostId,
     remote: IpAddr,
     learner: Option<Learner>,
     looked_at: u64,
 }
 
-/// How a connection will start.
+/// Start of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
-    /// Its first window, and the rate behind it; none: as the kernel has it.
+    /// Its initial window, and the rate behind it; none: the kernel's default.
     pub(crate) window: Option<FirstWindow>,
-    /// Its greatest rate, and for how long.
+    /// Its highest rate, and the time for which that holds.
     pub(crate) paced: Option<(Bandwidth, Duration)>,
 }
 
 impl<'a> Arm<'a> {
-    /// Knows nothing yet.
+    /// Creates an arm that knows nothing yet.
     pub(crate) fn new(
         ground: &'a Ground,
         windows: &'a FirstWindows,
@@ -73,7 +73,7 @@ impl<'a> Arm<'a> {
     ) -> Result<Self, DemoError> {
         let config = |mode| Config {
             window_max: c_max,
-            // Nobody is held back: the default window is an arm of its own.
+            // There is no control share: the default window is an arm of its own.
             control: Control::Connections(Ratio::ZERO),
             ..Config::of(mode)
         };
@@ -82,18 +82,18 @@ impl<'a> Arm<'a> {
             Start::Riptide => Some(Learner::new(config(Mode::Riptide))),
             Start::Paced => Some(Learner::new(config(Mode::Paced))),
         };
-        // What it looks at begins by default, so that no loss of its is a jump's.
+        // Sampled connections begin by default, so that none of their losses counts as a jump's.
         learner.iter_mut().for_each(Learner::expect_to_be_told);
         let remote = IpAddr::V4(ground.lab.address_v4(&to)?);
         Ok(Self { ground, windows, from, to, remote, learner, looked_at: 0 })
     }
 
-    /// Where it runs.
+    /// Returns the lab.
     pub(crate) const fn lab(&self) -> &Lab {
         &self.ground.lab
     }
 
-    /// A look at a connection: a round of the learner.
+    /// Samples a connection: a round of the learner.
     fn look(&mut self, info: &TcpInfo, id: u64) {
         let Some(learner) = &mut self.learner else { return };
         if let Some(sample) = sample_of(id, self.remote, info) {
@@ -103,7 +103,7 @@ impl<'a> Arm<'a> {
         self.looked_at += 1;
     }
 
-    /// One download over a new connection that starts by default, and a look at it.
+    /// Downloads over a new connection that starts by default, and samples it.
     pub(crate) fn train(&mut self, bytes: u64, settle: Duration) -> Result<Link, DemoError> {
         let door = Door::open(self.ground, &self.from, None)?;
         let fetch =
@@ -114,8 +114,8 @@ impl<'a> Arm<'a> {
         Ok(link)
     }
 
-    /// One download over a new connection that starts by default, with a look every so often while it runs, as a daemon
-    /// does; `also` learns from the same looks. Returns what the last look saw.
+    /// Downloads over a new connection that starts by default, and samples it at intervals while it
+    /// runs, as a daemon does; `also` learns from the same samples. Returns the last one.
     pub(crate) fn train_by_bulk(
         &mut self,
         bytes: u64,
@@ -137,7 +137,7 @@ impl<'a> Arm<'a> {
         Ok(last)
     }
 
-    /// One more download over a connection that stands, and a look at it.
+    /// Downloads once more over an open connection, and samples it.
     pub(crate) fn again(&mut self, link: Link, bytes: u64) -> Result<Link, DemoError> {
         let id = 1000 + self.looked_at;
         let fetch = Fetch { at: Duration::ZERO, over: Over::Kept(link), bytes, paced: None };
@@ -146,24 +146,26 @@ impl<'a> Arm<'a> {
         Ok(link)
     }
 
-    /// How the next connection starts.
+    /// Returns the start of the next connection.
     pub(crate) fn give(&mut self) -> Given {
         let now = monotonic();
         let start = self.learner.as_mut().and_then(|learner| learner.start(now, self.remote, None));
         let Some(start) = start else { return Given::default() };
         Given {
             window: Some(FirstWindow { segments: start.window, rate: start.pacing }),
-            // A loan counts from when the connection stands, as where a program in the kernel gives it.
+            // A loan counts from when the connection is established, as where a program in the
+            // kernel gives it.
             paced: start.pacing.map(|rate| (rate, start.until.since(now))),
         }
     }
 
-    /// The rate that was learned, in Mbit/s of payload; none in `riptide`, and where nothing showed one.
+    /// Returns the learned rate, in Mbit/s of payload; none in `riptide`, and where no sample
+    /// showed one.
     pub(crate) fn learned_mbps(&self) -> Option<f64> {
         self.learner.as_ref()?.explain(self.remote, monotonic())?.rate_mbps
     }
 
-    /// Downloads of `bytes` each over new connections that begin at these times.
+    /// Downloads `bytes` over each of several new connections that begin at these times.
     pub(crate) fn burst(
         &mut self,
         bytes: u64,
@@ -184,7 +186,7 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// The only one.
+/// Returns the only element.
 pub(crate) fn one<T>(mut all: Vec<T>) -> T {
     all.pop().expect("as many came back as were asked for")
 }

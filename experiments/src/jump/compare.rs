@@ -1,13 +1,14 @@
-//! Sums over paired runs as a ratio, with the bounds that resampling the pairs gives.
+//! Ratio of sums over paired runs, with bounds by resampling the pairs.
 //!
-//! Counts of retransmissions are often zero in single runs, so the ratio is that of the sums, and its interval is the
-//! bootstrap's: pairs drawn again with replacement, two thousand times, from a fixed seed.
+//! Counts of retransmissions are often zero in single runs, so the ratio is that of the sums, and
+//! its interval is the bootstrap's: pairs drawn again with replacement, two thousand times, from a
+//! fixed seed.
 
 use crate::numeric::{Random, quantile};
 
-/// How often pairs are drawn again. Chosen: the 97.5 % quantile then stands on fifty values.
+/// Number of resamplings. Chosen: the 97.5 % quantile then stands on fifty values.
 const DRAWS: usize = 2000;
-/// Of the draws; the same runs always give the same bounds.
+/// Seed of the resamplings; the same runs always give the same bounds.
 const SEED: u64 = 1;
 
 /// A ratio of sums with its bounds of 95 %, two-sided.
@@ -21,8 +22,9 @@ pub(crate) struct Ratio {
     pub(crate) high: Option<f64>,
 }
 
-/// How much larger `ours` are than `theirs`, pair by pair; none where theirs sum up to nothing. A draw in which theirs alone
-/// do counts as infinitely much larger, one in which both do says nothing.
+/// Returns the ratio of the sums of `ours` and `theirs`, which are pairs; none where theirs sum up
+/// to zero. A resampling in which only theirs do counts as infinite; one in which both do is left
+/// out.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let pairs: Vec<(f64, f64)> = ours.iter().copied().zip(theirs.iter().copied()).collect();
     let of = |picked: &mut dyn Iterator<Item = (f64, f64)>| {
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_constant_ratio_has_no_spread_and_nothing_has_no_ratio() {
+    fn constant_ratio_has_no_spread() {
         let same = ratio(&[2.0, 4.0, 6.0], &[1.0, 2.0, 3.0]).unwrap();
         assert_eq!((same.ratio, same.low, same.high), (2.0, Some(2.0), Some(2.0)));
         assert_eq!(ratio(&[1.0, 2.0], &[0.0, 0.0]), None);
@@ -56,18 +58,19 @@ mod tests {
     }
 
     #[test]
-    fn few_runs_of_theirs_above_zero_bound_nothing() {
-        // One of five pairs has all of theirs: a third of the draws have none of it, and ours stand there.
+    fn few_nonzero_runs_give_no_upper_bound() {
+        // One of five pairs has all of theirs: a third of the resamplings have none of it, but
+        // still ours.
         let found = ratio(&[1.0; 5], &[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
         assert_eq!((found.ratio, found.high), (0.5, Some(f64::INFINITY)));
         assert!(found.low.unwrap() < 0.5);
-        // Where ours are none, the draws without theirs say nothing.
+        // Where ours are none, the resamplings without theirs are left out.
         let none = ratio(&[0.0; 5], &[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
         assert_eq!((none.ratio, none.high), (0.0, Some(0.0)));
     }
 
     #[test]
-    fn bounds_hold_the_ratio_and_zeros_do_no_harm() {
+    fn bounds_contain_the_ratio_despite_zeros() {
         let ours = [0.0, 3.0, 1.0, 0.0, 2.0, 5.0, 1.0, 0.0];
         let theirs = [10.0, 12.0, 9.0, 0.0, 11.0, 8.0, 10.0, 13.0];
         let found = ratio(&ours, &theirs).unwrap();

@@ -1,7 +1,9 @@
-//! `rt-guard`: what jumps cost where they can do harm, by the default window, by `riptide` and by `paced`.
+//! `rt-guard`: costs of jumps where they can do harm, by the default window, by `riptide` and by
+//! `paced`.
 //!
-//! The paper saw no harm `[RT IV-B2]`, on links that are well provisioned. Here are those that are not. All cases of a seed
-//! run side by side, each on a pair of hosts of its own; the arms of a case one after the other.
+//! The paper saw no harm `[RT IV-B2]`, on links that are well provisioned. Here the links are not.
+//! All cases of a seed run side by side, each on its own pair of hosts; the arms of a case one
+//! after the other.
 
 use std::time::Duration;
 
@@ -27,12 +29,13 @@ use crate::scenario::{ScenarioError, from_toml};
 
 /// The paper's bound [RT IV-B1], in both modes.
 const C_MAX: u32 = 100;
-/// Within which downloads at once begin.
+/// Time within which simultaneous downloads begin.
 const STARTS_WITHIN: Duration = Duration::from_millis(5);
-/// After a measured download: its losses are known, the queue is empty.
+/// Pause after a measured download: its losses are known, the queue is empty.
 const SETTLE: Duration = Duration::from_millis(250);
-/// Most that any packet may be late. Where one segment sent again decides, a single pause of the machine does: half of the
-/// shortest round trip is half of what a sender waits before it sends again.
+/// Longest lateness of any packet. Where one retransmitted segment decides, a single pause of the
+/// machine does: half of the shortest round trip is half of the time after which a sender
+/// retransmits.
 const MOST_LATE: Duration = Duration::from_millis(20);
 
 /// A scenario file.
@@ -48,7 +51,7 @@ struct Scenario {
     cases: Vec<Case>,
 }
 
-/// What learners see before.
+/// Training of the learners.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Train {
@@ -73,7 +76,7 @@ struct Case {
     seen: bool,
     #[serde(default)]
     unprepared: bool,
-    /// Whether it is held to what jumps may cost.
+    /// True if the bounds on the cost of jumps apply to it.
     #[serde(default)]
     judged: bool,
 }
@@ -101,7 +104,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A pair of sites for each case.
+    /// Returns the topology: a pair of sites for each case.
     fn topology(&self, seed: u64) -> String {
         let mut text = format!("seed = {seed}\n[default.host]\ncongestion_control = \"cubic\"\n");
         for index in 0..self.cases.len() {
@@ -113,7 +116,8 @@ impl Scenario {
             let [from, to] = names(index);
             let (rtt, rate, queue) = (as_millis_f64(case.rtt), case.rate, case.queue);
             text += &format!(
-                "[[pair]]\nbetween = [\"{from}\", \"{to}\"]\nrtt = \"{rtt} ms\"\njitter = \"1 ms\"\nrate = \"{rate}\"\nqueue = \"{queue}\"\n"
+                "[[pair]]\nbetween = [\"{from}\", \"{to}\"]\nrtt = \"{rtt} ms\"\n\
+                 jitter = \"1 ms\"\nrate = \"{rate}\"\nqueue = \"{queue}\"\n"
             );
         }
         text
@@ -124,28 +128,29 @@ fn names(case: usize) -> [String; 2] {
     [format!("from-{case}"), format!("to-{case}")]
 }
 
-/// What an arm's measured downloads came to.
+/// Results of an arm's measured downloads.
 #[derive(Debug, Clone, Default)]
 struct Outcome {
-    /// All together.
+    /// Segments sent again, by all downloads together.
     retransmitted: u32,
-    /// In the burst before, when nobody knew how many would start at once; as `retransmitted` for one alone.
+    /// The same in the burst before, when the number of simultaneous starts was not known; zero for
+    /// a single download.
     retransmitted_unannounced: u32,
     fct_ms: Vec<f64>,
     first_window: u32,
-    /// What its connections were held to together, as a share of what `paced` knew.
+    /// Sum of its connections' rate limits, as a share of the rate that `paced` had learned.
     given: Option<f64>,
-    /// What `paced` knew of the path, in Mbit/s.
+    /// Rate that `paced` had learned, in Mbit/s.
     learned_mbps: Option<f64>,
 }
 
-/// Its place among the arms.
+/// Index of `paced` among the arms.
 const PACED: usize = 2;
 
-/// By arm, in the order of [`Start::ALL`].
+/// Results by arm, in the order of [`Start::ALL`].
 type Arms = [Outcome; 3];
 
-/// Runs it.
+/// Runs the experiment.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -181,7 +186,7 @@ fn record(scenario: &Scenario, all: &[Vec<Arms>], options: &RunOptions) -> Recor
     record
 }
 
-/// All cases of a seed, and why the lab's word on them is not good.
+/// Runs all cases of a seed; returns the reasons against the lab's figures, too.
 fn one(
     scenario: &Scenario,
     windows: &FirstWindows,
@@ -209,7 +214,7 @@ fn one(
     Ok((arms, reasons))
 }
 
-/// All arms of a case.
+/// Runs all arms of a case.
 fn live(
     ground: &Ground,
     windows: &FirstWindows,
@@ -270,7 +275,8 @@ fn measure(
     Ok(outcome)
 }
 
-/// What those are held to together that start with a rate, as the kernel tells it of each.
+/// Returns the sum of the rate limits of connections that start with a rate, as the kernel reports
+/// them.
 fn given_mbps(done: &[Done]) -> f64 {
     done.iter().filter_map(|done| done.held_to).map(Bandwidth::as_mbps).sum()
 }
@@ -279,7 +285,7 @@ fn retransmitted(done: &[Done]) -> u32 {
     done.iter().map(|done| done.retransmitted).sum()
 }
 
-/// Gives the way to the receiver this rate, if any.
+/// Sets the rate of the path to the receiver, if one is given.
 fn set_rate(arm: &Arm<'_>, names: &[String; 2], rate: Option<Bandwidth>) -> Result<(), DemoError> {
     let Some(rate) = rate else { return Ok(()) };
     let mut change = PairChange::new(site(&names[0]), site(&names[1]), true);
@@ -287,12 +293,12 @@ fn set_rate(arm: &Arm<'_>, names: &[String; 2], rate: Option<Bandwidth>) -> Resu
     Ok(arm.lab().apply(&change)?)
 }
 
-/// One arm's values over the seeds.
+/// Returns one arm's values over the seeds.
 fn values(of_case: &[&Arms], arm: usize, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
     of_case.iter().map(|arms| of(&arms[arm])).collect()
 }
 
-/// What was sent again, and how long it took, case by case.
+/// Returns the figures of segments sent again and of times, case by case.
 fn figures() -> Vec<Figure> {
     let figure = |title: &str, y_label: &str| Figure {
         title: title.to_owned(),
@@ -339,7 +345,7 @@ fn rows((index, case): (usize, &Case), of_case: &[&Arms], record: &mut Record) {
     }
 }
 
-/// What one arm came to.
+/// Adds the rows of one arm.
 fn arm_rows(
     (index, case): (usize, &Case),
     of_case: &[&Arms],
@@ -376,7 +382,8 @@ fn arm_rows(
     row("first window", segments, "", &|outcome| f64::from(outcome.first_window));
 }
 
-/// What must hold: `paced` retransmits no more than the default window, with 95 % confidence, and `riptide` does.
+/// Adds the required findings: `paced` retransmits no more than the default window, with 95 %
+/// confidence, and `riptide` does.
 fn findings(case: &Case, of_case: &[&Arms], record: &mut Record) {
     let again = |outcome: &Outcome| f64::from(outcome.retransmitted);
     let name = &case.name;

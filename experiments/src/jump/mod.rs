@@ -1,9 +1,10 @@
-//! Jump-start on the lab, with the kernel's own TCP: `rt-probes` `[RT IV]`, `rt-guard` and `rt-ramp` (ours).
+//! Jump-start on the lab, with the kernel's own TCP: `rt-probes` `[RT IV]`, `rt-guard` and
+//! `rt-ramp` (ours).
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`probes`] | the paper's probes between PoPs, with and without the daemon |
-//! | [`guard`] | what jumps cost where they can do harm |
+//! | [`guard`] | costs of jumps where they can do harm |
 //! | [`ramp`] | 1 MB against a round trip and its time on the wire |
 //! | [`arm`] | a way to start connections: by default, `riptide`, `paced` |
 //! | [`compare`] | ratios of paired runs, with bounds |
@@ -22,31 +23,31 @@ use tradewind_wan::Topology;
 
 use crate::demo::DemoError;
 
-/// Linux's default receive buffers, 128 KiB to begin with: what a host has that nobody prepared.
+/// Linux's default receive buffers, 128 KiB to begin with, as on an unprepared host.
 const DEFAULT_RECEIVE_BUFFER: &str = "4096 131072 33554432";
 
-/// The host of this name.
+/// Returns the host of this name.
 fn host(name: &str) -> HostId {
     HostId::new(name).expect("a host's name")
 }
 
-/// The site of this name.
+/// Returns the site of this name.
 fn site(name: &str) -> SiteId {
     SiteId::new(name).expect("a site's name")
 }
 
-/// A topology whose text was made here.
+/// Parses a topology whose text was made here.
 fn topology(text: &str, file: &str) -> Result<Topology, DemoError> {
     Topology::parse(text, &Catalogue::builtin())
         .map_err(|source| DemoError::Topology { file: file.to_owned(), source })
 }
 
-/// A site outside every cloud: where it lies does not matter, as all round trips are stated.
+/// Returns a site outside every cloud; its place does not matter, as all round trips are stated.
 fn site_text(id: &str) -> String {
     format!("[[site]]\nid = \"{id}\"\nlocation = {{ latitude = 50.0, longitude = 8.0 }}\n")
 }
 
-/// Gives `host` the receive buffers that Linux has by default.
+/// Sets the receive buffers of `host` to Linux's defaults.
 fn unprepare(lab: &Lab, host: &HostId) -> Result<(), DemoError> {
     let set = || sysctl::set("net.ipv4.tcp_rmem", DEFAULT_RECEIVE_BUFFER);
     lab.enter(host, set)?.map_err(LabError::from)?;

@@ -1,7 +1,9 @@
-//! `rt-probes` `[RT IV-B2, IV-C, IV-D]`: probes of three sizes between PoPs, with the daemon and without, side by side.
+//! `rt-probes` `[RT IV-B2, IV-C, IV-D]`: probes of three sizes between PoPs, with the daemon and
+//! without, side by side.
 //!
-//! Both machines of a probing PoP send the same objects to the same PoPs over paths of the same kind in the same seconds,
-//! so each probe has its pair. The first round, in which the daemon has nothing to go by, does not count.
+//! Both machines of a probing PoP send the same objects to the same PoPs over paths of the same
+//! kind in the same seconds, so each probe has its pair. The first round, in which the daemon has
+//! learned nothing yet, does not count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +28,7 @@ use crate::numeric::{Random, Runs, mean, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml};
 
-/// In which share of a round its probes begin; the rest is for their ends.
+/// Share of a round within which its probes begin; the rest is for them to end.
 const BEGIN_WITHIN: f64 = 0.5;
 /// The paper's classes of round trips, in milliseconds [RT IV-B2].
 const CLASSES: [(f64, f64, &str); 4] = [
@@ -35,11 +37,12 @@ const CLASSES: [(f64, f64, &str); 4] = [
     (100.0, 150.0, "100 to 150 ms"),
     (150.0, f64::INFINITY, "above 150 ms"),
 ];
-/// A probe is faster when it gains more than this. Chosen: half of a round trip is no jitter.
+/// Gain in round trips above which a probe counts as faster. Chosen: half of a round trip is no
+/// jitter.
 const FASTER_RTTS: f64 = 0.5;
-/// Of a round trip saved, this much must be seen: loss and wake-ups take their part.
+/// Share of a saved round trip that must be measured: loss and wake-ups take the rest.
 const A_ROUND_TRIP: f64 = 0.9;
-/// Times that differ by no more than this are the same.
+/// Relative difference up to which times count as the same.
 const SAME: f64 = 0.05;
 /// Percentiles at which gains are shown [RT Figs. 15, 16].
 const PERCENTILES: [u8; 10] = [5, 15, 25, 35, 45, 55, 65, 75, 85, 95];
@@ -84,12 +87,13 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The probing PoPs, with a word for each.
+    /// Returns the probing PoPs, with a name for each.
     fn probing(&self) -> [(&RegionId, &'static str); 2] {
         [(&self.europe, "EU"), (&self.north_america, "NA")]
     }
 
-    /// A host of its own for each PoP that asks, two for each that is asked.
+    /// Returns the topology: one host for each PoP, which fetches, and two for each probing PoP,
+    /// which serve.
     fn topology(&self, seed: u64) -> String {
         let mut text = format!("seed = {seed}\n[default.host]\ncongestion_control = \"cubic\"\n");
         text += &format!("[default.pair]\nloss = {}\n", self.loss.as_f64());
@@ -110,15 +114,15 @@ impl Scenario {
 /// The machines of a probing PoP: the control first.
 const MACHINES: [&str; 2] = ["control", "riptide"];
 
-/// A pair of probes: which, and milliseconds without and with.
+/// A pair of probes: its kind, and milliseconds without and with the daemon.
 #[derive(Debug, Clone, Copy)]
 struct Probe {
-    /// 0: Europe.
+    /// Index of the probing PoP; 0: Europe.
     pop: usize,
     /// Index of the size.
     size: usize,
     rtt_ms: f64,
-    /// Whether both went over a new connection.
+    /// True if both went over a new connection.
     new: bool,
     ms: [f64; 2],
     retransmitted: [u32; 2],
@@ -130,7 +134,7 @@ impl Probe {
     }
 }
 
-/// What one run came to.
+/// Results of one run.
 #[derive(Default)]
 struct Found {
     probes: Vec<Probe>,
@@ -138,7 +142,7 @@ struct Found {
     windows: [Vec<f64>; 2],
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -164,7 +168,7 @@ pub(crate) fn run(
     }))
 }
 
-/// A repeat, and what the lab says against it.
+/// Runs a repeat; returns the lab's reasons against it, too.
 fn once(
     scenario: &Scenario,
     rounds: u32,
@@ -199,8 +203,8 @@ fn once(
     Ok((found, ground.lab.validity()?.reasons))
 }
 
-/// Gives `host` one route to everybody, as machines have: the lab's own, one to each other host, belong to somebody else
-/// for the daemon, and it leaves them alone.
+/// Gives `host` one route to all others, as machines have: the lab's own routes, one to each other
+/// host, are foreign to the daemon, which leaves them alone.
 fn one_route(ground: &Ground, host: &HostId) -> Result<(), DemoError> {
     let lab = &ground.lab;
     let own = lab.address_v4(host)?;
@@ -215,14 +219,15 @@ fn one_route(ground: &Ground, host: &HostId) -> Result<(), DemoError> {
 /// The lab's interface on each of its hosts.
 const DEVICE: &str = "wan0";
 
-/// What the daemon is told: as the paper's, it holds nobody back; the control is a machine of its own.
+/// Configuration of the daemon: as the paper's, it has no control share; the control is a machine
+/// of its own.
 const CONFIG: &str = "[learn]\ncontrol_share = 0\n";
 
-/// The daemon as anybody would run it, but for that and for where its socket is.
+/// Starts the daemon as any user would, except for that and for the path of its socket.
 fn start_daemon(ground: &Ground, host: &HostId) -> Result<Service, DemoError> {
     let name = format!("jumpstart-{host}");
     let socket = ground.scratch.write(&format!("{name}.sock"), "")?;
-    // The daemon makes it anew.
+    // The daemon creates it anew.
     let _ = std::fs::remove_file(&socket);
     let mut command = ground.lab.command(host, &ground.program)?;
     command
@@ -232,7 +237,7 @@ fn start_daemon(ground: &Ground, host: &HostId) -> Result<Service, DemoError> {
     Ok(Service::start(command, &name, &ground.scratch)?.0)
 }
 
-/// One way from a machine of a probing PoP to another PoP, and its idle connections.
+/// A path from a machine of a probing PoP to another PoP, with its idle connections.
 struct Way {
     pop: usize,
     machine: usize,
@@ -241,13 +246,13 @@ struct Way {
     idle: Vec<Link>,
 }
 
-/// Who probes whom.
+/// All probing machines, and their paths.
 struct Field<'a> {
     scenario: &'a Scenario,
     ground: &'a Ground,
-    /// By PoP and machine.
+    /// Listeners by PoP and machine.
     doors: Vec<Door>,
-    /// The two machines of a PoP towards one other PoP are neighbours here.
+    /// Paths; those of the two machines of a PoP towards one other PoP are neighbours here.
     ways: Vec<Way>,
     random: Random,
 }
@@ -269,8 +274,8 @@ impl<'a> Field<'a> {
         Ok(Self { scenario, ground, doors, ways, random: Random::new(seed) })
     }
 
-    /// A round: every PoP asks every machine for every size at once. Returns the pairs whose two probes both went over a new
-    /// connection, or both over an idle one.
+    /// Runs a round: every PoP fetches every size from every machine at once. Returns the pairs of
+    /// probes, of which both went over a new connection, or both over an idle one.
     fn round(&mut self) -> Result<Vec<Probe>, DemoError> {
         let begun = std::time::Instant::now();
         let sizes = self.scenario.probes.clone();
@@ -318,7 +323,7 @@ impl<'a> Field<'a> {
                 });
             }
         }
-        // The same connections of both machines are there in the next round.
+        // Both machines keep the same connections for the next round.
         for pair in self.ways.chunks_mut(2).rev() {
             let first = done.len() - 2 * sizes.len();
             let mut both: Vec<_> = done.drain(first..).map(|done| Some(done.link)).collect();
@@ -335,7 +340,7 @@ impl<'a> Field<'a> {
         Ok(probes)
     }
 
-    /// Congestion windows of what is open, by machine.
+    /// Returns the congestion windows of open connections, by machine.
     fn windows(&self) -> Result<[Vec<f64>; 2], DemoError> {
         let mut windows = [Vec::new(), Vec::new()];
         for way in &self.ways {
@@ -348,7 +353,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A run's probes of a PoP and size, in a class if one is given.
+/// Returns a run's probes of a PoP and size, in a class if one is given.
 fn picked(found: &Found, pop: usize, size: usize, class: Option<usize>) -> Vec<Probe> {
     let within = |probe: &&Probe| {
         let fits = class.is_none_or(|class| {
@@ -448,7 +453,7 @@ fn class_rows(
     record.rows.push(Row::of(&format!("{name}: saved at the median"), None, &values, "RTT", &note));
 }
 
-/// Gains by percentile, destination by destination, then averaged over them [RT IV-C].
+/// Adds gains by percentile, destination by destination, then averaged over them [RT IV-C].
 fn gain_rows(scenario: &Scenario, all: &[Found], record: &mut Record) {
     for (size, bytes) in scenario.probes.iter().enumerate() {
         let figure = record.figures.len();
@@ -476,7 +481,7 @@ fn gain_rows(scenario: &Scenario, all: &[Found], record: &mut Record) {
 fn gain(found: &Found, pop: usize, size: usize, share: f64) -> f64 {
     let mut by_destination: BTreeMap<u64, [Vec<f64>; 2]> = BTreeMap::new();
     for probe in picked(found, pop, size, None) {
-        // A destination is told by its round trip: no two are equally far.
+        // A destination is identified by its round trip: no two are equally far.
         let ends = by_destination.entry(probe.rtt_ms.to_bits()).or_default();
         ends[0].push(probe.ms[0]);
         ends[1].push(probe.ms[1]);
@@ -488,7 +493,7 @@ fn gain(found: &Found, pop: usize, size: usize, share: f64) -> f64 {
     mean(&gains)
 }
 
-/// What must hold, then what the paper says.
+/// Adds the required findings, then the paper's statements.
 fn findings(scenario: &Scenario, all: &[Found], record: &mut Record) {
     let size_of = |bytes: u64| scenario.probes.iter().position(|size| size.as_u64() == bytes);
     let over = |size: usize, of: &dyn Fn(&[Probe]) -> f64| -> Vec<(String, f64)> {
@@ -524,7 +529,8 @@ fn findings(scenario: &Scenario, all: &[Found], record: &mut Record) {
         ));
     }
     if let Some(small) = size_of(10_000) {
-        // Pair by pair: times over new and over idle connections lie a round trip apart, and a median may fall on either.
+        // Pair by pair: times over new and over idle connections lie a round trip apart, and a
+        // median may fall on either.
         let change = |probes: &[Probe]| median_of(probes, |probe| probe.ms[1] / probe.ms[0] - 1.0);
         let changes = over(small, &change);
         record.findings.push(Finding::new(

@@ -1,8 +1,8 @@
-//! `rt-ramp`: how close 1 MB comes to a round trip and its time on the wire.
+//! `rt-ramp`: the time of 1 MB, compared with a round trip and its time on the wire.
 //!
-//! Windows on SYN and SYN-ACK are not scaled: whoever dials in order to send knows 64 KB of the receiver's window until
-//! the first acknowledgement, however large its own first window is. The receiver's dialling, with a buffer that is large
-//! before, is what lets a first flight be as large as the path.
+//! Windows on SYN and SYN-ACK are not scaled: a sender that dials knows 64 KB of the receiver's
+//! window until the first acknowledgement, however large its own initial window is. Only when the
+//! receiver dials, with a buffer that is large before, can a first flight be as large as the path.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -25,14 +25,14 @@ use crate::lab_run::{Ground, repeats};
 use crate::numeric::{Runs, mean};
 use crate::scenario::{ScenarioError, from_toml};
 
-/// Of a packet of 1500 bytes, what its payload of 1448 takes on the wire.
+/// Bytes on the wire for each byte of payload: a packet of 1500 bytes carries 1448.
 const WIRE_SHARE: f64 = 1500.0 / 1448.0;
-/// Within which share of the ideal a jump must come.
+/// Share of the ideal within which a jump must come.
 const WITHIN: f64 = 0.15;
-/// What the connection carries that is learned from: some fifteen seconds at the path's rate, a dozen looks and more, after
-/// which little is left of what slow start showed.
+/// Bytes of the connection that is learned from: some fifteen seconds at the path's rate, a dozen
+/// samples and more, after which little is left of what slow start showed.
 const TRAIN_BYTES: u64 = 360_000_000;
-/// Time between two looks at it: the daemon's default.
+/// Time between two samples of it: the daemon's default.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(300);
 /// Longest silence of a transfer.
@@ -63,7 +63,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Milliseconds of a round trip and the time on the wire.
+    /// Returns the milliseconds of a round trip and the time on the wire.
     fn ideal_ms(&self) -> f64 {
         as_millis_f64(self.rtt) + self.wire_ms()
     }
@@ -73,10 +73,10 @@ impl Scenario {
     }
 }
 
-/// Who receives: with large buffers, and with Linux's own.
+/// Receivers: with large buffers, and with Linux's own.
 const RECEIVERS: [&str; 2] = ["prepared", "unprepared"];
 
-/// What is measured, in order.
+/// Measured cases, in order.
 const CASES: [&str; 5] = [
     "receiver dials, prepared, paced",
     "receiver dials, prepared, default window",
@@ -89,11 +89,12 @@ const CASES: [&str; 5] = [
 struct Found {
     ms: [f64; 5],
     learned_mbps: f64,
-    /// Window, in segments, and rate, in Mbit/s, of the connection that was learned from, at the last look.
+    /// Window, in segments, and rate, in Mbit/s, of the connection that was learned from, at the
+    /// last sample.
     trained: [f64; 2],
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -138,8 +139,8 @@ fn once(
         Ok(as_millis_f64(done.fct) - rtt_ms)
     };
     let mut paced = arm(Start::Paced, RECEIVERS[0])?;
-    // The path to the unprepared receiver is the prepared one's like, and is known as well: what is seen of it is its
-    // receiver's doing.
+    // The path to the unprepared receiver is like the prepared one's, and is learned as well: any
+    // difference is due to its receiver.
     let mut stranger = arm(Start::Paced, RECEIVERS[1])?;
     let last = paced.train_by_bulk(TRAIN_BYTES, LOOK_EVERY, &mut stranger, SETTLE)?;
     let window = last.and_then(|info| info.congestion_window).map_or(0, Segments::as_u32);
@@ -166,13 +167,14 @@ fn text(scenario: &Scenario, seed: u64) -> String {
     }
     for receiver in RECEIVERS {
         text += &format!(
-            "[[pair]]\nbetween = [\"sender\", \"{receiver}\"]\nrtt = \"{rtt} ms\"\nrate = \"{rate}\"\n"
+            "[[pair]]\nbetween = [\"sender\", \"{receiver}\"]\n\
+             rtt = \"{rtt} ms\"\nrate = \"{rate}\"\n"
         );
     }
     text
 }
 
-/// The sender dials; milliseconds from `connect` to the last byte.
+/// Sends when the sender dials; returns the milliseconds from `connect` to the last byte.
 fn push(
     ground: &Ground,
     windows: &FirstWindows,

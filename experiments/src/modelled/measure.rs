@@ -1,4 +1,4 @@
-//! One tuple: a lab of its own, on which a download without end is measured over no, one and two relays.
+//! One tuple: its own lab, on which an endless download is measured over no, one and two relays.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::lab_run::repeats::Part;
 use crate::lab_run::service::LegText;
 use crate::numeric::formula::{self, KINDS, Tuple};
 
-/// Where servers listen; each kind of path has the next port.
+/// First port of the servers; each kind of path has the next one.
 const FIRST_SERVER_PORT: u16 = 8000;
 
 /// A tuple to measure.
@@ -26,12 +26,12 @@ pub(super) struct Work {
     pub(super) seed: u64,
 }
 
-/// What a tuple came to.
+/// Results of a tuple.
 pub(super) struct Measured {
     pub(super) setting: String,
     /// Round trip of the direct path, in ms.
     pub(super) rtt_ms: f64,
-    /// By the formula and on the lab, in Mbit/s, by kind of path.
+    /// Rates by the formula and on the lab, in Mbit/s, by kind of path.
     pub(super) mbps: [(f64, f64); KINDS.len()],
 }
 
@@ -58,7 +58,7 @@ impl Work {
             rtt_ms: self.tuple.path(0).rtts[0].as_secs_f64() * 1e3,
             mbps: [(f64::NAN, f64::NAN); KINDS.len()],
         };
-        // Each chain has ports of its own: what has just ended may hold one for a moment.
+        // Each chain has its own ports: one that has just ended may hold a port for a moment.
         let mut slots = 0..;
         for (relays, mbps) in measured.mbps.iter_mut().enumerate() {
             mbps.0 = formula::predicted(model, &self.tuple, relays).as_mbps();
@@ -74,7 +74,7 @@ impl Work {
     }
 }
 
-/// The rate of the payload in Mbit/s over so many relays, and what the lab says against it.
+/// Returns the rate of the payload in Mbit/s over so many relays, and the lab's reasons against it.
 fn rate(
     ground: &Ground,
     scenario: &Scenario,
@@ -86,7 +86,7 @@ fn rate(
     let [source, .., destination] = HOSTS;
     let destination = host(destination);
     let server = FileServer::start(ground, &host(source), FIRST_SERVER_PORT + slot)?;
-    // The destination dials, so that its relays are told from there.
+    // The destination dials, so its relays are listed from there.
     let via: Vec<HostId> = HOSTS[1..=relays].iter().rev().map(|name| host(name)).collect();
     let chain = NewChain {
         slot,

@@ -1,8 +1,9 @@
-//! `cp-model-lab` [CP IV-C]: rates that the paper's formula predicts, beside those of kernel TCP.
+//! `cp-model-lab` [CP IV-C]: rates that the paper's formula predicts, compared with those of kernel
+//! TCP.
 //!
-//! Tuples of source, destination and two relays are drawn as `cp-model`'s, the numeric half, draws them. Each gets a lab of its own,
-//! on which the rate is measured direct, over one splitting relay and over two ([`measure`]); the [`outcome`] puts it beside
-//! the formula's.
+//! Tuples of source, destination and two relays are drawn as in `cp-model`, the numeric half. Each
+//! gets its own lab, on which the rate is measured direct, over one splitting relay and over two
+//! ([`measure`]); the [`outcome`] compares it with the formula's.
 
 mod measure;
 mod outcome;
@@ -18,7 +19,7 @@ use scenario::Scenario;
 /// Runs an experiment whose scenario is one of modelled rates.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario makes no sense, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,

@@ -1,4 +1,4 @@
-//! What all tuples came to: measured beside predicted.
+//! Results of all tuples: measured values, compared with predicted ones.
 
 use super::measure::Measured;
 use super::scenario::Scenario;
@@ -7,11 +7,11 @@ use crate::numeric::formula::{CLOSE_PERCENT, KINDS, off};
 use crate::numeric::{correlation, quantile};
 use crate::report::chart::Scale;
 
-/// Places of the plots.
+/// Indices of the plots.
 const RATES: usize = 0;
 const ACCELERATIONS: usize = 1;
 
-/// The record.
+/// Creates the record.
 pub(super) fn record(
     scenario: &Scenario,
     tuples: usize,
@@ -45,7 +45,7 @@ pub(super) fn record(
     Record { figures, ..tables }
 }
 
-/// A row for each tuple and kind of path, by what was predicted.
+/// Returns a row for each tuple and kind of path, in the order of the predictions.
 fn points(measured: &[Measured]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (kind, name) in KINDS.into_iter().enumerate() {
@@ -70,13 +70,14 @@ fn points(measured: &[Measured]) -> Vec<Row> {
     rows
 }
 
-/// Predicted and measured rate over direct.
+/// Returns the predicted and the measured rate over the direct one.
 fn acceleration(tuple: &Measured, kind: usize) -> (f64, f64) {
     let ((predicted, measured), direct) = (tuple.mbps[kind], tuple.mbps[0]);
     (predicted / direct.0, measured / direct.1)
 }
 
-/// How far the formula is off and how well it correlates, by kind of path; and the first of these in per cent, by name.
+/// Returns rows of the formula's error and correlation, by kind of path; and the errors in per
+/// cent, by name.
 fn summary(measured: &[Measured]) -> (Vec<Row>, Vec<(String, f64)>) {
     let (mut rows, mut errors) = (Vec::new(), Vec::new());
     for (kind, name) in KINDS.into_iter().enumerate() {

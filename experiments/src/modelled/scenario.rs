@@ -1,4 +1,5 @@
-//! The scenario file of modelled rates: where tuples are drawn from, how many, and how long each is measured.
+//! The scenario file of modelled rates: the places from which tuples are drawn, their number, and
+//! the duration of a measurement.
 
 use serde::Deserialize;
 use tradewind_model::Catalogue;
@@ -15,24 +16,24 @@ use crate::scenario::{ScenarioError, from_toml};
 pub(crate) struct Scenario {
     /// Its name.
     pub(crate) name: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(crate) assumptions: Vec<String>,
     /// `cp-model`'s scenario file, beside it: places, windows and rates.
     pub(crate) places: String,
-    /// How often tuples are drawn, with which seeds.
+    /// Number of runs in which tuples are drawn, and their seeds.
     pub(crate) runs: Runs,
-    /// How many labs run at a time.
+    /// Number of labs that run at a time.
     pub(crate) at_once: usize,
     /// Tuples of each setting in each run.
     pub(crate) tuples: usize,
     /// The same in a quick run.
     pub(crate) tuples_quick: usize,
-    /// Share of all windows and rates that the lab has.
+    /// Factor by which the lab's windows and rates are scaled.
     pub(crate) scale: f64,
-    /// How long a download runs before it is measured, in seconds.
+    /// Time for which a download runs before it is measured, in seconds.
     pub(crate) settle_s: f64,
-    /// How long it is measured, in seconds.
+    /// Time for which it is measured, in seconds.
     pub(crate) measure_s: f64,
 }
 
@@ -60,7 +61,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Places, windows and rates, these as the lab has them.
+    /// Returns places, windows and rates, the latter two scaled for the lab.
     pub(super) fn model(&self, text: &str) -> Result<formula::Scenario, ScenarioError> {
         let model = formula::Scenario::parse(text)?;
         Ok(formula::Scenario {
@@ -73,7 +74,7 @@ impl Scenario {
     }
 }
 
-/// A tuple's network: its four hosts, and round trips as the formula has them.
+/// Returns a tuple's network: its four hosts, and the formula's round trips.
 pub(super) fn topology(
     model: &formula::Scenario,
     tuple: &Tuple,

@@ -1,8 +1,9 @@
-//! How soon new sessions leave a path that dies or slows down: `stream-failover`.
+//! Time until new sessions leave a path that dies or slows down: `stream-failover`.
 //!
-//! A client opens a session every few hundredths of a second; the server answers with the address that the session came from, so
-//! that each session's path is known. The first path dies in silence, then the second as well, both come back; the first one dies
-//! behind its first relay, comes back, and slows down.
+//! A client opens a session every few hundredths of a second; the server replies with the address
+//! that the session came from, so that each session's path is known. The first path dies silently,
+//! then the second as well, and both come back; the first one dies behind its first relay, comes
+//! back, and slows down.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -29,19 +30,22 @@ use crate::lab_run::{Ground, repeats, round_trip};
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml};
 
-/// Where the server listens, and the relays.
+/// Ports of the server and of the relays.
 const SERVER_PORT: u16 = 8000;
 const RELAY_PORT: u16 = 7001;
-/// Longest that a session may take.
+/// Timeout of a session.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a session takes at least that has waited for a dead relay: a gateway dials one no shorter.
+/// Least duration of a session that has waited for a dead relay: no gateway's dial timeout is
+/// shorter.
 const DEAD_DIAL: Duration = Duration::from_secs(1);
-/// Within what new sessions are to avoid a dead path, or three round trips if that is more, and a slow one.
+/// Time within which new sessions must avoid a dead path, or three round trips if that is more, and
+/// a slow one.
 const DEAD_WITHIN: Duration = Duration::from_secs(1);
 const SLOW_WITHIN: Duration = Duration::from_secs(2);
-/// Sessions that begin so late before the next change may still be under way then, and are not asked.
+/// Time before the next change within which sessions that begin may still be under way then, and
+/// are left out.
 const UNDER_WAY: Duration = Duration::from_secs(1);
-/// Sessions in a row over the first path after which it counts as taken again.
+/// Sessions in a row over the first path after which it counts as used again.
 const RETURNED: usize = 10;
 
 /// A scenario file.
@@ -60,7 +64,8 @@ struct Scenario {
     every_s: f64,
     settle_s: f64,
     watch_s: f64,
-    /// The same of the leg between relays, beyond what a session may take: what hangs there is to fail, and not to be mended.
+    /// The same for the leg between relays, longer than a session's timeout: sessions that hang
+    /// there must fail before it is repaired.
     inner_watch_s: f64,
     longest_return_s: f64,
     slow_rtt: String,
@@ -97,7 +102,7 @@ impl Scenario {
         format!("rtt={}", self.slow_rtt)
     }
 
-    /// Within what the path is to be left when it dies.
+    /// Returns the time within which the path must be left when it dies.
     fn dead_within(&self, topology: &Topology, path: usize) -> Duration {
         let stops: Vec<&HostId> = [&self.client].into_iter().chain(&self.paths[path]).collect();
         let rtt: Duration = stops.windows(2).map(|leg| round_trip(topology, leg[0], leg[1])).sum();
@@ -108,37 +113,38 @@ impl Scenario {
 /// One session.
 #[derive(Debug, Clone, Copy)]
 struct Session {
-    /// When it began, from the begin of all.
+    /// Its begin, from the begin of the repeat.
     at: Duration,
     took: Duration,
-    /// Whom the server saw; `None` when it failed.
+    /// Address that the server saw; `None` when the session failed.
     from: Option<IpAddr>,
 }
 
-/// What new sessions made of a change.
+/// Effect of a change on new sessions.
 #[derive(Debug, Clone, Copy)]
 struct Left {
-    /// From the change to the begin of the last session that had not left yet, in seconds.
+    /// Time from the change to the begin of the last session that had not left yet, in seconds.
     after_s: f64,
     /// Sessions since the change that failed.
     failed: usize,
-    /// Sessions that failed which had begun before the change, by [`UNDER_WAY`] at most.
+    /// Failed sessions that had begun before the change, by [`UNDER_WAY`] at most.
     caught: usize,
-    /// Sessions that came after that last one.
+    /// Sessions after that last one.
     since: usize,
 }
 
-/// What new sessions made of one of the changes in a repeat.
+/// Effect of one of the changes in a repeat.
 type OfRepeat = fn(&Outcome) -> Left;
 
-/// What a repeat came to.
+/// Results of a repeat.
 struct Outcome {
-    /// Sessions over the first path before anything broke: a path that nobody takes cannot be left.
+    /// Sessions over the first path before anything broke: a path that is not used cannot be left.
     taken_first: usize,
     first_dies: Left,
     both_dead: Left,
     middle_dies: Left,
-    /// Until the first path is taken again after its first leg came back, and after its second one did, in seconds.
+    /// Time until the first path is used again after its first leg came back, and after its second
+    /// one did, in seconds.
     returned_s: [Option<f64>; 2],
     slows: Left,
 }
@@ -146,7 +152,7 @@ struct Outcome {
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario makes no sense, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -193,7 +199,7 @@ fn repeat(
     })
 }
 
-/// Tells who it is that has come.
+/// Replies with the peer's address.
 fn tell_peer(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     stream.set_read_timeout(Some(STOP_CHECK))?;
     read_exactly(&mut stream, &mut [0; 1], stop)?;
@@ -201,7 +207,7 @@ fn tell_peer(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
     stream.write_all(peer.ip().to_string().as_bytes())
 }
 
-/// Starts the relays of both paths, and a gateway with all three ways on the client's host.
+/// Starts the relays of both paths, and on the client's host a gateway with both paths and direct.
 fn start(
     scenario: &Scenario,
     ground: &Ground,
@@ -241,7 +247,7 @@ fn start(
     Ok((listening.first().copied().expect("one port for one flow"), services))
 }
 
-/// A lab on which a repeat runs.
+/// The lab of a repeat, and its sessions.
 struct Field<'a> {
     scenario: &'a Scenario,
     topology: &'a Topology,
@@ -252,14 +258,14 @@ struct Field<'a> {
     sessions: Mutex<Vec<Session>>,
 }
 
-/// When what was done.
+/// Times of the changes.
 struct Played {
     first_dies: Duration,
     both_dead: Duration,
     restored: Duration,
     middle_dies: Duration,
     middle_restored: Duration,
-    /// After the first and the second time that it had come back.
+    /// Times of the first path's return, after the first and the second repair.
     returned: [Option<Duration>; 2],
     slows: Duration,
     end: Duration,
@@ -271,7 +277,7 @@ impl Field<'_> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens sessions until it is over.
+    /// Opens sessions until the repeat is over.
     fn open_sessions(&self) -> Result<(), DemoError> {
         let namespace = self.ground.lab.namespace(&self.scenario.client)?;
         thread::scope(|scope| {
@@ -290,7 +296,7 @@ impl Field<'_> {
         Ok(())
     }
 
-    /// Breaks and mends, one after the other.
+    /// Breaks and repairs paths, one after the other.
     fn play(&self) -> Result<Played, DemoError> {
         let scenario = self.scenario;
         self.wait(scenario.settle_s)?;
@@ -328,7 +334,8 @@ impl Field<'_> {
         self.ground.wait(Duration::from_secs_f64(seconds))
     }
 
-    /// When the sessions over the first path begin that no other interrupts.
+    /// Waits for the return of the first path; returns the begin of the sessions over it that no
+    /// other interrupts.
     fn wait_for_return(&self, since: Duration) -> Result<Option<Duration>, DemoError> {
         let first = self.seen_from(0)?;
         let limit = since + Duration::from_secs_f64(self.scenario.longest_return_s);
@@ -344,7 +351,7 @@ impl Field<'_> {
         Ok(None)
     }
 
-    /// Alters the leg between two hosts; returns when.
+    /// Alters the leg between two hosts; returns the time of that.
     fn alter(&self, leg: [&HostId; 2], setting: &str) -> Result<Duration, DemoError> {
         let site = |host: &HostId| {
             let index = self.topology.host(host).expect("the scenario was checked");
@@ -357,7 +364,8 @@ impl Field<'_> {
         Ok(self.begun.elapsed())
     }
 
-    /// Whom the server sees when a session comes over a path; direct comes after the paths.
+    /// Returns the address that the server sees when a session uses a path; direct comes after the
+    /// paths.
     fn seen_from(&self, path: usize) -> Result<IpAddr, DemoError> {
         let last = self.scenario.paths.get(path).and_then(|relays| relays.last());
         let host = last.unwrap_or(&self.scenario.client);
@@ -394,7 +402,7 @@ impl Played {
     }
 }
 
-/// What sessions that began within `span` made of the change at its begin.
+/// Returns the effect of the change at the begin of `span` on the sessions that began within it.
 fn left_after(
     sessions: &[Session],
     span: std::ops::Range<Duration>,
@@ -414,7 +422,7 @@ fn left_after(
     }
 }
 
-/// Asks the server whom it sees.
+/// Asks the server for the address that it sees.
 fn ask(entrance: SocketAddr) -> std::io::Result<IpAddr> {
     let mut stream = TcpStream::connect_timeout(&entrance, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -469,7 +477,8 @@ fn record(
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
-/// How soon the first path is taken again, each time that it has come back.
+/// Returns rows and a finding on the time until the first path is used again, each time that it has
+/// come back.
 fn returned(repeats: &[Outcome]) -> ([Row; 2], Finding) {
     let times = |time: usize| -> Vec<f64> {
         repeats.iter().filter_map(|repeat| repeat.returned_s[time]).collect()
@@ -512,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_session_that_had_not_left_says_how_long_it_took() {
+    fn leaving_time_is_that_of_the_last_session() {
         let ms = Duration::from_millis;
         let session = |at, alive: bool| Session {
             at: ms(at),

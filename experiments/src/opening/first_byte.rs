@@ -1,8 +1,8 @@
-//! When the first byte of an answer comes: `stream-first-byte`.
+//! Time of a response's first byte: `stream-first-byte`.
 //!
-//! No round trip is lost on a warm chain: the hop header and the client's first bytes leave on connections that stand, and the
-//! answer takes one end-to-end round trip and the handshake of the leg to the destination. The bar allows the handshakes of
-//! both access legs.
+//! No round trip is lost on a warm chain: the hop header and the client's first bytes are sent on
+//! established connections, and the response takes one end-to-end round trip and the handshake of
+//! the leg to the destination. The bar allows the handshakes of both access legs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,11 +24,12 @@ use crate::lab_run::{Ground, repeats, round_trip};
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml};
 
-/// Where the server listens.
+/// Port of the server.
 const SERVER_PORT: u16 = 8000;
-/// Sessions after which the lab is asked whether it kept time.
+/// Sessions after which the lab's timing is checked.
 const AT_A_TIME: u32 = 8;
-/// How many times those of a full run may be late. Chosen: the lab of a shared machine is late for seconds, not for minutes.
+/// Late batches of sessions that a full run may have, for each batch that it needs. Chosen: the lab
+/// of a shared machine is late for seconds, not for minutes.
 const MOST_LATE: u32 = 2;
 /// Longest silence in a session.
 const QUIET: Duration = Duration::from_secs(10);
@@ -44,13 +45,13 @@ struct Scenario {
     runs: Runs,
     client: HostId,
     server: HostId,
-    /// From the client on.
+    /// Relays, from the client on.
     relays: Vec<HostId>,
     /// Sessions before those that count.
     first_sessions: u32,
     sessions: u32,
     sessions_quick: u32,
-    /// Between two sessions, in seconds.
+    /// Pause between two sessions, in seconds.
     pause_s: f64,
     #[serde(rename = "case")]
     cases: Vec<Case>,
@@ -63,16 +64,16 @@ struct Case {
     name: String,
     #[serde(default)]
     entrance: Entrance,
-    /// How the gateway sets up its connections to the first relay.
+    /// Profile of the gateway's connections to the first relay.
     gateway: Option<LegProfile>,
-    /// How relays set up theirs.
+    /// Profile of the relays' connections.
     relay: Option<LegProfile>,
     #[serde(default)]
     encrypted: bool,
-    /// Whether the bar holds for it.
+    /// True if the bar applies to it.
     #[serde(default)]
     held: bool,
-    /// Whether quick runs have it, too.
+    /// True if quick runs include it.
     #[serde(default = "yes")]
     quick: bool,
 }
@@ -96,7 +97,7 @@ impl Scenario {
         Err(ScenarioError::Inconsistent { what: what.to_owned() })
     }
 
-    /// The same with what a quick run leaves out taken away, and told.
+    /// Returns the scenario of a quick run, which states what it leaves out.
     fn quick(mut self) -> Self {
         self.sessions = self.sessions_quick;
         let (kept, left) = self.cases.into_iter().partition(|case| case.quick);
@@ -111,7 +112,7 @@ impl Scenario {
         [&self.client, &self.server].into_iter().chain(&self.relays)
     }
 
-    /// One end-to-end round trip, and the handshakes of the two access legs.
+    /// Returns one end-to-end round trip, and the handshakes of the two access legs.
     fn bar(&self, topology: &Topology) -> [Duration; 2] {
         let stops: Vec<&HostId> =
             [&self.client].into_iter().chain(&self.relays).chain([&self.server]).collect();
@@ -121,16 +122,16 @@ impl Scenario {
     }
 }
 
-/// What a repeat came to.
+/// Results of a repeat.
 struct Outcome {
-    /// By case, then by session, in ms.
+    /// Times by case, then by session, in ms.
     times: Vec<Vec<f64>>,
 }
 
 /// Runs the experiment.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario makes no sense, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,
@@ -180,7 +181,7 @@ struct Sessions<'a> {
 }
 
 impl Sessions<'_> {
-    /// Opens so many; how long each took to its first byte, in ms.
+    /// Opens so many; returns the time of each to its first byte, in ms.
     fn open(&self, number: u32) -> Result<Vec<f64>, DemoError> {
         let mut times = Vec::new();
         for _ in 0..number {
@@ -194,7 +195,8 @@ impl Sessions<'_> {
         Ok(times)
     }
 
-    /// Opens those that count, a few at a time: those during which the lab was late are opened again, as often as there is patience for.
+    /// Opens the sessions that count, a few at a time: those during which the lab was late are
+    /// opened again, up to a limit.
     fn on_time(
         &self,
         is_quick: bool,
@@ -229,9 +231,12 @@ fn start(
     server: SocketAddr,
     slot: u16,
 ) -> Result<Chain, DemoError> {
-    let leg = |profile: &Option<LegProfile>| match case.encrypted {
-        true => LegText::encrypted(profile.clone()),
-        false => LegText { accept: None, dial: profile.clone(), to: Vec::new() },
+    let leg = |profile: &Option<LegProfile>| {
+        if case.encrypted {
+            LegText::encrypted(profile.clone())
+        } else {
+            LegText { accept: None, dial: profile.clone(), to: Vec::new() }
+        }
     };
     let chain = NewChain {
         slot,
@@ -265,7 +270,8 @@ fn record(
         rows.push(Row::of(&format!("{name}: slowest"), None, &[slowest], "ms", ""));
         if case.held {
             let says = format!(
-                "{name}: first byte after at most one end-to-end round trip and two access handshakes"
+                "{name}: first byte after at most one end-to-end round trip \
+                 and two access handshakes"
             );
             let ours = format!(
                 "slowest {slowest:.1} ms of {end_to_end:.0} + {access:.0} ms, {} sessions",
@@ -286,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_is_a_round_trip_over_all_legs_and_one_more_over_the_outer_two() {
+    fn bar_is_a_round_trip_and_two_access_handshakes() {
         let scenario =
             Scenario::parse(include_str!("../../../scenarios/stream-first-byte.toml")).unwrap();
         let topology = include_str!("../../../scenarios/stream-wan.toml");

@@ -1,8 +1,10 @@
-//! Rates of flows that run at once: `trn-vmcap`, `trn-intra`, `trn-scope-lab` \[TRN\] and `cp-kinds` [CP IV-A].
+//! Rates of flows that run at once: `trn-vmcap`, `trn-intra`, `trn-scope-lab` \[TRN\] and
+//! `cp-kinds` [CP IV-A].
 //!
-//! A [`scenario`] lists cases: flows with a number of connections each, direct or over relays, which may come and go
-//! meanwhile. A [`repeat`] is a lab on which every case runs by itself, one after the other; what arrives is counted once slow
-//! start is over. The [`outcome`] puts the rates beside the paper's sentences.
+//! A [`scenario`] lists cases: flows with a number of connections each, direct or over relays,
+//! which may start and end meanwhile. A [`repeat`] is a lab on which every case runs by itself, one
+//! after the other; received bytes are counted once slow start is over. The [`outcome`] compares
+//! the rates with the paper's sentences.
 
 mod outcome;
 mod repeat;
@@ -18,7 +20,7 @@ use scenario::Scenario;
 /// Runs an experiment whose scenario is one of rates.
 ///
 /// # Errors
-/// When the scenario makes no sense, the lab or what runs on it fails, or the run is told to stop.
+/// When the scenario makes no sense, the lab or a process on it fails, or the run is stopped.
 pub(crate) fn run(
     experiment: &Experiment,
     options: &RunOptions,

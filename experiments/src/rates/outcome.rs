@@ -1,4 +1,4 @@
-//! What the rates of all repeats came to, beside the paper.
+//! Rates of all repeats, compared with the paper's.
 
 use tradewind_model::statistics::median;
 
@@ -7,7 +7,7 @@ use super::scenario::{Case, Claim, Scenario, Steady};
 use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
-/// The record.
+/// Creates the record.
 pub(super) fn record(scenario: &Scenario, options: &RunOptions, repeats: &[Outcome]) -> Record {
     let rates = Rates { scenario, repeats };
     let mut assumptions = scenario.assumptions.clone();
@@ -38,15 +38,15 @@ struct Rates<'a> {
 }
 
 impl Rates<'_> {
-    /// The intervals of a case after slow start, in each repeat.
+    /// Returns the intervals of a case after slow start, in each repeat.
     fn settled(&self, case: usize) -> Vec<Vec<&Interval>> {
-        // The first look comes a little after its time, never before.
+        // The first sample comes a little after its time, never before.
         let settled = |interval: &&Interval| interval.from_s >= self.scenario.settle_s;
         let all = self.repeats.iter();
         all.map(|repeat| repeat.cases[case].iter().filter(settled).collect()).collect()
     }
 
-    /// What a case's flows had together, by repeat.
+    /// Returns the rate of a case's flows together, by repeat.
     fn sums(&self, case: usize) -> Vec<f64> {
         let mean = |intervals: Vec<&Interval>| {
             intervals.iter().map(|it| it.sum()).sum::<f64>() / intervals.len().max(1) as f64
@@ -83,7 +83,7 @@ impl Rates<'_> {
         }
     }
 
-    /// How the flows of a case went on.
+    /// Returns rows of the rates of a case's flows over time.
     fn series(&self, index: usize, case: &Case, figure: usize) -> Vec<Row> {
         let intervals = self.repeats.iter().map(|repeat| repeat.cases[index].len()).min();
         let mut rows = Vec::new();
@@ -116,7 +116,7 @@ impl Rates<'_> {
         Some(Finding::new(&claim.paper, holds, ours))
     }
 
-    /// Whether the sum over all flows stays where it is, whoever comes and goes.
+    /// Checks that the sum over all flows stays the same while flows start and end.
     fn steady(&self, steady: &Steady) -> Option<Finding> {
         let settled = self.settled(self.place(&steady.case)?);
         let sums: Vec<f64> = settled.iter().flatten().map(|it| it.sum()).collect();
@@ -128,7 +128,8 @@ impl Rates<'_> {
         let most = sums.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let off = 100.0 * ((most - middle).max(middle - least)) / middle;
         let ours = format!(
-            "all flows together {least:.0} to {most:.0} Mbit/s, at most {off:.0} % off the median {middle:.0}"
+            "all flows together {least:.0} to {most:.0} Mbit/s, \
+             at most {off:.0} % off the median {middle:.0}"
         );
         Some(Finding::new(&steady.paper, off <= steady.within_percent, ours))
     }
@@ -140,7 +141,7 @@ mod tests {
 
     const VMCAP: &str = include_str!("../../../scenarios/trn-vmcap.toml");
 
-    /// A repeat in which all flows of a case together have `sum` of the interval's begin.
+    /// Returns a repeat in which all flows of a case together have `sum` of the interval's begin.
     fn repeat(scenario: &Scenario, sum: impl Fn(f64) -> f64) -> Outcome {
         let of = |case: &Case| {
             let marks = scenario.marks(case);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_moves_once_slow_start_is_over_is_not_steady() {
+    fn sum_that_moves_after_slow_start_is_not_steady() {
         let scenario = Scenario::parse(VMCAP).unwrap();
         let steady = |sum: fn(f64) -> f64| {
             let repeats = [repeat(&scenario, sum)];

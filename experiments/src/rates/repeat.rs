@@ -14,31 +14,31 @@ use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{FileServer, LongFetch};
 use crate::lab_run::service::LegText;
 
-/// Where servers listen; each flow of a case has the next port.
+/// First port of the servers; each flow of a case has the next one.
 const FIRST_SERVER_PORT: u16 = 8000;
-/// Until what a case has left in the network is gone.
+/// Pause until the rest of a case has left the network.
 const REST: Duration = Duration::from_millis(500);
-/// Longest sleep between two looks at who is to come and go.
+/// Longest sleep between two checks for flows that must start or end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a repeat came to.
+/// Results of a repeat.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
-    /// By case, in the scenario's order.
+    /// Intervals by case, in the scenario's order.
     pub(super) cases: Vec<Vec<Interval>>,
 }
 
 /// A span of a case.
 #[derive(Debug, Clone)]
 pub(super) struct Interval {
-    /// When it began, in seconds from the case's begin.
+    /// Its begin, in seconds from the case's begin.
     pub(super) from_s: f64,
-    /// What each flow received meanwhile, payload in Mbit/s.
+    /// Rate of each flow, payload in Mbit/s.
     pub(super) mbps: Vec<f64>,
 }
 
 impl Interval {
-    /// All flows together.
+    /// Returns the rate of all flows together.
     pub(super) fn sum(&self) -> f64 {
         self.mbps.iter().sum()
     }
@@ -47,7 +47,7 @@ impl Interval {
 /// Runs a repeat.
 ///
 /// # Errors
-/// When the lab or what runs on it fails, or the run is told to stop.
+/// When the lab or a process on it fails, or the run is stopped.
 pub(super) fn run(
     scenario: &Scenario,
     topology: &Topology,
@@ -58,7 +58,7 @@ pub(super) fn run(
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
     let mut outcome = Outcome { cases: Vec::new() };
-    // Each flow has ports of its own: what has just ended may hold one for a moment.
+    // Each flow has its own ports: one that has just ended may hold a port for a moment.
     let mut slot = 0;
     for case in &scenario.cases {
         let name = format!("{}, seed {seed}", case.name);
@@ -74,7 +74,7 @@ pub(super) fn run(
     Ok(outcome)
 }
 
-/// Runs a case; the lab's validity record is of what is measured alone.
+/// Runs a case; the lab's validity record covers the measurement alone.
 fn measure(
     ground: &Ground,
     scenario: &Scenario,
@@ -114,11 +114,12 @@ fn measure(
     Ok(counts.windows(2).map(between).collect())
 }
 
-/// A flow whose server and relays run. What is first ends first: connections, then what carries them.
+/// A flow whose server and relays run. Fields are dropped in their order: connections, then what
+/// carries them.
 struct Running<'a> {
     flow: &'a Flow,
     fetches: Vec<LongFetch>,
-    /// What connections received that have ended.
+    /// Bytes that ended connections have received.
     ended_bytes: u64,
     chain: Chain,
     _server: FileServer,
@@ -142,7 +143,7 @@ impl<'a> Running<'a> {
         Ok(Self { flow, fetches: Vec::new(), ended_bytes: 0, chain, _server: server })
     }
 
-    /// Starts its connections, or ends them, once they are due.
+    /// Starts its connections, or ends them, when they are due.
     fn come_or_go(&mut self, ground: &Ground, now_s: f64) -> Result<(), DemoError> {
         let over = self.flow.until_s.is_some_and(|until_s| now_s >= until_s);
         if over {

@@ -1,4 +1,5 @@
-//! The scenario file of rates: which flows run at once over which relays, and what the paper says of their sums.
+//! The scenario file of rates: flows that run at once, their relays, and the paper's statements on
+//! their sums.
 
 use std::collections::BTreeSet;
 
@@ -20,26 +21,26 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// The topology's file, beside it.
     pub(crate) topology: String,
-    /// What it assumes, a sentence each.
+    /// Its assumptions, a sentence each.
     #[serde(default)]
     pub(crate) assumptions: Vec<String>,
-    /// How often, with which seeds.
+    /// Number of runs, and their seeds.
     pub(crate) runs: Runs,
-    /// How long connections have before they are measured, in seconds.
+    /// Time for which connections run before they are measured, in seconds.
     pub(crate) settle_s: f64,
-    /// How long they are measured, in seconds.
+    /// Time for which they are measured, in seconds.
     pub(crate) measure_s: f64,
     /// The same in a quick run.
     pub(crate) measure_s_quick: f64,
-    /// What runs to the right where cases are drawn.
+    /// Label of the horizontal axis of the plot of all cases.
     pub(crate) x_label: String,
-    /// What is measured, one after the other.
+    /// Cases, measured one after the other.
     #[serde(rename = "case")]
     pub(crate) cases: Vec<Case>,
-    /// What the paper says of two cases.
+    /// The paper's statements on two cases.
     #[serde(rename = "claim", default)]
     pub(crate) claims: Vec<Claim>,
-    /// What it says of one in which flows come and go.
+    /// The paper's statements on a case in which flows start and end.
     #[serde(default)]
     pub(crate) steady: Vec<Steady>,
 }
@@ -55,24 +56,25 @@ pub(crate) struct Case {
     pub(crate) flows: Vec<Flow>,
     /// The sum of their rates in the paper, in Mbit/s.
     pub(crate) paper_mbps: Option<f64>,
-    /// Where it is drawn, if it is.
+    /// Its position in the plot, if it is drawn.
     pub(crate) at: Option<At>,
-    /// How often it is measured from its begin on, in seconds; else once, when slow start is over.
+    /// Interval at which it is measured from its begin on, in seconds; else it is measured once,
+    /// when slow start is over.
     pub(crate) every_s: Option<f64>,
-    /// How long it lasts, where it is measured often; else as long as the scenario says.
+    /// Its duration in seconds, where it is measured at intervals; else the scenario's.
     pub(crate) lasts_s: Option<f64>,
-    /// Whether quick runs have it, too.
+    /// True if quick runs include it.
     #[serde(default = "yes")]
     pub(crate) quick: bool,
 }
 
-/// A place in the plot of all cases.
+/// A position in the plot of all cases.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct At {
-    /// In which line.
+    /// The line.
     pub(crate) line: String,
-    /// Above which name.
+    /// The name on the horizontal axis.
     pub(crate) x: String,
 }
 
@@ -92,30 +94,30 @@ const fn split() -> Carriage {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flow {
-    /// Who sends.
+    /// The sender.
     pub(crate) from: HostId,
-    /// Who receives; it dials.
+    /// The receiver, which dials.
     pub(crate) to: HostId,
-    /// On how many connections.
+    /// Number of connections.
     #[serde(default = "one")]
     pub(crate) connections: u16,
-    /// Over which relays, from the receiver's side.
+    /// The relays, from the receiver's side.
     #[serde(default)]
     pub(crate) relays: Vec<HostId>,
-    /// What they do.
+    /// Mode of the relays.
     #[serde(default = "split")]
     pub(crate) carriage: Carriage,
-    /// How relays set up their connections.
+    /// Profile of the relays' connections.
     pub(crate) leg: Option<LegProfile>,
-    /// When they begin, in seconds from the case's begin.
+    /// Begin of the connections, in seconds from the case's begin.
     #[serde(default)]
     pub(crate) from_s: f64,
-    /// When they end; with the case when absent.
+    /// Their end; with the case when absent.
     pub(crate) until_s: Option<f64>,
 }
 
 impl Flow {
-    /// It in a few words.
+    /// Describes it in a few words.
     pub(crate) fn told(&self) -> String {
         let until = self.until_s.map(|until_s| format!(" to {until_s}")).unwrap_or_default();
         let when = match (self.from_s > 0.0, self.until_s) {
@@ -132,9 +134,9 @@ impl Flow {
 pub(crate) struct Claim {
     /// The paper's sentence.
     pub(crate) paper: String,
-    /// Whose rate.
+    /// The case whose rate is compared.
     pub(crate) of: String,
-    /// Over whose.
+    /// The case with whose rate it is compared.
     pub(crate) over: String,
     /// Least ratio for the sentence to hold.
     pub(crate) least: Option<f64>,
@@ -142,15 +144,16 @@ pub(crate) struct Claim {
     pub(crate) most: Option<f64>,
 }
 
-/// A sentence about a case that is measured often: all its flows together have the same rate throughout.
+/// A sentence about a case that is measured at intervals: all its flows together have the same rate
+/// throughout.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Steady {
     /// The paper's sentence.
     pub(crate) paper: String,
-    /// Which case.
+    /// The case.
     pub(crate) case: String,
-    /// How far it may be off its median.
+    /// Largest deviation from its median.
     pub(crate) within_percent: f64,
 }
 
@@ -184,7 +187,8 @@ impl Scenario {
         self.cases.iter().find_map(|case| case.problem(self.settle_s))
     }
 
-    /// When a case is looked at, in seconds from its begin: each span between two is a measurement.
+    /// Returns the times at which a case is sampled, in seconds from its begin: each span between
+    /// two is a measurement.
     pub(crate) fn marks(&self, case: &Case) -> Vec<f64> {
         let Some(every_s) = case.every_s else {
             return vec![self.settle_s, self.settle_s + self.measure_s];
@@ -194,7 +198,7 @@ impl Scenario {
         (0..=count).map(|mark| f64::from(mark) * every_s).collect()
     }
 
-    /// The names along the plot of all cases, in the order of the cases.
+    /// Returns the names along the plot of all cases, in the order of the cases.
     pub(crate) fn x_names(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for at in self.cases.iter().filter_map(|case| case.at.as_ref()) {
@@ -205,7 +209,7 @@ impl Scenario {
         names
     }
 
-    /// The same, shortened.
+    /// Returns the same, shortened.
     pub(crate) fn quick(mut self) -> Self {
         let before = self.cases.len();
         self.cases.retain(|case| case.quick);
@@ -219,12 +223,12 @@ impl Scenario {
         self
     }
 
-    /// What the topology lacks.
+    /// Names a host that the topology lacks, if it lacks one.
     pub(super) fn lacks(&self, topology: &Topology) -> Option<String> {
         missing(topology, self.hosts())
     }
 
-    /// All hosts that it names.
+    /// Returns all hosts that it names.
     pub(crate) fn hosts(&self) -> BTreeSet<&HostId> {
         let flows = self.cases.iter().flat_map(|case| &case.flows);
         flows.flat_map(|flow| [&flow.from, &flow.to].into_iter().chain(&flow.relays)).collect()
@@ -259,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_scenario_has_all_that_it_names() {
+    fn built_in_scenarios_name_known_hosts() {
         let texts = [
             include_str!("../../../scenarios/trn-vmcap.toml"),
             include_str!("../../../scenarios/trn-intra.toml"),
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told() {
+    fn inconsistent_scenarios_are_refused() {
         let text = include_str!("../../../scenarios/trn-vmcap.toml");
         for (from, to, what) in [
             ("settle_s = 3", "settle_s = 0", "settle_s, measure_s, measure_s_quick"),
