@@ -24,7 +24,7 @@ pub(crate) struct DemoArgs {
     /// Seed of the emulated network, instead of the topology's
     #[arg(long)]
     seed: Option<u64>,
-    /// Where to write demo.json and demo.html
+    /// Directory for demo.json and demo.html
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     out: PathBuf,
     /// Form of the answer on standard output
@@ -58,7 +58,8 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let report = demo::run(&options, &mut progress);
     progress.end();
     let report = report?;
-    // Whichever of the two cannot be written, the other one still holds what minutes have measured.
+    // If one of the two cannot be written, the other one still holds the results of minutes of
+    // measuring.
     let shown = show(&report, args);
     write(&args.out, &report)?;
     shown?;
@@ -69,7 +70,7 @@ fn read_scenario(file: Option<&Path>) -> anyhow::Result<Scenario> {
     let Some(file) = file else { return Ok(Scenario::cp_real()?) };
     let beside = file.parent().unwrap_or(Path::new("."));
     let load = |name: &str| {
-        // The line names the file already.
+        // The file name is added by the caller.
         read_text(&beside.join(name)).map_err(|error| io::Error::other(output::one_line(&error)))
     };
     Scenario::parse(&read_text(file)?, load).or_bad(file)
@@ -78,7 +79,7 @@ fn read_scenario(file: Option<&Path>) -> anyhow::Result<Scenario> {
 const JSON_FILE: &str = "demo.json";
 const HTML_FILE: &str = "demo.html";
 
-/// Finds out before a run of minutes whether its report can be written.
+/// Checks before a run of minutes that its report can be written.
 fn ensure_writable(directory: &Path) -> anyhow::Result<()> {
     [JSON_FILE, HTML_FILE].iter().try_for_each(|name| file::ensure_writable(&directory.join(name)))
 }
@@ -105,7 +106,8 @@ fn show(report: &DemoReport, args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Wrong content is a failure; a lab that was late makes the figures worth nothing.
+/// Returns the exit code: wrong content is a failure; a lab that did not keep time makes the
+/// figures invalid.
 fn verdict(report: &DemoReport) -> ExitCode {
     if !report.flows.iter().all(|flow| flow.sha256_ok) {
         FAILED.into()

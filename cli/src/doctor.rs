@@ -1,5 +1,5 @@
-//! `tradewind doctor`: what this kernel lets this process do, by trying, and whether it gives what
-//! a configuration's legs need.
+//! `tradewind doctor`: the abilities that this kernel grants this process, found by trying, and
+//! whether its settings suffice for a configuration's legs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,8 +15,8 @@ use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// A relay's or gateway's configuration, whose legs' windows and buffers this host is to allow,
-    /// and whose sessions are to find local ports; repeatable
+    /// A relay's or gateway's configuration, to check this host's windows, buffers and local ports
+    /// against its legs and sessions; repeatable
     #[arg(short, long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// Form of the result
@@ -24,30 +24,30 @@ pub(crate) struct DoctorArgs {
     output: Format,
 }
 
-/// What became of one ability.
+/// The result of trying one ability.
 #[derive(Serialize)]
 struct Finding {
     ability: &'static str,
     works: bool,
     needed: bool,
     used_for: &'static str,
-    /// What was seen, or why it does not work.
+    /// Result of the trial, or the reason why it does not work.
     detail: String,
 }
 
-/// All that was found.
+/// The results of all trials.
 #[derive(Serialize)]
 struct Report {
     schema_version: u32,
     kernel: String,
     user_id: u32,
-    /// What gives connections their first window here: `sockops`, `routes` or `none`.
+    /// Mechanism that sets first windows here: `sockops`, `routes` or `none`.
     first_window: &'static str,
-    /// What jump-start acts through here: `sockops`, `routes` or `none`.
+    /// Mechanism that jumpstart acts through here: `sockops`, `routes` or `none`.
     jump_start: &'static str,
-    /// Bytes in flight that a connection can grow to by this kernel's settings.
+    /// Largest number of bytes in flight of a connection with this kernel's settings.
     window_bytes: Option<u64>,
-    /// What configurations need and this kernel's settings do not allow.
+    /// Settings of this kernel that are too low for the configurations.
     shortfalls: Vec<String>,
     abilities: Vec<Finding>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         let of_ports = |ports| local_ports::shortfalls(&limits, &legs, ports);
         shortfalls.extend(ports.into_iter().flat_map(of_ports).map(place));
     }
-    // Before the trials: one of them may make another user of this process.
+    // Before the trials, as one of them may change the user of this process.
     let (kernel, user_id) = (capability::kernel_release(), capability::user_id());
     let abilities: Vec<Finding> = ABILITIES.iter().map(examine).collect();
     let report = Report {
@@ -93,10 +93,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     Ok(output::CHECK_FAILED.into())
 }
 
-/// Returns how much a relay's or gateway's configuration takes on, and its legs.
+/// Returns the limits and the legs of a relay's or gateway's configuration.
 fn limits_and_legs(file: &Path) -> anyhow::Result<(Limits, LegProfiles)> {
     let text = read_text(file)?;
-    // Relays alone have operators.
+    // Only relays have operators.
     let is_relay = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("operators"));
     if is_relay {
         let RelayConfig { limits, leg, .. } = RelayConfig::parse(&text).or_bad(file)?;
@@ -115,8 +115,8 @@ fn examine(ability: &Ability) -> Finding {
     Finding { ability: name, works, needed, used_for, detail }
 }
 
-/// What sets windows here, for relays with `initial_window` or for jump-start: the program whose ability is
-/// `program`, else routes, else nothing.
+/// Returns the mechanism that sets windows here, for relays with `initial_window` or for jumpstart:
+/// the program whose ability is `program`, else routes, else none.
 fn first_that_works(abilities: &[Finding], program: &str) -> &'static str {
     let works =
         |name: &str| abilities.iter().any(|finding| finding.ability == name && finding.works);
@@ -152,7 +152,8 @@ fn show(report: &Report) -> anyhow::Result<()> {
         ))?;
     }
     output::line(format_args!(
-        "Linux {}, user {}. First windows: {first_window}. Jump-start acts through: {}. Not needed: io_uring, modules of our own.",
+        "Linux {}, user {}. First windows: {first_window}. Jump-start acts through: {}. Not \
+         needed: io_uring, modules of our own.",
         report.kernel, report.user_id, report.jump_start
     ))
 }

@@ -23,13 +23,14 @@ pub(crate) struct RunArgs {
     /// Another scenario than the built-in one (scenarios/NAME.toml)
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Measured round-trip times (CSV, src,dst,rtt_ms) instead of guesses; for cdd-rtt, trn-scope and rt-model
+    /// Measured round-trip times (CSV, src,dst,rtt_ms) instead of guesses; for cdd-rtt, trn-scope
+    /// and rt-model
     #[arg(long, value_name = "FILE")]
     rtt: Option<PathBuf>,
     /// Seed of the first repeat, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
-    /// How often to run it, each time with the next seed [default: the scenario's runs, or once]
+    /// Number of runs, each with the next seed [default: the scenario's runs, or once]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// End within 45 s (on the lab: each repeat)
@@ -51,7 +52,7 @@ fn experiment_named(name: &str) -> Result<Experiment, String> {
     experiment::by_name(name).copied().ok_or_else(names)
 }
 
-/// Names all experiments.
+/// Lists all experiments.
 pub(crate) fn list() -> Outcome {
     let row = |experiment: &Experiment| {
         let ground = if experiment.on_lab() { "lab" } else { "numeric" };
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         output::complain(error);
         return Ok(BAD_USAGE.into());
     }
-    // A run may take an hour: what keeps its record from being written is told before.
+    // A run may take an hour: an obstacle to writing its record is reported before.
     if form == Some(Form::Svg) && !args.experiment.has_plots() {
         output::complain(without_plots(&[args.experiment.name]));
         return Ok(BAD_USAGE.into());
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     let record = args.experiment.run(&options, &mut progress);
     progress.end();
     let record = record?;
-    // Whichever of the two cannot be written, the other one still holds what the run has measured.
+    // If one of the two cannot be written, the other one still holds the results of the run.
     let shown = match args.output {
         Format::Json => output::json(&record),
         Format::Table => show(&record),

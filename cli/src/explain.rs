@@ -1,4 +1,4 @@
-//! `tradewind explain`: why a flow of a plan takes its path.
+//! `tradewind explain`: the reasons for the path of a flow of a plan.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::plan::kept::Kept;
 use crate::plan::packets::explain as explain_packets;
 use crate::plan::show::prices;
 
-/// Names of a group's flows that a line shows. Chosen: they fit.
+/// Most names of a group's flows in a line. Chosen: they fit.
 const FLOWS_TOLD: usize = 5;
 
 #[derive(clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct ExplainArgs {
     /// The problem, instead of the one that the plan's file holds
     #[arg(long, value_name = "FILE")]
     problem: Option<PathBuf>,
-    /// How many other paths and groups to show; the direct path and the one taken are always shown
+    /// Number of other paths and groups to show; the direct path and the one taken are always shown
     #[arg(long, value_name = "N", default_value_t = 10)]
     alternatives: usize,
     /// Form of the answer
@@ -100,7 +100,7 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows what flows would come to that move together.
+/// Prints the effects of moving flows together.
 fn show_groups(groups: &[Group], most: usize, types: bool) -> anyhow::Result<()> {
     if groups.is_empty() {
         return Ok(());
@@ -174,14 +174,14 @@ fn named(path: &[Stop], types: bool) -> String {
     format!("over {}", stops.join(" > "))
 }
 
-/// Whether paths differ by relay type and not by region alone.
+/// Returns whether paths differ by relay type and not by region alone.
 fn has_types(explanation: &Explanation) -> bool {
     let all = explanation.alternatives.iter().flat_map(|other| &other.path);
     let mut types = all.map(|stop| &stop.relay_type);
     types.next().is_some_and(|first| types.any(|other| other != first))
 }
 
-/// What keeps the flow from being faster, in words.
+/// Returns the reason why the flow is not faster, in words.
 fn reason(explanation: &Explanation) -> String {
     let faster = explanation.alternatives.iter().filter(|other| other.gain_s > 0.0);
     let first = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Taken);

@@ -13,16 +13,17 @@ use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
 
 /// Predict the next period's flows from a log of past ones
 ///
-/// The log is CSV with the header time_s,source,destination,volume: when each flow began, in seconds
-/// since any zero; its ends; its volume with a unit (`2 GB`), or plain bytes where the header says
-/// volume_bytes. It is taken to cover whole periods, from that of its first flow to that of its last.
-/// `tradewind plan --flows-from` plans for what is predicted, `tradewind plan regret` tells what that is worth.
+/// The log is CSV with the header time_s,source,destination,volume: the begin of each flow, in
+/// seconds since any zero; its ends; its volume with a unit (`2 GB`), or plain bytes where the
+/// header says volume_bytes. It is taken to cover whole periods, from that of its first flow to
+/// that of its last. `tradewind plan --flows-from` plans for the predicted flows, `tradewind plan
+/// regret` tells what that is worth.
 #[derive(clap::Args)]
 pub(crate) struct ForecastArgs {
     /// The log
     #[arg(value_name = "LOG")]
     log: PathBuf,
-    /// What to sum up over and predict, such as `1h`
+    /// Period to sum up over and predict, such as `1h`
     #[arg(long, value_name = "SPAN", value_parser = span, allow_hyphen_values = true)]
     period: Duration,
     /// The only season to try, in periods; by default all that the log is long enough for
@@ -37,7 +38,7 @@ fn span(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
 }
 
-/// The answer for programs.
+/// The JSON output.
 #[derive(Serialize)]
 struct Answer<'a> {
     schema_version: u32,
@@ -96,7 +97,7 @@ fn show(history: &History, forecast: &Forecast) -> anyhow::Result<()> {
     table::print(&["source", "destination", "volume"], &rows, 2)
 }
 
-/// The best of each kind of predictor, and the next best few of all.
+/// Returns the best predictor of each kind, and the next best few of all.
 fn shown(trials: &[Trial]) -> Vec<&Trial> {
     const BEST: usize = 3;
     let kind = |trial: &Trial| std::mem::discriminant(&trial.predictor);

@@ -1,4 +1,4 @@
-//! `tradewind grant`: signs grants and shows what they allow.
+//! `tradewind grant`: signs grants and shows their contents.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::output::{self, BadFile, OrBadFile as _, Outcome, read_text};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum GrantCommand {
-    /// Sign what a specification says and print the grant
+    /// Sign the grant that a specification describes, and print it
     ///
     /// The specification is TOML: gateway = "twid_...", destinations = ["10.0.0.0/8:443",
     /// "*.example.com:443"], relays = ["twid_..."] or "any", expires = "720 h" or a date; optional:
@@ -29,17 +29,18 @@ pub(crate) enum GrantCommand {
         /// Longest that a session may be open, such as `24 h`; instead of the specification's
         #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
         session_max_age: Option<Duration>,
-        /// Whose addresses packets may come from where a far gateway keeps them, beside the
-        /// specification's `sources`; may be given several times
+        /// Source addresses of packets that a far gateway may preserve, beside the specification's
+        /// `sources`; may be given several times
         #[arg(long, value_name = "RANGE")]
         source: Vec<SourceRange>,
         /// The specification
         spec: PathBuf,
     },
-    /// Take grants back before their time: make a signed list, or add to one
+    /// Revoke grants before their end: make a signed list, or add to one
     ///
-    /// Relays and gateways that name the file (`revocations = "FILE"`) take it over as it changes: what it names ends
-    /// there within a second, and is refused from then on. Each change raises the list's version; an older one is refused.
+    /// Relays and gateways that name the file (`revocations = "FILE"`) take it over as it changes:
+    /// what it names ends there within a second, and is refused from then on. Each change raises
+    /// the list's version; an older one is refused.
     Revoke {
         /// The operator's key, which has signed the grants
         #[arg(long, value_name = "FILE")]
@@ -99,7 +100,7 @@ fn issue(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be revoked.
+/// The entries to revoke.
 struct Revoked {
     grant: Vec<String>,
     gateway: Vec<PublicIdentity>,
@@ -139,7 +140,7 @@ fn revoke(key: &Path, file: &Path, told: &Revoked) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name of a grant that was given by its name, or by the file that holds it.
+/// Returns the id of a grant, given by its id or by the file that holds it.
 fn grant_name(text: &str) -> anyhow::Result<GrantId> {
     if let Ok(name) = text.parse() {
         return Ok(name);
@@ -149,7 +150,7 @@ fn grant_name(text: &str) -> anyhow::Result<GrantId> {
     Ok(grant.id())
 }
 
-/// A date with time and zone, or `now`.
+/// Parses a date with time and zone, or `now`.
 fn parse_moment(text: &str) -> Result<Timestamp, String> {
     match text {
         "now" => Ok(now()),
@@ -199,7 +200,7 @@ fn show_terms(grant: &Grant) -> anyhow::Result<()> {
     output::line(format_args!("sessions      {sessions}"))
 }
 
-/// Time since the Unix epoch, as `tradewind_grant` counts it.
+/// Returns the time since the Unix epoch, as `tradewind_grant` counts it.
 fn now() -> Timestamp {
     let since_epoch = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

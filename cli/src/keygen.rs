@@ -12,17 +12,17 @@ use crate::output::{self, Outcome};
 
 #[derive(clap::Args)]
 pub(crate) struct KeygenArgs {
-    /// What the key is for
+    /// Kind of key
     kind: Kind,
-    /// Where to write the secret half; must not exist yet. The public half goes to standard output
+    /// File for the secret half; must not exist yet. The public half goes to standard output
     file: PathBuf,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Kind {
-    /// Who a relay or gateway is
+    /// Identity of a relay or gateway
     Identity,
-    /// Who signs grants
+    /// Operator's key, which signs grants
     Operator,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &KeygenArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a secret that only its owner can read; never over an existing file.
+/// Writes a secret that only its owner can read; never overwrites a file.
 fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
     let place = || format!("{}: write the key", file.display());
     let mut options = std::fs::OpenOptions::new();
@@ -51,7 +51,7 @@ fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
     let mut out = options.open(file).with_context(place)?;
     let written = writeln!(out, "{secret}").and_then(|()| out.sync_all());
     if written.is_err() {
-        // Half a key is none, and would be in the way of the next attempt.
+        // Half a key is useless, and would block the next attempt.
         let _ = std::fs::remove_file(file);
     }
     written.with_context(place)

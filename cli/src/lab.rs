@@ -15,7 +15,7 @@ use tradewind_wan::Topology;
 use crate::experiment;
 use crate::output::{self, BAD_USAGE, Format, OrBadFile as _, Outcome, read_text, table};
 
-/// What shells answer for a program that is not there, and for one that they may not run.
+/// Exit codes of shells for a program that does not exist, and for one that may not be run.
 const NO_PROGRAM: u8 = 127;
 const CANNOT_RUN: u8 = 126;
 
@@ -33,7 +33,8 @@ pub(crate) enum LabCommand {
     Down,
     /// Run a program on a host
     ///
-    /// Ends as the program does; with 127 when there is no such program, with 126 when it cannot be run.
+    /// Ends as the program does; with 127 when there is no such program, with 126 when it cannot be
+    /// run.
     Exec {
         /// The host's name
         host: HostId,
@@ -61,8 +62,9 @@ pub(crate) enum LabCommand {
     List,
     /// Run one of the papers' experiments: on a lab of its own, or in numbers alone
     ///
-    /// Exit code 3 when the lab did not keep time, or when a run on the lab was stopped or failed after its first repeat: the record
-    /// has the repeats that are whole. Findings change no exit code, whether they hold or not.
+    /// Exit code 3 when the lab did not keep time, or when a run on the lab was stopped or failed
+    /// after its first repeat: the record has the repeats that are whole. Findings change no exit
+    /// code, whether they hold or not.
     Run(experiment::RunArgs),
     /// Show the records that runs have written with `--out`
     Report(experiment::ReportArgs),
@@ -96,7 +98,7 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Becomes the program; the status is a shell's when it cannot.
+/// Replaces this process by the program; if that fails, returns a shell's exit code.
 fn exec(place: &Place, host: &HostId, program: &OsString, arguments: &[OsString]) -> Outcome {
     if program.is_empty() {
         output::complain("lab exec: the COMMAND is empty: expected a program's name");
@@ -111,7 +113,7 @@ fn exec(place: &Place, host: &HostId, program: &OsString, arguments: &[OsString]
     Ok(status.into())
 }
 
-/// The status that shells give to a program that cannot be run, if that is the error.
+/// Returns the exit code of shells for a program that cannot be run, if that is the error.
 fn cannot_run(error: &LabError, program: &OsString) -> Option<u8> {
     match error {
         LabError::File { path, source } if path.as_os_str() == program => {
@@ -128,7 +130,7 @@ pub(crate) fn read_topology(file: &std::path::Path) -> anyhow::Result<Topology> 
 }
 
 fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Result<()> {
-    // A file that is no topology is refused here, where the user looks.
+    // A file that is no topology is refused here, where the user sees it.
     read_topology(file)?;
     let program = std::env::current_exe().context("find this program")?;
     let mut daemon = Command::new(program);
@@ -142,7 +144,8 @@ fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Resul
     }
     print_hosts(&status)?;
     output::say(
-        "up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends it",
+        "up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends \
+         it",
     );
     Ok(())
 }

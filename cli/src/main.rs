@@ -1,6 +1,6 @@
-//! The binary `tradewind`: commands, tables, progress, JSON; nothing else.
+//! The binary `tradewind`: commands, tables, progress and JSON only.
 //!
-//! Data goes to standard output, talk to standard error. Exit codes: 0 done, 1 failed, 2 wrong
+//! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong
 //! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid.
 
 mod demo;
@@ -51,7 +51,7 @@ struct Cli {
 enum Command {
     /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
     Demo(demo::DemoArgs),
-    /// What this kernel lets this process do, by trying each ability once
+    /// Try each ability that Tradewind needs from this kernel once
     ///
     /// Exit code 3 when an ability is missing without which nothing works.
     Doctor(doctor::DoctorArgs),
@@ -67,28 +67,30 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     /// Pass TCP on without splitting it: NAT rules of this host's kernel, removed at the end
     Forward(forward::ForwardArgs),
-    /// Which path a flow to DEST takes, the round trip of each leg, and why this path
+    /// Show the path that a flow to DEST takes, the round trip of each leg, and the reason
     ///
-    /// Asks the running gateway; if none runs, probes the paths of its configuration. Ends with 1 when the path is dead.
+    /// Asks the running gateway; if none runs, probes the paths of its configuration. Ends with 1
+    /// when the path is dead.
     Ping(ping::PingArgs),
-    /// All paths of a gateway: state, round trips, which is taken and why
+    /// Show all paths of a gateway: state, round trips, the one taken and the reason
     ///
-    /// Asks the running gateway; if none runs, probes the paths of its configuration. Ends with 1 when a path that
-    /// would be taken is dead.
+    /// Asks the running gateway; if none runs, probes the paths of its configuration. Ends with 1
+    /// when a path that would be taken is dead.
     Netcheck(netcheck::NetcheckArgs),
     /// Make a key: an identity for a relay or gateway, or an operator's signing key
     Keygen(keygen::KeygenArgs),
     /// Make the hash of a password from standard input, for a user of a gateway's proxies
     Password,
-    /// Sign and inspect grants: who may send what where
+    /// Sign and inspect grants, which say who may send to which destinations
     #[command(subcommand)]
     Grant(grant::GrantCommand),
     /// Choose relays and paths for flows, within a budget
     ///
-    /// Reads a problem (docs/plan.md), solves and verifies it. Prints the plan; `--out` keeps it for `explain`.
+    /// Reads a problem (docs/plan.md), solves and verifies it. Prints the plan; `--out` keeps it
+    /// for `explain`.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Plan(plan::PlanCommand),
-    /// Why a flow of a plan takes its path, and what the others would have cost and gained
+    /// Show why a flow of a plan takes its path, and what the others would have cost and gained
     Explain(explain::ExplainArgs),
     /// Measure round-trip times and rates
     #[command(subcommand)]
@@ -98,7 +100,7 @@ enum Command {
     /// Works alone on any Linux host, with nothing else of Tradewind (docs/jumpstart.md).
     #[command(subcommand)]
     Jumpstart(jumpstart::JumpstartCommand),
-    /// Packets over relays: how the flows of a running gateway fare
+    /// Show the state of the packet flows of a running gateway
     #[command(subcommand)]
     Packet(packet::PacketCommand),
     Route(route::RouteArgs),
@@ -132,7 +134,7 @@ fn main() -> ExitCode {
     };
     let code = outcome.unwrap_or_else(|error| {
         let line = output::one_line(&error);
-        // If this process was to take over from another, that one tells why it does not.
+        // If this process was to take over from another, that one reports the failure.
         tradewind_net::handover::decline(&line);
         output::complain(line);
         output::exit_code(&error).into()
@@ -141,7 +143,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Help and version are answers and print as they are; anything else is a mistake and takes one line.
+/// Prints the answer of the argument parser: help and version as they are, an error in one line.
 fn answer_usage(answer: &clap::Error) -> ExitCode {
     let help = matches!(
         answer.kind(),
@@ -151,7 +153,7 @@ fn answer_usage(answer: &clap::Error) -> ExitCode {
     );
     if help {
         match answer.print() {
-            // A reader that has left has what it wanted.
+            // A reader that has closed the pipe has all it wants.
             Err(error) if error.kind() != ErrorCause::BrokenPipe => {
                 let error = anyhow::Error::new(error).context("print the help");
                 output::complain(output::one_line(&error));

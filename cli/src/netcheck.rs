@@ -1,4 +1,4 @@
-//! `tradewind netcheck`: which paths a gateway has, which it takes, and why.
+//! `tradewind netcheck`: the paths of a gateway, the one that it takes, and the reason.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,25 +12,31 @@ use tradewind_units::Duration;
 
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 
-/// How long a running gateway may take to answer. Chosen: it answers from memory.
+/// Longest wait for a running gateway's answer. Chosen: it answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest answer. Chosen: far above any table.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Where the paths are learned from. Those that a gateway itself does not probe, for they have no alternative, are probed from here.
+/// The source of the paths' states. Paths that a gateway does not probe itself, as they have no
+/// alternative, are probed from here.
 #[derive(clap::Args)]
 pub(crate) struct From {
-    /// The gateway's configuration; a gateway that runs is asked at its `metrics` address
+    /// The gateway's configuration; a running gateway is queried at its `metrics` address
     #[arg(short, long, value_name = "FILE", required_unless_present = "gateway")]
     config: Option<PathBuf>,
-    /// Ask the gateway whose metrics are at this address instead
+    /// Query the gateway whose metrics are at this address instead
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe")]
     gateway: Option<SocketAddr>,
     /// Probe from here even if a gateway runs
     #[arg(long)]
     probe: bool,
-    /// Probes of each path when no gateway is asked, 1 to 1000
-    #[arg(short = 'n', long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Probes of each path when no gateway is queried, 1 to 1000
+    #[arg(
+        short = 'n',
+        long,
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     count: u32,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
@@ -48,7 +54,8 @@ pub(crate) fn run(args: &NetcheckArgs) -> Outcome {
 }
 
 impl From {
-    /// Prints the paths, or those to one destination. Ends with failure when no way to one is fit.
+    /// Prints the paths, or those to one destination. Ends with failure when no path to one is
+    /// usable.
     pub(crate) fn show(&self, to: Option<&str>) -> Outcome {
         let report = self.report(to)?;
         match self.output {
@@ -91,7 +98,7 @@ impl From {
         read_config(file)
     }
 
-    /// Asks the running gateway, and probes from here what it does not.
+    /// Queries the running gateway, and probes from here the paths that it does not probe.
     fn ask(&self, address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
         let mut report = ask(address, to).with_context(|| format!("gateway at {address}"))?;
         if report.rules.iter().flat_map(|rule| &rule.ways).any(is_unprobed) {
@@ -105,12 +112,13 @@ impl From {
     }
 }
 
-/// Whether it is a path over relays of which the gateway knows nothing, since it is the only one.
+/// Returns whether it is a path over relays that the gateway does not probe, since it has no
+/// alternative.
 fn is_unprobed(way: &WayReport) -> bool {
     way.kind == "relays" && way.state.is_none()
 }
 
-/// Tells of paths that the gateway does not probe what probes from here have found.
+/// Replaces paths that the gateway does not probe by the results of probes from here.
 fn fill_in(report: &mut PathsReport, probed: &PathsReport) {
     let ways = report.rules.iter_mut().flat_map(|rule| &mut rule.ways);
     for way in ways.filter(|way| is_unprobed(way)) {
@@ -127,7 +135,7 @@ pub(crate) fn read_config(file: &Path) -> anyhow::Result<GatewayConfig> {
     GatewayConfig::parse(&text).or_bad(file)
 }
 
-/// Where a listener on all addresses is reached from the same host.
+/// Returns the address at which a listener on all addresses is reached from the same host.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         std::net::IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
@@ -137,7 +145,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Asks a running gateway.
+/// Queries a running gateway.
 fn ask(address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
     let query = to.map(|to| format!("?to={to}")).unwrap_or_default();
     if query.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -147,7 +155,7 @@ fn ask(address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
     serde_json::from_str(&page).context("the answer is no report of paths")
 }
 
-/// What a running process shows at `target` of its `metrics` address.
+/// Returns the page of a running process at `target` of its `metrics` address.
 pub(crate) fn page(address: SocketAddr, target: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect_timeout(&reachable(address), PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

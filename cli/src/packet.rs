@@ -1,4 +1,4 @@
-//! `tradewind packet`: how the flows of packets of a running gateway fare.
+//! `tradewind packet`: the state of the packet flows of a running gateway.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,16 +14,17 @@ use crate::output::{self, Format, Outcome, table};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum PacketCommand {
-    /// Each flow of a running gateway: its service and why, what was recovered by what, late, lost
+    /// Show each flow of a running gateway: its service and the reason, recovered, late and lost
+    /// packets
     Status(StatusArgs),
 }
 
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
-    /// The gateway's configuration; the gateway is asked at its `metrics` address
+    /// The gateway's configuration; the gateway is queried at its `metrics` address
     #[arg(short, long, value_name = "FILE", required_unless_present = "gateway")]
     config: Option<PathBuf>,
-    /// Ask the gateway whose metrics are at this address instead
+    /// Query the gateway whose metrics are at this address instead
     #[arg(long, value_name = "ADDRESS:PORT")]
     gateway: Option<SocketAddr>,
     /// Form of the answer
@@ -90,12 +91,14 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
         output::say(format!("refused: the {what} to {far}, by {by}: {reason}"));
     }
     output::say(
-        "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, as their receivers tell",
+        "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, \
+         as their receivers tell",
     );
     Ok(())
 }
 
-/// The relays whose distance the gateway measures, then the endpoints that it knows as members.
+/// Prints the relays whose distance the gateway measures, then the endpoints that it knows as
+/// members.
 fn print_members(report: &PacketReport) -> anyhow::Result<()> {
     let shown = |round_trip: Option<f64>| {
         round_trip.map_or_else(|| "-".to_owned(), |millis| format!("{millis:.1} ms"))
@@ -162,7 +165,7 @@ fn row(flow: &FlowStatus) -> Vec<String> {
     row
 }
 
-/// Dollars to a millionth; what is less, but something, is told as that.
+/// Formats dollars with six decimals; a smaller amount above zero is shown as such.
 fn dollars(usd: f64) -> String {
     const LEAST: f64 = 1e-6;
     if usd > 0.0 && usd < LEAST { format!("<{LEAST:.6}") } else { format!("{usd:.6}") }

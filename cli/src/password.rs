@@ -1,4 +1,4 @@
-//! `tradewind password`: makes the hash of a proxy user's password.
+//! `tradewind password`: hashes a proxy user's password.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use tradewind_relay::config::users::Hashed;
 
 use crate::output::{self, Outcome};
 
-/// Most bytes that are read. Far above the longest password.
+/// Most bytes that are read; far above the longest password.
 const MOST_BYTES: u64 = 4096;
 
 pub(crate) fn run() -> Outcome {
@@ -19,7 +19,7 @@ pub(crate) fn run() -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first line of standard input; at a terminal it is asked for, and not shown.
+/// Reads the first line of standard input; on a terminal with a prompt and without echo.
 fn read() -> anyhow::Result<String> {
     if std::io::stdin().is_terminal() {
         return rpassword::prompt_password("Password: ").context("read the password");

@@ -24,7 +24,12 @@ pub(crate) enum ProbeCommand {
         #[arg(required = true)]
         targets: Vec<String>,
         /// Handshakes for each target, 1 to 10000
-        #[arg(long, default_value_t = 20, allow_negative_numbers = true, value_parser = up_to(MAX_SAMPLES))]
+        #[arg(
+            long,
+            default_value_t = 20,
+            allow_negative_numbers = true,
+            value_parser = up_to(MAX_SAMPLES)
+        )]
         samples: u32,
         /// From one handshake's start to the next's
         #[arg(long, default_value = "100ms", value_parser = span, allow_hyphen_values = true)]
@@ -38,9 +43,14 @@ pub(crate) enum ProbeCommand {
         /// HOST:PORT of a `tradewind probe responder`
         target: String,
         /// Parallel connections, 1 to 64
-        #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = up_to(MAX_CONNECTIONS))]
+        #[arg(
+            long,
+            default_value_t = 1,
+            allow_negative_numbers = true,
+            value_parser = up_to(MAX_CONNECTIONS)
+        )]
         connections: u32,
-        /// Which way the data goes, seen from here
+        /// Direction of the data, seen from here
         #[arg(long, value_enum, default_value = "upload")]
         direction: Way,
         /// Longest time of transfer
@@ -67,7 +77,7 @@ pub(crate) enum ProbeCommand {
     },
     /// Answer rate tests until ended
     Responder {
-        /// Where to listen; reachable for your own hosts only
+        /// Address to listen on; reachable for your own hosts only
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
         /// Tests at once; more are refused
@@ -79,7 +89,7 @@ pub(crate) enum ProbeCommand {
     },
 }
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Way {
     /// From here

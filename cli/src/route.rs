@@ -1,4 +1,5 @@
-//! `tradewind route`: paths between two places, by their largest RTT, and whether a relay is worth it.
+//! `tradewind route`: the paths between two places, ranked by their largest RTT, and whether a
+//! relay pays.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,22 +24,26 @@ use crate::plan::show::prices;
 /// Rank the paths from A to B by their largest round-trip time, and say whether a relay pays
 ///
 /// A and B are regions of the catalogue (`aws:ap-south-1`) or cities as LATITUDE,LONGITUDE
-/// (`37.77,-122.42`); with --rtt they are names of that table. Without --rtt all round-trip times are
-/// guesses by distance. Relays are tried in the catalogue's regions, or in those names of the table
-/// that read CLOUD:REGION.
+/// (`37.77,-122.42`); with --rtt they are names of that table. Without --rtt all round-trip times
+/// are guesses by distance. Relays are tried in the catalogue's regions, or in those names of the
+/// table that read CLOUD:REGION.
 #[derive(clap::Args)]
 pub(crate) struct RouteArgs {
-    /// Where the flow starts
+    /// Start of the flow
     #[arg(value_name = "A", allow_hyphen_values = true)]
     from: String,
-    /// Where it ends
+    /// End of the flow
     #[arg(value_name = "B", allow_hyphen_values = true)]
     to: String,
-    /// How much is to be carried
+    /// Volume to be carried
     #[arg(long, default_value = "1 GB")]
     volume: Bytes,
     /// Most relays on a path
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=MAX_RELAYS as i64))]
+    #[arg(
+        long,
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(0..=MAX_RELAYS as i64)
+    )]
     relays: u8,
     /// Only relays in these clouds, such as `aws,gcp`
     #[arg(long, value_name = "CLOUD", value_delimiter = ',')]
@@ -52,7 +57,7 @@ pub(crate) struct RouteArgs {
     /// Window of a connection between two relays [default: that of --window]
     #[arg(long, value_name = "SIZE")]
     relay_window: Option<Bytes>,
-    /// What the access of A and of B carries
+    /// Rate of the access of A and of B
     #[arg(long, default_value = "1 Gbit/s")]
     rate: Bandwidth,
     /// Share of segments lost at random on legs from A and to B, such as `0.1 %`
@@ -61,10 +66,10 @@ pub(crate) struct RouteArgs {
     /// Parallel connections on each leg
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// What egress costs: 8 cents a GB, or as the clouds list it; a relay's set-up is 50 cents
+    /// Price of egress: 8 cents a GB, or as the clouds list it; a relay's set-up is 50 cents
     #[arg(long, value_enum, default_value = "flat")]
     prices: PriceList,
-    /// How many of the ranking's paths to show; the best of each number of relays are always shown
+    /// Number of the ranking's paths to show; the best of each number of relays are always shown
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     show: u16,
     /// Form of the answer
@@ -72,7 +77,7 @@ pub(crate) struct RouteArgs {
     output: Format,
 }
 
-/// Where prices come from.
+/// The source of prices.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum PriceList {
     /// CloudPilot's: 8 cents for each GB that a relay sends
@@ -83,15 +88,15 @@ enum PriceList {
 
 /// An end of the flow or a relay's region.
 struct Place {
-    /// Where it is, if the catalogue or the user said so.
+    /// Coordinates, if the catalogue or the user gave them.
     at: Option<Coordinates>,
-    /// Its name in a table.
+    /// Name in a table.
     site: Option<SiteId>,
-    /// The region it is or lies in.
+    /// The region that it is or lies in.
     region: Option<RegionId>,
 }
 
-/// Where RTTs come from.
+/// The source of round-trip times.
 enum Rtts {
     Measured(RttTable),
     Model,
@@ -105,13 +110,14 @@ impl Rtts {
         }
     }
 
-    /// For people, and for the field `rtt_source`.
+    /// Describes the source for people, and for the field `rtt_source`.
     fn described(&self) -> String {
         let error = RttModel::STATED_ERROR;
         match self {
             Self::Measured(_) => "measured, from the table".to_owned(),
             Self::Model => format!(
-                "guessed by distance, not measured: half of all pairs are off by up to {:.0} %, one in ten by more than {:.0} %",
+                "guessed by distance, not measured: half of all pairs are off by up to {:.0} %, \
+                 one in ten by more than {:.0} %",
                 error.median * 100.0,
                 error.p90 * 100.0
             ),
@@ -150,7 +156,7 @@ pub(crate) fn run(args: &RouteArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the error of an argument that makes no sense.
+/// Returns the error of an invalid argument.
 fn bad(problem: String) -> anyhow::Error {
     BadFile(problem).into()
 }
@@ -174,7 +180,7 @@ fn place(name: &str, rtts: &Rtts, catalogue: &Catalogue) -> anyhow::Result<Place
     Ok(Place { at: Some(at), site: None, region })
 }
 
-/// Reads `LATITUDE,LONGITUDE`.
+/// Parses `LATITUDE,LONGITUDE`.
 fn city(name: &str) -> anyhow::Result<Coordinates> {
     let degrees = name.split_once(',').and_then(|(latitude, longitude)| {
         Some((latitude.trim().parse().ok()?, longitude.trim().parse().ok()?))
@@ -185,7 +191,7 @@ fn city(name: &str) -> anyhow::Result<Coordinates> {
     Coordinates::new(latitude, longitude).map_err(|error| bad(format!("`{name}`: {error}")))
 }
 
-/// Where relays may stand, by name, in the clouds asked for.
+/// Returns the possible places of relays, with their names, in the clouds of `args`.
 fn relays(
     args: &RouteArgs,
     rtts: &Rtts,
@@ -259,7 +265,7 @@ fn settings(
     })
 }
 
-/// The answer for programs.
+/// The JSON output.
 #[derive(Serialize)]
 struct Answer {
     schema_version: u32,
@@ -272,9 +278,9 @@ struct Answer {
     prices_dated: Option<String>,
     /// `direct` or `relay`.
     verdict: &'static str,
-    /// Why direct is best; empty for `relay`.
+    /// Reasons why direct is best; empty for `relay`.
     reasons: Vec<String>,
-    /// The path that is best.
+    /// The best path.
     path: Vec<RegionId>,
     routes: Vec<AnsweredRoute>,
 }
@@ -291,7 +297,7 @@ struct AnsweredRoute {
     cost_usd: f64,
     egress_usd: f64,
     set_up_usd: f64,
-    /// The slowest leg, from 1; none where start-up takes most of the time.
+    /// The slowest leg, from 1; `None` where start-up takes most of the time.
     slowest_leg: Option<usize>,
     bound_by: &'static str,
 }
@@ -331,7 +337,7 @@ impl Answer {
     }
 }
 
-/// The relayed route that the verdict names.
+/// Returns the relayed route that the verdict names.
 fn best(advice: &Advice) -> Option<&Route> {
     match advice.verdict {
         Verdict::Relay(index) => advice.routes.get(index),
@@ -343,7 +349,7 @@ fn names(route: &Route, regions: &[RegionId]) -> Vec<RegionId> {
     route.path.relays.iter().map(|relay| regions[*relay].clone()).collect()
 }
 
-/// `direct`, or the relays in order.
+/// Returns `direct`, or the relays in order.
 fn path_text(route: &Route, regions: &[RegionId]) -> String {
     let names: Vec<String> = names(route, regions).iter().map(ToString::to_string).collect();
     if names.is_empty() { "direct".to_owned() } else { names.join(" > ") }

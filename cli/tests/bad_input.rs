@@ -1,5 +1,6 @@
-//! Whatever a user gets wrong is told in one line that says what and where, with a non-zero status
-//! and without a panic. Needs no privileges: all of this is refused before anything is made.
+//! Every mistake of a user is reported in one line that says what and where, with a non-zero exit
+//! code and without a panic. Needs no privileges: all of this is refused before anything is
+//! created.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -40,7 +41,7 @@ const READERS: [&[&str]; 12] = [
 ];
 
 #[test]
-fn files_that_are_missing_binary_empty_or_directories_are_named() {
+fn unreadable_files_are_named() {
     let files = Files::new("files");
     keygen(&files, "operator", "operator.key");
     files.write("binary", [0xff, 0xfe, 0x00, 0x80]);
@@ -124,7 +125,7 @@ fn without_a_lab_its_commands_say_so() {
 }
 
 #[test]
-fn a_demo_that_could_not_end_well_does_not_begin() {
+fn demo_checks_its_outputs_before_it_begins() {
     let files = Files::new("demo");
     files.refuses(&["demo", "--out", "absent"], "absent/demo.json: No such file");
     files.write("file", "");
@@ -152,7 +153,7 @@ fn a_demo_that_could_not_end_well_does_not_begin() {
 }
 
 #[test]
-fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
+fn bad_keys_and_grants_are_told_apart() {
     let files = Files::new("grants");
     let operator = keygen(&files, "operator", "operator.key");
     let stranger = keygen(&files, "operator", "stranger.key");
@@ -161,7 +162,8 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
 
     let specification = |expires: &str, relays: &str| {
         format!(
-            "gateway = '{gateway}'\ndestinations = ['192.0.2.0/24:443']\nrelays = {relays}\nexpires = '{expires}'\n"
+            "gateway = '{gateway}'\ndestinations = ['192.0.2.0/24:443']\nrelays = {relays}\n\
+             expires = '{expires}'\n"
         )
     };
     files.write("grant.toml", specification("1 h", "'any'"));
@@ -204,7 +206,7 @@ fn keys_and_grants_of_the_wrong_kind_cut_off_or_forged_are_told_apart() {
 }
 
 #[test]
-fn a_relay_refuses_what_it_could_not_serve_with() {
+fn relay_refuses_unusable_configurations() {
     let files = Files::new("relay");
     let operator = keygen(&files, "operator", "operator.key");
     keygen(&files, "identity", "relay.key");
@@ -239,7 +241,7 @@ fn a_relay_refuses_what_it_could_not_serve_with() {
 }
 
 #[test]
-fn a_gateway_refuses_a_grant_that_is_over_or_anothers() {
+fn gateway_refuses_expired_and_foreign_grants() {
     let files = Files::new("gateway");
     keygen(&files, "operator", "operator.key");
     let gateway = keygen(&files, "identity", "gateway.key");
@@ -254,7 +256,8 @@ fn a_gateway_refuses_a_grant_that_is_over_or_anothers() {
     };
     let issue = |expires: &str| {
         let specification = format!(
-            "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\nexpires = '{expires}'\n"
+            "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\n\
+             expires = '{expires}'\n"
         );
         files.write("grant.toml", specification);
         let made = tradewind(&["grant", "issue", "--key", "operator.key", "grant.toml"], &files.0);
@@ -273,12 +276,13 @@ fn a_gateway_refuses_a_grant_that_is_over_or_anothers() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error_and_a_full_disk_is() {
+fn closed_pipe_is_no_error_but_a_full_disk_is() {
     let files = Files::new("output");
     let operator = keygen(&files, "operator", "operator.key");
     let gateway = keygen(&files, "identity", "gateway.key");
     let specification = format!(
-        "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\nexpires = '1 h'\n"
+        "gateway = '{gateway}'\ndestinations = ['*.example.com:443']\nrelays = 'any'\n\
+         expires = '1 h'\n"
     );
     files.write("grant.toml", specification);
     let issue = ["grant", "issue", "--key", "operator.key", "grant.toml"];
@@ -309,10 +313,10 @@ fn a_reader_that_leaves_is_no_error_and_a_full_disk_is() {
     assert_eq!(status.code(), Some(2), "nobody hears the complaint, the status still tells");
 }
 
-/// Runs the program where no file may grow, which looks to it like a full disk.
+/// Runs the program where no file may grow, which it sees as a full disk.
 fn on_a_full_disk(arguments: &[&str], files: &Files) -> Output {
     let mut shell = Command::new("sh");
-    // Without the trap the kernel would kill for the attempt (SIGXFSZ, 25).
+    // Without the trap the kernel would kill it for the attempt (SIGXFSZ, 25).
     shell.args(["-c", "trap '' 25; ulimit -f 0; exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
     shell.current_dir(&files.0).stdin(Stdio::null()).output().unwrap()
 }
@@ -373,9 +377,9 @@ fn wrong_usage_ends_with_two_and_names_its_flag() {
 }
 
 #[test]
-fn a_run_whose_record_could_not_be_kept_is_not_begun() {
+fn run_checks_its_output_before_it_begins() {
     let files = Files::new("kept");
-    // What is read first by a run that begins.
+    // A run would read this file first.
     let begin = |experiment| ["lab", "run", experiment, "--scenario", "missing.toml", "--out"];
     files.refuses(&[&begin("jq-delay")[..], &["nowhere/x.json"]].concat(), "nowhere/x.json");
     files.refuses(&[&begin("cp-real")[..], &["x.svg"]].concat(), "cp-real has no plots");
@@ -385,7 +389,7 @@ fn a_run_whose_record_could_not_be_kept_is_not_begun() {
 }
 
 #[test]
-fn doctor_takes_the_flag_that_all_commands_have_and_its_old_one() {
+fn doctor_accepts_output_and_format_flags() {
     let files = Files::new("doctor");
     for flag in ["-o", "--output", "--format"] {
         let output = tradewind(&["doctor", flag, "json"], &files.0);
@@ -395,7 +399,7 @@ fn doctor_takes_the_flag_that_all_commands_have_and_its_old_one() {
 }
 
 #[test]
-fn a_place_that_does_not_serve_is_told_with_the_variable_that_names_another() {
+fn unusable_runtime_directory_is_reported() {
     let files = Files::new("place");
     let open = files.0.join("open");
     fs::create_dir(&open).unwrap();

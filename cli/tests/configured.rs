@@ -1,5 +1,5 @@
-//! What `tradewind plan configure` writes is enough: its processes carry bytes over the relays of
-//! the plan.
+//! The output of `tradewind plan configure` is sufficient: its processes carry bytes over the
+//! relays of the plan.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -14,7 +14,7 @@ use tradewind_desired::Route;
 use tradewind_grant::{IdentityKey, OperatorKey};
 use tradewind_relay::GatewayConfig;
 
-/// A flow that is fast over three relays alone.
+/// A flow that is fast only over three relays.
 const PROBLEM: &str = r#"max_relays = 3
 start_up = "ignored"
 regions = ["gcp:europe-west2", "gcp:us-east4", "gcp:asia-northeast1"]
@@ -39,12 +39,11 @@ gcp:asia-northeast1,b,10
 
 const RELAYS: [&str; 3] = ["gcp:europe-west2.1", "gcp:us-east4.1", "gcp:asia-northeast1.1"];
 
-/// A process of the program, ended with the test.
+/// A process of the program, killed with the test.
 struct Running(Child);
 
 impl Running {
-    /// Starts `tradewind ROLE` with a configuration of `new`; returns once it says that it is
-    /// ready.
+    /// Starts `tradewind ROLE` with a configuration of `new`; returns once it is ready.
     fn start(files: &Files, role: &str, config: &str) -> Self {
         let mut command = command(&[role, "--config", config], &files.0);
         command.env("TRADEWIND_LOG", "warn").stdout(Stdio::piped());
@@ -64,7 +63,7 @@ impl Drop for Running {
     }
 }
 
-/// Ports that nobody listens on, all different.
+/// Returns different ports without a listener.
 fn free_ports<const N: usize>() -> [SocketAddr; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
@@ -75,7 +74,7 @@ fn identity(files: &Files, name: &str) -> String {
 }
 
 #[test]
-fn a_three_relay_plan_carries_bytes_from_configure_output_alone() {
+fn configured_three_relay_plan_carries_bytes() {
     let files = Files::new("configured");
     files.write("p.toml", PROBLEM);
     files.write("rtt.csv", RTTS);
@@ -135,11 +134,11 @@ fn a_three_relay_plan_carries_bytes_from_configure_output_alone() {
     drop((gateway, relays));
 }
 
-/// A window that no kernel allows: twice as much is beyond what its settings can be.
+/// A window that no kernel allows: its settings cannot hold twice as much.
 const WIDE: &str = "listen = ['127.0.0.1:0']\nworkers = 1\n[leg.dial]\nwindow = '1 GiB'\n";
 
 #[test]
-fn a_relay_and_doctor_say_when_the_kernel_allows_less_than_legs_count_on() {
+fn relay_and_doctor_report_kernel_limits_below_legs() {
     let files = Files::new("narrow");
     let identity = IdentityKey::from_entropy([1; 32]).to_secret_text();
     let operator = OperatorKey::from_entropy([2; 32]).public();

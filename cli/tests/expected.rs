@@ -1,4 +1,4 @@
-//! `tradewind plan --flows-from` and `tradewind plan regret`: planning for what a log lets expect.
+//! `tradewind plan --flows-from` and `tradewind plan regret`: planning for predicted flows.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -7,7 +7,7 @@ mod common;
 use common::{Files, RTTS, text};
 use serde_json::Value;
 
-/// The problem, its table, and a log of these rows.
+/// Writes the problem, its table, and a log of these rows.
 fn with_log(test: &str, log: &str) -> Files {
     let files = Files::new(&format!("expected-{test}"));
     files.write("p.toml", PROBLEM);
@@ -24,7 +24,7 @@ fn json(files: &Files, arguments: &str) -> Value {
     files.json(&format!("{arguments} -o json"))
 }
 
-/// A relay pays for 2 GB from `a` to `b`, and for nothing from `a` to `c`.
+/// A relay pays for 2 GB from `a` to `b`, and never from `a` to `c`.
 const PROBLEM: &str = r#"budget_usd = 1.0
 regions = ["gcp:europe-west2"]
 rtt_tables = ["rtt.csv"]
@@ -39,7 +39,8 @@ weight = 3
 usd_per_gb = 0.08
 "#;
 
-/// Much from `a` to `b` in even hours, a little in odd ones; the same from `a` to `c` in each.
+/// A log with much from `a` to `b` in even hours, little in odd ones, and a constant flow from `a`
+/// to `c`.
 fn rhythm(hours: u64) -> String {
     let row = |hour: u64| {
         let far = if hour.is_multiple_of(2) { "2 GB" } else { "1 kB" };
@@ -77,10 +78,10 @@ fn expected_flows_stand_in_place_of_the_files() {
         "note: 2 flows are expected from 43200 s to 46800 s by `seasonal, 2 periods`, 0.0 % wrong";
     assert!(note.starts_with(expected), "{note}");
 
-    // The plan's file holds what it was made for.
+    // The plan's file holds the problem that it was made for.
     let why = json(&files, "explain plan.json far");
     assert_eq!(why["fct_s"], flows[0]["fct_s"]);
-    // An odd hour follows: nothing that a relay pays for.
+    // An odd hour follows, for which no relay pays.
     write_log(&files, &rhythm(13));
     assert!(json(&files, NEXT)["relays"].as_array().unwrap().is_empty());
     let sweep = json(
@@ -109,11 +110,12 @@ fn a_true_forecast_is_not_regretted() {
 }
 
 #[test]
-fn packet_flows_are_the_same_in_each_period_and_kept_of_each_budget() {
+fn packet_flows_are_reserved_in_each_period() {
     let files = with_log("packets-regret", &rhythm(13));
-    let call = "[[packet_flow]]\nid = \"call\"\nfrom = \"a\"\nto = \"b\"\nrate = \"1.5 Mbit/s\"\npacket = \"1 kB\"\nbudget = \"300 ms\"\n";
+    let call = "[[packet_flow]]\nid = \"call\"\nfrom = \"a\"\nto = \"b\"\nrate = \"1.5 Mbit/s\"\n\
+                packet = \"1 kB\"\nbudget = \"300 ms\"\n";
     files.write("p.toml", format!("{PROBLEM}{call}"));
-    // As much as the relay and its egress cost: the call takes some of it.
+    // As much as the relay and its egress cost: the call takes a part of it.
     let joint = json(&files, &format!("{REGRET} --budget 0.66"));
     let [reserve, left] =
         ["packets_reserve_usd", "streams_budget_usd"].map(|key| joint[key].as_f64().unwrap());
@@ -139,7 +141,7 @@ fn packet_flows_are_the_same_in_each_period_and_kept_of_each_budget() {
 
 #[test]
 fn a_surprise_goes_direct_and_is_regretted() {
-    // Hour 12 should be quiet between `a` and `b`, by all that was seen before; it is not.
+    // By all earlier hours, hour 12 should be quiet between `a` and `b`; it is not.
     let quiet: String = (0..12).map(|hour| format!("{},a,c,10 MB\n", hour * 3600)).collect();
     let files = with_log("surprise", &format!("{quiet}43200,a,b,2 GB\n"));
     let report = json(&files, &format!("{REGRET} --last 1"));
@@ -157,23 +159,24 @@ fn a_surprise_goes_direct_and_is_regretted() {
 }
 
 #[test]
-fn more_than_was_planned_for_goes_direct_where_the_money_ends() {
-    // The budget pays for the relay and some 6 GB of egress; 5 GB are expected, 9 come.
+fn unplanned_volume_goes_direct_beyond_the_budget() {
+    // The budget pays for the relay and some 6 GB of egress; 5 GB are expected, 9 GB arrive.
     let row = |hour: u64, volume: u64| format!("{},a,b,{volume} GB\n", hour * 3600);
     let files = with_log("money", &format!("{}{}", row(0, 5), row(1, 9)));
     let report = json(&files, REGRET);
     let by = &report["periods"][0]["as_planned"];
     assert_eq!((&by["displaced_flows"], &by["cost_usd"]), (&1.into(), &0.5.into()));
     assert_eq!(by["total_fct_s"], report["periods"][0]["direct_fct_s"]);
-    // With a reserve, the plan leaves the relay where it cannot be used.
+    // With a reserve, the plan drops the relay if it cannot be used.
     let reserved = json(&files, &format!("{REGRET} --reserve 2"));
     assert_eq!(reserved["periods"][0]["as_planned"]["cost_usd"], 0.0);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn invalid_logs_are_refused_in_one_line() {
     let files = with_log("refused", &format!("{}9,a,atlantis,1 GB\n", rhythm(2)));
-    let expected = "p.toml: log.csv: line 6: destination: no site `atlantis`; the problem file has `a`, `b`, `c`";
+    let expected = "p.toml: log.csv: line 6: destination: no site `atlantis`; the problem file \
+                    has `a`, `b`, `c`";
     files.refuses(NEXT, expected);
     files.refuses(REGRET, expected);
     let files = with_log("refused-too", "5,a,b,1 GB\n7205,a,b,1 GB\n14405,a,b,1 GB\n");

@@ -1,4 +1,4 @@
-//! `tradewind forecast`: what it predicts, and what it refuses, in one line.
+//! `tradewind forecast`: its predictions, and its refusals in one line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -8,7 +8,7 @@ use common::Files;
 
 const HEADER: &str = "time_s,source,destination,volume\n";
 
-/// A log, gone with the test.
+/// A log, removed with the test.
 struct Log(Files);
 
 impl Log {
@@ -27,7 +27,7 @@ impl Log {
     }
 }
 
-/// Every other hour much, else little, for twelve hours.
+/// Twelve hours of a log, alternating between much and little.
 fn rhythm(test: &str) -> Log {
     let row = |hour: u64| {
         format!("{},shop,store,{} GB\n", hour * 3600, if hour.is_multiple_of(2) { 9 } else { 1 })
@@ -56,7 +56,7 @@ fn a_rhythm_is_continued() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn invalid_logs_are_refused_in_one_line() {
     Log::new("empty", "").refused(&["--period", "1h"], "line 1: the header");
     Log::new("bare", HEADER).refused(&["--period", "1h"], "line 2: at least one flow");
     let ragged = Log::new("ragged", &format!("{HEADER}1,a,b,1 GB\n2,a,b\n"));

@@ -1,4 +1,5 @@
-//! An experiment on packet services as users run it, on a lab with few hosts and for few packets: that it does what it says, on a machine of any speed.
+//! An experiment on packet services run as by a user, on a lab with few hosts and few packets: it
+//! works on a machine of any speed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -9,7 +10,7 @@ use std::io::Write as _;
 use common::{Files, text};
 
 const TEST: &str = "short_transfers_end_alone_and_inside_a_packet_service";
-/// What a machine that may not run the lab, or gateways in it, lacks.
+/// Abilities that a machine without the right to run the lab, or gateways in it, may lack.
 const MAY_LACK: [&str; 2] = ["namespace", "/dev/net/tun"];
 
 #[test]
@@ -40,7 +41,7 @@ fn short_transfers_end_alone_and_inside_a_packet_service() {
         let _heard = std::io::stderr().write_all(format!("SKIPPED {TEST}: {errors}\n").as_bytes());
         return;
     }
-    // A busy machine makes it invalid, but a record it is.
+    // A busy machine makes it invalid, but it is a record.
     let record: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
     let rows = record["rows"].as_array().unwrap();

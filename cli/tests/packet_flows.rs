@@ -1,4 +1,4 @@
-//! Packet flows in `tradewind plan`, `explain` and `plan configure`, as a user calls them.
+//! Packet flows in `tradewind plan`, `explain` and `plan configure`, run as by a user.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -13,7 +13,7 @@ use tradewind_node::{Far, NodeConfig, Via};
 use tradewind_relay::{GatewayConfig, RelayConfig};
 use tradewind_units::{Duration, Money};
 
-/// A stream that pays for a relay in London, and a call that had better go over it.
+/// A stream that pays for a relay in London, and a call for which that relay is better.
 const JOINT: &str = r#"budget_usd = 1.0
 regions = ["gcp:europe-west2"]
 rtt_tables = ["rtt.csv"]
@@ -38,7 +38,7 @@ fn joint(test: &str) -> Files {
 }
 
 #[test]
-fn streams_and_packet_flows_are_planned_and_explained_in_one_view() {
+fn streams_and_packet_flows_are_planned_together() {
     let files = joint("packet-flows");
     let plan = files.json("plan --problem p.toml -o json --out plan.json");
     let call = &plan["packets"]["flows"][0];
@@ -66,12 +66,12 @@ fn usd(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("dollars, not {value}"))
 }
 
-/// What all costs by a plan, and by a row of a comparison.
+/// Returns the total cost of a plan, or of a row of a comparison.
 fn all_costs(plan: &Value) -> f64 {
     usd(&plan["cost_usd"]) + usd(&plan["packets"]["cost_usd"])
 }
 
-/// The figures of a row are those of this plan, packet flows included.
+/// Asserts that the figures of a row are those of this plan, packet flows included.
 fn is_of_plan(row: &Value, plan: &Value) {
     for key in ["status", "total_fct_s", "cost_usd", "acceleration"] {
         assert_eq!(row[key], plan[key], "{key}: {row}");
@@ -83,7 +83,7 @@ fn is_of_plan(row: &Value, plan: &Value) {
 }
 
 #[test]
-fn compare_plans_packet_flows_over_the_relays_of_each_algorithm() {
+fn compare_includes_packet_flows_for_each_algorithm() {
     let files = joint("packets-compared");
     let compared = files.json("plan compare --problem p.toml -o json");
     assert_eq!(compared["budget_usd"], 1.0);
@@ -118,7 +118,7 @@ fn compare_plans_packet_flows_over_the_relays_of_each_algorithm() {
 }
 
 #[test]
-fn a_step_of_a_sweep_is_the_plan_for_that_budget_packet_flows_included() {
+fn sweep_step_equals_the_plan_for_its_budget() {
     let files = joint("packets-swept");
     let arguments = "plan sweep --problem p.toml --from 0 --to 1 --steps 5 --algorithm exact";
     let sweep = files.json(&format!("{arguments} -o json"));
@@ -142,7 +142,7 @@ fn a_step_of_a_sweep_is_the_plan_for_that_budget_packet_flows_included() {
     assert!(table.contains("limited") && table.contains("together $"), "{table}");
     let said = "note: budgets below $";
     assert!(note.starts_with(said) && note.ends_with(": 1 of 5\n"), "{note}");
-    // The line says from which budget on they are affordable, to the last digit.
+    // The line names the least budget that suffices, to the last digit.
     let least = note[said.len()..].split(' ').next().unwrap();
     files.prints(&format!("plan --problem p.toml --budget {least}"));
     let reserve: f64 = least.parse().unwrap();
@@ -182,7 +182,8 @@ fn packet_flows_may_be_all_there_is_and_have_no_plan() {
     files.refuses_with(
         "plan --problem late.toml",
         1,
-        "late.toml: infeasible: packet flow `call`: no service meets its budget of 90.0 ms: the fastest, forwarding over gcp:europe-west2, \
+        "late.toml: infeasible: packet flow `call`: no service meets its budget of 90.0 ms: the \
+         fastest, forwarding over gcp:europe-west2, \
          takes 100.0 ms",
     );
     files.refuses_with(
@@ -192,7 +193,7 @@ fn packet_flows_may_be_all_there_is_and_have_no_plan() {
     );
 }
 
-/// A planned call, and who its gateways and relays are.
+/// A planned call, with the identities of its gateways and relays.
 struct Configured {
     files: Files,
     inventory: String,
@@ -207,8 +208,10 @@ impl Configured {
         let public = |seed: u8| IdentityKey::from_entropy([seed; 32]).public();
         let (relay, far) = (public(2), public(3));
         let inventory = format!(
-            "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
-            [[packet_relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7001'\nidentity = '{relay}'
+            "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\n\
+             identity = '{relay}'
+            [[packet_relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7001'\n\
+            identity = '{relay}'
             [destinations]\nfar = '198.51.100.9:443'
             [[packet]]\nflow = 'call'\nlisten = '127.0.0.1:5004'\nto = '10.0.0.7:5004'
             far = {{ address = '192.0.2.9:7001', identity = '{far}' }}\n"
@@ -223,7 +226,7 @@ impl Configured {
         self.files.prints(&format!("{command}{options}"));
     }
 
-    /// One of them.
+    /// Returns one of them.
     fn text(&self, name: &str) -> String {
         self.files.read(&format!("new/{name}.toml"))
     }
@@ -246,7 +249,8 @@ fn packet_sections_are_written_with_prices_and_costs() {
     assert!(matches!(&course.relays, Via::Relays(relays) if relays[0].identity == relay));
     assert_eq!(course.carriage.budget_ms, 300);
     assert!(course.bearable_loss.is_some_and(|share| (share.as_f64() - 0.001).abs() < 1e-12));
-    // Over one relay everything is forwarded at its egress price; what is lost is a hundredth, and helpers are asked for it.
+    // Over one relay all packets are forwarded at its egress price; a hundredth is lost and
+    // recovered from helpers.
     let usd = |usd| Money::from_usd(usd).unwrap();
     let costs = course.assumed.costs.unwrap();
     assert_eq!((costs.forwarding, costs.caching), (usd(0.08), usd(0.0008)));
@@ -261,7 +265,7 @@ fn packet_sections_are_written_with_prices_and_costs() {
 }
 
 #[test]
-fn what_a_base_says_of_packets_stays_but_for_what_the_plan_says_anew() {
+fn plan_replaces_only_its_own_packet_settings() {
     let configured = Configured::new("packet-base");
     let files = &configured.files;
     std::fs::create_dir(files.0.join("base")).unwrap();
@@ -269,8 +273,10 @@ fn what_a_base_says_of_packets_stays_but_for_what_the_plan_says_anew() {
     files.write(
         &format!("base/{RELAY}.toml"),
         format!(
-            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\n[packet]\nlisten = '192.0.2.1:7001'
-            next_hops = ['192.0.2.50:7001']\ncoding = {{ across_gateways = true, in_stream = [0, 1] }}",
+            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\n\
+             [packet]\nlisten = '192.0.2.1:7001'
+            next_hops = ['192.0.2.50:7001']\n\
+            coding = {{ across_gateways = true, in_stream = [0, 1] }}",
             operator.trim()
         ),
     );
@@ -285,7 +291,7 @@ fn what_a_base_says_of_packets_stays_but_for_what_the_plan_says_anew() {
 }
 
 #[test]
-fn a_service_may_be_written_as_planned_and_unknown_flows_are_refused() {
+fn planned_service_is_kept_and_unknown_flows_are_refused() {
     let configured = Configured::new("packet-planned");
     let (files, inventory) = (&configured.files, &configured.inventory);
     files.write("inventory.toml", format!("{inventory}service = 'planned'\n"));
@@ -306,7 +312,7 @@ fn a_service_may_be_written_as_planned_and_unknown_flows_are_refused() {
 }
 
 #[test]
-fn a_packet_relay_before_a_loopback_hop_is_allowed_to_send_there() {
+fn packet_relay_may_send_to_a_loopback_hop() {
     let configured = Configured::new("packet-loopback");
     let files = &configured.files;
     let allows = || -> Option<bool> {
@@ -347,7 +353,7 @@ fn a_relay_of_packets_alone_listens_where_the_inventory_says() {
 }
 
 #[test]
-fn a_packet_flow_over_a_relay_that_the_inventory_does_not_have_is_refused() {
+fn packet_relay_missing_from_the_inventory_is_refused() {
     let configured = Configured::new("packet-relay-missing");
     let files = &configured.files;
     let (before, after) = configured.inventory.split_once("[[packet_relay]]").unwrap();
@@ -356,7 +362,8 @@ fn a_packet_flow_over_a_relay_that_the_inventory_does_not_have_is_refused() {
     files.refuses_with(
         "plan configure plan.json --inventory inventory.toml --out other",
         2,
-        "inventory.toml: packet flow `call`: relay `gcp:europe-west2.1` is not listed under `packet_relay`",
+        "inventory.toml: packet flow `call`: relay `gcp:europe-west2.1` is not listed under \
+         `packet_relay`",
     );
 }
 

@@ -1,5 +1,5 @@
-//! The binary as relay and gateways around an unmodified UDP application: packets over a relay and the Internet, and on
-//! when the relay is killed.
+//! The binary as relay and gateways around an unmodified UDP application: packets over a relay and
+//! the Internet, which continue when the relay is killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory of the test's files, gone with it.
+/// A folder of the test's files, removed with it.
 struct Files(PathBuf);
 
 impl Files {
@@ -33,7 +33,7 @@ impl Files {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Starts `command` with a configuration; returns it with what it says when it is ready.
+    /// Starts `command` with a configuration; returns it with its ready message.
     fn start(&self, command: &str, config: &str, content: &str) -> (Process, serde_json::Value) {
         self.write(config, content);
         let mut child = Command::new(PROGRAM)
@@ -55,7 +55,7 @@ impl Drop for Files {
     }
 }
 
-/// Killed when dropped.
+/// A process, killed when dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -65,7 +65,7 @@ impl Drop for Process {
     }
 }
 
-/// An application that answers every datagram with the same; ends with the test's process.
+/// Starts an application that echoes every datagram; it ends with the test's process.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -99,7 +99,7 @@ fn round_trip(application: &UdpSocket, number: u32) -> bool {
     false
 }
 
-/// The metrics of packets as a relay or gateway shows them.
+/// Returns the packet metrics of a relay or gateway.
 fn metrics(address: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream
@@ -111,7 +111,7 @@ fn metrics(address: &str) -> String {
     packets.collect::<Vec<_>>().join("\n")
 }
 
-/// The value of one of them.
+/// Returns the value of one of them.
 fn metric(address: &str, name: &str) -> f64 {
     let metrics = metrics(address);
     let line = metrics.lines().find(|line| line.starts_with(name));
@@ -126,14 +126,18 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
     files.write(
         "grant.toml",
-        &format!("gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"),
+        &format!(
+            "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = 'any'\n\
+             expires = '1 h'\n"
+        ),
     );
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
     let (_far, ready) = files.start(
         "gateway",
         "far.toml",
         &format!(
-            "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\noperators = ['{operator}']\n\
+            "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+             operators = ['{operator}']\n\
              relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
         ),
     );
@@ -142,8 +146,10 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
         "relay",
         "relay.toml",
         &format!(
-            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\nmetrics = '127.0.0.1:0'\n\
-             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n"
+            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
+             metrics = '127.0.0.1:0'\n\
+             [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\n\
+             allow_loopback = true\n"
         ),
     );
     let relay_address = ready["packet"]["listen"].as_str().unwrap().to_owned();
@@ -184,7 +190,7 @@ fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
     });
 }
 
-/// A process that leaves to a next one what it has, and so on; all of them end when this is dropped.
+/// A process and its successors by upgrades; all of them end when this is dropped.
 struct Line {
     first: Process,
     lines: Lines<BufReader<ChildStdout>>,
@@ -210,7 +216,8 @@ impl Line {
         serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
     }
 
-    /// Asks the first for a successor, which says that it is ready; the first has no session, and ends.
+    /// Upgrades the first process to a successor, and returns that one's ready message; the first
+    /// has no session, and ends.
     fn upgrade(&mut self) -> serde_json::Value {
         let number = self.first.0.id().to_string();
         assert!(Command::new("kill").args(["-USR2", &number]).status().unwrap().success());
@@ -227,30 +234,35 @@ impl Drop for Line {
     }
 }
 
-/// A relay, a far and a near gateway, each with what it said when it was ready: the near one's first port goes over the Internet, its second over the relay.
+/// Starts a relay, a far and a near gateway, each with its ready message: the near one's first port
+/// goes over the Internet, its second over the relay.
 fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
     let operator = files.run(&["keygen", "operator", "operator.key"]);
     let [relay, near, far] = ["relay", "near", "far"]
         .map(|name| files.run(&["keygen", "identity", &format!("{name}.key")]));
     let spec = format!(
-        "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = ['{relay}', '{far}']\nexpires = '1 h'\n"
+        "gateway = '{near}'\ndestinations = ['127.0.0.0/8:*']\nrelays = ['{relay}', '{far}']\n\
+         expires = '1 h'\n"
     );
     files.write("grant.toml", &spec);
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
     let config = format!(
         "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
-         [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\nallow_loopback = true\n"
+         [packet]\nlisten = '127.0.0.1:0'\nworkers = 2\nnext_hops = ['127.0.0.0/8:*']\n\
+         allow_loopback = true\n"
     );
     let relays = Line::start(files, "relay", "relay.toml", &config);
     let config = format!(
-        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\noperators = ['{operator}']\n\
+        "identity_file = 'far.key'\n[packet_endpoint]\nlisten = '127.0.0.1:0'\n\
+         operators = ['{operator}']\n\
          relays = ['{relay}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n"
     );
     let fars = Line::start(files, "gateway", "far.toml", &config);
     let [relay_address, far_address] = [&relays, &fars].map(|(_, told)| &told["packet"]["listen"]);
     let packet = |more: &str| {
         format!(
-            "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = {far_address}, identity = '{far}' }}\n{more}",
+            "[[packet]]\nlisten = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = {far_address}, \
+             identity = '{far}' }}\n{more}",
             echo()
         )
     };
@@ -264,7 +276,7 @@ fn relayed_and_direct(files: &Files) -> [(Line, serde_json::Value); 3] {
 }
 
 #[test]
-fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
+fn udp_sockets_are_handed_over_on_upgrade() {
     let files =
         Files(std::env::temp_dir().join(format!("tradewind-packets-up-{}", std::process::id())));
     std::fs::create_dir_all(&files.0).unwrap();
@@ -289,7 +301,7 @@ fn relay_and_gateways_hand_their_udp_sockets_to_the_next_processes() {
 }
 
 impl Process {
-    /// Ends it in order.
+    /// Ends it by SIGTERM.
     fn end(mut self) {
         let number = self.0.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
@@ -298,7 +310,7 @@ impl Process {
 }
 
 #[test]
-fn conversations_and_paths_are_told_of_in_the_logs_of_their_processes() {
+fn conversations_and_paths_are_logged() {
     let path = std::env::temp_dir().join(format!("tradewind-packets-log-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let files = Files(path);
@@ -367,7 +379,8 @@ fn conversations_and_paths_are_told_of_in_the_logs_of_their_processes() {
     }
 }
 
-/// What a line tells of a conversation in which each packet had four bytes, and some were answered.
+/// Asserts the counts of a conversation in which each packet had four bytes, and some were
+/// answered.
 fn is_of_four_bytes_a_packet(line: &serde_json::Value) {
     assert_eq!((&line["program"], &line["kind"]), (&"gateway".into(), &"packets".into()));
     let count = |key: &str| line[key].as_u64().unwrap();
@@ -380,7 +393,7 @@ fn is_of_four_bytes_a_packet(line: &serde_json::Value) {
 }
 
 #[test]
-fn what_is_wrong_with_packets_is_told_in_one_line() {
+fn packet_errors_take_one_line() {
     let files =
         Files(std::env::temp_dir().join(format!("tradewind-packets-bad-{}", std::process::id())));
     std::fs::create_dir_all(&files.0).unwrap();
@@ -400,7 +413,8 @@ fn what_is_wrong_with_packets_is_told_in_one_line() {
         ("listen = '192.0.2.1:7001'", "bind the socket of udp 192.0.2.1:7001: "),
     ] {
         let config = format!(
-            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n[packet]\n{packet}\n"
+            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{operator}']\n\
+             [packet]\n{packet}\n"
         );
         files.write("relay.toml", &config);
         let output = Command::new(PROGRAM)
@@ -413,24 +427,27 @@ fn what_is_wrong_with_packets_is_told_in_one_line() {
     }
 }
 
-/// What neither end tells a gateway about its grant, or about who does not answer, it says itself.
+/// A gateway itself reports refusals by its grant, and silent peers, which neither end reports to
+/// it.
 #[test]
-fn a_gateway_says_what_its_grant_does_not_cover_and_who_does_not_answer() {
+fn gateway_reports_refusals_and_silent_peers() {
     let path = std::env::temp_dir().join(format!("tradewind-packets-said-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let files = Files(path);
     files.run(&["keygen", "operator", "operator.key"]);
     let [near, far] = ["near.key", "far.key"].map(|key| files.run(&["keygen", "identity", key]));
     let spec = format!(
-        "gateway = '{near}'\ndestinations = ['127.0.0.1/32:1']\nrelays = ['{near}']\nexpires = '1 h'\n"
+        "gateway = '{near}'\ndestinations = ['127.0.0.1/32:1']\nrelays = ['{near}']\n\
+         expires = '1 h'\n"
     );
     files.write("grant.toml", &spec);
     let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
-    // Nobody answers there.
+    // A socket that never answers.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let silent = nobody.local_addr().unwrap();
     let packet = format!(
-        "[[packet]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:5'\nfar = {{ address = '{silent}', identity = '{far}' }}\n"
+        "[[packet]]\nlisten = '127.0.0.1:0'\nto = '127.0.0.1:5'\n\
+         far = {{ address = '{silent}', identity = '{far}' }}\n"
     );
     let config =
         |more: &str| format!("identity_file = 'near.key'\ngrant = '{grant}'\n{packet}{more}");
@@ -450,7 +467,7 @@ fn a_gateway_says_what_its_grant_does_not_cover_and_who_does_not_answer() {
         let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(expected)));
         assert!(said.is_some(), "{expected}");
     }
-    // Which of two is wrong, and where.
+    // The error names which of two entries is wrong, and where.
     files.write("near.toml", &config(&packet.replace("to = '127.0.0.1:5'", "to = 'tokyo:5'")));
     let output = gateway(Stdio::piped()).wait_with_output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! `tradewind password` makes what a gateway's configuration takes.
+//! `tradewind password` makes a hash that a gateway's configuration accepts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tradewind_relay::GatewayConfig;
 
-/// What the command makes of `input`, or says about it.
+/// Returns the command's output for `input`, or its error.
 fn password(input: &[u8]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tradewind"))
         .arg("password")

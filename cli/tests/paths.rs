@@ -1,4 +1,5 @@
-//! `tradewind gateway`, `netcheck` and `ping` together: the choice is visible, and a new file is taken over.
+//! `tradewind gateway`, `netcheck` and `ping` together: the choice is visible, and a changed file
+//! is applied.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -13,7 +14,8 @@ use tradewind_relay::{Relay, RelayConfig, Shutdown};
 use tradewind_units::Timestamp;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
-/// Longer than anything here takes on a loaded machine; no test passes by waiting for it.
+/// Longest wait: far above any normal duration on a loaded machine; no test passes by waiting for
+/// it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A relay on a thread.
@@ -28,7 +30,8 @@ impl Running {
     fn relay(seed: u8) -> Self {
         let config = format!(
             "listen = ['127.0.7.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1
-            [policy]\ndestinations = ['127.0.0.0/8:*']\nnext_hops = ['127.0.7.0/24:*']\nallow_loopback = true",
+            [policy]\ndestinations = ['127.0.0.0/8:*']\nnext_hops = ['127.0.7.0/24:*']\n\
+            allow_loopback = true",
             *IdentityKey::from_entropy([seed; 32]).to_secret_text(),
             operator().public(),
         );
@@ -52,7 +55,7 @@ fn operator() -> OperatorKey {
     OperatorKey::from_entropy([9; 32])
 }
 
-/// A gateway's process and its configuration; both gone with the test.
+/// A gateway's process and its configuration; both removed with the test.
 struct Gateway {
     file: PathBuf,
     child: Option<Child>,
@@ -73,7 +76,8 @@ fn fixed_part(metrics: SocketAddr) -> String {
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
     };
     format!(
-        "identity = '{}'\ngrant = '{}'\nconnect = ['127.0.0.1:0']\nmetrics = '{metrics}'\ndirect = true\nallow_loopback = true\n",
+        "identity = '{}'\ngrant = '{}'\nconnect = ['127.0.0.1:0']\nmetrics = '{metrics}'\n\
+         direct = true\nallow_loopback = true\n",
         *key.to_secret_text(),
         grant.sign(&operator()).unwrap(),
     )
@@ -159,7 +163,7 @@ fn free_port() -> SocketAddr {
 }
 
 #[test]
-fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one() {
+fn running_gateway_shows_paths_and_applies_valid_tables() {
     let (first, second) = (Running::relay(1), Running::relay(2));
     let fixed = fixed_part(free_port());
     let both = "default = ['hamina', 'tokyo']\ndefault_fallback = [['tokyo'], 'direct']";
@@ -177,7 +181,7 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
     let text = String::from_utf8(table.stdout).unwrap();
     assert!(table.status.success() && text.contains("hamina > tokyo"), "{text}");
 
-    // A tunnel that outlives every reload.
+    // A tunnel that stays open over every reload.
     let to = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut tunnel = TcpStream::connect(gateway.listen).unwrap();
     write!(tunnel, "CONNECT {} HTTP/1.1\r\n\r\n", to.local_addr().unwrap()).unwrap();
@@ -209,7 +213,7 @@ fn a_running_gateway_tells_its_choice_and_takes_a_new_table_over_but_no_bad_one(
 }
 
 #[test]
-fn the_only_path_of_a_running_gateway_is_probed_for_who_asks() {
+fn only_path_of_a_gateway_is_probed_on_request() {
     let (first, second) = (Running::relay(7), Running::relay(8));
     let text =
         fixed_part(free_port()) + &routes(&[&first, &second], "default = ['hamina', 'tokyo']");
@@ -256,7 +260,7 @@ fn a_bad_file_is_refused_in_one_line_and_the_old_routes_stay() {
 }
 
 #[test]
-fn without_a_gateway_the_paths_are_probed_from_the_configuration() {
+fn configured_paths_are_probed_without_a_gateway() {
     let first = Running::relay(5);
     let gone = Running::relay(6);
     let text =

@@ -1,5 +1,5 @@
-//! `tradewind plan` and `tradewind explain` as a user calls them: answers of the form that docs/plan.md
-//! tells, and one line for whatever is wrong.
+//! `tradewind plan` and `tradewind explain` run as by a user: answers in the form of docs/plan.md,
+//! and errors of one line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -16,12 +16,12 @@ fn house() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// A file of scenarios/plan.
+/// Returns the path of a file in scenarios/plan.
 fn scenario(name: &str) -> String {
     house().join("scenarios/plan").join(name).display().to_string()
 }
 
-/// Two flows from one site; the first may go over a relay, which pays with a dollar.
+/// Two flows from one site; the first may go over a relay, which pays with a budget of a dollar.
 const SMALL: &str = r#"budget_usd = 1.0
 regions = ["gcp:europe-west2"]
 rtt_tables = ["rtt.csv"]
@@ -114,7 +114,7 @@ fn a_plan_has_the_documented_form() {
 }
 
 #[test]
-fn bad_files_and_options_take_one_line_with_file_line_and_field() {
+fn bad_files_and_options_take_one_line() {
     let files = small("bad");
     for (from, to, expected) in [
         ("budget_usd = 1.0", "budget_usd = nan", "bad.toml: line 1: budget_usd: money: "),
@@ -165,7 +165,7 @@ fn bad_files_and_options_take_one_line_with_file_line_and_field() {
 }
 
 #[test]
-fn what_has_no_plan_is_told_apart_and_ends_with_1() {
+fn problems_without_a_plan_exit_with_1() {
     let files = small("none");
     let late = SMALL.replacen("volume = \"2 GB\"", "volume = \"2 GB\"\ndeadline = \"1 s\"", 1);
     files.write("late.toml", &late);
@@ -188,7 +188,8 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
         "blocked.toml: infeasible: flow `far`",
     );
     files.prints("plan --problem blocked.toml");
-    // Each flow is affordable, both together are not: that is proved by who can, and not found out by who cannot.
+    // Each flow is affordable, both together are not: an exact algorithm proves that, others only
+    // fail to find a plan.
     files.write(
         "both.toml",
         format!("{blocked}[[pair]]\nfrom = \"a\"\nto = \"c\"\nblocked = true\n"),
@@ -203,7 +204,7 @@ fn what_has_no_plan_is_told_apart_and_ends_with_1() {
     let output = files.run(&format!("{both} f-fct -o json"));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &answer["status"]), (Some(1), &"limited".into()));
-    // A plan that is there, and not proved to be the best.
+    // A plan that is found, but not proved to be the best.
     let star = scenario("one-to-many.toml");
     let cut =
         files.json(&format!("plan --problem {star} --algorithm exact --deadline 1ms -o json"));
@@ -229,11 +230,12 @@ fn compare_shows_every_algorithm_once() {
 }
 
 #[test]
-fn more_budget_never_makes_a_sweep_worse_and_its_plot_is_whole() {
+fn sweep_improves_with_budget_and_writes_its_plot() {
     let files = Files::new("sweep");
     let problem = scenario("four-cities.toml");
     let arguments = format!(
-        "plan sweep --problem {problem} --from 0 --to 12 --steps 5 --algorithm greedy -o json --out s.html"
+        "plan sweep --problem {problem} --from 0 --to 12 --steps 5 --algorithm greedy -o json \
+         --out s.html"
     );
     let sweep = files.json(&arguments);
     let points = sweep["points"].as_array().unwrap();
@@ -247,8 +249,8 @@ fn more_budget_never_makes_a_sweep_worse_and_its_plot_is_whole() {
     assert!(page.contains("<svg") && page.contains("</html>") && !page.contains("src="), "{page}");
 }
 
-/// Two flows, each with a relay of its own, of which the budget pays one or the other: that of `s` saves more in all, that
-/// of `t` brings nothing to the last completion.
+/// Two flows, each with a relay of its own, of which the budget pays for one: that of `s` saves
+/// more in all, that of `t` does not shorten the last completion.
 const LAST: &str = r#"objective = "makespan"
 regions = ["gcp:us-east4", "gcp:us-west1"]
 start_up = "ignored"
@@ -316,7 +318,7 @@ fn a_makespan_is_what_sweeps_and_comparisons_go_by() {
 }
 
 #[test]
-fn explain_says_what_binds_and_what_else_there_was() {
+fn explain_names_the_limit_and_alternatives() {
     let files = small("explain");
     files.prints("plan --problem p.toml --out plan.json");
     let far = files.json("explain plan.json far -o json");
@@ -360,7 +362,7 @@ fn identity(files: &Files, name: &str) -> String {
 }
 
 #[test]
-fn a_plan_becomes_the_configurations_of_its_gateways_and_relays() {
+fn plan_becomes_configurations() {
     let files = small("configure");
     files.write("p.toml", format!("{SMALL}[leg.all]\nconnections = 4\n"));
     files.prints("plan --problem p.toml --out plan.json");
@@ -379,7 +381,10 @@ fn a_plan_becomes_the_configurations_of_its_gateways_and_relays() {
 
     files.write(
         "grant.toml",
-        format!("gateway = '{gateway}'\ndestinations = ['198.51.100.9:443']\nrelays = 'any'\nexpires = '1 h'"),
+        format!(
+            "gateway = '{gateway}'\ndestinations = ['198.51.100.9:443']\nrelays = 'any'\n\
+             expires = '1 h'"
+        ),
     );
     let grant = files.prints("grant issue --key op.key grant.toml");
     std::fs::create_dir(files.0.join("base")).unwrap();
@@ -393,7 +398,8 @@ fn a_plan_becomes_the_configurations_of_its_gateways_and_relays() {
     files.write(
         "base/relay-gcp:europe-west2.1.toml",
         format!(
-            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\npolicy.destinations = ['10.0.0.0/8:443']",
+            "listen = ['0.0.0.0:7000']\nidentity_file = 'relay.key'\noperators = ['{}']\n\
+             policy.destinations = ['10.0.0.0/8:443']",
             operator.trim()
         ),
     );

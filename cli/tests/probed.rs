@@ -1,4 +1,4 @@
-//! A plan over what `tradewind probe` has just measured on loopback: its reports are read as they are.
+//! A plan from measurements of `tradewind probe` on loopback: its reports are read unchanged.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use common::{Files, command};
 use serde_json::Value;
 
-/// A responder on loopback and a directory, both gone with the test.
+/// A responder on loopback and a folder, both removed with the test.
 struct Ground {
     files: Files,
     responder: Child,

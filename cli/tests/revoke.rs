@@ -41,7 +41,7 @@ fn a_list_is_made_and_added_to_and_each_time_it_is_newer() {
     let older = newest.updated(&[first], &[key]).unwrap_err();
     assert!(matches!(older, GrantError::OlderRevocations { found: 1, known: 3, .. }), "{older}");
 
-    // Another operator's list stands beside it.
+    // Another operator's list is kept beside it.
     files.prints("keygen operator other.key");
     files.prints("grant revoke --key other.key --list revoked --issued-before now");
     assert_eq!(files.read("revoked").lines().count(), 2);

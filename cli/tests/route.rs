@@ -1,4 +1,4 @@
-//! `tradewind route`: what it advises, and what it refuses, in one line.
+//! `tradewind route`: its advice, and its refusals in one line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -6,7 +6,7 @@ mod common;
 
 use common::Files;
 
-/// `tradewind route` beside a table `rtt.csv` of these rows.
+/// A folder for `tradewind route` with a table `rtt.csv` of these rows.
 struct Routes(Files);
 
 impl Routes {
@@ -82,7 +82,7 @@ fn measured_times_go_before_guesses() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn invalid_arguments_are_refused_in_one_line() {
     let routes = Routes::new("refused", "here,there,200\nhere,x:a,1e99\n");
     routes.refused(&["aws:ap-south-1", "aws:ap-south-1"], "the same place");
     routes.refused(

@@ -1,4 +1,5 @@
-//! The binary as relay and gateways around a SOCKS5 client that sends by UDP, and a UDP application.
+//! The binary as relay and gateways around a SOCKS5 client that sends by UDP, and a UDP
+//! application.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two datagrams that may be lost.
+/// Time between two datagrams that may be lost.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A directory of the test's files, gone with it.
+/// A folder of the test's files, removed with it.
 struct Files(PathBuf);
 
 impl Files {
@@ -29,7 +30,7 @@ impl Files {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Starts `command` with a configuration; returns it with what it says when it is ready.
+    /// Starts `command` with a configuration; returns it with its ready message.
     fn start(&self, command: &str, config: &str, content: &str) -> (Process, serde_json::Value) {
         std::fs::write(self.0.join(config), content).unwrap();
         let mut child = Command::new(PROGRAM)
@@ -51,7 +52,7 @@ impl Drop for Files {
     }
 }
 
-/// Killed when dropped.
+/// A process, killed when dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -61,7 +62,7 @@ impl Drop for Process {
     }
 }
 
-/// An application that answers every datagram with the same; ends with the test's process.
+/// Starts an application that echoes every datagram; it ends with the test's process.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! `jq-video` as users run it: real ffmpeg through relays and gateways on the lab; and what is said where ffmpeg is not there.
+//! `jq-video` run as by a user: real ffmpeg through relays and gateways on the lab; and the message
+//! where ffmpeg is missing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -10,7 +11,7 @@ use std::process::{Command, Stdio};
 use common::{Files, PROGRAM, text};
 use serde_json::Value;
 
-/// Says what is not tested here, whatever is done with the output of tests.
+/// Reports that the test was skipped, past the capture of its output.
 fn skipped(why: &str) {
     let _heard = std::io::stderr().write_all(format!("SKIPPED jq-video: {why}\n").as_bytes());
 }
@@ -20,7 +21,8 @@ fn is_installed(program: &str) -> bool {
     command.arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// The built-in scenario with two ways, shorter, and with a budget that a busy machine keeps.
+/// Writes the built-in scenario with two services, shorter, and with a budget that a busy machine
+/// keeps.
 fn short(files: &Files) {
     let built_in = include_str!("../../scenarios/jq-video.toml");
     let changed = [
@@ -55,7 +57,7 @@ fn frames_that_the_internet_loses_come_over_the_relays() {
     short(&files);
     let run = files.run("lab run jq-video --quick --scenario short.toml --out record.json -o json");
     let said = text(&run.stderr);
-    // Exit code 3: the lab did not keep time, of which nothing here depends.
+    // Exit code 3: the lab did not keep time, which nothing here depends on.
     if !matches!(run.status.code(), Some(0 | 3)) {
         assert!(said.contains("lab: "), "{said}");
         return skipped(&said);

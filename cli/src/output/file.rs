@@ -1,4 +1,4 @@
-//! Files that hold a result whole or not at all.
+//! Files that are written whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// Writes `text` to `file`, so that a full disk leaves what was there before. What is no ordinary
-/// file, such as `/dev/stdout`, is written to as it is.
+/// Writes `text` to `file` atomically, so that a full disk leaves the old content. A file that is
+/// not regular, such as `/dev/stdout`, is written to directly.
 pub(crate) fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
     let written = Place::open(file).and_then(|place| place.fill(text));
     written.with_context(|| file.display().to_string())
 }
 
-/// Finds out whether [`write_whole`] could, and leaves nothing behind.
+/// Checks that [`write_whole`] could write, and leaves nothing behind.
 pub(crate) fn ensure_writable(file: &Path) -> anyhow::Result<()> {
     Place::open(file).map(drop).with_context(|| file.display().to_string())
 }
 
-/// What a file of figures is to hold, by its name's end.
+/// The format of an output file, by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Svg,
@@ -27,7 +27,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form of `--out`'s file; the error says which there are.
+    /// Returns the format of `--out`'s file; the error lists the formats.
     pub(crate) fn of(file: &Path) -> Result<Self, String> {
         match file.extension().and_then(|end| end.to_str()) {
             Some("svg") => Ok(Self::Svg),
@@ -41,11 +41,11 @@ impl Form {
     }
 }
 
-/// Where a result goes.
+/// The destination of a result.
 enum Place {
     /// A pipe or device.
     Special(File),
-    /// An ordinary file, replaced once its successor is whole.
+    /// A regular file, replaced once the new one is complete.
     Draft(Draft),
 }
 
@@ -54,14 +54,14 @@ impl Place {
         let Ok(found) = fs::metadata(file) else {
             return Draft::new(file.to_owned()).map(Self::Draft);
         };
-        // Who may not write the file itself does not replace it either.
+        // A file that may not be written is not replaced either.
         let out = OpenOptions::new().append(true).open(file)?;
-        // The shell's `> file` behind `/dev/stdout` would not follow a renaming.
+        // A shell's `> file` behind `/dev/stdout` would not follow a rename.
         let of_the_system = ["/dev", "/proc"].iter().any(|system| file.starts_with(system));
         if of_the_system || !found.is_file() {
             return Ok(Self::Special(out));
         }
-        // A symbolic link stays one.
+        // A symbolic link stays a symbolic link.
         Draft::new(fs::canonicalize(file)?).map(Self::Draft)
     }
 
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// A new file beside the one that it is to replace; gone when dropped before it did.
+/// A new file beside the one that it is to replace; removed when dropped before that.
 struct Draft {
     out: File,
     path: PathBuf,
@@ -95,7 +95,7 @@ impl Draft {
 
     fn fill(mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())?;
-        // Some file systems tell only now that they are full.
+        // Some file systems report only now that they are full.
         self.out.sync_all()?;
         fs::rename(&self.path, &self.target)
     }
@@ -103,7 +103,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After the renaming there is nothing of this name.
+        // After the rename no file has this name.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! How results and errors reach the user.
+//! The output of results and errors.
 
 pub(crate) mod file;
 pub(crate) mod progress;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tradewind_relay::RelayError;
 
-/// Exit codes beside success; 2 is clap's for wrong usage as well.
+/// Exit codes other than success; 2 is also clap's for wrong usage.
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const BAD_USAGE: u8 = 2;
 pub(crate) const CHECK_FAILED: u8 = 3;
 
-/// A file or an argument that makes no sense, in one line: wrong usage, which [`BAD_USAGE`] tells.
+/// An invalid file or argument, in one line: wrong usage, with exit code [`BAD_USAGE`].
 #[derive(Debug)]
 pub(crate) struct BadFile(pub(crate) String);
 
@@ -30,9 +30,9 @@ impl std::fmt::Display for BadFile {
 
 impl std::error::Error for BadFile {}
 
-/// Results of reading what a user wrote.
+/// Results of reading a user's file.
 pub(crate) trait OrBadFile<T> {
-    /// Names the file; its error is one of wrong usage.
+    /// Adds the file's name to an error and marks it as wrong usage.
     fn or_bad(self, file: &Path) -> anyhow::Result<T>;
 }
 
@@ -42,7 +42,7 @@ impl<T, E: Into<anyhow::Error>> OrBadFile<T> for Result<T, E> {
     }
 }
 
-/// Returns the exit code of an error: files and arguments that make no sense are wrong usage.
+/// Returns the exit code of an error: invalid files and arguments are wrong usage.
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     let of_relay = error.downcast_ref::<RelayError>();
     if error.is::<BadFile>() || of_relay.is_some_and(RelayError::is_of_configuration) {
@@ -52,20 +52,19 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What a command ends with: an exit code, or an error that `main` prints in one line.
+/// The result of a command: an exit code, or an error that `main` prints in one line.
 pub(crate) type Outcome = anyhow::Result<std::process::ExitCode>;
 
-/// Form of a command's data on standard output.
+/// Format of a command's data on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// For people
     Table,
-    /// For programs; the field `schema_version` tells its form
+    /// For programs; the field `schema_version` tells its version
     Json,
 }
 
-/// Writes a line of data to standard output. A reader that has left (`| head -1`) has what it
-/// wanted; whatever else is in the way is an error.
+/// Writes a line of data to standard output. A closed pipe (`| head -1`) is no error.
 pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -75,8 +74,8 @@ pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a line of data to standard output, but waits for a reader that has stopped no longer than
-/// `limit`: for a process that others depend on.
+/// Writes a line of data to standard output, but waits at most `limit` for a reader that has
+/// stopped: for a process that others depend on.
 pub(crate) fn line_within(limit: Duration, text: impl Display) -> anyhow::Result<()> {
     let (done, is_done) = std::sync::mpsc::channel();
     let text = text.to_string();
@@ -90,7 +89,7 @@ pub(crate) fn line_within(limit: Duration, text: impl Display) -> anyhow::Result
     })
 }
 
-/// Says a line on standard error, whether somebody listens or not. Where a log is set up the line goes
+/// Writes a line to standard error and ignores failures. If a log is set up, the line is queued
 /// behind it.
 pub(crate) fn say(text: impl Display) {
     let line = text.to_string();
@@ -99,7 +98,7 @@ pub(crate) fn say(text: impl Display) {
     }
 }
 
-/// Says why a command failed, in the one form that errors have.
+/// Prints the reason why a command failed, in the common form of errors.
 pub(crate) fn complain(text: impl Display) {
     say(format_args!("tradewind: {text}"));
 }
@@ -115,7 +114,7 @@ pub(crate) fn read_text(file: &Path) -> anyhow::Result<String> {
 }
 
 fn read_named(file: &Path) -> anyhow::Result<String> {
-    /// Far above every key, grant, configuration and topology. Chosen.
+    /// Longest file that is read. Chosen: far above every key, grant, configuration and topology.
     const LONGEST: u64 = 64 << 20;
     let mut bytes = Vec::new();
     fs::File::open(file)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
@@ -125,8 +124,8 @@ fn read_named(file: &Path) -> anyhow::Result<String> {
     String::from_utf8(bytes).map_err(|_| anyhow!("not a text file (UTF-8)"))
 }
 
-/// An error and its causes in one line; a cause that its effect already tells is left out, and so
-/// is the number that stands behind a system error's words.
+/// Formats an error and its causes in one line. A cause that the previous one already contains is
+/// left out, and so is the number after a system error's text.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -151,7 +150,7 @@ fn without_number(text: &str) -> String {
     parts.map_or_else(|| text.to_owned(), |(words, rest)| format!("{words}{rest}"))
 }
 
-/// What is wrong with a command line, in one line: clap's own words, without its advice on layout.
+/// Formats a command-line error in one line: clap's message, without its usage.
 pub(crate) fn usage_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).collect();
@@ -165,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_user_wrote_wrong_ends_with_the_code_of_wrong_usage() {
+    fn invalid_input_exits_like_wrong_usage() {
         let bad: anyhow::Result<()> =
             Err(anyhow::anyhow!("line 3: no such key")).or_bad("a".as_ref());
         let bad = bad.unwrap_err();

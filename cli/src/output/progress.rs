@@ -1,22 +1,22 @@
-//! Progress on standard error: bars on a terminal, a line a step elsewhere; and lines between.
+//! Progress on standard error: bars on a terminal, a line per step elsewhere; and lines between.
 
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tradewind_experiments::demo::Observer;
 
-/// Shows the steps of a long command.
+/// The progress display of a long command.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Starts with nothing to show.
+    /// Creates an empty display.
     pub(crate) fn new() -> Self {
         Self { bar: None }
     }
 
-    /// Ends the step, leaving its line.
+    /// Ends the step and leaves its line.
     pub(crate) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish();

@@ -12,10 +12,10 @@ pub(crate) fn print<H: AsRef<str>>(
 }
 
 /// Least width in columns that a table is folded to. Chosen: below it, lines of a few letters each
-/// say less than lines that the terminal breaks; terminals that know no width say 0.
+/// are less readable than lines broken by the terminal; terminals that know no width report 0.
 const LEAST_WIDTH: u16 = 20;
 
-/// Returns a table that is at most so wide, if that is a width.
+/// Returns a table of at most this width, if there is one.
 fn drawn<H: AsRef<str>>(
     heading: &[H],
     rows: &[Vec<String>],

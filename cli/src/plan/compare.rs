@@ -1,4 +1,5 @@
-//! `tradewind plan compare`: all algorithms on one problem, each with the packet flows over the relays of its plan.
+//! `tradewind plan compare`: all algorithms on one problem, each with the packet flows over the
+//! relays of its plan.
 
 use std::process::ExitCode;
 
@@ -25,39 +26,40 @@ pub(super) struct CompareArgs {
     output: Format,
 }
 
-/// What all algorithms made of one problem.
+/// The results of all algorithms on one problem.
 #[derive(Serialize)]
 struct Comparison {
     schema_version: u32,
     objective: Objective,
-    /// Of streams and packet flows together.
+    /// The budget of streams and packet flows together.
     #[serde(serialize_with = "tradewind_plan::answer::limit::serialize")]
     budget_usd: Money,
-    /// What packet flows leave the streams of it, which bounds are for; left out where there are none.
+    /// The streams' part of it after the packet flows, to which the bounds apply; left out where
+    /// there are no packet flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     streams_budget_usd: Option<Money>,
-    /// The best bounds that any of them proved.
+    /// The best bounds that any algorithm proved.
     bound_s: Option<f64>,
     bound_cost_usd: Option<Money>,
     algorithms: Vec<Row>,
 }
 
-/// One algorithm; `gap` is against the best bound of all.
+/// One algorithm; `gap` is relative to the best bound of all.
 #[derive(Serialize)]
 struct Row {
     algorithm: &'static str,
-    /// As in a plan, or `not-served` when the algorithm has no answer to such an objective.
+    /// As in a plan, or `not-served` when the algorithm does not support such an objective.
     status: &'static str,
     reason: Option<String>,
-    /// Of the objective: seconds, weighted or of the last flow, or dollars.
+    /// The value of the objective: seconds, weighted or of the last flow, or dollars.
     value: Option<f64>,
     total_fct_s: Option<f64>,
     acceleration: Option<f64>,
-    /// Of the streams.
+    /// Cost of the streams.
     cost_usd: Option<Money>,
     #[serde(flatten)]
     joint: Option<JointCost>,
-    /// What shared legs save, where content is common.
+    /// Savings of shared legs, where objects are shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     saved_usd: Option<Money>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -93,7 +95,7 @@ pub(super) fn run(args: &CompareArgs) -> Outcome {
         let answer = match solve(&problem, name, each) {
             Ok(answer) => Ok(joint.with_packets(&problem, answer)?),
             Err(error) if error.is::<solver::SolveError>() => Err(error.to_string()),
-            // A plan that the verifier objects to.
+            // The verifier found a violation.
             Err(error) => return Err(error),
         };
         answers.push((name, answer));

@@ -1,5 +1,5 @@
-//! `tradewind plan configure`: a plan in, the configurations of its gateways and relays out, with
-//! all that they need beside.
+//! `tradewind plan configure`: writes the configurations of a plan's gateways and relays, and all
+//! files that they need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,16 +23,16 @@ use tables::{Planned, gateway_table, relay_table};
 pub(crate) struct ConfigureArgs {
     /// The plan, as `tradewind plan --out` wrote it
     plan: PathBuf,
-    /// Where its relays listen, what its flows' destinations are, and where its packet flows come in and go
+    /// Addresses of its relays, destinations of its flows, and ends of its packet flows
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
-    /// Where to write `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay,
-    /// drafts of grants, settings of kernels, and systemd units
+    /// Directory for `gateway-SITE.toml` of each source and `relay-NAME.toml` of each relay, drafts
+    /// of grants, settings of kernels, and systemd units
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Configurations of the same names with all that no plan says, such as identities; of those,
-    /// `routes` and `leg` are replaced, `[policy]`, `[[forward]]`, `[packet]` and `[[packet]]` are
-    /// added to, and all else stays
+    /// Configurations of the same names with everything that plans do not contain, such as
+    /// identities; in those, `routes` and `leg` are replaced, `[policy]`, `[[forward]]`, `[packet]`
+    /// and `[[packet]]` are added to, and all else stays
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
     /// The problem, instead of the one that the plan's file holds
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the text of each file; a configuration that is whole was tried as one.
+/// Returns the text of each file; complete configurations have been validated.
 fn files(planned: &Planned, args: &ConfigureArgs) -> anyhow::Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let mut add = |name: String, text: String| match files.insert(name.clone(), text) {

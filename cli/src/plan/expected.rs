@@ -1,4 +1,5 @@
-//! Planning for flows that are expected: a log of past ones in place of the problem file's `[CP III, VIII]`.
+//! Planning for expected flows: a log of past flows replaces those of the problem file `[CP III,
+//! VIII]`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,29 +15,38 @@ use crate::output::{self, read_text};
 /// A log whose next period is planned for.
 #[derive(clap::Args)]
 pub(super) struct ExpectedArgs {
-    /// Plan for the flows that this log of past ones lets expect, instead of the problem's (CSV, see docs/forecast.md)
+    /// Plan for the flows predicted from this log of past ones, instead of the problem's (CSV, see
+    /// docs/forecast.md)
     #[arg(long, value_name = "LOG", requires = "period")]
     flows_from: Option<PathBuf>,
-    /// With --flows-from: what to sum the log up over and predict, such as `1h`
-    #[arg(long, value_name = "SPAN", value_parser = parse_duration, requires = "flows_from", allow_hyphen_values = true)]
+    /// With --flows-from: period to sum the log up over and predict, such as `1h`
+    #[arg(
+        long,
+        value_name = "SPAN",
+        value_parser = parse_duration,
+        requires = "flows_from",
+        allow_hyphen_values = true
+    )]
     period: Option<Duration>,
-    /// With --flows-from: the only season to try, in periods; by default all that the log is long enough for
+    /// With --flows-from: the only season to try, in periods; by default all that the log is long
+    /// enough for
     #[arg(long, value_name = "PERIODS", requires = "flows_from", allow_negative_numbers = true)]
     season: Option<usize>,
 }
 
 impl ExpectedArgs {
-    /// The log to plan for, if there is one.
+    /// Returns the log to plan for with its period, if given.
     pub(super) fn asked(&self) -> Option<(&Path, Duration)> {
         self.flows_from.as_deref().zip(self.period)
     }
 
-    /// The only season to try.
+    /// Returns the only season to try.
     pub(super) const fn season(&self) -> Option<usize> {
         self.season
     }
 
-    /// Reads the problem with the flows that the log lets expect, and tells what is expected and why.
+    /// Reads the problem with the flows predicted from the log, and prints the forecast and its
+    /// basis.
     pub(super) fn read(&self, problem: &Path, budget: Option<Money>) -> Result<Read, BadFile> {
         let Some((log, period)) = self.asked() else { return Read::from_file(problem, budget) };
         let (mut read, history) = with_log(problem, log, period, budget)?;
@@ -75,7 +85,8 @@ pub(super) fn with_log(
     Ok((read, history))
 }
 
-/// The problem of a plan's file that was made for expected flows, which the file holds as a log of one period.
+/// Reads the problem of a plan's file that was made for expected flows, which the file holds as a
+/// log of one period.
 pub(super) fn of_kept(
     text: &str,
     flows: &str,
@@ -89,10 +100,10 @@ pub(super) fn of_kept(
     Ok(file)
 }
 
-/// A period that holds whatever a kept log has: its flows begin at zero.
+/// The period of a kept log: its flows begin at zero.
 const ALL_IN_ONE: Duration = Duration::from_secs(1);
 
-/// The expected flows as a log of one period.
+/// Formats the expected flows as a log of one period.
 fn as_log(forecast: &Forecast) -> String {
     let row = |flow: &PredictedFlow| {
         format!("0,{},{},{}\n", flow.source, flow.destination, flow.volume.as_u64())

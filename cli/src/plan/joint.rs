@@ -1,7 +1,9 @@
-//! Streams and packet flows within one budget `[JQ 3.3]`, for every command that plans.
+//! Streams and packet flows within one budget `[JQ 3.3]`, for every planning command.
 //!
-//! What packet flows cost at most, on machines that nobody has paid, is taken off the budget before the streams are planned; then they
-//! are planned over the relays that the streams buy, and others. So both stay within the budget, whoever plans the streams.
+//! The highest possible cost of the packet flows, on machines that they pay for themselves, is
+//! reserved from the budget before the streams are planned; then the packet flows are planned over
+//! the relays that the streams pay for, and others. So both stay within the budget, for every
+//! algorithm.
 
 use serde::Serialize;
 use tradewind_plan::packets::{PacketError, Reserve};
@@ -16,11 +18,12 @@ use crate::output::BadFile;
 /// The packet flows of a problem beside its streams.
 pub(super) struct Joint<'a> {
     read: &'a Read,
-    /// None where there are no packet flows.
+    /// The reservation; `None` where there are no packet flows.
     reserve: Option<Reserve>,
 }
 
-/// The problem of the streams and the packet flows beside it, or why there is no plan, whatever the algorithm and the budget.
+/// Builds the problem of the streams, with the packet flows beside it, or returns the reason why
+/// there is no plan for any algorithm and budget.
 pub(super) fn problem(read: &Read) -> Result<Result<(Problem, Joint<'_>), String>, BadFile> {
     let problem = match read.problem()? {
         Ok(problem) => problem,
@@ -30,7 +33,7 @@ pub(super) fn problem(read: &Read) -> Result<Result<(Problem, Joint<'_>), String
 }
 
 impl<'a> Joint<'a> {
-    /// Works out what packet flows cost at most, or says which of them no service carries.
+    /// Computes the reservation of the packet flows, or returns which of them no service can carry.
     pub(super) fn new(read: &'a Read) -> Result<Result<Self, String>, BadFile> {
         if packets(read).is_none() {
             return Ok(Ok(Self { read, reserve: None }));
@@ -42,12 +45,13 @@ impl<'a> Joint<'a> {
         }
     }
 
-    /// What packet flows cost at most, if there are some.
+    /// Returns the reservation of the packet flows, if there are some.
     pub(super) fn reserve(&self) -> Option<Money> {
         self.reserve.map(Reserve::cost)
     }
 
-    /// What packet flows leave the streams of a budget; all of it where there are none, or where the budget is none.
+    /// Returns the streams' part of a budget after the reservation; all of it where there are no
+    /// packet flows, or no budget.
     pub(super) fn left_of(&self, budget: Money) -> Result<Money, PacketError> {
         match self.reserve {
             Some(reserve) if budget.as_usd() < NO_BUDGET_USD => reserve.left_of(budget),
@@ -55,7 +59,8 @@ impl<'a> Joint<'a> {
         }
     }
 
-    /// That there is no plan for such a budget as far as is known: relays that streams buy may save packet flows money.
+    /// Creates the answer that no plan for such a budget is known: relays paid for by streams might
+    /// save packet flows money.
     pub(super) fn unaffordable(
         &self,
         algorithm: &str,
@@ -66,7 +71,7 @@ impl<'a> Joint<'a> {
         Answer::without_plan(objective, budget, Status::Limited, algorithm, error.to_string())
     }
 
-    /// The streams' answer with the packet flows planned over its relays, and verified.
+    /// Returns the streams' answer with the packet flows planned over its relays, and verified.
     pub(super) fn with_packets(&self, problem: &Problem, answer: Answer) -> anyhow::Result<Answer> {
         let Some((packets, plan)) = packets(self.read).zip(answer.plan()) else {
             return Ok(answer);
@@ -81,20 +86,20 @@ impl<'a> Joint<'a> {
     }
 }
 
-/// What packet flows come to over the relays of a plan of the streams, in comparisons.
+/// The costs of packet flows over the relays of a streams' plan, for comparisons.
 #[derive(Serialize)]
 pub(super) struct JointCost {
     packets_cost_usd: Money,
-    /// Of streams and packet flows together.
+    /// The cost of streams and packet flows together.
     pub(super) joint_cost_usd: Money,
-    /// Relays that packet flows take and streams do not.
+    /// Number of relays that packet flows use and streams do not.
     packet_relays: usize,
 }
 
 impl JointCost {
     pub(super) const HEADINGS: [&str; 3] = ["packets $", "together $", "packet relays"];
 
-    /// None where there are no packet flows, or no plan.
+    /// Returns the costs; `None` where there are no packet flows, or no plan.
     pub(super) fn of(answer: &Answer) -> Option<Self> {
         let packets = answer.packets.as_ref()?;
         Some(Self {
@@ -104,7 +109,7 @@ impl JointCost {
         })
     }
 
-    /// Its row under the headings.
+    /// Returns the cells of its row.
     pub(super) fn cells(joint: Option<&Self>) -> [String; 3] {
         [
             optional(joint.map(|joint| dollars(joint.packets_cost_usd))),
@@ -114,7 +119,7 @@ impl JointCost {
     }
 }
 
-/// The packet flows, if there are some.
+/// Returns the packet flows, if there are some.
 fn packets(read: &Read) -> Option<&Packets> {
     Some(&read.file.packets).filter(|packets| !packets.flows.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Plans that `tradewind plan --out` has written, with the problems that they answer.
+//! Plans written by `tradewind plan --out`, with their problems.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use super::problem::Read;
 use crate::output::BadFile;
 use crate::output::{self, read_text};
 
-/// A plan from a file, which the verifier has nothing against.
+/// A plan from a file that passed the verifier.
 pub(crate) struct Kept {
     pub(crate) read: Read,
     pub(crate) problem: Problem,
     pub(crate) plan: Plan,
-    /// What it says of packet flows.
+    /// Its packet flows.
     pub(crate) packets: Option<PacketPlan>,
 }
 
 impl Kept {
-    /// Reads `file`; the problem is that of `instead`, if given, else the one that the file holds.
+    /// Reads `file`; the problem is that of `instead`, if given, else the one in the file.
     pub(crate) fn read(file: &Path, instead: Option<&Path>) -> anyhow::Result<Self> {
         let name = file.display().to_string();
         let text = read_text(file).map_err(|error| BadFile(output::one_line(&error)))?;

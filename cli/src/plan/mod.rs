@@ -38,22 +38,26 @@ pub(crate) struct PlanCommand {
 enum PlanSubcommand {
     /// Solve one problem by every algorithm, side by side
     ///
-    /// Packet flows are planned over the relays of each algorithm's plan: what they cost, and what all costs together, stands beside it.
+    /// Packet flows are planned over the relays of each algorithm's plan; their cost, and the total
+    /// cost, stand beside it.
     Compare(compare::CompareArgs),
     /// Solve one problem for many budgets: what does more money buy?
     ///
-    /// Each budget is that of streams and packet flows together; which budgets do not afford the packet flows is said.
+    /// Each budget is that of streams and packet flows together; budgets that are too small for the
+    /// packet flows are reported.
     Sweep(sweep::SweepArgs),
-    /// What planning for forecasts of a log's past periods would have cost beside hindsight
+    /// Compare planning for forecasts of a log's past periods with hindsight
     ///
-    /// Each of the last periods is forecast from those before it and planned for; then its true flows come. They
-    /// take the paths planned between their sites, or go direct; and, beside that, are planned for again over the
-    /// same relays. Both are compared with the plan that hindsight makes. What packet flows cost at most is kept of each
-    /// plan's budget; they are the same in each period, and no figure has their cost in it. See docs/forecast.md.
+    /// Each of the last periods is forecast from those before it and planned for; then its true
+    /// flows take the paths planned between their sites, or go direct; and, besides, are planned
+    /// for again over the same relays. Both are compared with the plan that hindsight makes. The
+    /// highest possible cost of packet flows is reserved from each plan's budget; they are the same
+    /// in each period, and no figure includes their cost. See docs/forecast.md.
     Regret(regret::RegretArgs),
-    /// Write what the gateways and relays of a plan are to run: routes, and how their legs are set up
+    /// Write the configurations of a plan's gateways and relays: routes and leg profiles
     ///
-    /// The inventory (TOML, see docs/plan.md) says what the plan leaves open: where its relays listen, and what its flows' destinations are.
+    /// The inventory (TOML, see docs/plan.md) adds what the plan leaves open: the addresses of its
+    /// relays, and the destinations of its flows.
     Configure(configure::ConfigureArgs),
 }
 
@@ -66,7 +70,7 @@ struct PlanArgs {
     budget: Option<Money>,
     #[command(flatten)]
     algorithm: AlgorithmArgs,
-    /// Where to write the plan (JSON) with the problem that it answers, for `tradewind explain`
+    /// File for the plan (JSON) with the problem that it answers, for `tradewind explain`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Form of the answer on standard output
@@ -74,7 +78,7 @@ struct PlanArgs {
     output: Format,
 }
 
-/// When a command began, or a period of it.
+/// The time when a command, or a period of it, began.
 #[derive(Clone, Copy)]
 struct Begun(Instant);
 
@@ -83,20 +87,20 @@ impl Begun {
         Self(Instant::now())
     }
 
-    /// What is left of a deadline; none once it has passed.
+    /// Returns the rest of a deadline; zero once it has passed.
     fn left_of(self, deadline: Duration) -> Duration {
         deadline.saturating_sub(self.0.elapsed())
     }
 }
 
-/// What every planning command takes.
+/// The arguments of every planning command.
 #[derive(clap::Args)]
 struct AskedArgs {
     /// The problem (TOML, see docs/plan.md)
     #[arg(long, value_name = "FILE", required = true)]
     problem: Option<PathBuf>,
-    /// Wall-clock time for each run of an algorithm, reading and building the problem included; then its best plan so
-    /// far counts
+    /// Wall-clock time for each run of an algorithm, reading and building the problem included;
+    /// then its best plan so far counts
     #[arg(long, value_name = "SPAN", default_value = "10 s", value_parser = parse_duration)]
     deadline: Duration,
     #[command(flatten)]
@@ -104,7 +108,7 @@ struct AskedArgs {
 }
 
 impl AskedArgs {
-    /// Reads the problem, and says what its figures rest on.
+    /// Reads the problem, and prints the basis of its figures.
     fn read(&self, budget: Option<Money>) -> Result<Read, BadFile> {
         let read = self.expected.read(self.file(), budget)?;
         read.tell();
@@ -112,14 +116,14 @@ impl AskedArgs {
     }
 
     fn file(&self) -> &Path {
-        // None only where a subcommand stands in the place of the option, which clap sees to.
+        // It is absent only with a subcommand in its place, which clap ensures.
         self.problem.as_deref().unwrap_or(Path::new(""))
     }
 }
 
 #[derive(clap::Args)]
 struct AlgorithmArgs {
-    /// Who makes the plan
+    /// Algorithm that makes the plan
     #[arg(
         long,
         value_name = "NAME",
@@ -129,12 +133,12 @@ struct AlgorithmArgs {
     algorithm: String,
 }
 
-/// The algorithms as `--help` lists them.
+/// Returns the algorithms for `--help`.
 fn named_algorithms() -> impl Iterator<Item = PossibleValue> {
     solver::algorithms().iter().map(|known| PossibleValue::new(known.name).help(known.about))
 }
 
-/// Reads dollars from the command line.
+/// Parses dollars from the command line.
 fn usd(text: &str) -> Result<Money, UnitError> {
     let refused = || UnitError::new("money", "dollars such as `6` or `0.5`", text);
     text.parse().map_err(|_| refused()).and_then(Money::from_usd)
@@ -168,7 +172,7 @@ fn one(args: &PlanArgs) -> Outcome {
     Ok(exit_code(&answer))
 }
 
-/// Says when a plan takes longer than its machines are paid for.
+/// Warns when a plan takes longer than its machines are paid for.
 fn tell_unpaid_hours(read: &Read, answer: &Answer) {
     let Some((hours, last)) = read.file.paid_hours.zip(answer.makespan) else { return };
     let taken = last.as_secs().div_ceil(3600);
@@ -180,7 +184,7 @@ fn tell_unpaid_hours(read: &Read, answer: &Answer) {
     }
 }
 
-/// The answer to a problem within its budget, packet flows included.
+/// Returns the answer to a problem within its budget, packet flows included.
 fn planned(args: &PlanArgs, read: &Read, begun: Begun) -> anyhow::Result<Answer> {
     let algorithm = &args.algorithm.algorithm;
     let (problem, joint) = match joint::problem(read)? {
@@ -198,7 +202,7 @@ fn planned(args: &PlanArgs, read: &Read, begun: Begun) -> anyhow::Result<Answer>
     joint.with_packets(&problem, answer)
 }
 
-/// Runs one algorithm for at most `deadline`, and checks its plan.
+/// Runs one algorithm for at most `deadline`, and verifies its plan.
 fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Result<Answer> {
     let chosen =
         solver::by_name(algorithm).with_context(|| format!("no algorithm `{algorithm}`"))?;
@@ -220,7 +224,7 @@ fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Resu
     Ok(answer)
 }
 
-/// Refuses to show a plan that the verifier has something against.
+/// Refuses a plan that violates the verifier's checks.
 fn check(problem: &Problem, answer: &Answer) -> anyhow::Result<()> {
     let violations = answer.plan().map(|plan| verify(problem, &plan)).unwrap_or_default();
     if let Some(first) = violations.first() {

@@ -1,4 +1,4 @@
-//! Packet flows as people read them: which service each gets over which relays, and why `[JQ 3.3]`.
+//! The printed form of packet flows: their services and relays, and the reasons `[JQ 3.3]`.
 
 use tradewind_model::packet::PacketService;
 use tradewind_plan::Answer;
@@ -7,7 +7,7 @@ use tradewind_units::{Duration, Money, RelayId, time};
 
 use crate::output::{self, table};
 
-/// Services, relays and costs of the packet flows, if there are some.
+/// Prints services, relays and costs of the packet flows, if there are some.
 pub(super) fn show(answer: &Answer) -> anyhow::Result<()> {
     let Some(packets) = &answer.packets else { return Ok(()) };
     let row = |flow: &PlannedPacketFlow| {
@@ -43,7 +43,7 @@ pub(super) fn show(answer: &Answer) -> anyhow::Result<()> {
     ))
 }
 
-/// Why a packet flow is carried as it is: what came of each service.
+/// Prints the reasons for a packet flow's service: the result of each service.
 pub(crate) fn explain(flow: &PlannedPacketFlow) -> anyhow::Result<()> {
     output::line(format_args!(
         "packet flow {}: {} ({}), {} ms of {} ms",
@@ -78,7 +78,7 @@ pub(crate) fn explain(flow: &PlannedPacketFlow) -> anyhow::Result<()> {
     table::print(&["service", "over", "why not", "delivery ms", "cost $"], &rows, 3)
 }
 
-/// What speaks against the services that cost less.
+/// Returns the reasons against cheaper services.
 fn why(flow: &PlannedPacketFlow) -> String {
     let against = |verdict: PacketVerdict, word: &str| {
         let such = flow.services.iter().filter(|one| one.verdict == verdict);
@@ -112,7 +112,7 @@ fn millis(span: Duration) -> String {
     format!("{:.1}", time::as_millis_f64(span))
 }
 
-/// Packet flows cost cents, of which two digits would show little.
+/// Formats dollars with four decimals: packet flows cost cents.
 pub(super) fn dollars(amount: Money) -> String {
     format!("{:.4}", amount.as_usd())
 }

@@ -1,4 +1,4 @@
-//! Problem files from the disk, with the tables that lie beside them.
+//! Problem files from the disk, with the tables beside them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,17 +14,18 @@ use tradewind_units::Money;
 use super::expected;
 use crate::output::{self, BadFile, FAILED, read_text};
 
-/// A problem file that was read, and its text for those who explain its plan later.
+/// A parsed problem file, with its text for later explanations of its plan.
 pub(crate) struct Read {
     pub(crate) asked: Asked,
     pub(crate) file: ProblemFile,
-    /// What the flows are from, if they are expected.
+    /// The forecast of the flows, if they are expected ones.
     pub(crate) forecast: Option<Summary>,
 }
 
-/// Gives the text of a table by its name in a problem file, or says why it cannot.
+/// A function that returns the text of a table by its name in a problem file, or the reason why it
+/// cannot.
 pub(crate) type Load<'a> = dyn FnMut(&str) -> Result<String, String> + 'a;
-/// Makes a problem of a file's text and its tables.
+/// A function that parses a problem from a file's text and its tables.
 pub(crate) type Parse<'a> = dyn FnMut(&str, &mut Load<'_>) -> Result<ProblemFile, FileError> + 'a;
 
 fn parse(text: &str, load: &mut Load<'_>) -> Result<ProblemFile, FileError> {
@@ -37,7 +38,7 @@ impl Read {
         Self::by(path, budget, &mut parse)
     }
 
-    /// The same, where `by` makes the problem of the texts.
+    /// Reads a file like [`Read::from_file`], parsed by `by`.
     pub(crate) fn by(
         path: &Path,
         budget: Option<Money>,
@@ -51,7 +52,7 @@ impl Read {
         Self::new((name, text), budget, &mut load, by)
     }
 
-    /// Reads the problem that a plan's file holds, with the flows that the plan is for.
+    /// Reads the problem in a plan's file, with the flows that the plan is for.
     pub(crate) fn from_asked(asked: &Asked, budget: Option<Money>) -> Result<Self, BadFile> {
         let tables: &BTreeMap<String, String> = &asked.tables;
         let mut load = |table: &str| {
@@ -79,14 +80,14 @@ impl Read {
         Ok(Self { asked, file, forecast: None })
     }
 
-    /// Says what the figures rest on, where that is no measurement.
+    /// Prints the basis of the figures, where that is no measurement.
     pub(crate) fn tell(&self) {
         let guessed = self.file.legs_by_distance();
         if guessed > 0 {
             let all = self.file.inputs.legs.len();
             output::say(format_args!(
-                "note: the round-trip times of {guessed} of {all} legs follow from distance (docs/rtt-model.md), \
-                 not from measurements"
+                "note: the round-trip times of {guessed} of {all} legs follow from distance \
+                 (docs/rtt-model.md), not from measurements"
             ));
         }
         for note in &self.file.notes {
@@ -94,12 +95,13 @@ impl Read {
         }
         for flow in &self.file.must_move {
             output::say(format_args!(
-                "note: flow `{flow}` runs over a region that is none of `regions`: any plan moves it, for `move_usd`"
+                "note: flow `{flow}` runs over a region that is none of `regions`: any plan moves \
+                 it, for `move_usd`"
             ));
         }
     }
 
-    /// The problem, or why it has no plan whatever the algorithm.
+    /// Builds the problem, or returns the reason why it has no plan for any algorithm.
     pub(crate) fn problem(&self) -> Result<Result<Problem, String>, BadFile> {
         let inputs = self.file.inputs.clone();
         let is_of_packets = inputs.flows.is_empty() && !self.file.packets.flows.is_empty();
@@ -114,13 +116,13 @@ impl Read {
         }
     }
 
-    /// Says why there is no plan, where there is nothing else to show.
+    /// Prints the reason why there is no plan, where there is nothing else to show.
     pub(crate) fn refuse(&self, status: Status, reason: impl std::fmt::Display) -> ExitCode {
         output::complain(format_args!("{}: {}: {reason}", self.asked.file, status.as_str()));
         FAILED.into()
     }
 
-    /// The answer to a problem without paths.
+    /// Returns the answer to a problem without paths.
     pub(crate) fn infeasible(&self, algorithm: &str, reason: String) -> Answer {
         let inputs = &self.file.inputs;
         Answer::without_plan(inputs.objective, inputs.budget, Status::Infeasible, algorithm, reason)

@@ -1,7 +1,7 @@
-//! `tradewind plan regret`: what planning for forecasts would have cost, period by period of a log.
+//! `tradewind plan regret`: the cost of planning for forecasts, period by period of a log.
 //!
-//! A packet flow has no log: the same ones are there in each period, forecast or not. What they cost at most is taken off the budget of
-//! every plan alike, and there is nothing of theirs to regret.
+//! A packet flow has no log: the same ones exist in each period, forecast or not. Their highest
+//! possible cost is reserved from the budget of every plan alike, so they add no regret.
 
 use std::process::ExitCode;
 
@@ -28,11 +28,22 @@ use crate::output::{self, FAILED, Format, Outcome, table};
 pub(super) struct RegretArgs {
     #[command(flatten)]
     asked: AskedArgs,
-    /// How many periods at the log's end to test
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of periods at the log's end to test
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 12,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     last: u32,
     /// Plan for expected volumes times this, so that a plan keeps money for more than is expected
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        value_parser = factor,
+        allow_negative_numbers = true
+    )]
     reserve: f64,
     /// Most that each plan may cost, in dollars, instead of the file's `budget_usd`
     #[arg(long, value_name = "USD", value_parser = usd)]
@@ -44,7 +55,7 @@ pub(super) struct RegretArgs {
     output: Format,
 }
 
-/// Reads a reserve: from half to ten times what is expected.
+/// Parses a reserve: from half to ten times the expected volume.
 fn factor(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|factor| (0.5..=10.0).contains(factor));
     number.ok_or_else(|| "a factor from 0.5 to 10, such as `1.2`".to_owned())
@@ -60,7 +71,7 @@ struct Report {
     reserve: f64,
     algorithm: String,
     objective: Objective,
-    /// Of streams and packet flows together.
+    /// The budget of streams and packet flows together.
     budget_usd: Money,
     #[serde(flatten)]
     beside: Option<BesidePackets>,
@@ -68,12 +79,12 @@ struct Report {
     mean: Mean,
 }
 
-/// What packet flows take of each plan's budget, where there are some.
+/// The packet flows' reservation from each plan's budget, where there are some.
 #[derive(Serialize)]
 struct BesidePackets {
-    /// What they cost at most in each period, each over its span.
+    /// Their highest possible cost in each period.
     packets_reserve_usd: Money,
-    /// What is left to the streams.
+    /// The rest for the streams.
     streams_budget_usd: Money,
 }
 
@@ -86,9 +97,9 @@ struct PeriodReport {
     flows: usize,
     volume_bytes: f64,
     direct_fct_s: Option<f64>,
-    /// The plan for the forecast as it stands; none where a flow could not be carried.
+    /// The result of the plan for the forecast; `None` where a flow could not be carried.
     as_planned: Option<AsPlannedReport>,
-    /// The true flows planned for again over the relays of the plan for the forecast.
+    /// The true flows, planned again over the relays of the plan for the forecast.
     rerouted: Carried,
     hindsight: Carried,
 }
@@ -145,7 +156,7 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
     for number in from..history.periods() {
         let past = past_period(&history, &read.file.inputs, number, season)
             .map_err(|error| BadFile(format!("{}: {error}", log.display())))?;
-        // Nothing came, so nothing could go wrong but money.
+        // No flow arrived, so only money could be wasted.
         if past.truth.flows.is_empty() {
             continue;
         }
@@ -177,7 +188,8 @@ pub(super) fn run(args: &RegretArgs) -> Outcome {
     Ok(if report.periods.is_empty() { FAILED.into() } else { ExitCode::SUCCESS })
 }
 
-/// What packet flows take of the budget, or that there is no plan, which has been said.
+/// Returns the packet flows' reservation from the budget, or the exit code after printing why there
+/// is no plan.
 fn beside_packets(
     read: &Read,
     budget: Money,
@@ -195,7 +207,8 @@ fn beside_packets(
     })
 }
 
-/// Plans for what was expected and for what came; each plan takes at most `deadline`, building its problem included, and is verified.
+/// Plans for the expected and for the true flows; each plan takes at most `deadline`, building its
+/// problem included, and is verified.
 fn tested(
     past: &PastPeriod,
     reserve: f64,
@@ -307,7 +320,8 @@ fn show(report: &Report) -> anyhow::Result<()> {
     table::print(&heading, &report.periods.iter().map(row).collect::<Vec<_>>(), 2)?;
     let mean = &report.mean;
     output::line(format_args!(
-        "mean over {} periods: forecast {} % wrong; regret {} % as planned, {} % rerouted over the same relays",
+        "mean over {} periods: forecast {} % wrong; regret {} % as planned, \
+         {} % rerouted over the same relays",
         report.periods.len(),
         percent(mean.error_ratio),
         percent(mean.as_planned_regret_ratio),
@@ -315,7 +329,8 @@ fn show(report: &Report) -> anyhow::Result<()> {
     ))?;
     report.beside.as_ref().map_or(Ok(()), |beside| {
         output::line(format_args!(
-            "packet flows: the same in each period; the ${} that they cost at most are kept of each plan's budget, and in no cost above",
+            "packet flows: the same in each period; the ${} that they cost at most are kept \
+             of each plan's budget, and in no cost above",
             packets::dollars(beside.packets_reserve_usd)
         ))
     })

@@ -1,4 +1,4 @@
-//! Plans as people read them.
+//! The printed form of plans.
 
 use tradewind_model::cost::Prices;
 use tradewind_model::leg::DEFAULT_WINDOW;
@@ -13,7 +13,7 @@ use crate::output::{self, table};
 
 pub(super) use tradewind_plan::answer::NO_BUDGET_USD;
 
-/// A plan's relays, flows and figures, or why there is none.
+/// Prints a plan's relays, flows and figures, or the reason why there is none.
 pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
     if let Some(reason) = &answer.reason {
         output::complain(format_args!("{}: {}: {reason}", read.asked.file, answer.status.as_str()));
@@ -26,7 +26,7 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
         })
         .collect();
     if answer.flows.is_empty() {
-        // Packet flows are all that there is.
+        // There are only packet flows.
         packets::show(answer)?;
         return prices(&read.file.inputs.prices, &read.file.inputs.regions);
     }
@@ -65,7 +65,7 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
     prices(&read.file.inputs.prices, &read.file.inputs.regions)
 }
 
-/// What holds a flow's rate down, and where the figure is from.
+/// Returns the limit of a flow's rate, and the source of the figure.
 fn bound_by(flow: &AnswerFlow) -> String {
     let Some(leg) = flow.legs.iter().find(|leg| leg.slowest) else { return "-".to_owned() };
     if leg.bound_by != "window" {
@@ -78,7 +78,7 @@ fn bound_by(flow: &AnswerFlow) -> String {
     format!("window {}{from}", Bytes::new(leg.window_bytes))
 }
 
-/// Under the flows: what their times rest on that nobody stated.
+/// Prints below the flows the assumptions that their times depend on.
 fn assumptions(answer: &Answer) -> anyhow::Result<()> {
     let count = |is_so: &dyn Fn(&AssumedLeg) -> bool| {
         answer.flows.iter().filter(|flow| flow.legs.iter().any(is_so)).count()
@@ -104,7 +104,7 @@ fn assumptions(answer: &Answer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Under a table with costs: when the prices were true that it rests on.
+/// Prints below a table with costs the dates of the prices.
 pub(crate) fn prices(prices: &Prices, regions: &[RegionId]) -> anyhow::Result<()> {
     let dates = prices.dates(regions).into_iter();
     let dates: Vec<String> = dates
@@ -119,7 +119,7 @@ pub(crate) fn prices(prices: &Prices, regions: &[RegionId]) -> anyhow::Result<()
     output::line(format_args!("egress prices of the catalogue: {}", dates.join(", ")))
 }
 
-/// The legs that flows of one content share, if content is common.
+/// Prints the legs that flows of one object share, if there are some.
 fn shared_legs(answer: &Answer) -> anyhow::Result<()> {
     let row = |leg: &SharedLeg| {
         let relays: Vec<&str> = leg.path.iter().map(RelayId::as_str).collect();
@@ -170,7 +170,7 @@ fn summary(answer: &Answer) -> Vec<String> {
     ]
 }
 
-/// What is made least, in words.
+/// Returns the minimized quantity in words.
 fn called(answer: &Answer) -> &'static str {
     match answer.objective {
         Objective::TotalFct if answer.weighted_fct == answer.total_fct => "total",
@@ -180,8 +180,8 @@ fn called(answer: &Answer) -> &'static str {
     }
 }
 
-/// The heading of a column with what plans make of the objective; none where the columns of cost or of total completion
-/// times have it, as they do unless `differs` says that weights make another sum.
+/// Returns the heading of a column with the plans' values of the objective; `None` where the column
+/// of cost or of total completion times has it, unless weights make another sum (`differs`).
 pub(super) fn objective_heading(objective: Objective, differs: bool) -> Option<&'static str> {
     match objective {
         Objective::TotalFct => differs.then_some("weighted FCT s"),
@@ -190,7 +190,7 @@ pub(super) fn objective_heading(objective: Objective, differs: bool) -> Option<&
     }
 }
 
-/// What shared legs save, where content is common.
+/// Returns the savings of shared legs, where objects are shared.
 fn saved(answer: &Answer) -> String {
     answer.saved.map_or_else(String::new, |saved| format!("; shared legs save ${}", dollars(saved)))
 }

@@ -1,4 +1,5 @@
-//! `tradewind plan sweep`: what more budget buys. A budget is that of streams and packet flows together.
+//! `tradewind plan sweep`: the effect of more budget. A budget is that of streams and packet flows
+//! together.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,12 +31,16 @@ pub(super) struct SweepArgs {
     /// The largest budget, in dollars
     #[arg(long, value_name = "USD", value_parser = usd)]
     to: Money,
-    /// How many budgets, both ends included
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_STEPS)))]
+    /// Number of budgets, both ends included
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_STEPS))
+    )]
     steps: u32,
     #[command(flatten)]
     algorithm: AlgorithmArgs,
-    /// Where to write the plot (.svg or .html) or the figures (.json)
+    /// File for the plot (.svg or .html) or the figures (.json)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Form of the answer on standard output
@@ -53,22 +58,23 @@ struct Sweep {
     points: Vec<Point>,
 }
 
-/// One budget.
+/// The figures of one budget.
 #[derive(Serialize)]
 struct Point {
     budget_usd: Money,
-    /// What packet flows leave the streams of it; left out where there are none, and where they are too dear.
+    /// The streams' part of it after the packet flows; left out where there are none, and where
+    /// they cost more than the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     streams_budget_usd: Option<Money>,
     status: Status,
-    /// Why there is no plan.
+    /// Reason why there is no plan.
     reason: Option<String>,
-    /// Of the objective: seconds, weighted or of the last flow, or dollars.
+    /// The value of the objective: seconds, weighted or of the last flow, or dollars.
     value: Option<f64>,
     total_fct_s: Option<f64>,
     direct_fct_s: Option<f64>,
     acceleration: Option<f64>,
-    /// Of the streams.
+    /// Cost of the streams.
     cost_usd: Option<Money>,
     #[serde(flatten)]
     joint: Option<JointCost>,
@@ -76,18 +82,19 @@ struct Point {
     bound_s: Option<f64>,
     gap: Option<f64>,
     solve_s: f64,
-    /// No other point costs as little or less, packet flows included, and takes less time.
+    /// True if no other point costs at most as much, packet flows included, and takes less time.
     pareto: bool,
-    /// What stars and the plot go by: the objective, or all completion times where that is the cost.
+    /// Time that stars and the plot use: the objective, or the sum of completion times where the
+    /// objective is cost.
     #[serde(skip)]
     time_s: Option<f64>,
-    /// The same if all flows went direct.
+    /// The same time if all flows went direct.
     #[serde(skip)]
     direct_s: Option<f64>,
 }
 
 impl Point {
-    /// Of streams and packet flows together.
+    /// Returns the cost of streams and packet flows together.
     fn all_costs(&self) -> Option<Money> {
         self.joint.as_ref().map_or(self.cost_usd, |joint| Some(joint.joint_cost_usd))
     }
@@ -122,8 +129,9 @@ pub(super) fn run(args: &SweepArgs) -> Outcome {
     Ok(if any { ExitCode::SUCCESS } else { FAILED.into() })
 }
 
-/// All budgets, the least first. A plan within a smaller budget holds within a larger one, so the
-/// better of both counts: more budget never makes it worse, whatever the algorithm. Each run takes at most `deadline`.
+/// Plans for all budgets, the least first. A plan within a smaller budget is valid for a larger
+/// one, so the better of both counts: more budget never makes it worse, with any algorithm. Each
+/// run takes at most `deadline`.
 fn swept(
     read: &Read,
     (mut problem, joint): (Problem, &Joint<'_>),
@@ -165,26 +173,27 @@ fn swept(
     })
 }
 
-/// Says which budgets do not afford the packet flows, if some do not.
+/// Prints the number of budgets that are too small for the packet flows, if there are some.
 fn tell_of_too_small(joint: &Joint<'_>, sweep: &Sweep) {
     let Some(reserve) = joint.reserve() else { return };
     let too_small = sweep.points.iter().filter(|point| point.budget_usd < reserve).count();
     if too_small > 0 {
         output::say(format_args!(
-            "note: budgets below ${} do not afford the packet flows, which may cost so much: {too_small} of {}",
+            "note: budgets below ${} do not afford the packet flows, which may cost so much: \
+             {too_small} of {}",
             reserve.as_usd(),
             sweep.points.len()
         ));
     }
 }
 
-/// The answer, or the plan of a smaller budget if that is better.
+/// Returns the answer, or the plan of a smaller budget if that is better.
 fn better(problem: &Problem, before: &Plan, answer: Answer) -> anyhow::Result<Answer> {
     let plan = answer.plan();
     if plan.as_ref().is_some_and(|plan| plan.rank(problem) <= before.rank(problem)) {
         return Ok(answer);
     }
-    // Bounds are of this budget: those of a smaller one would claim too much.
+    // Bounds belong to this budget: those of a smaller one would claim too much.
     let bound = plan.as_ref().map_or_else(Default::default, |plan| plan.bound);
     let bound_cost = plan.as_ref().map_or(Money::ZERO, |plan| plan.bound_cost);
     let bound = bound.min(before.rank(problem).0);
@@ -285,7 +294,7 @@ fn render(form: Form, sweep: &Sweep) -> anyhow::Result<String> {
     })
 }
 
-/// What the objective makes of completion times over budget, beside that of going direct.
+/// Charts the objective's completion times over budget, beside those of going direct.
 fn chart_of(sweep: &Sweep) -> Chart {
     let line = |name: &str, value: fn(&Point) -> Option<f64>| {
         let points = sweep.points.iter();

@@ -1,4 +1,4 @@
-//! The program run beside a test's files, and what it says of what it refuses.
+//! Runs of the program in a test's folder, and checks of its refusals.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 
-/// Two flows' round-trip times: from `a` to `b` a relay in London is worth while, from `a` to `c` it is not.
+/// Round-trip times of two flows: a relay in London pays for `a` to `b`, and not for `a` to `c`.
 pub(crate) const RTTS: &str = "src,dst,rtt_ms
 a,b,200
 a,c,10
@@ -19,7 +19,7 @@ gcp:europe-west2,b,140
 gcp:europe-west2,c,60
 ";
 
-/// Arguments of the program: words of a text, or a list where one of them holds a space.
+/// Arguments of the program: the words of a text, or a list if one of them holds a space.
 pub(crate) trait Arguments {
     fn list(&self) -> Vec<String>;
 }
@@ -54,11 +54,11 @@ impl Arguments for Vec<&str> {
     }
 }
 
-/// A directory of one test's files, gone with it.
+/// A folder of one test's files, removed with it.
 pub(crate) struct Files(pub(crate) PathBuf);
 
 impl Files {
-    /// `test` tells tests of one file apart.
+    /// Creates the folder; `test` distinguishes tests of one file.
     pub(crate) fn new(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("tradewind-{test}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -79,24 +79,24 @@ impl Files {
         command(arguments, &self.0).output().unwrap()
     }
 
-    /// What a command that succeeds prints.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) fn prints(&self, arguments: &(impl Arguments + ?Sized)) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{:?}: {}", arguments.list(), text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// What a command that succeeds prints, as JSON.
+    /// Runs a command that must succeed; returns its output as JSON.
     pub(crate) fn json(&self, arguments: &(impl Arguments + ?Sized)) -> Value {
         serde_json::from_str(&self.prints(arguments)).unwrap()
     }
 
-    /// Refused in one line that holds `expected`; returns the line.
+    /// Checks that a command is refused in one line that holds `expected`; returns the line.
     pub(crate) fn refuses(&self, arguments: &(impl Arguments + ?Sized), expected: &str) -> String {
         refused(arguments, &self.0, expected)
     }
 
-    /// Refused in one line that begins so, with this status.
+    /// Checks that a command is refused in one line with this beginning and this exit code.
     pub(crate) fn refuses_with(
         &self,
         arguments: &(impl Arguments + ?Sized),
@@ -116,7 +116,7 @@ impl Drop for Files {
     }
 }
 
-/// The program in this directory, without a terminal and without a log.
+/// Returns the program's command in this folder, without a terminal and without a log.
 pub(crate) fn command(arguments: &(impl Arguments + ?Sized), directory: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments.list()).current_dir(directory).stdin(Stdio::null());
@@ -124,7 +124,7 @@ pub(crate) fn command(arguments: &(impl Arguments + ?Sized), directory: &Path) -
     command
 }
 
-/// Refused in one line that holds `expected`; returns the line.
+/// Checks that a command is refused in one line that holds `expected`; returns the line.
 pub(crate) fn refused(
     arguments: &(impl Arguments + ?Sized),
     directory: &Path,
@@ -135,7 +135,7 @@ pub(crate) fn refused(
     line
 }
 
-/// The one line in which a command was refused.
+/// Returns the one line in which a command was refused.
 fn refusal(output: &Output) -> String {
     let line = text(&output.stderr);
     assert!(matches!(output.status.code(), Some(1 | 2)), "{:?} {line}", output.status);

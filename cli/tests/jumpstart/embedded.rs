@@ -1,4 +1,4 @@
-//! A relay and a gateway that learn for themselves, without a daemon.
+//! A relay and a gateway with embedded learners, without a daemon.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,17 +13,18 @@ use crate::missing::{NO_EBPF, has};
 use crate::sockops::can_attach;
 use crate::world::{Guard, PROGRAM, World, until};
 
-/// Looks often, and forgets soon.
-pub(crate) const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\ncontrol_share = 0\n[jumpstart.observe]\ninterval = '100 ms'\n";
-/// For connections to a relay on which nobody speaks.
+/// Settings of a learner that polls often and forgets soon.
+pub(crate) const LEARN: &str = "\n[jumpstart.learn]\nttl = '5 s'\ncontrol_share = 0\n\
+                                [jumpstart.observe]\ninterval = '100 ms'\n";
+/// Settings of a relay for connections that send nothing.
 pub(crate) const PATIENT: &str = "[timeouts]\nheader = '10 min'\n";
 
-/// A relay's configuration on the near host.
+/// Returns a relay's configuration on the near host.
 pub(crate) fn relay_text(more: &str) -> String {
     relay_text_at("10.1.0.1:0", more)
 }
 
-/// The same, where it listens at `address`.
+/// Returns a relay's configuration that listens at `address`.
 pub(crate) fn relay_text_at(address: &str, more: &str) -> String {
     format!(
         "listen = ['{address}']\nidentity = '{}'\noperators = ['{}']\nworkers = 1\n\
@@ -33,7 +34,7 @@ pub(crate) fn relay_text_at(address: &str, more: &str) -> String {
     )
 }
 
-/// A process with a learner of its own, and what it says when it is ready.
+/// A process with an embedded learner, and its ready message.
 pub(crate) struct Learning {
     pub(crate) process: Guard,
     /// Its successors write here, too.
@@ -42,7 +43,7 @@ pub(crate) struct Learning {
 }
 
 impl Learning {
-    /// `role` by `text`, in the file `name`, started by `wrapper`.
+    /// Starts `role` with the configuration `text` in the file `name`, through `wrapper`.
     pub(crate) fn start(
         world: &World,
         role: &str,
@@ -63,7 +64,7 @@ impl Learning {
         Self { process, stdout, ready }
     }
 
-    /// Has a successor take over, which says that it is ready.
+    /// Upgrades to a successor, and waits until that is ready.
     pub(crate) fn hand_over(&mut self) {
         self.process.signal("USR2");
         let ready = next_line(&mut self.stdout);
@@ -89,7 +90,7 @@ pub(crate) fn next_line(stdout: &mut BufReader<ChildStdout>) -> Value {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// Ends the process that answers at `socket` now, which is not the `first` one.
+/// Ends the process that serves `socket` now, which is not the `first` one.
 pub(crate) fn end_successor(world: &World, socket: &Path, first: u32) {
     let successor = status(world, socket)["process"].as_u64().unwrap();
     assert_ne!(successor, u64::from(first));
@@ -108,34 +109,34 @@ pub(crate) fn asked(world: &World, socket: &Path, question: &[&str]) -> Value {
     serde_json::from_str(&answer).unwrap_or_default()
 }
 
-/// What is known of the far host.
+/// Returns the learner's state of the far host.
 fn known(world: &World, socket: &Path) -> Value {
     known_of(world, socket, "10.1.0.2")
 }
 
-/// What is known of the host at `address`.
+/// Returns the learner's state of the host at `address`.
 pub(crate) fn known_of(world: &World, socket: &Path, address: &str) -> Value {
     asked(world, socket, &["explain", address])["destination"].take()
 }
 
-/// The window that is in force towards the far host.
+/// Returns the window in force towards the far host.
 pub(crate) fn learned(world: &World, socket: &Path) -> Option<u64> {
     learned_of(world, socket, "10.1.0.2")
 }
 
-/// The window that is in force towards the host at `address`.
+/// Returns the window in force towards the host at `address`.
 pub(crate) fn learned_of(world: &World, socket: &Path, address: &str) -> Option<u64> {
     let known = known_of(world, socket, address);
     (known["in_force"] == true).then(|| known["window_segments"].as_u64().unwrap())
 }
 
-/// Has connections that are opened meanwhile begin with 90 segments, as if their windows had grown so.
+/// Runs `open`, whose connections begin with 90 segments, as if their windows had grown to that.
 pub(crate) fn with_large_windows<T>(world: &World, open: impl FnOnce() -> T) -> T {
     let route = "10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
     with_large_windows_over(world, route, open)
 }
 
-/// The same, of connections that go over `route`.
+/// Runs `open`, whose connections over `route` begin with 90 segments.
 pub(crate) fn with_large_windows_over<T>(
     world: &World,
     route: &str,
@@ -148,13 +149,13 @@ pub(crate) fn with_large_windows_over<T>(
     opened
 }
 
-/// A gateway on the near host whose sessions go over `relay`.
+/// Starts a gateway on the near host whose sessions go over `relay`.
 pub(crate) fn before(world: &World, relay: &Learning) -> Learning {
     let text = gateway_text(relay.listen(), relay.identity(), "");
     Learning::start(world, "gateway", "gateway.toml", &text, &[])
 }
 
-/// What `process` tells at its metrics port.
+/// Returns the metrics of `process`.
 fn metrics(world: &World, process: &Learning) -> String {
     let address: SocketAddr = process.ready["metrics"].as_str().unwrap().parse().unwrap();
     let mut stream = world.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
@@ -167,7 +168,7 @@ fn metrics(world: &World, process: &Learning) -> String {
 }
 
 #[test]
-fn a_relay_without_a_daemon_begins_its_next_leg_with_what_its_last_ones_have_shown() {
+fn relay_without_a_daemon_starts_legs_with_learned_windows() {
     let test = "embedded-relay";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
@@ -188,17 +189,18 @@ fn a_relay_without_a_daemon_begins_its_next_leg_with_what_its_last_ones_have_sho
     until("a large window", || learned(&world, &socket) >= Some(80));
     let next = session(&gateway);
     assert!(windows().iter().all(|window| *window >= 80), "{:?}", windows());
-    // What others on the host open to the same place is not its own to start, nor is a route.
+    // Connections of other processes to the same host are not changed, and neither is a route.
     assert_eq!((world.first_window(), world.routes(&[])), (10, routes.clone()));
     let jumped = "tradewind_jumpstart_starts_total{what=\"jumped\"}";
     until("its metrics", || metrics(&world, &relay).contains(jumped));
-    // What nobody uses any more is forgotten after its time to live.
+    // An unused entry is forgotten after its time to live.
     drop((first, next));
     until("to be forgotten", || known(&world, &socket).is_null());
     let usual = session(&gateway);
     assert!(windows().iter().all(|window| *window < 30), "{:?}", windows());
     drop(usual);
-    // Killed with something learned: what opens next begins by default, and the next process finds nothing in its way.
+    // Killed with learned values: the next connection begins by default, and the next process finds
+    // no obstacle.
     let last = with_large_windows(&world, || session(&gateway));
     until("a large window", || learned(&world, &socket) >= Some(80));
     relay.process.end();
@@ -218,7 +220,7 @@ fn a_relay_without_a_daemon_begins_its_next_leg_with_what_its_last_ones_have_sho
 }
 
 #[test]
-fn a_gateway_begins_its_leg_to_a_relay_with_what_its_last_ones_have_shown() {
+fn gateway_starts_legs_with_learned_windows() {
     let test = "embedded-gateway";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
@@ -249,7 +251,7 @@ fn a_window_that_a_profile_states_stays() {
     let text = relay_text(&format!("{PATIENT}{stated}{LEARN}"));
     let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     let gateway = before(&world, &relay);
-    // What it accepts from there teaches as well.
+    // Connections accepted from there are learned from as well.
     let _accepted = with_large_windows(&world, || {
         world.far.run(|| TcpStream::connect(relay.listen()).unwrap()).unwrap()
     });
@@ -268,18 +270,18 @@ fn a_successor_goes_on_at_the_same_socket() {
     let (socket, first) = (relay.socket(), relay.process.0.id());
     assert_eq!(status(&world, &socket)["process"], first);
     relay.hand_over();
-    // It has nothing to carry on, and ends as soon as the next one serves.
+    // It has no sessions, and ends as soon as the next one serves.
     assert_eq!(relay.process.0.wait().unwrap().code(), Some(0));
     end_successor(&world, &socket, first);
 }
 
 #[test]
-fn what_a_learner_lacks_is_told_in_one_line_and_the_relay_runs() {
+fn relay_runs_without_its_learner_and_says_why() {
     let test = "embedded-lacks";
     let Some(world) = World::new(test) else { return };
     let text = relay_text(LEARN);
     let first = Learning::start(&world, "relay", "relay.toml", &text, &[]);
-    // One of the same name, beside it: the socket is taken.
+    // A second relay of the same name: the socket is in use.
     let second = Learning::start(&world, "relay", "other/relay.toml", &text, &[]);
     let why = second.ready["jumpstart"]["why"].as_str().unwrap();
     let socket = first.socket();

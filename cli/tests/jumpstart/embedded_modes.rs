@@ -1,5 +1,5 @@
-//! What a process's own learner does besides: for what the process accepts, by IPv6, in the modes that pace, at an upgrade, and
-//! as hints and the kill switch say.
+//! Other features of an embedded learner: accepted connections, IPv6, paced modes, upgrades, hints
+//! and the kill switch.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use crate::paced::{BULK_BYTES, on_the_lab};
 use crate::sockops::can_attach;
 use crate::world::{World, until};
 
-/// A connection from the far host to `listen` on the near one, and the window that its near end begins with. Nobody speaks there.
+/// Opens a connection from the far host to `listen` on the near one; returns it with the first
+/// window of its near end. It carries no data.
 fn from_afar(world: &World, listen: SocketAddr) -> (TcpStream, u32) {
     let dialled = world.far.run(|| TcpStream::connect(listen).unwrap()).unwrap();
     let port = dialled.local_addr().unwrap().port();
@@ -26,14 +27,14 @@ fn from_afar(world: &World, listen: SocketAddr) -> (TcpStream, u32) {
     (dialled, window)
 }
 
-/// A relay on the near host of which the far one's connections are not asked for anything.
+/// Starts a relay on the near host that waits long for headers.
 fn patient_relay(world: &World, address: &str) -> Learning {
     let text = relay_text_at(address, &format!("{PATIENT}{LEARN}"));
     Learning::start(world, "relay", "relay.toml", &text, &[])
 }
 
 #[test]
-fn what_a_relay_accepts_begins_with_what_its_connections_have_shown() {
+fn accepted_connections_start_with_learned_windows() {
     let test = "embedded-accepts";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;
@@ -44,7 +45,7 @@ fn what_a_relay_accepts_begins_with_what_its_connections_have_shown() {
     assert!(grown >= 80, "{grown}");
     let (_next, window) = from_afar(&world, relay.listen());
     assert_eq!(window, grown);
-    // What another process's listener accepts from there is not its own to start.
+    // Connections accepted by another process's listener are not changed.
     let other = world.near.run(|| TcpListener::bind("10.1.0.1:0").unwrap()).unwrap();
     let (_beside, window) = from_afar(&world, other.local_addr().unwrap());
     assert_eq!(window, 10);
@@ -109,28 +110,29 @@ fn it_learns_and_acts_by_ipv6() {
     assert_eq!(world.first_window_to("fd10::2"), 10);
 }
 
-/// A relay on the near host of a path that has a rate, which it has learned.
+/// A relay on the near host with a path of limited rate, which it has learned.
 struct OnAPath {
     relay: Learning,
     gateway: Learning,
     destination: TcpListener,
     far: String,
     routes: String,
-    /// Stays, so that what it shows is not forgotten.
+    /// Kept open, so that its entry is not forgotten.
     bulk: Session,
     world: World,
     _lab: Lab,
 }
 
 impl OnAPath {
-    /// `None`, said aloud, where it cannot be.
+    /// Sets up the path; `None`, with a message, where that is not possible.
     fn learn(test: &str, mode: &str) -> Option<Self> {
         let (lab, world, far) = on_the_lab(test)?;
         let destination = world.far.run(|| TcpListener::bind((far.as_str(), 0)).unwrap()).unwrap();
         let routes = world.routes(&[]);
-        // Nobody is held back for comparison, so that all jump who are lent a share.
+        // No connection is held back for comparison, so that all with a share jump.
         let learn = format!(
-            "[jumpstart.learn]\nmode = '{mode}'\ncontrol_share = 0\n[jumpstart.observe]\ninterval = '100 ms'\n"
+            "[jumpstart.learn]\nmode = '{mode}'\ncontrol_share = 0\n[jumpstart.observe]\n\
+             interval = '100 ms'\n"
         );
         let text = relay_text_at("127.0.0.1:0", &learn);
         let relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
@@ -147,19 +149,20 @@ impl OnAPath {
         self.relay.socket()
     }
 
-    /// What was learned of the far host.
+    /// Returns the learned rate of the far host.
     fn rate(&self) -> Option<f64> {
         known_of(&self.world, &self.socket(), &self.far)["pacing_mbps"].as_f64()
     }
 
-    /// The legs to the destination that have jumped: who jumps is held to a rate, and nobody else is.
+    /// Returns the rate limits of the legs to the destination that have jumped: only those have
+    /// one.
     fn held(&self) -> Vec<f64> {
         let port = self.destination.local_addr().unwrap().port();
         let limit = |info: TcpInfo| info.pacing_limit.map(Bandwidth::as_mbps);
         connections_to(&self.world, port).into_iter().filter_map(limit).collect()
     }
 
-    /// Sessions, of which one has jumped and has sent nothing yet.
+    /// Opens sessions until one has jumped and has sent nothing yet.
     fn jump(&self) -> Vec<Session> {
         let mut sessions = Vec::new();
         until("a jump", || {
@@ -171,7 +174,7 @@ impl OnAPath {
 }
 
 #[test]
-fn a_jump_that_is_paced_is_let_go_though_its_process_is_upgraded_meanwhile() {
+fn paced_jump_is_released_across_an_upgrade() {
     let Some(mut path) = OnAPath::learn("embedded-paced", "paced") else { return };
     let mut sessions = path.jump();
     assert!(path.held().iter().sum::<f64>() <= path.rate().unwrap() * 1.06, "{:?}", path.held());

@@ -1,4 +1,5 @@
-//! Legs of the overlay begin as other connections do: by what the host's daemon has learned.
+//! Legs of the overlay begin like other connections: with the windows that the host's daemon has
+//! learned.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -54,7 +55,7 @@ impl Drop for FarRelay {
     }
 }
 
-/// A gateway's configuration: all goes over the relay at `address`.
+/// Returns a gateway's configuration that sends everything over the relay at `address`.
 pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> String {
     let key = IdentityKey::from_entropy([3; 32]);
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -71,13 +72,14 @@ pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> S
     };
     format!(
         "identity = '{}'\ngrant = '{}'\nconnect = ['127.0.0.1:0']\nallow_loopback = true\n
-        [routes]\ndefault = ['first']\n[[routes.relay]]\nname = 'first'\naddress = '{address}'\nidentity = '{identity}'\n{more}",
+        [routes]\ndefault = ['first']\n[[routes.relay]]\nname = 'first'\naddress = '{address}'\n\
+        identity = '{identity}'\n{more}",
         *key.to_secret_text(),
         grant.sign(&operator()).unwrap(),
     )
 }
 
-/// A gateway's process on the near host, and where it takes CONNECT.
+/// Starts a gateway on the near host; returns its process and its CONNECT address.
 fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
     let file = world.directory.join("gateway.toml");
     std::fs::write(&file, gateway_text(relay.address, &relay.identity, "")).unwrap();
@@ -91,14 +93,15 @@ fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
     (gateway, ready["listen"][0].as_str().unwrap().parse().unwrap())
 }
 
-/// A session from the near host that stands while this does.
+/// A session from the near host that stays open until dropped.
 pub(crate) struct Session {
     near: TcpStream,
     far: TcpStream,
 }
 
 impl Session {
-    /// Over the gateway at `gateway` to `destination`, from which a word has come back.
+    /// Opens a session over the gateway at `gateway` to `destination`, and waits for bytes from
+    /// there.
     pub(crate) fn over(world: &World, gateway: SocketAddr, destination: &TcpListener) -> Self {
         let mut near = world.near.run(|| TcpStream::connect(gateway).unwrap()).unwrap();
         let to = destination.local_addr().unwrap();
@@ -114,7 +117,7 @@ impl Session {
         Self { near, far }
     }
 
-    /// Carries so many bytes to its destination.
+    /// Sends so many bytes to its destination.
     pub(crate) fn carry(&mut self, bytes: usize) {
         let Self { near, far } = self;
         std::thread::scope(|scope| {
@@ -124,7 +127,7 @@ impl Session {
     }
 }
 
-/// The near host's connections with `port` at either end.
+/// Returns the near host's connections with `port` at either end.
 pub(crate) fn connections_to(world: &World, port: u16) -> Vec<TcpInfo> {
     let filter = Filter { ports: vec![port], ..Filter::default() };
     let mut found = Vec::new();
@@ -133,7 +136,7 @@ pub(crate) fn connections_to(world: &World, port: u16) -> Vec<TcpInfo> {
     found
 }
 
-/// Their windows.
+/// Returns their windows.
 pub(crate) fn windows_to(world: &World, port: u16) -> Vec<u32> {
     let window = |info: TcpInfo| info.congestion_window.unwrap().as_u32();
     connections_to(world, port).into_iter().map(window).collect()
@@ -150,7 +153,8 @@ fn a_gateways_leg_to_its_relay_begins_with_what_was_learned() {
     let ends = session();
     assert!(legs().iter().all(|window| *window < 30), "{:?}", legs());
     drop(ends);
-    // Others' large windows to the relay's host, and a daemon beside them. What is left of the first leg counts, too.
+    // Large windows of other connections to the relay's host, and a daemon. The remains of the
+    // first leg count, too.
     let _open = [(); 4].map(|()| world.connection_with_window(90));
     let mut daemon = world.daemon(&[]);
     until("a large window", || world.first_window() >= 50);

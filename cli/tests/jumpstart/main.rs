@@ -1,5 +1,5 @@
-//! `tradewind jumpstart` beside real connections, in network namespaces made for the test: the next
-//! connection starts with what was learned, and nothing is left behind, however the daemon ends.
+//! `tradewind jumpstart` with real connections, in network namespaces made for the test: the next
+//! connection starts with the learned window, and nothing is left behind, however the daemon ends.
 //!
 //! Times are waited for, not asserted.
 
@@ -19,20 +19,20 @@ use std::process::{Command, Stdio};
 use world::{PROGRAM, World, until};
 
 #[test]
-fn the_next_connection_starts_with_what_was_learned_until_it_is_forgotten() {
+fn next_connection_starts_with_the_learned_window() {
     let Some(world) = World::new("jumpstart-learns") else { return };
     assert_eq!(world.first_window(), 10);
     let before = world.routes(&[]);
     let open = [world.connection_with_window(40), world.connection_with_window(60)];
     let mut daemon = world.daemon(&[]);
     until("a route", || world.ours().contains("10.1.0.2 dev wa"));
-    // The mean of what is open [RT Fig. 7], and what is seen of it in the next connection.
+    // The mean of the open connections [RT Fig. 7], and its effect on the next one.
     assert!(world.ours().contains("initcwnd 50 initrwnd"), "{}", world.ours());
     assert_eq!(world.first_window(), 50);
     let told = world.ask(&["explain", "10.1.0.2", "--output", "json"]);
     assert!(told.contains("\"window_segments\": 50"), "{told}");
     assert!(world.ask(&["status"]).contains("10.1.0.2/32"));
-    // What nobody uses any more is forgotten after its time to live.
+    // An unused entry is forgotten after its time to live.
     drop(open);
     until("the route's end", || world.ours().is_empty());
     assert_eq!((world.first_window(), world.routes(&[])), (10, before.clone()));
@@ -63,7 +63,7 @@ fn hints_flush_and_stop_reach_the_routes() {
 }
 
 #[test]
-fn what_a_killed_daemon_left_is_swept_at_the_next_start() {
+fn killed_daemons_routes_are_swept_at_the_next_start() {
     let Some(world) = World::new("jumpstart-crashes") else { return };
     let before = world.routes(&[]);
     let open = world.connection_with_window(40);
@@ -79,7 +79,7 @@ fn what_a_killed_daemon_left_is_swept_at_the_next_start() {
 }
 
 #[test]
-fn what_is_wrong_or_missing_is_told_in_one_line() {
+fn errors_take_one_line() {
     let directory = std::env::temp_dir().join(format!("tw-jumpstart-wrong-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("wrong.toml"), "[learn]\nc_max = 5\n").unwrap();

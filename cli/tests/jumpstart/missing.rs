@@ -1,4 +1,5 @@
-//! What a host lacks, and what is done instead: always said in one line, and it runs.
+//! Abilities that a host lacks, and the fallbacks: always reported in one line, and the daemon
+//! runs.
 
 use std::process::Command;
 
@@ -9,17 +10,18 @@ use crate::world::{World, ip, skipped, until};
 
 const AUTO: &str = "through = \"auto\"";
 
-/// Without CAP_BPF, and CAP_SYS_ADMIN that stands in for it.
+/// Without CAP_BPF, and CAP_SYS_ADMIN, which implies it.
 pub(crate) const NO_EBPF: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin"];
-/// Without any right over networks.
+/// Without any network capability.
 const NO_RIGHTS: [&str; 3] = ["setpriv", "--bounding-set", "-bpf,-sys_admin,-net_admin"];
-/// Where only control groups of version 1 are to be seen.
+/// With control groups of version 1 only.
 const CGROUP_1_ONLY: [&str; 5] = [
     "unshare",
     "-m",
     "sh",
     "-c",
-    "for at in $(grep -o ' [^ ]* [^ ]* - cgroup2' /proc/self/mountinfo | cut -d' ' -f2); do umount -l $at; done; exec \"$0\" \"$@\"",
+    "for at in $(grep -o ' [^ ]* [^ ]* - cgroup2' /proc/self/mountinfo | cut -d' ' -f2); \
+     do umount -l $at; done; exec \"$0\" \"$@\"",
 ];
 
 pub(crate) fn has(test: &str, tool: &str) -> bool {
@@ -35,7 +37,7 @@ fn may_attach(world: &World) -> bool {
 }
 
 #[test]
-fn without_ebpf_or_cgroup_2_it_acts_through_routes_and_says_why() {
+fn routes_are_used_without_ebpf_or_cgroup_2() {
     for (test, wrapper, why) in [
         ("missing-ebpf", &NO_EBPF[..], "CAP_BPF"),
         ("missing-cgroup2", &CGROUP_1_ONLY[..], "no control group of version 2"),
@@ -70,7 +72,7 @@ fn only_connections_of_the_wanted_control_group_are_looked_at() {
     for (group, connections) in [(&other, 0), (&own, 1)] {
         world.look_at(group);
         let (mut daemon, _) = world.daemon_by(&[], "through = \"none\"");
-        // It looks before it answers.
+        // It polls the connections before it answers.
         let status = world.ask(&["status"]);
         assert!(status.contains(&format!("connections {connections}\n")), "{status}");
         assert_eq!(daemon.terminate(), Some(0));
@@ -98,16 +100,17 @@ fn without_privileges_it_learns_and_shows_and_says_why() {
 }
 
 #[test]
-fn routes_of_a_routing_daemon_are_never_touched_and_followed_at_once() {
+fn routing_daemons_routes_are_respected() {
     let Some(world) = World::new("missing-foreign") else { return };
     let _open = world.connection_with_window(40);
-    // Of BGP (186), for the very host.
+    // A BGP route (186) for exactly that host.
     ip(&world.near, "route add 10.1.0.2/32 dev wa proto 186 metric 20");
     let before = world.routes(&[]);
     let mut daemon = world.daemon(&[]);
     until("a value", || world.ask(&["status"]).contains("10.1.0.2/32"));
     assert_eq!((world.ours(), world.routes(&[])), (String::new(), before));
-    // It is withdrawn: now ours is made; it comes back with two next hops: ours goes at once.
+    // After its withdrawal ours is added; when it returns with two next hops, ours is removed at
+    // once.
     ip(&world.near, "route del 10.1.0.2/32 dev wa proto 186 metric 20");
     until("a route of ours", || world.ours().contains("initcwnd 40"));
     let hops = "nexthop dev wa nexthop via 10.1.0.77 dev wa";

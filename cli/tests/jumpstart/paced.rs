@@ -1,5 +1,5 @@
-//! Mode `paced` through the program in the kernel, over an emulated path: a veth pair has no round-trip time to share a rate
-//! over.
+//! Mode `paced` with the kernel program, over an emulated path: a veth pair has no round-trip time
+//! over which a rate could be shared.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use tradewind_wan::Topology;
 use crate::sockops::can_attach;
 use crate::world::{World, ip, skipped, until};
 
-/// 50 Mbit/s over 40 ms are 165 segments in flight. The queue holds what slow start adds.
+/// 50 Mbit/s over 40 ms are 165 segments in flight. The queue holds slow start's excess.
 const PATH: &str = r#"
 seed = 1
 [[site]]
@@ -31,17 +31,17 @@ rtt = "40 ms"
 rate = "50 Mbit/s"
 queue = "2 MB"
 "#;
-/// Nobody is held back for comparison, so that all jump who are lent a share.
+/// No connection is held back for comparison, so that all with a share jump.
 const CONFIG: &str = "[learn]\nmode = \"paced\"\ncontrol_share = 0\n\
                       [observe]\ninterval = \"100 ms\"\n[act]\nthrough = \"routes\"\n";
-/// Some twenty round trips of it at the path's rate.
+/// Some twenty round trips of the path at its rate.
 pub(crate) const BULK_BYTES: usize = 5_000_000;
-/// Loans end after four round trips; that so many came at once is known for a hundred.
+/// Shares end after four round trips; the number of connections at once is known for a hundred.
 const LOANS_ENDED: Duration = Duration::from_millis(400);
-/// What starts at once.
+/// Connections opened at once.
 const CROWD: usize = 4;
 
-/// Near and far on the lab; `None`, said aloud, where it cannot be.
+/// Near and far host on the lab; `None`, with a message, where that is not possible.
 pub(crate) fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
     if !may_make_networks() {
         skipped(test, &"no right to make network namespaces");
@@ -57,7 +57,7 @@ pub(crate) fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
     can_attach(test, &world.near).then_some((lab, world, address))
 }
 
-/// Sends a file to the far host over a new connection, which stays.
+/// Sends a file to the far host over a new connection, which stays open.
 fn send_bulk(world: &World, address: &str) -> (TcpStream, TcpStream) {
     let (mut near, mut far) = world.connect_to(address);
     std::thread::scope(|scope| {
@@ -67,14 +67,15 @@ fn send_bulk(world: &World, address: &str) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// What the daemon knows of the far host.
+/// Returns the daemon's state of the far host.
 fn explained(world: &World, address: &str) -> serde_json::Value {
     let told = world.ask(&["explain", address, "--output", "json"]);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     told["destination"].clone()
 }
 
-/// The limit of a connection that jumped, in Mbit/s; others begin by default, with none.
+/// Returns the rate limit of a connection that jumped, in Mbit/s; others begin by default, without
+/// one.
 fn limit(near: &TcpStream) -> Option<f64> {
     let info = TcpInfo::of(near).unwrap();
     let jumped = info.congestion_window.unwrap().as_u32() > 10;
@@ -87,7 +88,7 @@ fn limits(near: &[TcpStream]) -> Vec<f64> {
 }
 
 #[test]
-fn those_that_start_at_once_share_the_learned_rate_and_a_lost_first_flight_halves_it() {
+fn simultaneous_starts_share_the_learned_rate() {
     let test = "paced-shares";
     let Some((_lab, world, far)) = on_the_lab(test) else { return };
     let (mut daemon, ready) = world.daemon_by(&[], "through = \"sockops\"");
@@ -96,7 +97,7 @@ fn those_that_start_at_once_share_the_learned_rate_and_a_lost_first_flight_halve
     let rate = || explained(&world, &far)["pacing_mbps"].as_f64();
     until("a learned rate", || rate().is_some());
     assert!(world.ask(&["status"]).contains("mode paced, through sockops"));
-    // A change of less than a twentieth does not reach the kernel.
+    // A change of less than a twentieth is not passed to the kernel.
     let most = || rate().unwrap() * 1.06;
     let (first, _far) = world.connect_at_once(CROWD, &far);
     let shares = limits(&first);
@@ -105,7 +106,7 @@ fn those_that_start_at_once_share_the_learned_rate_and_a_lost_first_flight_halve
     let (known, _far) = world.connect_at_once(CROWD, &far);
     let shares = limits(&known);
     assert!(shares.len() > 1 && shares.iter().sum::<f64>() <= most(), "{shares:?}");
-    // Nothing that one of them sends is acknowledged any more.
+    // From now on nothing that one of them sends is acknowledged.
     let mut lossy = known.iter().find(|near| limit(near).is_some()).unwrap();
     let near = lossy.local_addr().unwrap().ip();
     ip(&world.far, &format!("rule add pref 10 to {near} blackhole"));

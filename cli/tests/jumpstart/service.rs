@@ -1,4 +1,4 @@
-//! The daemon beside what runs it and what orders it: systemd, the kill switch, a file of hints.
+//! The daemon with its environment: systemd, the kill switch, a file of hints.
 
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::net::UnixDatagram;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crate::world::{Guard, World, skipped, until};
 
-/// Numbers of a user that is a person, and of one that a package makes for a service.
+/// User ids of a person, and of a system service.
 const PERSON: u32 = 12345;
 const SERVICE: u32 = 999;
 
 #[test]
-fn it_shows_that_it_lives_more_often_than_it_looks() {
+fn watchdog_is_notified_between_polls() {
     let Some(world) = World::new("jumpstart-watchdog") else { return };
     let config = "[observe]\ninterval = \"60 s\"\n[learn]\nttl = \"2min\"\n";
     std::fs::write(world.directory.join("slow.toml"), config).unwrap();
     let name = world.directory.join("notify");
     let systemd = UnixDatagram::bind(&name).unwrap();
-    // Far less than an interval, far more than a beat takes.
+    // Far shorter than an interval, far longer than a heartbeat takes.
     systemd.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut command = world.command(&["run", "--config", "slow.toml", "--dry-run"]);
     command.env("NOTIFY_SOCKET", &name).env("WATCHDOG_USEC", "100000");
@@ -102,7 +102,7 @@ fn the_switch_of_root_is_led_nowhere_by_other_users() {
     assert!(!switch.exists());
     std::fs::write(&switch, "").unwrap();
     refused(&theirs, "on", &format!("the directory belongs to user {PERSON}"));
-    // A service's: root acts there with that user's rights, and never through a link.
+    // For a service's directory root acts with that user's rights, and never through a link.
     chown(&theirs, Some(SERVICE), None).unwrap();
     refused(&link, "off", "is a symbolic link");
     refused(&link, "on", "is a symbolic link");

@@ -1,4 +1,4 @@
-//! Through the program in the kernel.
+//! The daemon with the kernel program.
 
 use tradewind_net::jump_start::{JumpStarts, Options};
 use tradewind_net::netns::Namespace;
@@ -7,12 +7,12 @@ use crate::world::{World, skipped, until};
 
 const ACT: &str = "through = \"sockops\"";
 
-/// Says that a test did not run where no program can be attached.
+/// Creates a world, or reports that the test is skipped because no program can be attached.
 fn world(test: &str) -> Option<World> {
     World::new(test).filter(|world| can_attach(test, &world.near))
 }
 
-/// Whether a program can be attached for connections of `host`; says so where not.
+/// Returns whether a program can be attached for connections of `host`; reports if not.
 pub(crate) fn can_attach(test: &str, host: &Namespace) -> bool {
     let attached = host.run(|| JumpStarts::attach(&Options::default())).unwrap();
     if let Err(error) = &attached {
@@ -22,13 +22,13 @@ pub(crate) fn can_attach(test: &str, host: &Namespace) -> bool {
 }
 
 #[test]
-fn the_next_connection_starts_with_what_was_learned_and_no_route_is_touched() {
+fn learned_window_is_used_without_routes() {
     let Some(world) = world("sockops-learns") else { return };
     let before = world.routes(&[]);
     let open = [world.connection_with_window(40), world.connection_with_window(60)];
     let (mut daemon, ready) = world.daemon_by(&[], "through = \"auto\"");
     assert!(ready.contains("\"through\":\"sockops\",\"why\":null"), "{ready}");
-    // The mean of what is open [RT Fig. 7]; what jumped itself is as large.
+    // The mean of the open connections [RT Fig. 7]; those that jumped are as large.
     until("the learned window", || world.first_window() == 50);
     assert_eq!(world.routes(&[]), before);
     assert!(world.ask(&["status"]).contains("mode riptide, through sockops"));
@@ -45,7 +45,7 @@ fn a_killed_daemon_leaves_the_kernels_defaults_at_once() {
     until("the learned window", || world.first_window() == 40);
     daemon.end();
     assert_eq!(world.first_window(), 10);
-    // And what starts next finds nothing of it in its way.
+    // The next daemon finds no obstacle.
     let (mut daemon, _) = world.daemon_by(&[], ACT);
     until("the learned window", || world.first_window() == 40);
     assert_eq!(daemon.terminate(), Some(0));

@@ -13,13 +13,13 @@ use tradewind_net::netns::Namespace;
 use tradewind_net::tcp_info::TcpInfo;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
-/// Far beyond what anything here takes; only a failed test waits so long.
+/// Longest wait: far above any normal duration, reached only by a failed test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The far host.
 const FAR: &str = "10.1.0.2";
 
-/// Says that a test did not run, past the capture of tests that pass.
+/// Reports that a test was skipped, past the capture of passing tests' output.
 pub(crate) fn skipped(test: &str, why: &dyn std::fmt::Display) {
     let _heard = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
@@ -34,7 +34,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `None`, said aloud, where no namespaces can be made.
+    /// Creates the hosts; `None`, with a message, where namespaces cannot be made.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if !may_make_networks() {
             skipped(test, &"no right to make network namespaces");
@@ -65,7 +65,7 @@ impl World {
         Some(Self::between(Arc::new(near), Arc::new(far), test))
     }
 
-    /// Two hosts that there are already, and a listener on the far one.
+    /// Uses two existing hosts, with a listener on the far one.
     pub(crate) fn between(near: Arc<Namespace>, far: Arc<Namespace>, test: &str) -> Self {
         let listener = far.run(|| TcpListener::bind("[::]:0").unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -77,14 +77,14 @@ impl World {
         Self { near, far, listener, port, directory }
     }
 
-    /// A connection from the near host to an address of the far one's, both ends.
+    /// Opens a connection from the near host to an address of the far one; returns both ends.
     pub(crate) fn connect_to(&self, address: &str) -> (TcpStream, TcpStream) {
         let address = SocketAddr::new(address.parse().unwrap(), self.port);
         let near = self.near.run(|| TcpStream::connect(address).unwrap()).unwrap();
         (near, self.listener.accept().unwrap().0)
     }
 
-    /// So many at once: their near ends, and the far ones in any order.
+    /// Opens so many connections at once: their near ends, and the far ones in any order.
     pub(crate) fn connect_at_once(
         &self,
         count: usize,
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// The congestion window that a new connection starts with.
+    /// Returns the congestion window that a new connection starts with.
     pub(crate) fn first_window(&self) -> u32 {
         self.first_window_to(FAR)
     }
@@ -109,13 +109,13 @@ impl World {
         TcpInfo::of(&near).unwrap().congestion_window.unwrap().as_u32()
     }
 
-    /// A connection whose window is `segments`, as if it had grown so.
+    /// Opens a connection whose window is `segments`, as if it had grown to that.
     pub(crate) fn connection_with_window(&self, segments: u32) -> (TcpStream, TcpStream) {
         let route = "10.1.0.0/24 dev wa proto kernel scope link src 10.1.0.1";
         self.with_window(segments, FAR, route, "")
     }
 
-    /// So to an address that `route` and its next `hops` lead to.
+    /// Opens such a connection to an address that `route` and its next `hops` lead to.
     pub(crate) fn with_window(
         &self,
         segments: u32,
@@ -143,7 +143,8 @@ impl World {
         Guard(child)
     }
 
-    /// A daemon that `wrapper` starts, with another configuration for `[act]`; and its first line.
+    /// Starts a daemon through `wrapper`, with another configuration for `[act]`; returns it with
+    /// its first line.
     pub(crate) fn daemon_by(&self, wrapper: &[&str], act: &str) -> (Guard, String) {
         let config = std::fs::read_to_string(self.directory.join("config.toml")).unwrap();
         let config = config.replace("through = \"routes\"", act);
@@ -165,18 +166,18 @@ impl World {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The near host's routes of the daemon's protocol.
+    /// Returns the near host's routes of the daemon's protocol.
     pub(crate) fn ours(&self) -> String {
         self.routes(&["proto", "82"])
     }
 
-    /// The near host's routes of a family, `-4` or `-6`.
+    /// Returns the near host's routes of a family, `-4` or `-6`.
     pub(crate) fn routes_of(&self, family: &str) -> String {
         let show = || Command::new("ip").args([family, "route", "show"]).output().unwrap();
         String::from_utf8(self.near.run(show).unwrap().stdout).unwrap()
     }
 
-    /// Daemons from now on look at the connections of this control group only.
+    /// Limits later daemons to the connections of this control group.
     pub(crate) fn look_at(&self, group: &Path) {
         let config = format!(
             "[observe]\ninterval = \"100 ms\"\ncgroup = \"{}\"\n[act]\nthrough = \"routes\"\n",
@@ -197,7 +198,7 @@ impl Drop for World {
     }
 }
 
-/// A child that does not outlive its test.
+/// A child process that is killed with its test.
 pub(crate) struct Guard(pub(crate) Child);
 
 impl Guard {
@@ -212,7 +213,7 @@ impl Guard {
         assert!(status.unwrap().success());
     }
 
-    /// SIGTERM, and the exit code.
+    /// Sends SIGTERM, and returns the exit code.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
         self.signal("TERM");
         self.0.wait().unwrap().code()

@@ -1,9 +1,9 @@
-//! What stands beside a configuration on a host: its name as a file, and a unit that starts it.
+//! Files beside a configuration on a host: names, and the unit that starts it.
 
 use std::path::Path;
 
-/// Returns the name of a place's files, without its ending: `relay-gcp-europe-north1.1` for a relay
-/// `gcp:europe-north1.1`. File systems and rsync take a colon for something else.
+/// Returns the base name of a process's files: `relay-gcp-europe-north1.1` for a relay
+/// `gcp:europe-north1.1`. Colons have another meaning for file systems and rsync.
 pub(super) fn file_name(role: &str, id: &str) -> String {
     format!("{role}-{}", id.replace([':', '/'], "-"))
 }
@@ -12,11 +12,11 @@ pub(super) fn file_name(role: &str, id: &str) -> String {
 const RELAY_UNIT: &str = include_str!("../../../../systemd/tradewind-relay.service");
 const GATEWAY_UNIT: &str = include_str!("../../../../systemd/tradewind-gateway.service");
 
-/// Rights that a plan's legs take: first windows, buffers and warm connections.
+/// Capabilities that a plan's legs need: for first windows, buffers and warm connections.
 const RIGHTS: &str = "CAP_NET_ADMIN CAP_BPF";
 
 /// Returns a systemd unit that runs `tradewind ROLE` with the configuration `name` of `directory`:
-/// the one that ships, with the rights that a plan's legs take.
+/// the shipped unit, with the capabilities that a plan's legs need.
 pub(super) fn unit(role: &str, name: &str, directory: &Path) -> String {
     let shipped = if role == "relay" { RELAY_UNIT } else { GATEWAY_UNIT };
     let directory = directory.display();
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(file_name("relay", "gcp:europe-north1.1"), "relay-gcp-europe-north1.1");
         let unit = unit("relay", "relay-a.1", Path::new("/etc/tradewind"));
         assert!(unit.contains("relay --config /etc/tradewind/relay-a.1.toml\n"), "{unit}");
-        // As the shipped unit: upgrades and reloads work, and root is nobody's.
+        // As in the shipped unit: upgrades and reloads work, and the process does not run as root.
         for line in ["Type=notify", "NotifyAccess=all", "User=tradewind"] {
             assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
         }

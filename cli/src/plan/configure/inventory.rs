@@ -1,5 +1,5 @@
-//! What a plan leaves open, as a file says it: where relays listen, who they are, where flows come
-//! in and go.
+//! The inventory file with the facts that a plan leaves open: addresses and identities of relays,
+//! and the ends of flows.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tradewind_units::{FlowId, RelayId, SiteId};
 use crate::output::BadFile;
 use crate::output::{self, read_text};
 
-/// An inventory that was read.
+/// A parsed inventory.
 pub(super) struct Read {
     pub(super) streams: Inventory,
     pub(super) packets: PacketInventory,
@@ -24,46 +24,46 @@ pub(super) struct Read {
     pub(super) grants_expire: String,
 }
 
-/// An inventory as it is written down.
+/// An inventory as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InventoryText {
-    /// Relays that run, by the plan's names for them.
+    /// Running relays, by their names in the plan.
     #[serde(default)]
     relay: Vec<HopText>,
-    /// Where each flow goes.
+    /// The destination of each flow.
     #[serde(default)]
     destinations: BTreeMap<FlowId, Destination>,
-    /// Where applications reach the gateway of each flow; those of the base when absent.
+    /// The listener of each flow at its gateway; those of the base when absent.
     #[serde(default)]
     listen: BTreeMap<FlowId, Listen>,
-    /// Who the gateways are.
+    /// The identities of the gateways.
     #[serde(default)]
     gateway: Vec<GatewayText>,
-    /// Whose grants relays trust.
+    /// Operators whose grants relays trust.
     #[serde(default)]
     operators: Vec<OperatorPublicKey>,
-    /// Where configurations, keys and grants lie on the hosts.
+    /// Directory of configurations, keys and grants on the hosts.
     #[serde(default = "directory")]
     directory: PathBuf,
-    /// How long grants hold.
+    /// Lifetime of grants.
     #[serde(default = "grants_expire")]
     grants_expire: String,
-    /// Where relays take packets, by the plan's names for them.
+    /// The packet addresses of relays, by their names in the plan.
     #[serde(default)]
     packet_relay: Vec<HopText>,
-    /// Where each packet flow comes in and goes.
+    /// The ends of each packet flow.
     #[serde(default)]
     packet: Vec<PacketEnds>,
-    /// What a relayed flow may fall back to; nothing when absent.
+    /// The allowed fallbacks of a relayed flow; none when absent.
     #[serde(default)]
     fallback: FallbackText,
-    /// How legs are where the plan does not count on something else.
+    /// The profile of legs where the plan does not require something else.
     #[serde(default)]
     leg: LegProfile,
 }
 
-/// A relay as it is written down.
+/// A relay as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HopText {
@@ -94,7 +94,7 @@ fn directory() -> PathBuf {
     "/etc/tradewind".into()
 }
 
-/// A month. Chosen: as in the example of `tradewind grant issue`.
+/// Returns the default lifetime, a month. Chosen: as in the example of `tradewind grant issue`.
 fn grants_expire() -> String {
     "720 h".to_owned()
 }

@@ -1,4 +1,5 @@
-//! What a plan's packet flows add to the configurations of gateways and relays, and whether the packet plane would take those.
+//! The sections of a plan's packet flows in the configurations of gateways and relays, and their
+//! validation by the packet plane.
 
 use anyhow::Context as _;
 use toml::{Table, Value};
@@ -8,7 +9,8 @@ use tradewind_grant::IdentityKey;
 use tradewind_node::NodeConfig;
 use tradewind_relay::{GatewayConfig, RelayConfig};
 
-/// Puts `flows` into a gateway's `[[packet]]`: what has the same `listen` is replaced, all else of the base stays.
+/// Sets `flows` in a gateway's `[[packet]]`: entries with the same `listen` are replaced, all
+/// others of the base stay.
 pub(super) fn set_gateway(table: &mut Table, flows: &[GatewayPacket]) -> anyhow::Result<()> {
     let packets = table.entry("packet").or_insert_with(|| Value::Array(Vec::new()));
     let packets = packets.as_array_mut().context("packet: expected `[[packet]]`")?;
@@ -20,8 +22,8 @@ pub(super) fn set_gateway(table: &mut Table, flows: &[GatewayPacket]) -> anyhow:
     Ok(())
 }
 
-/// Puts what packet flows need into a relay's `[packet]`: its coding and prices are replaced, neighbours are added to those of the base,
-/// and all else of it stays.
+/// Sets the needs of packet flows in a relay's `[packet]`: its coding and prices are replaced,
+/// neighbours are added to those of the base, and all else of it stays.
 pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Result<()> {
     let mut planned = Table::try_from(packet)?;
     if packet.next_hops.iter().any(is_loopback) {
@@ -32,7 +34,7 @@ pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Resu
     for (key, value) in planned {
         match (there.get_mut(&key), value) {
             (Some(known @ Value::Array(_)), more @ Value::Array(_)) => add_all(known, more),
-            // Sharing between gateways is the operator's to allow.
+            // Coding across gateways is the operator's to allow.
             (Some(Value::Table(known)), Value::Table(more)) => known.extend(more),
             (Some(_), _) if key == "listen" || key == "allow_loopback" => {}
             (_, value) => drop(there.insert(key, value)),
@@ -41,7 +43,7 @@ pub(super) fn set_relay(table: &mut Table, packet: &RelayPacket) -> anyhow::Resu
     Ok(())
 }
 
-/// Adds to a list what it does not hold.
+/// Adds missing elements to a list.
 pub(super) fn add_all(known: &mut Value, more: Value) {
     if let (Value::Array(known), Value::Array(more)) = (known, more) {
         for one in more {
@@ -52,14 +54,14 @@ pub(super) fn add_all(known: &mut Value, more: Value) {
     }
 }
 
-/// Whether a gateway's packet sections make sense; whose identity it is does not matter to that.
+/// Checks a gateway's packet sections; its identity does not matter for that.
 pub(super) fn check_gateway(config: &GatewayConfig) -> anyhow::Result<()> {
     let endpoint = config.packet_endpoint.as_ref();
     NodeConfig::of_gateway(&config.packet, endpoint, anybody(), config.grant.clone())?;
     Ok(())
 }
 
-/// The same for a relay's.
+/// Checks a relay's packet section.
 pub(super) fn check_relay(config: &RelayConfig) -> anyhow::Result<()> {
     if let Some(packet) = &config.packet {
         NodeConfig::of_relay(packet, anybody(), config.operators.clone())?;

@@ -1,4 +1,4 @@
-//! The configuration of each gateway and relay: what stands on a base, and what the plan says.
+//! The configuration of each gateway and relay: a base, with the plan's settings.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::inventory::Read;
 use super::{hosts, packets};
 use crate::output::{BadFile, OrBadFile as _, read_text};
 
-/// All that is to be written down.
+/// All that is to be written.
 pub(super) struct Planned {
     pub(super) streams: Desired,
     pub(super) packets: DesiredPackets,
@@ -26,13 +26,13 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Returns where files lie on the hosts.
+    /// Returns the directory of files on the hosts.
     pub(super) fn directory(&self) -> &Path {
         &self.inventory.directory
     }
 
-    /// Returns what `tradewind grant issue` is to sign for the gateway of `site`; nothing where it
-    /// needs no grant, or nobody says who it is.
+    /// Returns the specification of the grant for the gateway of `site`, for `tradewind grant
+    /// issue`; `None` if it needs no grant, or its identity is unknown.
     pub(super) fn grant_draft(&self, site: &SiteId) -> anyhow::Result<Option<String>> {
         let mut terms =
             self.streams.gateways.get(site).map(|one| one.grant.clone()).unwrap_or_default();
@@ -53,8 +53,8 @@ impl Planned {
         )))
     }
 
-    /// Returns the kernel settings that a gateway's or a relay's legs need, with where they go;
-    /// none where they need none.
+    /// Returns the kernel settings that a gateway's or a relay's legs need, with instructions;
+    /// `None` if they need none.
     pub(super) fn sysctls(legs: Option<&ProcessLegs>) -> Option<String> {
         let settings = legs.map(|legs| legs.buffer_needs().sysctls()).unwrap_or_default();
         let head = "# Copy to /etc/sysctl.d, then: sysctl --system. Windows as wide as the plan \
@@ -133,9 +133,9 @@ pub(super) fn relay_table(
         let file = format!("{name}.toml");
         if !table.contains_key("listen") {
             return Err(BadFile(format!(
-                "{file}: listen: missing; relay `{relay}` carries packets alone, and takes sessions \
-                 in any case: expected a `[[relay]]` of this name in the inventory, or `listen` in \
-                 the base"
+                "{file}: listen: missing; relay `{relay}` carries packets alone, and takes \
+                 sessions in any case: expected a `[[relay]]` of this name in the inventory, \
+                 or `listen` in the base"
             ))
             .into());
         }
@@ -151,7 +151,7 @@ fn set_identity_file(table: &mut Table, file: Value) {
     }
 }
 
-/// Sets a gateway's routes, legs and what it learns.
+/// Sets a gateway's routes, legs and learner.
 fn set_gateway(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()> {
     table.insert("routes".to_owned(), Value::try_from(&gateway.routes)?);
     if gateway.routes.routes().any(|route| *route == Route::Direct) {
@@ -166,15 +166,15 @@ fn set_gateway(table: &mut Table, gateway: &DesiredGateway) -> anyhow::Result<()
         }
     }
     let mut legs = legs(&gateway.legs)?;
-    // Applications dial it as they like.
+    // Applications' connections are not the plan's.
     legs.remove("accept");
     set_legs(table, legs);
     set_learned(table, gateway.learned);
     Ok(())
 }
 
-/// Adds a port for each flow of which the inventory says where it comes in; one of the base with
-/// the same address is replaced.
+/// Adds a port for each flow that has a listener in the inventory; one of the base with the same
+/// address is replaced.
 fn set_forwards(
     table: &mut Table,
     gateway: &DesiredGateway,
@@ -195,7 +195,7 @@ fn set_forwards(
     Ok(())
 }
 
-/// Has a relay listen where the inventory says, unless the base says where.
+/// Sets the relay's listener to the inventory's address, unless the base has one.
 fn set_listen(table: &mut Table, address: SocketAddr) {
     let listen = table.entry("listen").or_insert_with(|| Value::Array(Vec::new()));
     if listen.as_array().is_some_and(Vec::is_empty) {
@@ -203,7 +203,7 @@ fn set_listen(table: &mut Table, address: SocketAddr) {
     }
 }
 
-/// Sets where a relay listens, what it may dial, its legs and what it learns.
+/// Sets a relay's listener, policy, legs and learner.
 fn set_relay(table: &mut Table, relay: &DesiredRelay) -> anyhow::Result<()> {
     set_listen(table, relay.address);
     let policy = table.entry("policy").or_insert_with(|| Value::Table(Table::new()));
@@ -220,7 +220,7 @@ fn set_relay(table: &mut Table, relay: &DesiredRelay) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has first windows up to `most` be learned, unless the base says how.
+/// Lets first windows up to `most` be learned, unless the base configures that.
 fn set_learned(table: &mut Table, most: Option<Segments>) {
     if let Some(most) = most
         && !table.contains_key("jumpstart")
@@ -233,11 +233,11 @@ fn set_learned(table: &mut Table, most: Option<Segments>) {
     }
 }
 
-/// Largest window that a learner takes (docs/jumpstart.md).
+/// Largest window that a learner accepts (docs/jumpstart.md).
 const MOST_LEARNED: u32 = 65_535;
 
-/// Returns the configuration of the base to start from, and whether there is one. Earlier versions
-/// wrote names with colons.
+/// Returns the base configuration to start from, and whether there is one. Earlier versions wrote
+/// names with colons.
 fn read_base(
     base: Option<&Path>,
     name: &str,
@@ -257,7 +257,7 @@ fn read_base(
     Ok((table, true))
 }
 
-/// Returns legs as configurations hold them.
+/// Returns leg profiles in the form of a configuration.
 fn legs(legs: &ProcessLegs) -> anyhow::Result<Table> {
     let mut table = Table::new();
     table.insert("accept".to_owned(), Value::try_from(&legs.accept)?);
@@ -266,7 +266,7 @@ fn legs(legs: &ProcessLegs) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// Replaces what `legs` says; what else the base says of legs stays.
+/// Replaces the sections in `legs`; the base's other leg sections stay.
 fn set_legs(table: &mut Table, legs: Table) {
     match table.get_mut("leg") {
         Some(Value::Table(leg)) => leg.extend(legs),
@@ -282,9 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether a gateway may dial loopback whose flow to `to` takes `route`, beside a
-    /// direct one to
-    /// another host.
+    /// Returns whether the compiled gateway may dial loopback, when its flow to `to` takes `route`,
+    /// beside a direct flow to another host.
     fn dials_loopback(to: &str, route: Route) -> bool {
         let destinations = [to, "198.51.100.9:443"].map(|to| to.parse::<Destination>().unwrap());
         let routes = [route, Route::Direct];
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_dials_loopback_only_for_a_flow_that_goes_there_directly() {
+    fn loopback_is_dialled_only_for_direct_flows_to_it() {
         let relay = Hop {
             name: RelayId::new("r").unwrap(),
             address: ([192, 0, 2, 1], 7000).into(),
