@@ -228,7 +228,7 @@ mod tests {
         let mut connections = looking();
         connections.began(7, Begun::Jumped(window(50)));
         connections.end_round();
-        // It may have begun after this round's look: the next one still knows.
+        // It may have begun after this round's samples: the next round still knows of it.
         assert_eq!(connections.told.len(), 1);
         connections.end_round();
         assert!(connections.told.is_empty());

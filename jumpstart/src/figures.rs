@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_compute_gives_nothing() {
+    fn empty_lists_give_no_figures() {
         assert!(figures(&[], &[Bytes::new(1)], &[Duration::ZERO], PAPER_SEGMENT).is_empty());
         assert!(figures(&windows(&[10]), &[], &[Duration::ZERO], PAPER_SEGMENT).is_empty());
     }

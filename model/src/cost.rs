@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn each_price_has_its_own_date_and_not_the_catalogues() {
+    fn prices_have_their_own_dates() {
         let text = "dated = '2026-11-20'
             [regions]
             'x:a' = { label = 'A', continent = 'europe', latitude = 1, longitude = 1 }

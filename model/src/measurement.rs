@@ -57,9 +57,9 @@ pub struct RateSummary {
     pub rate: Bandwidth,
     /// Connections used.
     pub connections: u32,
-    /// Most bytes one connection had in flight, if the probe could tell.
+    /// Most bytes one connection had in flight, if the probe reported it.
     pub window: Option<Bytes>,
-    /// Share of segments sent again, if the probe could tell.
+    /// Share of segments sent again, if the probe reported it.
     pub retransmitted: Option<Ratio>,
 }
 

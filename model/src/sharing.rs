@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_flow_leaves_goes_to_the_others() {
+    fn unused_share_of_a_slow_flow_goes_to_others() {
         let shares = max_min(mbps(1000.0), &[mbps(800.0), mbps(100.0), mbps(600.0)]);
         assert_eq!(shares, [mbps(450.0), mbps(100.0), mbps(450.0)]);
         assert_eq!(max_min(mbps(1000.0), &[mbps(300.0)]), [mbps(300.0)]);

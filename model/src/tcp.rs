@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_initial_window_saves_the_rounds_that_riptide_says() {
+    fn larger_initial_window_saves_riptides_rounds() {
         // [RT Fig. 3 and 5]: 100 KB takes three rounds from 10 segments, two from 50, one from 100.
         let file = Bytes::new(100_000);
         for (window, rounds) in [(10, 3), (25, 2), (50, 2), (100, 1)] {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn random_losses_cost_what_the_planning_values_of_g_113_say() {
+    fn random_loss_impairment_matches_g_113() {
         let cases = [
             (Codec::G711_CONCEALED, 0.0, 0.0),
             (Codec::G711_CONCEALED, 2.0, 7.0),

@@ -84,7 +84,8 @@ pub trait Actuator {
         0
     }
 
-    /// Returns how many of this process's own sockets it was told of and could not record so far.
+    /// Returns how many of this process's own sockets were announced to it and could not be
+    /// recorded so far.
     fn unremembered(&self) -> u64 {
         0
     }

@@ -114,7 +114,7 @@ fn regions_of(cloud: &str) -> Vec<RegionId> {
 /// Losses of legs in one case of one run.
 enum Losses {
     Same(f64),
-    /// Of each leg between an end (source: `true`) and a relay; of the direct path without one.
+    /// One for each leg between an end (source: `true`) and a relay, and one for the direct path.
     Own(BTreeMap<(bool, Option<usize>), f64>),
 }
 

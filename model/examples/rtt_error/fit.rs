@@ -43,7 +43,8 @@ pub(crate) fn line(pairs: &[&Pair]) -> Line {
     of(&descend(&[5.0, 15.0], &[2.0, 2.0], &[0.1, 1.0], objective))
 }
 
-/// The mean over all pairs. Pairs of the same places stand together and are predicted once.
+/// Returns the mean of `|ln(predicted / measured)|` over all pairs. Pairs of the same places are
+/// neighbours and predicted once.
 fn mean_log_error(pairs: &[&Pair], predict: impl Fn(Coordinates, Coordinates) -> f64) -> f64 {
     let mut sum = 0.0;
     let mut last: Option<((Coordinates, Coordinates), f64)> = None;

@@ -206,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn relays_that_fill_up_hold_the_legs_before_them_back(
+    fn full_relays_slow_the_legs_before_them(
         near in 5u64..60,
         far in 100u64..350,
         volume in 20_000_000u64..120_000_000,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_waits_for_what_comes_later() {
+    fn request_waits_for_a_later_packet() {
         let slow = PacketPath { between_relays: ms(100), ..path() };
         assert_eq!(slow.recovery(PacketService::Caching), Some(ms(20 + 15)));
         let encoded = PacketPath { encoding: ms(30), ..path() };

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn learning_raises_windows_and_a_seed_gives_the_same_day() {
+    fn learning_raises_windows_and_is_reproducible() {
         let (control, learned) = (median_of(None, 3), median_of(Some(Config::default()), 3));
         assert!(learned > control, "{learned} against {control}");
         assert_eq!(learned, median_of(Some(Config::default()), 3));
