@@ -44,7 +44,7 @@ test-long: setup ## what `make test` samples, at length: the heuristics on 10,00
 test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
 	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict
 
-lint: setup-lint ## formatting, clippy, floors, licences, sources, docs
+lint: setup-lint ## formatting, clippy, layers, licences, sources, docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
@@ -57,7 +57,7 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-lab --example capacity
 	$(CARGO) run --locked --release --quiet -p tradewind-fec --example fec_speed
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-packets
-	$(CARGO) run --locked --release --quiet -p tradewind-tuner --example jump_costs
+	$(CARGO) run --locked --release --quiet -p tradewind-jumpstart-daemon --example jump_costs
 	$(CARGO) run --locked --release --quiet --example planner_times
 
 smoke: build ## every bench, example and experiment that the docs quote, in its shortest form: that they run, no figure

@@ -3,7 +3,7 @@
 
 /// Feeds every file of one target's corpus, in the order of their names.
 pub(crate) fn replay(target: &str, mut check: impl FnMut(&[u8])) {
-    let directory = format!("{}/../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+    let directory = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let listed = std::fs::read_dir(&directory).unwrap_or_else(|e| panic!("{directory}: {e}"));
     let mut files: Vec<_> = listed.map(|entry| entry.expect("a readable folder").path()).collect();
     files.sort();

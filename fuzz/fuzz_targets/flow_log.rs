@@ -3,7 +3,7 @@
 #![no_main]
 #![allow(dead_code, reason = "each target feeds one of the two")]
 
-#[path = "../../plan/tests/fuzzed/tables.rs"]
+#[path = "../../crates/plan/tests/fuzzed/tables.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::flow_log(data));

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../grant/tests/fuzzed/mod.rs"]
+#[path = "../../crates/grant/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::hop_reply(data));

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../tuner/tests/fuzzed/mod.rs"]
+#[path = "../../crates/jumpstart-daemon/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::config(data));

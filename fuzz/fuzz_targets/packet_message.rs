@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../packet/tests/fuzzed_message/mod.rs"]
+#[path = "../../crates/packet/tests/fuzzed_message/mod.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::message(data));

@@ -2,11 +2,11 @@
 
 #![no_main]
 
-#[path = "../../packet/tests/fuzzed_parcel/mod.rs"]
+#[path = "../../crates/packet/tests/fuzzed_parcel/mod.rs"]
 mod fuzzed_parcel;
-#[path = "../../packet/tests/meeting/mod.rs"]
+#[path = "../../crates/packet/tests/meeting/mod.rs"]
 mod meeting;
-#[path = "../../packet/tests/script/mod.rs"]
+#[path = "../../crates/packet/tests/script/mod.rs"]
 mod script;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed_parcel::parcels(data));

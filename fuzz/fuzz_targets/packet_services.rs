@@ -2,11 +2,11 @@
 
 #![no_main]
 
-#[path = "../../packet/tests/flows/mod.rs"]
+#[path = "../../crates/packet/tests/flows/mod.rs"]
 mod flows;
-#[path = "../../packet/tests/fuzzed_services/mod.rs"]
+#[path = "../../crates/packet/tests/fuzzed_services/mod.rs"]
 mod fuzzed_services;
-#[path = "../../packet/tests/script/mod.rs"]
+#[path = "../../crates/packet/tests/script/mod.rs"]
 mod script;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

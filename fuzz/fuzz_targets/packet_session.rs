@@ -2,11 +2,11 @@
 
 #![no_main]
 
-#[path = "../../packet/tests/cast/mod.rs"]
+#[path = "../../crates/packet/tests/cast/mod.rs"]
 mod cast;
-#[path = "../../packet/tests/fuzzed/mod.rs"]
+#[path = "../../crates/packet/tests/fuzzed/mod.rs"]
 mod fuzzed;
-#[path = "../../packet/tests/script/mod.rs"]
+#[path = "../../crates/packet/tests/script/mod.rs"]
 mod script;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../plan/tests/fuzzed/mod.rs"]
+#[path = "../../crates/plan/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::plan_problem(data));

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../stripe/tests/fuzzed/mod.rs"]
+#[path = "../../crates/stripe/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::stripe_frames(data));

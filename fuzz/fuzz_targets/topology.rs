@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../wan/tests/fuzzed/mod.rs"]
+#[path = "../../crates/wan/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::topology(data));

@@ -3,7 +3,7 @@
 //!
 //! | module | checks |
 //! |---|---|
-//! | [`floors`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
+//! | [`layers`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | the rules for every Rust file |
 //! | [`mod@test`] | all tests, with a second run of failed ones that use the kernel |
 //! | [`test_lab`] | the promised figures of real runs in the lab |
@@ -13,7 +13,7 @@
 //! A violation is one line, `file:line: what and what would be right`. The crate belongs to no
 //! layer and imports nothing of ours.
 
-mod floors;
+mod layers;
 mod lexer;
 mod smoke;
 mod sources;
@@ -90,20 +90,21 @@ struct Summary {
 }
 
 fn check(root: &Path) -> Result<Summary, String> {
-    let members = floors::members(&read(root, "Cargo.toml")?)?;
+    let members = layers::members(&read(root, "Cargo.toml")?)?;
     let mut violations = Vec::new();
     for member in &members {
         let file = format!("{member}/Cargo.toml");
-        violations.extend(floors::check_manifest(&file, member, &read(root, &file)?));
+        let name = layers::name_of(member);
+        violations.extend(layers::check_manifest(&file, name, &read(root, &file)?));
     }
-    let strict = |name: &&String| floors::is_pure(name);
+    let strict = |member: &&String| layers::is_pure(layers::name_of(member));
     let settings: Vec<(String, Option<String>)> = members
         .iter()
         .filter(strict)
         .map(|name| format!("{name}/clippy.toml"))
         .map(|file| (file.clone(), read(root, &file).ok()))
         .collect();
-    violations.extend(floors::check_clippy(&settings));
+    violations.extend(layers::check_clippy(&settings));
     let files = rust_files(root)?;
     for file in &files {
         violations.extend(sources::check(file, &read(root, file)?));

@@ -7,7 +7,7 @@ use crate::lexer::split;
 const MAX_LINES: usize = 600;
 /// The folders that may contain `unsafe`: the kernel's interface, and the processor's vector
 /// instructions.
-const MAY_BE_UNSAFE: &[&str] = &["net/", "fec/src/kernel/"];
+const MAY_BE_UNSAFE: &[&str] = &["crates/net/", "crates/fec/src/kernel/"];
 /// The line at which the tests of a file begin.
 const TESTS: &str = "#[cfg(test)]";
 /// The attribute of a test that lacks data: it is shown with its reason and not counted as passed.
@@ -87,7 +87,7 @@ mod tests {
     fn a_good_file_has_no_violations() {
         let text =
             "//! Says what it models: `unsafe`, `ignore`, `todo!`.\n#![allow(unsafe_code)]\n";
-        assert!(check_lines("probe/src/x.rs", text).is_empty());
+        assert!(check_lines("crates/probe/src/x.rs", text).is_empty());
     }
 
     #[test]
@@ -101,9 +101,9 @@ mod tests {
         let text = "//! x\n// an unsafe word\nlet s = \"unsafe\";\nunsafe { f() }\n";
         assert_eq!(
             check_lines("a/src/x.rs", text),
-            ["a/src/x.rs:4: `unsafe` outside net/, fec/src/kernel/"]
+            ["a/src/x.rs:4: `unsafe` outside crates/net/, crates/fec/src/kernel/"]
         );
-        assert!(check_lines("net/src/x.rs", text).is_empty());
+        assert!(check_lines("crates/net/src/x.rs", text).is_empty());
         assert_eq!(check_lines("planet/src/x.rs", text).len(), 1);
         assert_eq!(check_lines("a.rs", "//! x\n#[unsafe(no_mangle)]\n").len(), 1);
     }

@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::floors;
+use crate::layers;
 
 /// The environment variable that decides about skipped tests: they fail if it is `fail`.
 const SKIP: &str = "TRADEWIND_SKIP";
@@ -92,7 +92,7 @@ fn failed_targets(said: &[String]) -> Vec<Vec<&str>> {
 /// Returns whether the target's crate is above the pure layers.
 fn may_run_again(target: &[&str]) -> bool {
     let package = target.iter().skip_while(|word| **word != "-p").nth(1);
-    package.is_some_and(|package| !floors::is_pure(package.trim_start_matches("tradewind-")))
+    package.is_some_and(|package| !layers::is_pure(package.trim_start_matches("tradewind-")))
 }
 
 fn passes_alone(root: &Path, target: &[&str], said: &mut Vec<String>) -> bool {

@@ -6,7 +6,7 @@
 //!
 //! | step | asserts |
 //! |---|---|
-//! | fidelity | the emulator does what it is told (`lab/examples/fidelity`) |
+//! | fidelity | the emulator does what it is told (`crates/lab/examples/fidelity`) |
 //! | demo | acceleration of 2 at least, prediction within 25 % at the median, content, budget, three minutes, nothing left behind |
 //! | altered path | the plan follows the measurements: a region made far is no longer used |
 //! | interrupt | Ctrl-C ends the demo and leaves nothing behind |

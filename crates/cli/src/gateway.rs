@@ -1,0 +1,133 @@
+//! `tradewind gateway`: puts an application's TCP and UDP on the overlay.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tradewind_jumpstart_daemon::DaemonConfig;
+use tradewind_net::sandbox;
+use tradewind_node::{Node, NodeConfig};
+use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown};
+
+use crate::journal::Logs;
+use crate::learner::Learner;
+use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
+use crate::packet_plane::{self, Running, Told};
+use crate::privileges;
+use crate::relay::{Beside, Log, announce, start_log};
+use crate::socks_udp::SocksUdp;
+
+#[derive(clap::Args)]
+pub(crate) struct GatewayArgs {
+    /// The gateway's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Read the configuration anew whenever the file changes, as on SIGHUP
+    #[arg(long)]
+    watch: bool,
+    /// The user to go on as when root starts it, instead of the configuration's; `tradewind`, if
+    /// there is one, when neither names one
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Form of the log on standard error; TRADEWIND_LOG filters it
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+pub(crate) fn run(args: &GatewayArgs) -> Outcome {
+    // Before it knows a secret.
+    sandbox::hide()?;
+    let text = read_text(&args.config)?;
+    let place = || args.config.display().to_string();
+    let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
+    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course);
+    let socks5_udp = socks5_udp.transpose();
+    let socks5_udp = socks5_udp.map_err(|error| packet_plane::refused(error, &text));
+    let socks5_udp = socks5_udp.with_context(place)?;
+    let mut inheritance = Inheritance::take()?;
+    config.hold_identity(&mut inheritance).with_context(place)?;
+    let user = args.user.as_deref().or(config.run_as.as_deref());
+    let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
+    start_log(args.log)?;
+    let shutdown = Shutdown::on_signals()?;
+    let packets = packets((&config, &text), &mut inheritance).with_context(place)?;
+    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
+    let learned = learner.as_ref().and_then(Learner::own_sockets);
+    let register = |registry: &_| {
+        packets.iter().for_each(|node| node.show_at(registry));
+        learner.iter().for_each(|learner| learner.register(registry));
+    };
+    let additions = Additions { register: &register, learned: learned.as_ref() };
+    let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
+    gateway.intercept(&shutdown)?;
+    let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
+    let beside = (packets.as_ref(), config.revocations.clone());
+    let held = config.held.clone();
+    packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, move |text| {
+        let mut config = GatewayConfig::parse(text)?;
+        // Its files may be no one's to read any more.
+        config.held = held.clone();
+        node_config(&config, text)
+    })
+    .start(args.watch, &shutdown)?;
+    // Not before what is wrong with the configuration, which is one line.
+    told.iter().for_each(|line| tracing::warn!("{line}"));
+    announce(
+        "gateway",
+        gateway.identity().map(|identity| identity.to_string()),
+        &gateway.handle(),
+        &Beside { packets: packets.as_ref(), learner: learner.as_ref() },
+    )?;
+    learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
+    gateway.take_over()?;
+    if let (Some(packets), Some(course)) = (&packets, socks5_udp) {
+        gateway.carry_datagrams(Arc::new(SocksUdp { flows: packets.flow_opener()?, course }));
+    }
+    let logs = Logs { access: gateway.access_log(), audit: None };
+    let _packets = Running::start(packets, logs, &shutdown, gateway.handle().health())?;
+    gateway.run(&shutdown)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The keys of the packet plane that a reload takes over.
+const GATEWAY_LIVE: &[&str] = &[
+    "revocations",
+    "packet_endpoint.operators",
+    "packet_endpoint.relays",
+    "packet_endpoint.destinations",
+    "packet_endpoint.allow_loopback",
+];
+
+/// What the gateway's packet plane is told, if it has one.
+fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<Told>> {
+    let has_packets = !config.packet.is_empty() || config.packet_endpoint.is_some();
+    if !has_packets && config.socks5_udp.is_none() {
+        return Ok(None);
+    }
+    let missing = |what: &str| BadFile(what.to_owned());
+    let identity = config
+        .identity()?
+        .ok_or_else(|| missing("identity_file: missing, and there are packets"))?;
+    let others = config.identities()?.into_iter();
+    let others = others.filter(|other| other.public() != identity.public()).collect();
+    let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
+    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
+    let mut node = node.map_err(|error| packet_plane::refused(error, text))?;
+    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course).transpose();
+    // Its relays are nobody's destinations either.
+    node.courses.extend(socks5_udp.map_err(|error| packet_plane::refused(error, text))?);
+    node.other_identities = others;
+    let (text, revocations) = (text.to_owned(), config.revocations.clone());
+    Ok(Some(Told { node, text, revocations }))
+}
+
+/// The gateway's packet plane, if it has one.
+fn packets(
+    (config, text): (&GatewayConfig, &str),
+    inheritance: &mut Inheritance,
+) -> anyhow::Result<Option<Node>> {
+    let node = node_config(config, text)?;
+    node.map(|node| packet_plane::open(node, inheritance)).transpose()
+}

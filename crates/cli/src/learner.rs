@@ -1,0 +1,62 @@
+//! The learner of first windows inside a relay or gateway: `[jumpstart]` of its configuration.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tradewind_jumpstart_daemon::{DaemonConfig, Embedded};
+use tradewind_net::jump_start::OwnSockets;
+use tradewind_relay::{Inheritance, RelayError, Shutdown};
+use tradewind_telemetry::Registry;
+
+use crate::jumpstart::own_socket;
+
+/// A learner that was asked for; in its place, in one line, why there is none.
+pub(crate) struct Learner(Result<Embedded, String>);
+
+impl Learner {
+    /// Starts it by `config`, the section of `file`, with the control socket of the process before this one if there was
+    /// one. Without it the process carries sessions all the same.
+    pub(crate) fn start(config: DaemonConfig, file: &Path, inheritance: &mut Inheritance) -> Self {
+        let socket = config.socket.clone().unwrap_or_else(|| own_socket(file));
+        let name = format!("jumpstart {}", socket.display());
+        let handed_on = inheritance.sockets(&name).pop().map(|(_, socket)| socket);
+        let mut started =
+            Embedded::start(config, &socket, handed_on).map_err(|error| error.to_string());
+        if let Ok(listener) = started.as_mut().map(Embedded::hand_on) {
+            listener.into_iter().for_each(|socket| inheritance.hand_on(name.clone(), socket));
+        }
+        Self(started)
+    }
+
+    /// What is to be told of each socket that the process dials or listens with.
+    pub(crate) fn own_sockets(&self) -> Option<OwnSockets> {
+        self.0.as_ref().ok()?.own_sockets()
+    }
+
+    /// Adds its metrics to those of the process.
+    pub(crate) fn register(&self, registry: &Registry) {
+        self.0.iter().for_each(|learner| learner.register(registry));
+    }
+
+    /// Has it end as soon as the next process has taken over, which has one of its own.
+    pub(crate) fn leave_to_successor(&self, shutdown: &Shutdown) -> Result<(), RelayError> {
+        match &self.0 {
+            Ok(learner) => {
+                let end = learner.end();
+                shutdown.once_retired(move || end.now())
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// What it acts through, why not through more, and where it answers.
+    pub(crate) fn shown(&self) -> Value {
+        match &self.0 {
+            Ok(learner) => {
+                let (through, why) = learner.acts_through();
+                json!({ "through": through, "why": why, "socket": learner.socket() })
+            }
+            Err(why) => json!({ "through": null, "why": why, "socket": null }),
+        }
+    }
+}

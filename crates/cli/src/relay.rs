@@ -1,0 +1,164 @@
+//! `tradewind relay`: splits TCP sessions, and passes packets on, for gateways that hold a grant.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tradewind_jumpstart_daemon::DaemonConfig;
+use tradewind_net::sandbox;
+use tradewind_node::{Node, NodeConfig};
+use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Reloads, Shutdown};
+use tradewind_telemetry::{LogFormat, init_logs};
+
+use crate::journal::Logs;
+use crate::learner::Learner;
+use crate::output::{self, OrBadFile as _, Outcome, read_text};
+use crate::packet_plane::{self, Running, Told};
+use crate::privileges;
+
+#[derive(clap::Args)]
+pub(crate) struct RelayArgs {
+    /// The relay's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Read the configuration anew whenever the file changes, as on SIGHUP
+    #[arg(long)]
+    watch: bool,
+    /// The user to go on as when root starts it, instead of the configuration's; `tradewind`, if
+    /// there is one, when neither names one
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Form of the log on standard error; TRADEWIND_LOG filters it
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+/// Form of a log.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Log {
+    /// For people
+    Text,
+    /// For programs, an object a line
+    Json,
+}
+
+pub(crate) fn run(args: &RelayArgs) -> Outcome {
+    // Before it knows a secret.
+    sandbox::hide()?;
+    let text = read_text(&args.config)?;
+    let place = || args.config.display().to_string();
+    let mut config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
+    let mut inheritance = Inheritance::take()?;
+    config.hold_identity(&mut inheritance).with_context(place)?;
+    let user = args.user.as_deref().or(config.run_as.as_deref());
+    let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
+    start_log(args.log)?;
+    let shutdown = Shutdown::on_signals()?;
+    let packets = packets((&config, &text), &mut inheritance).with_context(place)?;
+    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
+    let learned = learner.as_ref().and_then(Learner::own_sockets);
+    let register = |registry: &_| {
+        packets.iter().for_each(|node| node.show_at(registry));
+        learner.iter().for_each(|learner| learner.register(registry));
+    };
+    let additions = Additions { register: &register, learned: learned.as_ref() };
+    let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
+    let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
+    let beside = (packets.as_ref(), config.revocations.clone());
+    let held = config.held.clone();
+    packet_plane::reload_beside(reloads, beside, RELAY_LIVE, move |text| {
+        let mut config = RelayConfig::parse(text)?;
+        // Its files may be no one's to read any more.
+        config.held = held.clone();
+        node_config(&config, text)
+    })
+    .start(args.watch, &shutdown)?;
+    let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
+    // Not before what is wrong with the configuration, which is one line.
+    told.iter().for_each(|line| tracing::warn!("{line}"));
+    announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
+    learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
+    relay.take_over()?;
+    let (access, audit) = relay.logs();
+    let _packets =
+        Running::start(packets, Logs { access, audit }, &shutdown, relay.handle().health())?;
+    relay.run(&shutdown)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The keys of the packet plane that a reload takes over.
+const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
+
+/// What the relay's packet plane is told, if it has one.
+fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<Told>> {
+    let Some(packet) = &config.packet else { return Ok(None) };
+    let operators = config.operators.clone();
+    let mut identities = config.identities()?;
+    let other_identities = identities.split_off(1);
+    let node = NodeConfig::of_relay(packet, identities.remove(0), operators);
+    let node = node.map_err(|error| packet_plane::refused(error, text))?;
+    let node = NodeConfig { other_identities, ..node };
+    let (text, revocations) = (text.to_owned(), config.revocations.clone());
+    Ok(Some(Told { node, text, revocations }))
+}
+
+/// The relay's packet plane, if it has one.
+fn packets(
+    (config, text): (&RelayConfig, &str),
+    inheritance: &mut Inheritance,
+) -> anyhow::Result<Option<Node>> {
+    let Some(told) = node_config(config, text)? else { return Ok(None) };
+    let node = &told.node;
+    let keeps = node.services.is_registry || node.services.rendezvous.is_some();
+    let is_idle = node.policy.next_hops.is_empty() && !keeps;
+    let node = packet_plane::open(told, inheritance)?;
+    if is_idle {
+        tracing::warn!("packet.next_hops: none, so that no packets are passed on");
+    }
+    Ok(Some(node))
+}
+
+/// Sets the log of a long-running process up.
+pub(crate) fn start_log(log: Log) -> anyhow::Result<()> {
+    let format = match log {
+        Log::Text => LogFormat::Text,
+        Log::Json => LogFormat::Json,
+    };
+    Ok(init_logs(format, "info")?)
+}
+
+/// What a relay's or gateway's process does besides.
+pub(crate) struct Beside<'a> {
+    pub(crate) packets: Option<&'a Node>,
+    pub(crate) learner: Option<&'a Learner>,
+}
+
+/// Says on standard output that the process is ready, who it is and where it listens, in one line of JSON.
+pub(crate) fn announce(
+    role: &str,
+    identity: Option<String>,
+    handle: &Handle,
+    beside: &Beside<'_>,
+) -> anyhow::Result<()> {
+    let mut ready = serde_json::json!({
+        "schema_version": 1,
+        "ready": role,
+        "identity": identity,
+        "listen": handle.local_addrs(),
+        "metrics": handle.metrics_addr(),
+    });
+    if let Some(node) = beside.packets {
+        ready["packet"] = serde_json::json!({
+            "listen": node.address(),
+            "applications": node.local_addresses(),
+        });
+    }
+    if let Some(learner) = beside.learner {
+        ready["jumpstart"] = learner.shown();
+    }
+    /// Chosen: a reader that reads takes a line in far less.
+    const STANDARD_OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+    output::line_within(STANDARD_OUTPUT_LIMIT, ready)
+}

@@ -1,0 +1,43 @@
+//! Compiles the programs of `bpf/` for the kernel's virtual machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One file of `bpf/` each, without its ending.
+const PROGRAMS: [&str; 2] = ["first_window", "jump_start"];
+
+fn main() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets it"));
+    println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-changed=../../bpf/helpers.h");
+    for program in PROGRAMS {
+        let source = Path::new("../../bpf").join(program).with_extension("c");
+        println!("cargo::rerun-if-changed={}", source.display());
+        if let Err(problem) = compile(&source, &out.join(program).with_extension("o")) {
+            println!("cargo::error={problem}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn compile(source: &Path, object: &Path) -> Result<(), String> {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let machine = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let mut command = Command::new(&clang);
+    // Debian keeps the kernel's `asm/` headers in a folder of the machine, which clang does not
+    // look into for another target.
+    command.args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-c"]);
+    command.arg(format!("-I/usr/include/{machine}-linux-gnu")).arg(source).arg("-o").arg(object);
+    let output = command.output().map_err(|error| {
+        format!(
+            "cannot run `{clang}`, which compiles {}: {error}. Install it (Debian: clang, or \
+             scripts/setup.sh) or name another by the environment variable CLANG",
+            source.display()
+        )
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{clang} refused {}: {}", source.display(), words.replace('\n', " | ")))
+}

@@ -1,0 +1,119 @@
+//! Never worse than the direct path: whatever relays, gateways and clocks do, the packets of the Internet path go on untouched. Death and return of
+//! relays are in `services`, those of gateways with whole packets in `tun`.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod nodes;
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nodes::world::{Side, World, world, world_with_a_slow_relay};
+use nodes::*;
+use tradewind_node::{Node, RelayServices};
+use tradewind_packet::message::Service;
+
+/// Packets that must all come over the Internet.
+const PACKETS: u64 = 300;
+
+/// Sends packets, of which all must come; returns the next number.
+fn all_come(world: &World, first: u64) -> u64 {
+    let mut next = first;
+    while next < first + PACKETS {
+        world.send(next);
+        next += 1;
+    }
+    world.until("packets over the Internet", &mut next, |world| {
+        world.sides.iter().all(|side| side.has_of(first..first + PACKETS) == PACKETS)
+    });
+    next
+}
+
+#[test]
+fn a_relay_that_is_late_with_everything_holds_up_nobody() {
+    let world = world_with_a_slow_relay(Service::Caching, Duration::from_millis(400));
+    let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let before = world.near.snapshot().copied;
+    all_come(&world, next);
+    assert!(world.near.snapshot().copied > before, "the relay was not used: {}", world.told());
+}
+
+#[test]
+fn a_flood_at_the_relays_is_not_felt_on_the_internet_path() {
+    let world = world(Service::Caching, 2, 1, RelayServices::default());
+    let next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let is_over = AtomicBool::new(false);
+    let next = std::thread::scope(|scope| {
+        for relay in &world.relays {
+            let (to, is_over) = (relay.address(), &is_over);
+            scope.spawn(move || {
+                let socket = UdpSocket::bind(loopback()).unwrap();
+                // As long as a packet, and of its kind.
+                let junk = [0x14; 1200];
+                while !is_over.load(Ordering::Relaxed) {
+                    let _refused = socket.send_to(&junk, to);
+                }
+            });
+        }
+        let next = all_come(&world, next);
+        is_over.store(true, Ordering::Relaxed);
+        next
+    });
+    let dropped: u64 = world.relays.iter().map(|relay| relay.snapshot().dropped).sum();
+    assert!(dropped > PACKETS, "{dropped} datagrams of the flood were seen");
+    // What the relays could not do in time they do again.
+    let kept = world.relays[1].snapshot().kept;
+    let mut next = next;
+    world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
+    world.lose_and_recover(next, 5, 4);
+}
+
+#[test]
+fn a_far_gateway_that_starts_again_is_found_again() {
+    let mut world = world(Service::Caching, 2, 1, RelayServices::default());
+    let mut next = world.warm(0, |world| world.relays[1].snapshot().kept > 20);
+    let Side { far, wire, sink, application } = world.sides.remove(0);
+    let address = far.address();
+    drop(far);
+    let far = Node::start(plain(10, address, &[2, 3])).unwrap();
+    world.sides.push(Side { far, wire, sink, application });
+    let first = next;
+    world.until("a packet", &mut next, |world| world.sides[0].has_of(first..u64::MAX) > 0);
+    next = all_come(&world, next);
+    let kept = world.relays[1].snapshot().kept;
+    world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
+    world.lose_and_recover(next, 5, 4);
+}
+
+/// What happens when a wall clock jumps is tested of sessions, which are told the time (`crates/packet/tests/sessions.rs`). Nobody else may ask for it.
+#[test]
+fn the_wall_clock_is_read_at_one_place() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in [root.join("src"), root.join("../packet/src"), root.join("../fec/src")] {
+        look_for_wall_clocks(&folder, &mut found);
+    }
+    assert_eq!(
+        found,
+        [
+            "engine/mod.rs: let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);"
+        ]
+    );
+}
+
+fn look_for_wall_clocks(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            look_for_wall_clocks(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let place = path.iter().rev().take(2).collect::<Vec<_>>();
+        let place = format!("{}/{}", place[1].to_string_lossy(), place[0].to_string_lossy());
+        let lines = text.lines().filter(|line| line.contains("SystemTime::now"));
+        found.extend(lines.map(|line| format!("{place}: {}", line.trim())));
+    }
+}

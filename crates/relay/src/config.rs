@@ -1,0 +1,567 @@
+//! What a relay and a gateway are told, in TOML. An error is one line that names the key.
+
+mod checks;
+mod forward;
+mod limits;
+pub mod users;
+
+pub(crate) use checks::check_twice;
+use checks::*;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tradewind_desired::{BufferNeeds, Encryption, LegProfile, LegTo, Route, RouteTable};
+use tradewind_grant::{
+    DestinationRule, GrantError, IdentityKey, OperatorPublicKey, Policy, SignedGrant,
+};
+use tradewind_telemetry as telemetry;
+use tradewind_units::{FlowId, address, in_plain_words};
+
+use crate::RelayError;
+use crate::access_log::{AccessLogConfig, AuditLogConfig};
+use crate::rights::HeldKeys;
+
+pub use forward::{Forward, ProxyVersion};
+pub use limits::{Limits, Share, Timeouts};
+use users::User;
+
+/// A relay's configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayConfig {
+    /// Where gateways and relays reach it; port 0 lets the system choose.
+    #[serde(deserialize_with = "address::list")]
+    pub listen: Vec<SocketAddr>,
+    /// A file that holds its secret identity.
+    pub identity_file: Option<PathBuf>,
+    /// The secret identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub identity: Option<IdentityKey>,
+    /// A file that holds the identity that it had before, by which it is known still: during a
+    /// rotation.
+    pub previous_identity_file: Option<PathBuf>,
+    /// That identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub previous_identity: Option<IdentityKey>,
+    /// Keys that were read at the start of the process.
+    #[serde(skip)]
+    pub held: HeldKeys,
+    /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
+    /// absent.
+    pub run_as: Option<String>,
+    /// Whose grants it trusts.
+    pub operators: Vec<OperatorPublicKey>,
+    /// A file of what they have revoked; it is read again when it changes.
+    pub revocations: Option<PathBuf>,
+    /// What it agrees to dial; nothing unless told.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// How much it takes on.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long it waits.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// How its connections are set up.
+    #[serde(default)]
+    pub leg: LegProfiles,
+    /// Where metrics and health are served; nowhere when absent.
+    #[serde(default, deserialize_with = "address::option")]
+    pub metrics: Option<SocketAddr>,
+    /// Whether that may be another than a loopback address.
+    #[serde(default)]
+    pub metrics_expose: bool,
+    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    #[serde(default)]
+    pub metrics_hosts: Vec<String>,
+    /// Threads that carry sessions; one for each core when absent.
+    pub workers: Option<usize>,
+    /// The packet plane's part, which `tradewind-node` reads.
+    pub packet: Option<toml::Value>,
+    /// How its legs' first windows are learned, which `tradewind-jumpstart-daemon` reads; not at all when absent.
+    pub jumpstart: Option<toml::Value>,
+    /// Where sessions are told of at their end; nowhere when absent.
+    pub access_log: Option<AccessLogConfig>,
+    /// Where sessions are told of that are admitted; nowhere when absent.
+    pub audit_log: Option<AuditLogConfig>,
+}
+
+/// A gateway's configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// A file that holds its secret identity; not needed when no route goes over relays.
+    pub identity_file: Option<PathBuf>,
+    /// The secret identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub identity: Option<IdentityKey>,
+    /// A file that holds the identity that it had before, by which it is known still: during a
+    /// rotation.
+    pub previous_identity_file: Option<PathBuf>,
+    /// That identity itself, instead of the file: for tests.
+    #[serde(default, deserialize_with = "identity_text")]
+    pub previous_identity: Option<IdentityKey>,
+    /// Keys that were read at the start of the process.
+    #[serde(skip)]
+    pub held: HeldKeys,
+    /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
+    /// absent.
+    pub run_as: Option<String>,
+    /// What it may do; not needed when every route is direct.
+    pub grant: Option<SignedGrant>,
+    /// A file that holds the grant, as `tradewind grant issue` printed it, instead of `grant`.
+    pub grant_file: Option<PathBuf>,
+    /// A file of what the operators of `[packet_endpoint]` have revoked; it is read again when it changes.
+    pub revocations: Option<PathBuf>,
+    /// Ports whose connections all go to one destination.
+    #[serde(default, deserialize_with = "forward::list")]
+    pub forward: Vec<Forward>,
+    /// Connections that are taken off their way to where they went.
+    #[serde(default)]
+    pub tproxy: Vec<Tproxy>,
+    /// Where SOCKS5 is spoken. Who reaches it uses the grant, so loopback unless `expose` is set.
+    #[serde(default, deserialize_with = "address::list")]
+    pub socks5: Vec<SocketAddr>,
+    /// Where HTTP CONNECT is spoken; as `socks5`.
+    #[serde(default, deserialize_with = "address::list")]
+    pub connect: Vec<SocketAddr>,
+    /// Whether `socks5` and `connect` may listen on other than loopback addresses; it takes users
+    /// as well.
+    #[serde(default)]
+    pub expose: bool,
+    /// Whether they may even where there are no users: whoever reaches them uses the grant.
+    #[serde(default)]
+    pub expose_without_password: bool,
+    /// Who may use `socks5` and `connect`; everybody who reaches them when absent.
+    #[serde(default)]
+    pub user: Vec<User>,
+    /// Whether `socks5` and `connect` clients hear that their path is open before it is: they save a round trip of
+    /// the path, and a failure shows as a reset.
+    #[serde(default)]
+    pub optimistic: bool,
+    /// Whether routes may be `direct`: this host then dials destinations itself.
+    #[serde(default)]
+    pub direct: bool,
+    /// Whether direct routes may lead to this host itself: for tests and laboratories.
+    #[serde(default)]
+    pub allow_loopback: bool,
+    /// How flows are carried.
+    #[serde(default)]
+    pub routes: RouteTable,
+    /// How much it takes on.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long it waits.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// How its connections are set up.
+    #[serde(default)]
+    pub leg: LegProfiles,
+    /// Where metrics and health are served; nowhere when absent.
+    #[serde(default, deserialize_with = "address::option")]
+    pub metrics: Option<SocketAddr>,
+    /// Whether that may be another than a loopback address.
+    #[serde(default)]
+    pub metrics_expose: bool,
+    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    #[serde(default)]
+    pub metrics_hosts: Vec<String>,
+    /// Threads that carry sessions; one for each core when absent.
+    pub workers: Option<usize>,
+    /// UDP ports whose datagrams go to one destination: the packet plane's part, which `tradewind-node` reads.
+    #[serde(default)]
+    pub packet: Vec<toml::Value>,
+    /// What this gateway is as an end of packets' paths: likewise.
+    pub packet_endpoint: Option<toml::Value>,
+    /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when absent.
+    pub socks5_udp: Option<toml::Value>,
+    /// How its legs' first windows are learned, which `tradewind-jumpstart-daemon` reads; not at all when absent.
+    pub jumpstart: Option<toml::Value>,
+    /// Where sessions are told of at their end; nowhere when absent.
+    pub access_log: Option<AccessLogConfig>,
+}
+
+/// Connections that are taken off their way (TPROXY); they go to where they went.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tproxy {
+    /// Where they go: ranges of addresses with ports.
+    pub destinations: Vec<DestinationRule>,
+    /// Whether connections that this host itself opens are taken as well as those that pass it.
+    #[serde(default)]
+    pub own_host: bool,
+    /// The port on loopback that they are led to; the system chooses one when absent.
+    #[serde(default)]
+    pub port: u16,
+    /// The flow that they belong to, for logs.
+    #[serde(default = "tproxy_flow")]
+    pub flow: FlowId,
+    /// The version of the PROXY protocol that tells the destination whose connection it is; none when absent.
+    #[serde(default)]
+    pub send_proxy: Option<ProxyVersion>,
+    /// Sources whose connections begin with a PROXY header, always; ports do not count. Others'
+    /// begin
+    /// with data.
+    #[serde(default)]
+    pub accept_proxy: Vec<DestinationRule>,
+}
+
+impl Tproxy {
+    /// Returns where its connections are led to: loopback, once for each family of its
+    /// destinations.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = SocketAddr> {
+        let ranges = || self.destinations.iter().filter_map(|rule| rule.range());
+        let v4 = ranges().any(|(base, _)| base.is_ipv4()).then_some(Ipv4Addr::LOCALHOST.into());
+        let v6 = ranges().any(|(base, _)| base.is_ipv6()).then_some(Ipv6Addr::LOCALHOST.into());
+        [v4, v6].into_iter().flatten().map(|ip: IpAddr| SocketAddr::new(ip, self.port))
+    }
+}
+
+fn tproxy_flow() -> FlowId {
+    FlowId::new("tproxy").expect("a short word")
+}
+
+fn identity_text<'de, D: serde::Deserializer<'de>>(
+    text: D,
+) -> Result<Option<IdentityKey>, D::Error> {
+    String::deserialize(text)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+/// The identities that a configuration gives or points to, the present one first.
+fn load_identities(
+    present: (Option<&PathBuf>, Option<&IdentityKey>),
+    previous: (Option<&PathBuf>, Option<&IdentityKey>),
+    held: &HeldKeys,
+) -> Result<Vec<IdentityKey>, RelayError> {
+    let present = load_identity("identity", present, held)?;
+    let previous = load_identity("previous_identity", previous, held)?;
+    if let Some(previous) = &previous {
+        let is_same = |present: &IdentityKey| present.public() == previous.public();
+        match &present {
+            None => {
+                return Err(refused("identity_file", "missing beside `previous_identity_file`"));
+            }
+            Some(present) if is_same(present) => {
+                let problem = "holds the same identity as `identity_file`; expected the one before";
+                return Err(refused("previous_identity_file", problem));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(present.into_iter().chain(previous).collect())
+}
+
+/// The identity that the configuration gives under `key` or points to.
+fn load_identity(
+    key: &str,
+    (file, inline): (Option<&PathBuf>, Option<&IdentityKey>),
+    held: &HeldKeys,
+) -> Result<Option<IdentityKey>, RelayError> {
+    match (file, inline) {
+        (None, inline) => Ok(inline.cloned()),
+        (Some(_), Some(_)) => Err(refused(key, format!("give either `{key}_file` or `{key}`"))),
+        (Some(path), None) => held.read(path).map(Some),
+    }
+}
+
+/// What a relay agrees to dial.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyConfig {
+    /// Destinations that it dials as the last of a route.
+    pub destinations: Vec<DestinationRule>,
+    /// Relays that it dials as the next of a route.
+    pub next_hops: Vec<DestinationRule>,
+    /// Whether these rules may cover loopback addresses: for tests and laboratories.
+    pub allow_loopback: bool,
+    /// Addresses that are never dialled, beside its own listeners.
+    #[serde(deserialize_with = "address::list")]
+    pub never: Vec<SocketAddr>,
+}
+
+impl PolicyConfig {
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            destinations: self.destinations.clone(),
+            next_hops: self.next_hops.clone(),
+            allow_loopback: self.allow_loopback,
+            never: self.never.clone(),
+            relays: Vec::new(),
+        }
+    }
+}
+
+/// Leg profiles by the side that opens the connection, and of single legs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LegProfiles {
+    /// Connections from upstream, which this process accepts.
+    pub accept: LegProfile,
+    /// Connections to downstream, which this process dials.
+    pub dial: LegProfile,
+    /// Legs to neighbours that are told apart from the others.
+    pub to: Vec<LegTo>,
+    /// Listeners that are told apart from the others, at relays.
+    pub at: Vec<LegAt>,
+}
+
+/// A listener.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LegAt {
+    /// Its address, as in `listen`.
+    #[serde(deserialize_with = "address::one")]
+    pub address: SocketAddr,
+    /// What it asks of who dials.
+    pub encryption: Encryption,
+}
+
+impl LegProfiles {
+    /// Returns what these legs need of the host's kernel.
+    #[must_use]
+    pub fn buffer_needs(&self) -> BufferNeeds {
+        let to = self.to.iter().map(|to| &to.dial);
+        BufferNeeds::of([&self.accept, &self.dial].into_iter().chain(to))
+    }
+
+    /// What the listener of `address` asks of who dials.
+    pub(crate) fn encryption_at(&self, address: SocketAddr) -> Encryption {
+        let told = self.at.iter().find(|at| at.address == address).map(|at| at.encryption);
+        told.or(self.accept.encryption).unwrap_or_default()
+    }
+
+    /// Who dials decides on encryption, and one neighbour has one profile.
+    fn check(&self) -> Result<(), RelayError> {
+        let refuse = |key| {
+            let problem = "`either` is for who accepts; expected `tls` or `none`";
+            Err(refused(key, problem))
+        };
+        if self.dial.encryption == Some(Encryption::Either) {
+            return refuse("leg.dial.encryption");
+        }
+        if self.to.iter().any(|to| to.dial.encryption == Some(Encryption::Either)) {
+            return refuse("leg.to.dial.encryption");
+        }
+        let to = self.to.iter().map(|to| ("leg.to.address", to.address));
+        let at = self.at.iter().map(|at| ("leg.at.address", at.address));
+        let mut seen = BTreeSet::new();
+        match to.chain(at).find(|one| !seen.insert(*one)) {
+            Some((key, address)) => Err(refused(key, format!("{address} is there twice"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl RelayConfig {
+    /// Reads a relay's configuration.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`] with the key and what would be right there.
+    pub fn parse(text: &str) -> Result<Self, RelayError> {
+        let config: Self = parse(text)?;
+        check_common(&config.limits, &config.timeouts, config.workers)?;
+        check_exposed(config.metrics, config.metrics_expose)?;
+        if config.listen.is_empty() {
+            return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
+        }
+        check_zones("listen", &config.listen)?;
+        let metrics = config.metrics.map(|metrics| ("metrics", metrics));
+        check_twice(config.listen.iter().map(|at| ("listen", *at)).chain(metrics))?;
+        if config.identity_file.is_none() && config.identity.is_none() {
+            return Err(refused(
+                "identity_file",
+                "missing: the file of the relay's secret identity",
+            ));
+        }
+        if config.operators.is_empty() {
+            return Err(refused("operators", "expected at least one operator's public key"));
+        }
+        config.leg.check()?;
+        config.access_log.iter().try_for_each(AccessLogConfig::check)?;
+        check_ranges("policy.next_hops", &config.policy.next_hops)?;
+        if let Some(at) = config.leg.at.iter().find(|at| !config.listen.contains(&at.address)) {
+            let problem = format!("{} is not among `listen`", at.address);
+            return Err(refused("leg.at.address", problem));
+        }
+        Ok(config)
+    }
+
+    /// The relay's secret identities: its own, and during a rotation the one before.
+    ///
+    /// # Errors
+    /// When a file cannot be read or holds no identity, or there is none.
+    pub fn identities(&self) -> Result<Vec<IdentityKey>, RelayError> {
+        let present = (self.identity_file.as_ref(), self.identity.as_ref());
+        let previous = (self.previous_identity_file.as_ref(), self.previous_identity.as_ref());
+        let identities = load_identities(present, previous, &self.held)?;
+        match identities.is_empty() {
+            true => Err(refused("identity_file", "missing")),
+            false => Ok(identities),
+        }
+    }
+}
+
+impl GatewayConfig {
+    /// Reads a gateway's configuration.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`] with the key and what would be right there.
+    pub fn parse(text: &str) -> Result<Self, RelayError> {
+        let config: Self = parse(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Where it listens, and the keys that say so.
+    fn listeners(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
+        let forwards = self.forward.iter().map(|forward| ("forward", forward.listen));
+        let socks5 = self.socks5.iter().map(|at| ("socks5", *at));
+        let connect = self.connect.iter().map(|at| ("connect", *at));
+        let tproxy = self.tproxy.iter().flat_map(Tproxy::listeners).map(|at| ("tproxy", at));
+        let metrics = self.metrics.map(|at| ("metrics", at));
+        forwards.chain(socks5).chain(connect).chain(tproxy).chain(metrics)
+    }
+
+    /// The gateway's secret identities, if it has any: its own, and during a rotation the one
+    /// before.
+    ///
+    /// # Errors
+    /// When a file cannot be read or holds no identity.
+    pub fn identities(&self) -> Result<Vec<IdentityKey>, RelayError> {
+        let present = (self.identity_file.as_ref(), self.identity.as_ref());
+        let previous = (self.previous_identity_file.as_ref(), self.previous_identity.as_ref());
+        load_identities(present, previous, &self.held)
+    }
+
+    /// Of these, the one that the grant names, under which sessions are opened; without a grant
+    /// its own.
+    ///
+    /// # Errors
+    /// As [`GatewayConfig::identities`] and [`GatewayConfig::grant`], and when the grant names none
+    /// of them.
+    pub fn identity(&self) -> Result<Option<IdentityKey>, RelayError> {
+        let (identities, grant) = (self.identities()?, self.grant()?);
+        let Some(own) = identities.first().map(IdentityKey::public) else { return Ok(None) };
+        let named = grant.map_or(own, |grant| grant.unverified().gateway);
+        let found = identities.into_iter().find(|identity| identity.public() == named);
+        found.map(Some).ok_or(GrantError::WrongGateway { granted: named, found: own }.into())
+    }
+
+    /// Returns the gateway's grant, if it has one.
+    ///
+    /// # Errors
+    /// When its file cannot be read or holds no grant.
+    pub fn grant(&self) -> Result<Option<SignedGrant>, RelayError> {
+        let Some(path) = &self.grant_file else { return Ok(self.grant.clone()) };
+        let place = || format!("grant_file, {}", path.display());
+        let text =
+            crate::revocations::read_text(path).map_err(|problem| refused(&place(), problem))?;
+        let grant = text.trim().parse::<SignedGrant>();
+        grant.map(Some).map_err(|error| refused(&place(), error.to_string()))
+    }
+
+    fn check(&self) -> Result<(), RelayError> {
+        check_common(&self.limits, &self.timeouts, self.workers)?;
+        check_exposed(self.metrics, self.metrics_expose)?;
+        self.leg.check()?;
+        self.access_log.iter().try_for_each(AccessLogConfig::check)?;
+        if self.grant.is_some() && self.grant_file.is_some() {
+            return Err(refused("grant", "give either `grant_file` or `grant`"));
+        }
+        for (key, share) in [
+            ("limits.each_grant", self.limits.each_grant),
+            ("limits.each_gateway", self.limits.each_gateway),
+        ] {
+            if share != Share::default() {
+                let problem =
+                    "for relays, which serve several; expected `limits.sessions` or `limits.rate`";
+                return Err(refused(key, problem));
+            }
+        }
+        if self.leg.accept.encryption.is_some() || !self.leg.at.is_empty() {
+            let problem = "a gateway accepts applications, which speak as they like; expected `leg.dial.encryption`";
+            return Err(refused("leg.accept.encryption", problem));
+        }
+        let proxies = self.socks5.len() + self.connect.len();
+        let carries_packets = !self.packet.is_empty() || self.packet_endpoint.is_some();
+        if self.forward.is_empty() && self.tproxy.is_empty() && proxies == 0 && !carries_packets {
+            let problem = "expected at least one of forward, tproxy, socks5, connect and packet";
+            return Err(refused("forward", problem));
+        }
+        for (index, tproxy) in self.tproxy.iter().enumerate() {
+            let key = format!("tproxy[{index}].destinations");
+            if tproxy.destinations.is_empty() {
+                return Err(refused(&key, "expected at least one range such as `10.0.0.0/8:443`"));
+            }
+            check_ranges(&key, &tproxy.destinations)?;
+            check_ranges(&format!("tproxy[{index}].accept_proxy"), &tproxy.accept_proxy)?;
+        }
+        if self.socks5_udp.is_some() && self.socks5.is_empty() {
+            return Err(refused("socks5_udp", "expected `socks5` beside it"));
+        }
+        users::check(&self.user)?;
+        let is_open = self.expose && (self.expose_without_password || !self.user.is_empty());
+        for (index, forward) in self.forward.iter().enumerate() {
+            check_zones(&format!("forward[{index}].listen"), [&forward.listen])?;
+        }
+        for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
+            check_zones(key, addresses)?;
+            let outside = addresses.iter().find(|address| !address.ip().is_loopback());
+            if let Some(address) = outside.filter(|_| !is_open) {
+                let problem = format!(
+                    "{address} is no loopback address: whoever reaches it could use the grant; \
+                     if that is wanted, set `expose = true`, and add users (`[[user]]`) or set \
+                     `expose_without_password = true`"
+                );
+                return Err(refused(key, problem));
+            }
+        }
+        check_twice(self.listeners())?;
+        if !self.direct && self.routes.routes().any(|route| *route == Route::Direct) {
+            return Err(refused("routes", "a route is `direct`, which needs `direct = true`"));
+        }
+        if self.routes.routes().any(|route| matches!(route, Route::Relays(_))) {
+            if self.identity_file.is_none() && self.identity.is_none() {
+                return Err(refused("identity_file", "missing, and a route goes over relays"));
+            }
+            if self.grant.is_none() && self.grant_file.is_none() {
+                return Err(refused("grant", "missing, and a route goes over relays"));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn refused(key: &str, problem: impl Into<String>) -> RelayError {
+    RelayError::Config { place: key.to_owned(), problem: problem.into() }
+}
+
+/// Reads TOML; an error names line and key.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, RelayError> {
+    let line_of = |error: &toml::de::Error| match error.span() {
+        Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),
+        None => "the whole".to_owned(),
+    };
+    let source = toml::Deserializer::parse(text)
+        .map_err(|error| refused(&line_of(&error), one_line(error.message())))?;
+    serde_path_to_error::deserialize(source).map_err(|error| {
+        let key = error.path().to_string();
+        let inner = error.inner();
+        let place = match key.as_str() {
+            "." => line_of(inner),
+            key => format!("`{key}` ({})", line_of(inner)),
+        };
+        refused(&place, one_line(inner.message()))
+    })
+}
+
+fn one_line(message: &str) -> String {
+    in_plain_words(&message.lines().map(str::trim).collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! What a configuration may say, and the lines that tell what it may not.
+
+use std::time::Duration;
+
+use super::*;
+use tradewind_grant::{Grant, OperatorKey, Relays};
+use tradewind_units::Timestamp;
+
+const OPERATOR: [u8; 32] = [9; 32];
+
+fn relay_text(rest: &str) -> String {
+    let operator = OperatorKey::from_entropy(OPERATOR).public();
+    format!("listen = ['127.0.0.1:0']\nidentity_file = 'key'\noperators = ['{operator}']\n{rest}")
+}
+
+fn line(result: Result<impl Sized, RelayError>) -> String {
+    let line = result.err().expect("refused").to_string();
+    assert!(!line.contains('\n'), "{line}");
+    line
+}
+
+#[test]
+fn what_is_not_said_has_its_default() {
+    let config = RelayConfig::parse(&relay_text("[timeouts]\nidle = '2 h'")).unwrap();
+    assert_eq!(config.timeouts.idle, Some(Duration::from_secs(7200)));
+    assert_eq!(config.timeouts.header, Duration::from_secs(5));
+    assert!(config.policy.destinations.is_empty(), "default deny");
+    assert_eq!(config.metrics, None);
+}
+
+#[test]
+fn timeouts_that_may_be_missing_are_turned_off() {
+    let off = "idle = 'off'\nhalf_closed = 'off'\nuser = 'off'\nkeepalive = 'off'";
+    let timeouts = RelayConfig::parse(&relay_text(&format!("[timeouts]\n{off}"))).unwrap().timeouts;
+    let Timeouts { idle, half_closed, user, keepalive, .. } = timeouts;
+    assert_eq!([idle, half_closed, user, keepalive], [None; 4]);
+    for key in ["header", "dial", "drain", "retire"] {
+        let line = line(RelayConfig::parse(&relay_text(&format!("[timeouts]\n{key} = 'off'"))));
+        assert!(line.contains(&format!("`timeouts.{key}`")), "{line}");
+    }
+}
+
+#[test]
+fn errors_of_a_relays_configuration_name_the_key() {
+    for (rest, expected) in [
+        ("foo = 1", "configuration, `foo` (line 4): unknown field `foo`"),
+        ("[limits]\nsessions = 'x'", "configuration, `limits.sessions` (line 5): invalid type"),
+        ("[timeouts]\nidle = '5'", "configuration, `timeouts.idle` (line 5): duration: a span"),
+        ("[timeouts]\nidle = '0 s'", "configuration, timeouts.idle: expected a span above"),
+        (
+            "[policy]\ndestinations = ['10.0.0.1/8:1']",
+            "configuration, `policy.destinations[0]` (line 5): destination rule `10.0.0.1/8:1`",
+        ),
+        (
+            "workers = -1",
+            "configuration, `workers` (line 4): invalid value: integer `-1`, expected a whole number",
+        ),
+        ("workers = 0", "configuration, workers: expected 1 to 1024"),
+        ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
+        (
+            "[limits.each_source]\nmemory = '1 kB'",
+            "configuration, limits.each_source.memory: expected at least 1 MB",
+        ),
+        ("[limits]\nrate = '5'", "configuration, `limits.rate` (line 5): bandwidth"),
+        (
+            "[limits.each_source]\nsessions = 0",
+            "configuration, `limits.each_source.sessions` (line 5): invalid value",
+        ),
+        ("[limits", "configuration, line 4: "),
+        ("metrics = '[::]:9464'", "configuration, metrics: [::]:9464 is no loopback address"),
+        (
+            "[leg.dial]\nencryption = 'either'",
+            "configuration, leg.dial.encryption: `either` is for who accepts",
+        ),
+        (
+            "[leg.dial]\nencryption = 'ssl'",
+            "configuration, `leg.dial.encryption` (line 5): unknown variant `ssl`, expected one of",
+        ),
+        (
+            "[[leg.at]]\naddress = '127.0.0.1:1'\nencryption = 'none'",
+            "configuration, leg.at.address: 127.0.0.1:1 is not among `listen`",
+        ),
+        (
+            "[[leg.to]]\naddress = '192.0.2.2:1'\ndial = {}\n[[leg.to]]\naddress = '192.0.2.2:1'\ndial = { connections = 4 }",
+            "configuration, leg.to.address: 192.0.2.2:1 is there twice",
+        ),
+        (
+            "[leg.dial]\nwarm = 0",
+            "configuration, `leg.dial.warm` (line 5): invalid value: integer `0`, expected a whole number from 1 to 65535",
+        ),
+        (
+            "[policy]\nnext_hops = ['*.example.com:7000']",
+            "configuration, policy.next_hops: `*.example.com:7000`: expected ranges of addresses",
+        ),
+        (
+            "metrics = '[fe80::1]:9000'",
+            "configuration, metrics: [fe80::1]:9000 is link-local: say on which interface, by its number, as in `[fe80::1%2]:9000`",
+        ),
+        (
+            "metrics = '[fe80::1%eth0]:9000'",
+            "configuration, `metrics` (line 4): socket address: IP:PORT whose zone is the number",
+        ),
+        (
+            "[limits]\ntrusted_sources = ['relay.example.com:*']",
+            "configuration, limits.trusted_sources: `relay.example.com:*`: expected ranges",
+        ),
+    ] {
+        let line = line(RelayConfig::parse(&relay_text(rest)));
+        assert!(line.starts_with(expected), "{line}");
+    }
+    let line = line(RelayConfig::parse("listen = []\noperators = []"));
+    assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
+}
+
+#[test]
+fn an_address_that_is_listened_on_twice_is_told_with_both_places() {
+    let relay = |listen: &str, rest: &str| {
+        let text = relay_text(rest).replace("['127.0.0.1:0']", listen);
+        RelayConfig::parse(&text)
+    };
+    let twice = |key: &str, address: &str, other: &str, taken: &str| {
+        format!(
+            "configuration, {key}: {address} is listened on twice: `{other}` has {taken} \
+             already; expected another address or port for one of them"
+        )
+    };
+    let (one, all) = ("127.0.0.1:7000", "0.0.0.0:7000");
+    let found = line(relay(&format!("['{one}', '{one}']"), ""));
+    assert_eq!(found, twice("listen", one, "listen", one));
+    let found = line(relay(&format!("['{all}', '{one}']"), ""));
+    assert_eq!(found, twice("listen", one, "listen", all));
+    let found = line(relay("['[::1]:7000', '[::]:7000']", ""));
+    assert_eq!(found, twice("listen", "[::]:7000", "listen", "[::1]:7000"));
+    let found = line(relay(&format!("['{all}']"), &format!("metrics = '{one}'")));
+    assert_eq!(found, twice("metrics", one, "listen", all));
+    // Each family has its own wildcard, and port 0 is another one each time.
+    for listen in [
+        "['0.0.0.0:7000', '[::]:7000']",
+        "['127.0.0.1:0', '127.0.0.1:0', '0.0.0.0:0']",
+        "['127.0.0.1:7000', '127.0.0.2:7000', '127.0.0.1:7001']",
+    ] {
+        relay(listen, "").unwrap();
+    }
+    let forward = |listen: &str| format!("[[forward]]\nlisten = '{listen}'\nto = '192.0.2.1:1'");
+    let (ports, port) = (forward("127.0.0.1:8000-8002"), forward("127.0.0.1:8001"));
+    let found = line(GatewayConfig::parse(&format!("{ports}\n{port}")));
+    assert_eq!(found, twice("forward", "127.0.0.1:8001", "forward", "127.0.0.1:8001"));
+    let text = format!("connect = ['{one}']\nsocks5 = ['{one}']");
+    let found = line(GatewayConfig::parse(&text));
+    assert_eq!(found, twice("connect", one, "socks5", one));
+    let text =
+        format!("connect = ['{one}']\n[[tproxy]]\nport = 7000\ndestinations = ['10.0.0.0/8:1']");
+    let found = line(GatewayConfig::parse(&text));
+    assert_eq!(found, twice("tproxy", one, "connect", one));
+}
+
+#[test]
+fn where_only_addresses_make_sense_names_are_refused() {
+    for (rest, key) in [
+        ("metrics = 'relay.example.com:7000'", "`metrics` (line 4)"),
+        ("[policy]\nnever = ['relay.example.com:7000']", "`policy.never[0]` (line 5)"),
+        ("[[leg.at]]\naddress = 'relay.example.com:7000'", "`leg.at[0].address` (line 5)"),
+        ("[[leg.to]]\naddress = 'relay.example.com:7000'", "`leg.to[0].address` (line 5)"),
+    ] {
+        let line = line(RelayConfig::parse(&relay_text(rest)));
+        let expected = format!("configuration, {key}: socket address: IP:PORT such as");
+        assert!(line.starts_with(&expected), "{line}");
+        assert!(line.ends_with("not `relay.example.com:7000`"), "{line}");
+    }
+}
+
+#[test]
+fn a_secret_never_shows_in_an_error() {
+    let secret = IdentityKey::from_entropy([7; 32]).to_secret_text();
+    let cut = &secret[..secret.len() - 3];
+    let text = format!("listen = ['127.0.0.1:0']\noperators = []\nidentity = '{cut}'");
+    let line = line(RelayConfig::parse(&text));
+    assert!(line.contains("identity") && !line.contains(&cut[10..30]), "{line}");
+}
+
+#[test]
+fn a_gateway_must_mean_what_opens_it_to_others() {
+    for (text, expected) in [
+        (
+            "",
+            "configuration, forward: expected at least one of forward, tproxy, socks5, connect and packet",
+        ),
+        (
+            "[[tproxy]]\ndestinations = ['*.example.com:443']",
+            "configuration, tproxy[0].destinations: `*.example.com:443`: expected ranges of addresses",
+        ),
+        (
+            "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\naccept_proxy = ['lb.example.com:*']",
+            "configuration, `forward[0]` (line 1): accept_proxy: `lb.example.com:*`: expected ranges of addresses",
+        ),
+        (
+            "socks5 = ['127.0.0.1:0']\n[limits.each_grant]\nsessions = 3",
+            "configuration, limits.each_grant: for relays",
+        ),
+        (
+            "socks5 = ['127.0.0.1:0']\n[limits.each_gateway]\nsessions = 3",
+            "configuration, limits.each_gateway: for relays",
+        ),
+        (
+            "[[tproxy]]\ndestinations = ['10.0.0.0/8:443']\nfoo = 1",
+            "configuration, `tproxy[0].foo` (line 3): unknown field `foo`",
+        ),
+        (
+            "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\nsend_proxy = 'v1'",
+            "configuration, `forward[0].send_proxy`",
+        ),
+        (
+            "socks5 = ['localhost:1080']",
+            "configuration, `socks5[0]` (line 1): socket address: IP:PORT such as",
+        ),
+        (
+            "connect = [3128]",
+            "configuration, `connect[0]` (line 1): invalid type: integer `3128`, expected text: IP:PORT",
+        ),
+        (
+            "[[forward]]\nlisten = 'localhost:1'\nto = '192.0.2.1:1'",
+            "configuration, `forward[0].listen` (line 2): socket address: IP:PORT such as",
+        ),
+        ("socks5 = ['0.0.0.0:1080']", "configuration, socks5: 0.0.0.0:1080 is no loopback"),
+        (
+            "socks5 = ['127.0.0.1:0']\nmetrics = '0.0.0.0:9464'",
+            "configuration, metrics: 0.0.0.0:9464 is no loopback address",
+        ),
+        (
+            "connect = ['127.0.0.1:0']\n[routes]\ndefault = 'direct'",
+            "configuration, routes: a route is `direct`, which needs `direct = true`",
+        ),
+        (
+            "connect = ['127.0.0.1:0']\n[routes]\ndefault = ['lima']",
+            "configuration, `routes` (line 2): default: relay `lima` is not listed",
+        ),
+        (
+            "socks5 = ['127.0.0.1:0']\n[leg.accept]\nencryption = 'none'",
+            "configuration, leg.accept.encryption: a gateway accepts applications",
+        ),
+    ] {
+        let line = line(GatewayConfig::parse(text));
+        assert!(line.starts_with(expected), "{line}");
+    }
+}
+
+#[test]
+fn a_missing_identity_file_is_named() {
+    let mut config = RelayConfig::parse(&relay_text("")).unwrap();
+    config.identity_file = Some("/nonexistent/relay.key".into());
+    let line = line(crate::Relay::bind(&config));
+    let expected = "identity file /nonexistent/relay.key: no such file or directory";
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn the_manuals_examples_are_valid() {
+    let manual = include_str!("../../../../docs/relay.md");
+    let gateway = IdentityKey::from_entropy([1; 32]).public();
+    let grant = Grant {
+        gateway,
+        not_before: Timestamp::ZERO,
+        expires: Timestamp::FAR_FUTURE,
+        sessions: None,
+        extensions: tradewind_grant::Extensions::default(),
+        relays: Relays::Any,
+        destinations: vec!["10.0.0.0/8:*".parse().unwrap()],
+    };
+    let grant = grant.sign(&OperatorKey::from_entropy(OPERATOR)).unwrap().to_string();
+    let relay = |seed| IdentityKey::from_entropy([seed; 32]).public().to_string();
+    let manual = manual
+        .replace("GRANT", &grant)
+        .replace("OPERATOR", &OperatorKey::from_entropy(OPERATOR).public().to_string())
+        .replace("RELAY-1", &relay(2))
+        .replace("RELAY-2", &relay(3));
+    let example = |name: &str| {
+        let start = format!("```toml\n# {name}\n");
+        let (_, rest) = manual.split_once(&start).expect("the example is there");
+        rest.split("```").next().unwrap_or_default().to_owned()
+    };
+    RelayConfig::parse(&example("relay")).unwrap();
+    GatewayConfig::parse(&example("gateway")).unwrap();
+}

@@ -1,0 +1,14 @@
+//! Replays the fuzz target's corpus on the stable compiler.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "corpora are files")]
+
+mod fuzzed;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn the_corpus_of_topologies_holds() {
+    replay("topology", fuzzed::topology);
+}
