@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One file of `bpf/` each, without its ending.
+/// The files of `bpf/`, without their extension.
 const PROGRAMS: [&str; 2] = ["first_window", "jump_start"];
 
 fn main() {
@@ -24,8 +24,8 @@ fn compile(source: &Path, object: &Path) -> Result<(), String> {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let machine = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let mut command = Command::new(&clang);
-    // Debian keeps the kernel's `asm/` headers in a folder of the machine, which clang does not
-    // look into for another target.
+    // Debian keeps the kernel's `asm/` headers in a folder of the architecture, which clang does
+    // not search for another target.
     command.args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror", "-c"]);
     command.arg(format!("-I/usr/include/{machine}-linux-gnu")).arg(source).arg("-o").arg(object);
     let output = command.output().map_err(|error| {

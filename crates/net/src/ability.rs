@@ -1,7 +1,7 @@
-//! What this process may do and this kernel can do for Tradewind, each found by doing it once.
+//! The abilities of this process and this kernel that Tradewind uses, each found by trying it once.
 //!
-//! [`crate::capability`] looks up what is written somewhere; here nothing is believed that was not
-//! tried. All of it leaves the system as it was.
+//! [`crate::capability`] looks up what the system reports; here everything is tried. All trials
+//! leave the system unchanged.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,24 +25,24 @@ use crate::tun::{Offloads, Tun};
 use crate::window_route::WindowRoutes;
 use crate::{congestion, pacing, sysctl, userns};
 
-/// How something is tried: what came of it in a few words, or why it does not work here.
+/// A trial: returns its result in a few words, or the reason why the ability does not work here.
 pub type Trial = fn() -> Result<String>;
 
-/// An ability of the kernel that Tradewind has a use for.
+/// An ability of the kernel that Tradewind uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Ability {
     /// Its name, for tables and programs.
     pub name: &'static str,
-    /// What it is used for.
+    /// Its use.
     pub used_for: &'static str,
-    /// Whether nothing works without it.
+    /// True if nothing works without it.
     pub needed: bool,
-    /// Tries it.
+    /// The function that tries it.
     pub try_it: Trial,
 }
 
-/// All of them, in the order in which they are to be tried: the last ones may move this process into
-/// a user namespace of its own, for good, so they work only while it has a single thread.
+/// All abilities in the order of their trials: the last ones may move this process into a user
+/// namespace of its own, for good, so they work only while it has a single thread.
 pub const ABILITIES: [Ability; 15] = [
     needed("tcp", "sessions", tcp_options),
     needed("splice", "moving bulk without copies", splice),
@@ -69,14 +69,14 @@ const fn optional(name: &'static str, used_for: &'static str, try_it: Trial) -> 
     Ability { name, used_for, needed: false, try_it }
 }
 
-/// Longest that a trial waits for loopback.
+/// Longest wait of a trial for loopback.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn refused(action: &'static str) -> impl Fn(io::Error) -> NetError {
     move |source| NetError::system(action, source)
 }
 
-/// A listener on loopback.
+/// Opens a listener on loopback.
 fn listen(options: &SocketOptions) -> Result<TcpListener> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listeners = tcp::listen(any, 1, 16, options)
@@ -96,7 +96,7 @@ fn dial(listener: &TcpListener, options: &SocketOptions) -> Result<TcpStream> {
     dial().map_err(refused("connect over loopback"))
 }
 
-/// A socket that goes nowhere.
+/// Creates a socket that is not connected.
 fn socket() -> Result<Socket> {
     Socket::new(Domain::IPV4, Type::STREAM, None).map_err(refused("make a socket"))
 }
@@ -131,7 +131,7 @@ fn splice() -> Result<String> {
 }
 
 fn sockops() -> Result<String> {
-    /// Unlike any window that a kernel starts with by itself.
+    /// Unlike any default of the kernel.
     const UNUSUAL: u32 = 77;
     let windows = FirstWindows::attach()?;
     let segments = Segments::new(UNUSUAL).expect("in range");
@@ -170,7 +170,7 @@ fn connections() -> Result<String> {
 
 fn learned_windows() -> Result<String> {
     const UNUSUAL: u32 = 78;
-    // An address of this host that hardly anybody has a use for, so that nobody's connection is touched.
+    // A loopback address that is rarely used, so that no other connection is affected.
     let any = SocketAddr::from(([127, 82, 82, 82], 0));
     let mut listeners = tcp::listen(any, 1, 16, &SocketOptions::default())
         .map_err(|error| NetError::system(error.option, error.source))?;
@@ -201,7 +201,7 @@ fn large_buffers() -> Result<String> {
     let socket = socket()?;
     options.apply(&socket).map_err(|error| NetError::system(error.option, error.source))?;
     let given = socket.recv_buffer_size().map_err(refused("read the buffer's size"))?;
-    // The kernel reports twice what was asked for, its own overhead counted in.
+    // The kernel reports twice the requested size, which includes its own overhead.
     if given as u64 / 2 < wanted.as_u64() {
         let action =
             format!("make a receive buffer of {wanted}: {} given", Bytes::new(given as u64 / 2));
@@ -227,7 +227,7 @@ fn bbr() -> Result<String> {
 fn fast_open() -> Result<String> {
     let side = |fast_open| SocketOptions { fast_open: Some(fast_open), ..SocketOptions::default() };
     let listener = listen(&side(FastOpen::Listen(16)))?;
-    // The first connection brings the cookie, the second uses it.
+    // The first connection obtains the cookie, the second uses it.
     for _ in 0..2 {
         let mut stream = dial(&listener, &side(FastOpen::Dial))?;
         stream.write_all(b"early").map_err(refused("write"))?;
@@ -258,7 +258,7 @@ fn tproxy() -> Result<String> {
     let listener = listen(&SocketOptions::default())?;
     make_transparent(&listener)?;
     let here = listener.local_addr().map_err(refused("read an address"))?;
-    // An address of documents (RFC 5737), at which nobody is.
+    // An address for documentation (RFC 5737), which no host has.
     let destinations = vec![([192, 0, 2, 3].into(), 32, 1..=1)];
     Interception::set(&Capture { destinations, listeners: vec![here], own_host: false })?;
     Ok("rules that lead connections to a listener were set and removed".to_owned())
@@ -273,7 +273,7 @@ fn nftables() -> Result<String> {
     Ok(format!("NAT rules were set and went with their owner{forwards}"))
 }
 
-/// Makes namespaces as this user, or as root of a user namespace.
+/// Creates namespaces as this user, or as root of a user namespace.
 fn namespaces() -> Result<String> {
     let how = match Namespace::create() {
         Ok(_) => "with this process's own rights",

@@ -1,11 +1,11 @@
-//! Which CPUs a thread may run on.
+//! CPU affinity of threads.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::error::{NetError, Result};
 
-/// The CPUs that the calling thread may run on, in order.
+/// Returns the CPUs that the calling thread may run on, in order.
 ///
 /// # Errors
 /// When the kernel has more CPUs than the call can name.
@@ -15,10 +15,10 @@ pub fn allowed() -> Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())
 }
 
-/// Lets the calling thread, and threads and processes that it starts from now on, run on `cpus` only.
+/// Restricts the calling thread, and threads and processes that it starts from now on, to `cpus`.
 ///
 /// # Errors
-/// When none of them is there or allowed.
+/// When none of them exists or is allowed.
 pub fn restrict(cpus: &[usize]) -> Result<()> {
     let refused = |errno| NetError::system(format!("restrict this thread to CPUs {cpus:?}"), errno);
     let mut set = CpuSet::new();

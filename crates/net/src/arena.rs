@@ -1,8 +1,8 @@
-//! Memory that packets are read into and stay in until they are written out: no copy between.
+//! Memory that packets are read into and stay in until they are written out, without a copy.
 //!
 //! Packets are read one behind the other into chunks. A [`Slice`] keeps its chunk alive; a chunk
-//! whose last slice is gone is used again. Bytes that were handed out are never written again
-//! before that, which is what makes the shared view sound.
+//! whose last slice was dropped is reused. Bytes that were handed out are not written again before
+//! that, which makes the shared view sound.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 
-/// Bytes of a chunk. Chosen: some thirty full super-packets, so that little is lost at its end,
-/// while one late packet keeps little memory from use.
+/// Size of a chunk. Chosen: some thirty full super-packets, so that little is wasted at its end,
+/// while one late packet blocks little memory.
 const CHUNK_BYTES: usize = 2 << 20;
 /// The longest read: 64 KiB of packet and all headers before it.
 const LONGEST_READ: usize = 65_535 + 1 + 64;
@@ -30,7 +30,7 @@ impl Chunk {
         Rc::new(Self { bytes })
     }
 
-    /// Where byte `at` lies; valid up to the chunk's end.
+    /// Returns the address of byte `at`; valid up to the chunk's end.
     fn address(&self, at: usize) -> *mut u8 {
         assert!(at < CHUNK_BYTES, "places lie inside their chunk");
         // SAFETY: `at` lies inside the allocation.
@@ -47,7 +47,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         let first = self.chunk.address(self.start as usize).cast_const();
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Slice {
     }
 }
 
-/// The chunks, and how far the newest is filled.
+/// The chunks, and the fill level of the newest.
 pub struct Arena {
     current: Rc<Chunk>,
     filled: usize,
@@ -77,10 +77,10 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// Reads one packet from `source`, which must not block; `None` when nothing is there.
+    /// Reads one packet from `source`, which must not block; `None` when there is none.
     ///
     /// # Errors
-    /// Those of read(2), other than that nothing is there.
+    /// Those of read(2), except that nothing is there.
     pub fn read_packet(&mut self, source: &impl AsFd) -> io::Result<Option<Slice>> {
         if CHUNK_BYTES - self.filled < LONGEST_READ {
             self.take_next_chunk();
@@ -106,7 +106,7 @@ impl Arena {
         Ok(Some(Slice { chunk: Rc::clone(&self.current), start, len }))
     }
 
-    /// Memory held, in bytes.
+    /// Returns the memory held, in bytes.
     #[must_use]
     pub fn bytes_held(&self) -> usize {
         (self.retired.len() + 1) * CHUNK_BYTES

@@ -1,4 +1,5 @@
-//! Control groups: the one that this process is in, the top of the hierarchy, and the kernel's numbers of those below one.
+//! Control groups: the one of this process, the top of the hierarchy, and the kernel's ids of a
+//! group and those below it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{NetError, Result};
 
-/// Opens the top of the hierarchy of version 2, as far as this process sees it: every socket of the machine
-/// belongs to it.
+/// Opens the top of the version 2 hierarchy, as far as this process sees it: every socket of the
+/// machine belongs to it.
 ///
 /// # Errors
 /// As [`open_own`].
@@ -34,8 +35,8 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).map_err(|source| NetError::system(format!("read {path}"), source))
 }
 
-/// Opens the directory of this process's control group (version 2): sockets belong to it from
-/// their creation on.
+/// Opens the directory of this process's control group (version 2), to which its sockets belong
+/// from their creation on.
 ///
 /// # Errors
 /// When no hierarchy of version 2 is mounted, or its directory cannot be opened.
@@ -43,7 +44,7 @@ pub fn open_own() -> Result<File> {
     open(&own()?)
 }
 
-/// That directory.
+/// Returns the directory of this process's control group (version 2).
 ///
 /// # Errors
 /// When no hierarchy of version 2 is mounted.
@@ -51,8 +52,8 @@ pub fn own() -> Result<PathBuf> {
     path_of(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?).ok_or(NO_HIERARCHY)
 }
 
-/// The kernel's numbers of the control group (version 2) whose directory is `path` and of all groups below it, as
-/// `sock_diag` tells them of sockets: those of their directories.
+/// Returns the kernel's ids of the control group (version 2) whose directory is `path` and of all
+/// groups below it, as `sock_diag` reports them of sockets: the inodes of their directories.
 ///
 /// # Errors
 /// When `path` is no control group of version 2, or cannot be read.
@@ -62,14 +63,14 @@ pub fn own() -> Result<PathBuf> {
 pub fn numbers_below(path: &Path) -> Result<BTreeSet<u64>> {
     let refused =
         |source| NetError::system(format!("read the control group {}", path.display()), source);
-    // Only version 2 has this file.
+    // Only groups of version 2 have this file.
     if !path.join("cgroup.controllers").is_file() {
         return Err(refused(io::Error::other("no directory of a control group of version 2")));
     }
     let mut numbers = BTreeSet::from([fs::metadata(path).map_err(refused)?.ino()]);
     let mut left = vec![path.to_owned()];
     while let Some(directory) = left.pop() {
-        // A group below may go while it is read.
+        // A group below may be removed while it is read.
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 numbers.insert(entry.ino());
@@ -80,7 +81,7 @@ pub fn numbers_below(path: &Path) -> Result<BTreeSet<u64>> {
     Ok(numbers)
 }
 
-/// Where the hierarchy is mounted.
+/// Returns the mount point of the hierarchy.
 fn mount_of(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (front, back) = line.split_once(" - ")?;
@@ -88,8 +89,8 @@ fn mount_of(mountinfo: &str) -> Option<PathBuf> {
     })
 }
 
-/// The group's directory. In a container the mount may show less than the whole hierarchy; then
-/// its top is the best that can be had.
+/// Returns the group's directory. In a container the mount may show only a part of the hierarchy;
+/// then its top is the best available.
 fn path_of(mountinfo: &str, cgroup: &str) -> Option<PathBuf> {
     let mount = mount_of(mountinfo)?;
     let group = cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;

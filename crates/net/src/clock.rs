@@ -1,4 +1,4 @@
-//! The monotonic clock, CPU clocks, and how promptly the kernel wakes this thread.
+//! The monotonic clock, CPU clocks, and the scheduling of this thread.
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -13,31 +13,33 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The time since this machine's boot (CLOCK_MONOTONIC), the same in every network namespace.
+/// Returns the time since this machine's boot (CLOCK_MONOTONIC), the same in every network
+/// namespace.
 #[must_use]
 pub fn monotonic() -> Timestamp {
     Timestamp::from_nanos(read(libc::CLOCK_MONOTONIC))
 }
 
-/// The CPU time that the calling thread has used.
+/// Returns the CPU time that the calling thread has used.
 #[must_use]
 pub fn thread_cpu() -> Duration {
     Duration::from_nanos(read(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
-/// The CPU time that all threads of this process have used.
+/// Returns the CPU time that all threads of this process have used.
 #[must_use]
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(read(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
-/// Asks the kernel to fire this thread's timers on time instead of grouping them (slack 1 ns).
+/// Sets this thread's timer slack to 1 ns, so that the kernel fires its timers on time instead of
+/// grouping them.
 pub fn sharpen_timers() {
     // SAFETY: PR_SET_TIMERSLACK takes one number and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
 }
 
-/// How the kernel ranks a thread against others.
+/// The scheduling class of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Urgency {
@@ -45,14 +47,14 @@ pub enum Urgency {
     RealTime,
     /// nice -20: the largest share among ordinary threads.
     Nice,
-    /// As any thread.
+    /// The default.
     Ordinary,
 }
 
-/// Priority among real-time threads. Chosen: above nothing else that this workspace runs.
+/// Priority among real-time threads. Chosen: above none of this workspace.
 const REAL_TIME_PRIORITY: libc::c_int = 20;
 
-/// Raises the calling thread as far as this process may, and says how far that was.
+/// Raises the priority of the calling thread as far as this process may; returns the class reached.
 #[must_use]
 pub fn raise_urgency() -> Urgency {
     let parameters = libc::sched_param { sched_priority: REAL_TIME_PRIORITY };
@@ -69,7 +71,8 @@ pub fn raise_urgency() -> Urgency {
     Urgency::Ordinary
 }
 
-/// Lets the calling thread run only when no other wants to (SCHED_IDLE), and says whether that could be done.
+/// Lets the calling thread run only when no other wants to (SCHED_IDLE); returns whether that is
+/// set.
 #[must_use]
 pub fn stand_back() -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };

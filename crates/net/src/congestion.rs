@@ -10,17 +10,18 @@ use crate::{capability, sysctl};
 /// Longest name, without the closing zero: the kernel's `TCP_CA_NAME_MAX` less one.
 const MAX_NAME_BYTES: usize = 15;
 
-/// Whether `name` could name a congestion control: `cubic`, `bbr`, `reno` and the like.
+/// Returns whether `name` has the form of a congestion control's name: `cubic`, `bbr`, `reno` and
+/// the like.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(allowed)
 }
 
-/// Gives `socket` the congestion control `name`.
+/// Sets the congestion control `name` on `socket`.
 ///
 /// # Errors
-/// When the kernel does not know it, or keeps it from unprivileged processes.
+/// When the kernel does not have it, or does not allow it to unprivileged processes.
 pub fn set(socket: &impl AsFd, name: &str) -> io::Result<()> {
     if !is_name(name) {
         let expected = "1 to 15 letters, digits, `-` or `_`";
@@ -33,9 +34,8 @@ pub fn set(socket: &impl AsFd, name: &str) -> io::Result<()> {
     })
 }
 
-/// Returns whether this kernel gives `name` to privileged processes alone. One that it has to load
-/// first is
-/// loaded, where this process may.
+/// Returns whether this kernel allows `name` only to privileged processes. A module that has to be
+/// loaded first is loaded, if this process may.
 #[must_use]
 pub fn is_restricted(name: &str) -> bool {
     if let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) {
@@ -45,13 +45,13 @@ pub fn is_restricted(name: &str) -> bool {
     allowed.is_ok_and(|allowed| !allowed.split_whitespace().any(|allowed| allowed == name))
 }
 
-/// The kernel has none of this name, and what it has.
+/// Returns the error text for an unknown name, with the available ones.
 fn unknown() -> String {
     let available = capability::congestion_controls().join(", ");
     format!("this kernel has no such congestion control, only {available}")
 }
 
-/// The name of the congestion control that `socket` uses.
+/// Returns the name of the congestion control that `socket` uses.
 ///
 /// # Errors
 /// When `socket` is no TCP socket.

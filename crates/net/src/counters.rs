@@ -1,4 +1,5 @@
-//! What the kernel counts: packets of a namespace's devices, the machine's CPU time, TCP's memory.
+//! Kernel counters: packets of a namespace's devices, the machine's CPU time, TCP's memory and
+//! segments.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -7,7 +8,7 @@ use tradewind_units::Duration;
 
 use crate::error::{NetError, Result};
 
-/// The packet counters of one device, seen from its namespace's side.
+/// The packet counters of one device, from its namespace's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceCounters {
     /// Packets that the namespace received; a super-packet counts once.
@@ -65,7 +66,8 @@ fn parse_device(text: &str, device: &str) -> Option<DeviceCounters> {
     })
 }
 
-/// CPU time of the whole machine since boot, in the kernel's ticks over all CPUs, without what a host kept from it.
+/// CPU time of the whole machine since boot, in ticks over all CPUs, without time stolen by a
+/// hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MachineCpu {
     /// Ticks at work.
@@ -74,11 +76,13 @@ pub struct MachineCpu {
     pub total: u64,
 }
 
-/// Length of a tick: the kernel tells user space of hundredths of a second, whatever it counts itself.
+/// Length of a tick: the kernel reports hundredths of a second to user space, whatever its own
+/// rate.
 const TICK: Duration = Duration::from_millis(10);
 
 impl MachineCpu {
-    /// What was used since `earlier`, but for `spared`, which was used to no purpose.
+    /// Returns the share of CPU time used since `earlier`, without `spared`, which was used for
+    /// nothing.
     #[must_use]
     pub fn busy_ratio_since(&self, earlier: &Self, spared: Duration) -> f64 {
         let total = self.total.saturating_sub(earlier.total).max(1) as f64;
@@ -98,7 +102,8 @@ pub fn machine_cpu() -> Result<MachineCpu> {
     Ok(parse_machine_cpu(&text))
 }
 
-/// Fields: user nice system idle iowait irq softirq, then stolen and guest time, of which the latter is in user already.
+/// Parses the first line: user nice system idle iowait irq softirq, then steal and guest time; the
+/// latter is included in user.
 fn parse_machine_cpu(text: &str) -> MachineCpu {
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
@@ -113,7 +118,8 @@ fn parse_machine_cpu(text: &str) -> MachineCpu {
 pub struct TcpMemory {
     /// Pages in use.
     pub used: u64,
-    /// From here on the kernel shrinks windows: what is measured then is memory, not the network.
+    /// Threshold above which the kernel shrinks windows: measurements then show memory, not the
+    /// network.
     pub pressure: u64,
 }
 
@@ -133,17 +139,18 @@ fn parse_tcp_pages(text: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-/// What TCP has counted in one namespace, all its connections together.
+/// TCP's counters in one namespace, all its connections together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpCounters {
-    /// Segments sent, acknowledgements too, without those sent again.
+    /// Segments sent, acknowledgements included, retransmissions excluded.
     pub sent_segments: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted_segments: u64,
 }
 
 impl TcpCounters {
-    /// Of the segments sent since `earlier`, which share was sent again; 0 where none was sent.
+    /// Returns the share of retransmitted segments among those sent since `earlier`; 0 if none was
+    /// sent.
     #[must_use]
     pub fn share_again_since(&self, earlier: &Self) -> f64 {
         let sent = self.sent_segments.saturating_sub(earlier.sent_segments);
@@ -152,7 +159,7 @@ impl TcpCounters {
     }
 }
 
-/// Reads the calling thread's namespace's TCP counters.
+/// Reads the TCP counters of the calling thread's namespace.
 ///
 /// # Errors
 /// When `/proc` is not mounted.
@@ -162,7 +169,7 @@ pub fn tcp_counters() -> Result<TcpCounters> {
     Ok(parse_tcp_counters(&text).unwrap_or_default())
 }
 
-/// Two lines begin with `Tcp:`: the names, and the values below them.
+/// Parses the two lines that begin with `Tcp:`: the names, and the values below them.
 fn parse_tcp_counters(text: &str) -> Option<TcpCounters> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -193,7 +200,8 @@ mod tests {
 
     #[test]
     fn device_lines_are_read() {
-        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n  wan0: 10 2 0 3 0 0 0 0 40 5 0 6 0 0 0 0\n";
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo: 0 0 0 0 0 0 0 0 \
+                    0 0 0 0 0 0 0 0\n  wan0: 10 2 0 3 0 0 0 0 40 5 0 6 0 0 0 0\n";
         let expected = DeviceCounters { received: 2, receive_drops: 3, sent: 5, send_drops: 6 };
         assert_eq!(parse_device(text, "wan0"), Some(expected));
         assert_eq!(parse_device(text, "wan1"), None);

@@ -1,4 +1,4 @@
-//! Descriptors handed from one process to another over a local socket.
+//! Passing of descriptors between processes over a local socket.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -25,7 +25,7 @@ pub fn send(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         .map_err(|errno| NetError::system("hand over descriptors", errno))
 }
 
-/// Receives what [`send`] sent: at most [`MAX_DESCRIPTORS`].
+/// Receives the descriptors sent by [`send`]: at most [`MAX_DESCRIPTORS`].
 ///
 /// # Errors
 /// When the other side is gone.

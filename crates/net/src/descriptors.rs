@@ -1,4 +1,4 @@
-//! How many descriptors a process has and may have [prlimit(2)].
+//! Open descriptors of a process, and their limit [prlimit(2)].
 
 use std::{fs, io};
 
@@ -19,7 +19,7 @@ pub fn raise_limit() -> io::Result<u64> {
     Ok(hard)
 }
 
-/// The descriptors that `process` has.
+/// Returns the number of open descriptors of `process`.
 ///
 /// # Errors
 /// When there is no such process, or it is another user's.
@@ -29,7 +29,7 @@ pub fn count(process: u32) -> Result<u64> {
     Ok(entries.count() as u64)
 }
 
-/// Sets the soft limit on the descriptors of `process`; returns what it was.
+/// Sets the soft limit on the descriptors of `process`; returns the previous one.
 ///
 /// # Errors
 /// When there is no such process, it is another user's, or `limit` is above its hard limit.

@@ -1,12 +1,13 @@
-//! Receiving without looking: what a load generator's sink does, so that it costs less than what it measures.
+//! Receiving without copying, for a load generator's sink, which must cost less than the measured
+//! program.
 
 use std::io;
 use std::mem::MaybeUninit;
 
 use socket2::SockRef;
 
-/// Takes up to `most` bytes (at most 1 MiB) that have arrived at a TCP socket off its queue without
-/// copying them (`MSG_TRUNC`); 0 at the end of the stream. Waits as the socket does.
+/// Discards up to `most` bytes (at most 1 MiB) from the receive queue of a TCP socket without
+/// copying them (`MSG_TRUNC`); returns 0 at the end of the stream. Blocks if the socket does.
 ///
 /// # Errors
 /// Those of recv(2).

@@ -2,10 +2,10 @@
 
 use std::io;
 
-/// Bytes that nobody can guess, for keys and nonces.
+/// Returns unpredictable bytes, for keys and nonces.
 ///
 /// # Errors
-/// When the kernel has none to give, which Linux only says in a broken sandbox.
+/// When the kernel has none, which on Linux happens only in a broken sandbox.
 pub fn bytes<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
     let mut filled = 0;

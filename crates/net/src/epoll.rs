@@ -1,4 +1,4 @@
-//! Waiting for many descriptors with a deadline in nanoseconds.
+//! Waiting for many descriptors, with a deadline in nanoseconds.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -6,10 +6,11 @@ use tradewind_units::Duration;
 
 use crate::error::{NetError, Result};
 
-/// Most events taken from the kernel at once. Chosen: more hosts than a lab has on one machine.
+/// Most events fetched from the kernel at once. Chosen: more than the hosts of a lab on one
+/// machine.
 const BATCH: usize = 256;
 
-/// A set of descriptors, each with a token, that are watched for input.
+/// An epoll set of descriptors that are watched for input, each with a token.
 #[derive(Debug)]
 pub struct Epoll {
     descriptor: OwnedFd,
@@ -17,7 +18,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes an empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -32,7 +33,7 @@ impl Epoll {
         Ok(Self { descriptor, events: vec![libc::epoll_event { events: 0, u64: 0 }; BATCH] })
     }
 
-    /// Watches `source` for input (level-triggered); `token` tells it from the others.
+    /// Watches `source` for input (level-triggered); `token` identifies it.
     ///
     /// # Errors
     /// When `source` cannot be watched, or already is.
@@ -46,15 +47,15 @@ impl Epoll {
         Ok(())
     }
 
-    /// Watches `source` no more; nothing happens when it was not watched.
+    /// Stops watching `source`; without effect if it was not watched.
     pub fn forget(&self, source: &impl AsFd) {
         let (set, fd) = (self.descriptor.as_raw_fd(), source.as_fd().as_raw_fd());
         // SAFETY: both descriptors are open; this request takes no event.
         unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
     }
 
-    /// Waits until input is there or `timeout` has passed; `None` waits for input alone. Returns
-    /// the tokens that have input; none after a time-out or a signal.
+    /// Waits for input, for at most `timeout`, or without limit. Returns the tokens that have
+    /// input; none after a timeout or a signal.
     ///
     /// # Errors
     /// When the kernel lacks epoll_pwait2 (before Linux 5.11).
@@ -91,14 +92,14 @@ impl Epoll {
     }
 }
 
-/// A bell that one thread rings and another hears through its [`Epoll`].
+/// A waker (eventfd): one thread wakes another that waits on its [`Epoll`].
 #[derive(Debug)]
 pub struct Bell {
     descriptor: OwnedFd,
 }
 
 impl Bell {
-    /// Makes a bell that is silent.
+    /// Creates a waker without a pending wake-up.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -112,17 +113,17 @@ impl Bell {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 
-    /// Rings: the descriptor has input until [`Bell::silence`].
+    /// Wakes: the descriptor has input until [`Bell::silence`].
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
-        // A full counter already rings, so a refused write changes nothing.
+        // A full counter is already readable, so a failed write changes nothing.
         let _ = nix::unistd::write(&self.descriptor, &one);
     }
 
-    /// Takes the input away.
+    /// Clears the input.
     pub fn silence(&self) {
         let mut counter = [0u8; 8];
-        // Nothing to read means that it is silent already.
+        // Nothing to read means that it is clear already.
         let _ = nix::unistd::read(&self.descriptor, &mut counter);
     }
 }
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bell_is_heard_until_it_is_silenced() {
+    fn wake_up_is_pending_until_cleared() {
         let mut set = Epoll::new().unwrap();
         let bell = Bell::new().unwrap();
         set.watch(&bell, 7).unwrap();

@@ -1,20 +1,20 @@
-//! What can go wrong between us and the kernel, said in one line.
+//! Errors of the kernel and its tools, in one line each.
 
 use std::io;
 
-/// Why a request to the kernel or to one of its tools failed.
+/// The reason why a request to the kernel or to one of its tools failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// A system call failed; `action` says what was tried, and on what.
+    /// A system call failed; `action` names the attempt and its object.
     #[error("{action}: {source}")]
     System {
-        /// What was tried, e.g. `open /dev/net/tun`.
+        /// The attempted action, e.g. `open /dev/net/tun`.
         action: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A program that is needed is not installed.
+    /// A required program is not installed.
     #[error("needs the program `{tool}`, which is not on the PATH (Debian package {package})")]
     MissingTool {
         /// The program's name.
@@ -22,45 +22,45 @@ pub enum NetError {
         /// The Debian package that holds it.
         package: &'static str,
     },
-    /// A program ran and refused.
+    /// A program refused its input.
     #[error("`{tool}` refused `{input}`: {message}")]
     Tool {
         /// The program's name.
         tool: &'static str,
-        /// What it was asked to do.
+        /// The input.
         input: String,
-        /// What it said.
+        /// The program's error message.
         message: String,
     },
     /// The kernel lacks an ability that has no substitute.
     #[error("this kernel has no {ability}: {needs}")]
     Unsupported {
-        /// What is lacking.
+        /// The missing ability.
         ability: &'static str,
-        /// What would provide it.
+        /// The requirement for it.
         needs: &'static str,
     },
-    /// The caller may not do this.
+    /// The caller lacks a permission.
     #[error("not permitted to {action}: {needs}")]
     NotPermitted {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// What would permit it.
+        /// The requirement for it.
         needs: &'static str,
     },
 }
 
 impl NetError {
-    /// Wraps the kernel's answer with what was tried.
+    /// Wraps the kernel's error with the attempted action.
     pub fn system(action: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { action: action.into(), source: source.into() }
     }
 
-    /// Wraps `errno` with what was tried.
+    /// Wraps `errno` with the attempted action.
     pub(crate) fn last_os(action: impl Into<String>) -> Self {
         Self::system(action, io::Error::last_os_error())
     }
 }
 
-/// Short for a result whose error is [`NetError`].
+/// A result whose error is [`NetError`].
 pub type Result<T, E = NetError> = std::result::Result<T, E>;

@@ -1,12 +1,12 @@
-//! The first congestion window of single connections, by a program in the kernel.
+//! The first congestion window of single connections, set by a kernel program.
 //!
-//! A socket option for it does not exist. The kernel lets a `sockops` program set it
-//! (`TCP_BPF_IW`) in the moment a connection opens; the program is `bpf/first_window.c`. It finds
-//! what a socket wants in a map that belongs to sockets (`BPF_MAP_TYPE_SK_STORAGE`): unlike a mark
-//! that chooses no route, unlike an address it is one connection's own, and it goes with the socket.
-//! Connections that a listener accepts inherit what the listener wants.
+//! There is no socket option for it. The kernel lets a `sockops` program set it (`TCP_BPF_IW`) when
+//! a connection opens; the program is `bpf/first_window.c`. It finds the setting of a socket in a
+//! map of socket storage (`BPF_MAP_TYPE_SK_STORAGE`): unlike a mark it selects no route, unlike an
+//! address it belongs to one connection, and it is freed with the socket. Connections that a
+//! listener accepts inherit the listener's setting.
 //!
-//! The program is attached to this process's control group and taken off when the last clone of
+//! The program is attached to this process's control group and detached when the last clone of
 //! [`FirstWindows`] is dropped, or the process dies.
 
 use std::io;
@@ -23,11 +23,11 @@ use crate::sockops::{self, refused, root_cause};
 
 /// The object file, aligned as its parser needs it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/first_window.o"));
-/// The program and the map, as the C file names them.
+/// The names of the program and the map in the C file.
 const PROGRAM: &str = "first_window";
 const MAP: &str = "first_windows";
 
-/// What a socket wants, laid out as the C file has it.
+/// The setting of a socket, in the layout of the C file.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Wanted {
@@ -42,14 +42,14 @@ unsafe impl Pod for Wanted {}
 /// A first window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstWindow {
-    /// The window; the most of it when there is a rate.
+    /// The window; its maximum if there is a rate.
     pub segments: Segments,
-    /// The rate that is to be kept from the first round trip on: the window is then what leaves at
-    /// it in the handshake's round-trip time and a quarter more, from 10 segments up.
+    /// Rate to keep from the first round trip on: the window is then the volume that this rate
+    /// sends in the handshake's round-trip time and a quarter more, at least 10 segments.
     pub rate: Option<Bandwidth>,
 }
 
-/// The program, attached; clones are the same one.
+/// The attached program; clones share it.
 #[derive(Debug, Clone)]
 pub struct FirstWindows(Arc<Attached>);
 
@@ -65,7 +65,7 @@ impl FirstWindows {
     ///
     /// # Errors
     /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, without a control group of
-    /// version 2, and on kernels before 5.8; the error tells which step was refused.
+    /// version 2, and on kernels before 5.8; the error names the step that was refused.
     pub fn attach() -> Result<Self> {
         let group = cgroup::open_own()?;
         let mut program = Ebpf::load(OBJECT).map_err(|error| refused("load", &error))?;
@@ -75,8 +75,8 @@ impl FirstWindows {
         Ok(Self(Arc::new(Attached { map: Mutex::new(map), _program: program })))
     }
 
-    /// Has `socket` start with `window`: one that is not connected yet, or a listener for what it
-    /// accepts from now on.
+    /// Sets the first `window` of `socket`, which is not connected yet, or which is a listener, for
+    /// the connections that it accepts from now on.
     ///
     /// # Errors
     /// When the kernel has no memory for it.

@@ -1,8 +1,8 @@
-//! Listening sockets that a process gets from the one before it, or from systemd.
+//! Listening sockets inherited from the previous process, or from systemd.
 //!
-//! A successor is started with one end of a local socket, over which the listeners travel and the two agree
-//! who serves. systemd's convention is that of sd_listen_fds(3): `LISTEN_PID`, `LISTEN_FDS`, descriptors
-//! from 3 on; what it is told follows sd_notify(3).
+//! A successor is started with one end of a local socket, over which the listeners are passed and
+//! the two processes agree who serves. systemd's convention is that of sd_listen_fds(3):
+//! `LISTEN_PID`, `LISTEN_FDS`, descriptors from 3 on; notifications to it follow sd_notify(3).
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -21,19 +21,19 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::sandbox;
 
-/// The descriptor of the socket to the process before this one.
+/// The environment variable with the descriptor of the socket to the previous process.
 const PREDECESSOR: &str = "TRADEWIND_PREDECESSOR";
 
-/// What a successor that will not serve says, before its reason.
+/// The byte that a successor sends before its reason for not serving.
 pub const DECLINED: u8 = 0x45;
 
-/// Another hold on the socket to the process before this one, as long as that waits for a word.
+/// A duplicate of the socket to the previous process, while that waits for a message.
 static WAITING: Mutex<Option<UnixStream>> = Mutex::new(None);
 
-/// First descriptor that systemd passes.
+/// The first descriptor that systemd passes.
 const FIRST_PASSED: RawFd = 3;
 
-/// How this program was started, to start its successor likewise.
+/// The program and arguments of this process, to start its successor in the same way.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
@@ -41,8 +41,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program of this process, by the path that it was called with, so that what lies there by then
-    /// is what is started; a name that was found on the PATH is taken for where it was found.
+    /// Returns the program of this process, by the path that it was called with, so that a replaced
+    /// file is what is started; a name found on the PATH is resolved to its path.
     ///
     /// # Errors
     /// When `/proc` is not mounted.
@@ -56,7 +56,7 @@ impl Program {
         Ok(Self { path, arguments: arguments.collect() })
     }
 
-    /// Where it lies.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -71,7 +71,7 @@ impl Program {
     /// Starts a successor, and returns it with the socket to it.
     ///
     /// # Errors
-    /// When the program is not there any more, or no descriptor is left.
+    /// When the program no longer exists, or no descriptor is left.
     pub fn start_successor(&self) -> io::Result<(Child, UnixStream)> {
         let (here, there) = UnixStream::pair()?;
         let inherited = there.as_raw_fd();
@@ -81,7 +81,8 @@ impl Program {
             Some(filters) => command.env(sandbox::BOUND_BY, filters),
             None => command.env_remove(sandbox::BOUND_BY),
         };
-        // SAFETY: runs between fork and exec and makes one system call, on a descriptor that is open.
+        // SAFETY: runs between fork and exec and makes one system call, on a descriptor that is
+        // open.
         unsafe {
             command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
                 0.. => Ok(()),
@@ -99,8 +100,8 @@ pub fn is_successor() -> bool {
     std::env::var_os(PREDECESSOR).is_some()
 }
 
-/// The socket to the process before this one, if it was started as a successor. There is one for a process:
-/// who asks again gets none.
+/// Returns the socket to the previous process, if this one was started as a successor. There is one
+/// for a process: later calls return `None`.
 #[must_use]
 pub fn predecessor() -> Option<UnixStream> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -113,28 +114,28 @@ pub fn predecessor() -> Option<UnixStream> {
     Some(stream)
 }
 
-/// Puts another socket to a process that waits in place, and returns the one before.
+/// Replaces the duplicate of the socket to a waiting process, and returns the old one.
 fn hold(stream: Option<UnixStream>) -> Option<UnixStream> {
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     std::mem::replace(&mut *waiting, stream)
 }
 
-/// Tells the process before this one, if it waits for a word, why this one will not serve.
+/// Tells the previous process, if it waits for a message, why this one will not serve.
 pub fn decline(why: &str) {
-    // It may not have been asked for yet, and asking puts it where it waits.
+    // It may not have been taken yet; taking it stores the duplicate.
     drop(predecessor());
     if let Some(mut stream) = hold(None) {
-        // One that has gone needs no reason.
+        // A previous process that has ended needs no reason.
         let _gone = stream.write_all(&[&[DECLINED], why.as_bytes()].concat());
     }
 }
 
-/// Lets go of the process before this one, which has heard that this one is ready.
+/// Closes the duplicate of the socket to the previous process, which knows that this one is ready.
 pub fn is_ready() {
     drop(hold(None));
 }
 
-/// The listeners that systemd passed to this process. Who asks again gets none.
+/// Returns the listeners that systemd passed to this process. Later calls return none.
 #[must_use]
 pub fn passed_by_systemd() -> Vec<TcpListener> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -150,7 +151,7 @@ pub fn passed_by_systemd() -> Vec<TcpListener> {
     passed.map(TcpListener::from).collect()
 }
 
-/// Owns a descriptor that was passed, and keeps it from programs that this one starts.
+/// Takes ownership of a passed descriptor, and closes it in programs that this one starts.
 fn take(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a system call on a number; when it names no descriptor, the call says so.
     if number < FIRST_PASSED || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0
@@ -161,7 +162,8 @@ fn take(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Tells systemd, where it asks to be told: `READY=1`, or `MAINPID=` when another process is to be watched.
+/// Notifies systemd, if it requested notifications: `READY=1`, or `MAINPID=` when another process
+/// is to be watched.
 ///
 /// # Errors
 /// When its socket does not take the message.

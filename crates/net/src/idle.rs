@@ -1,8 +1,9 @@
-//! CPUs kept awake, so that whoever must act on time does.
+//! CPUs kept awake, so that timers are served on time.
 //!
-//! A CPU that has nothing to do halts, and a virtual one is then given back to its host, which takes its time to
-//! wake it: some 50 to 100 us, and milliseconds where the host is short of CPUs. So while something is measured, each CPU has
-//! a thread that spins when nobody else wants to run (SCHED_IDLE): it makes way at once, needs no rights, and costs power.
+//! An idle CPU halts, and a virtual one is then given back to its host, which takes a while to wake
+//! it: some 50 to 100 us, and milliseconds where the host is short of CPUs. So during measurements
+//! each CPU has a thread that spins when no other wants to run (SCHED_IDLE): it yields at once,
+//! needs no privileges, and costs power.
 
 use std::fs;
 use std::hint;
@@ -15,20 +16,22 @@ use tradewind_units::{Duration, Timestamp};
 use crate::error::{NetError, Result};
 use crate::{affinity, clock};
 
-/// Where a container sees its limit on CPU time; a machine's own root has no such file.
+/// The file with a container's limit on CPU time; the root of a machine has none.
 const QUOTA: &str = "/sys/fs/cgroup/cpu.max";
-/// Spins between two looks at the clock. Chosen: some 50 us, so that a look's cost does not count.
+/// Spins between two reads of the clock. Chosen: some 50 us, so that the cost of a read does not
+/// count.
 const SPINS: u32 = 1000;
-/// How long a thread sleeps that need not keep its CPU awake. Chosen: as long as a CPU may be late at first.
+/// Sleep of a thread that need not keep its CPU awake. Chosen: as long as a CPU may be late at
+/// first.
 const NAP: Duration = Duration::from_millis(5);
 
-/// While this lives, the CPUs that this process may use can be kept awake by [`Self::keep_awake_until`].
+/// A handle that keeps the CPUs of this process awake on request, by [`Self::keep_awake_until`].
 #[derive(Debug)]
 pub struct WakefulCpus {
     orders: Arc<Orders>,
 }
 
-/// What the spinning threads are told, and what they tell.
+/// The state shared with the spinning threads: their orders, and the time that they have spun.
 #[derive(Debug)]
 struct Orders {
     until_ns: AtomicU64,
@@ -40,7 +43,8 @@ impl WakefulCpus {
     /// Starts a thread for each CPU that the calling thread may use.
     ///
     /// # Errors
-    /// Where CPU time is rationed, so that spinning would take from those who work, and when threads cannot be started.
+    /// When CPU time is limited, so that spinning would take it from working threads, and when
+    /// threads cannot be started.
     pub fn hold() -> Result<Self> {
         if fs::read_to_string(QUOTA).is_ok_and(|quota| !quota.starts_with("max")) {
             let ability = "CPU time to spare";
@@ -66,12 +70,12 @@ impl WakefulCpus {
         Ok(wakeful)
     }
 
-    /// Keeps the CPUs awake until then; an earlier time than what is set changes nothing.
+    /// Keeps the CPUs awake until then; an earlier time than the current one changes nothing.
     pub fn keep_awake_until(&self, until: Timestamp) {
         self.orders.until_ns.fetch_max(until.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The CPU time that went into keeping awake so far, all CPUs together.
+    /// Returns the CPU time spent on keeping awake so far, all CPUs together.
     #[must_use]
     pub fn spun(&self) -> Duration {
         let nanos = self.orders.spun_ns.iter().map(|spun| spun.load(Ordering::Relaxed)).sum();
@@ -80,14 +84,16 @@ impl WakefulCpus {
 }
 
 impl Drop for WakefulCpus {
-    /// Nobody waits for the threads to end: while others want all of the CPUs theirs may be half a minute away.
+    /// Does not wait for the threads to end: while others use all CPUs, that may take half a
+    /// minute.
     fn drop(&mut self) {
         self.orders.is_over.store(true, Ordering::Relaxed);
     }
 }
 
 impl Orders {
-    /// A CPU's thread. One that cannot stand back, or not stay on its CPU, must not spin and ends.
+    /// Runs the thread of a CPU. One that cannot get SCHED_IDLE, or stay on its CPU, must not spin
+    /// and ends.
     fn obey(&self, cpu: usize, spun_ns: &AtomicU64) {
         if !clock::stand_back() || affinity::restrict(&[cpu]).is_err() {
             return;
@@ -122,7 +128,7 @@ mod tests {
             clock::sleep_until(clock::monotonic() + Duration::from_millis(1)).unwrap();
         }
         let orders = Arc::clone(&wakeful.orders);
-        // One that may not stand back, or not stay on its CPU, has ended.
+        // A thread that cannot get SCHED_IDLE, or stay on its CPU, has ended.
         let most = 2 + affinity::allowed().unwrap().len();
         assert!((3..=most).contains(&Arc::strong_count(&orders)));
         assert!(wakeful.spun() <= clock::process_cpu());

@@ -1,15 +1,17 @@
-//! Taking connections off their way: TCP to chosen destinations that passes this host, or that it sends itself, goes to a
-//! listener here, which sees both true addresses (TPROXY); so does UDP (`datagrams`).
+//! Interception of connections: TCP to chosen destinations that this host forwards, or sends
+//! itself, goes to a local listener, which sees both original addresses (TPROXY); so does UDP
+//! (`datagrams`).
 //!
-//! A rule of nftables finds the listener of a packet and marks it, and a rule of policy routing takes what has the mark
-//! to this host. Mark and routing table are one number of our own, `0x5457....`, of each [`Interception`] another. All of
-//! it goes when the owner ends, however it ends, but for the routing: that is removed in order, and what an owner
-//! that was killed has left of it, which does nothing without its mark, or its device, is swept by the next.
+//! An nftables rule assigns a packet to its listener and marks it, and a policy routing rule
+//! delivers marked packets to this host. Mark and routing table are the same number, `0x5457....`,
+//! another one for each [`Interception`]. All of it is removed when the owner ends, however it
+//! ends, except for the routing: that is removed on an orderly end, and what a killed owner has
+//! left of it, which has no effect without its mark, or its device, is swept by the next one.
 //!
-//! While nobody listens, new connections through this host go on as if there were no rule. Nor is anything new taken unless the rules' owner
-//! shows that it goes on (`pulse`).
+//! While nobody listens, new connections through this host are forwarded as without rules. Nor is
+//! anything new intercepted unless the rules' owner sends heartbeats (`pulse`).
 //!
-//! Whole packets of any protocol are taken by routes into a TUN device instead (`detour`).
+//! Whole packets of any protocol are instead routed into a TUN device (`detour`).
 
 mod datagrams;
 mod detour;
@@ -36,54 +38,60 @@ pub use detour::{Detour, Shortfall};
 pub use keeper::Keeper;
 pub use pulse::{BEAT_EVERY, LAPSE, Pulse};
 
-/// The upper half of all our marks and routing tables: "TW".
+/// The upper half of all marks and routing tables: "TW".
 const KIND: u32 = 0x5457_0000;
-/// The bits of a mark that are that half.
+/// The mask of that half.
 const KIND_BITS: u32 = 0xffff_0000;
-/// Numbers of interceptions; the bits above are left to others, such as Kubernetes (0x4000, 0x8000).
+/// The highest number of an interception; the bits above it are left to others, such as Kubernetes
+/// (0x4000, 0x8000).
 const LAST_NUMBER: u32 = 0x3fff;
-/// Marks our routing rules and routes among others' (`proto`); free in iproute2's and FRR's lists.
+/// The protocol number (`proto`) of these routing rules and routes; free in iproute2's and FRR's
+/// lists.
 const PROTOCOL: &str = "84";
-/// The same, and the metric of routes into devices, for netlink. Chosen: below those of copies with windows (`route`, `window_route`), which may come into the same table.
+/// The same number, and the metric of routes into devices, for netlink. Chosen: below those of
+/// copies with windows (`route`, `window_route`), which may be in the same table.
 const MARK: Mark = Mark { protocol: 84, metric: 84 };
-/// Place of our routing rules. Chosen: before everybody's but the table `local`.
+/// Preference of these routing rules. Chosen: before all others except that of the table `local`.
 const PREFERENCE: &str = "84";
 
-/// The mark of connections that an interceptor opens itself, which are never taken (`SO_MARK`).
+/// The mark (`SO_MARK`) of connections that an interceptor opens itself, which are never
+/// intercepted.
 pub const OWN_MARK: u32 = KIND;
 
-/// What is taken, and where it goes.
+/// The traffic to intercept, and the listeners for it.
 #[derive(Debug, Clone)]
 pub struct Capture {
-    /// Destinations: addresses that share the first bits, and ports.
+    /// Destinations: prefixes and ports.
     pub destinations: Vec<(IpAddr, u8, RangeInclusive<u16>)>,
     /// Transparent listeners on addresses of this host, for IPv4 and for IPv6.
     pub listeners: Vec<SocketAddr>,
-    /// Whether what this host sends itself is taken, too.
+    /// True if this host's own traffic is intercepted, too.
     pub own_host: bool,
 }
 
 /// Rules in force; they are removed when this is dropped.
 #[derive(Debug)]
 pub struct Interception {
-    /// Before the table: nobody beats for one that is being removed.
+    /// Declared before the table, so that no heartbeat is sent for a removed one.
     pulse: Arc<Pulse>,
     table: Table,
     _routing: Routing,
 }
 
 impl Interception {
-    /// Puts rules for `capture` in force in this thread's network namespace. New connections are taken for [`LAPSE`], and on after each beat of
-    /// [`Interception::pulse`]; those that were taken stay so.
+    /// Sets rules for `capture` in this thread's network namespace. New connections are intercepted
+    /// for [`LAPSE`], and again after each heartbeat of [`Interception::pulse`]; intercepted ones
+    /// stay so.
     ///
     /// # Errors
-    /// When `nft` or `ip` is missing or may not, or the kernel has no TPROXY.
+    /// When `nft` or `ip` is missing or lacks rights, or the kernel has no TPROXY.
     pub fn set(capture: &Capture) -> Result<Self> {
         Self::set_chains(families(capture), |mark| chains(capture, mark))
     }
 
-    /// The same for datagrams, of whatever age their conversations are. The sockets that `capture.listeners` names must be transparent, and so must
-    /// those that answer from the addresses that were written to.
+    /// Sets rules for datagrams, whatever the age of their conversations. The sockets of
+    /// `capture.listeners` must be transparent, and so must those that answer from the original
+    /// destination addresses.
     ///
     /// # Errors
     /// As [`Interception::set`].
@@ -91,7 +99,8 @@ impl Interception {
         Self::set_chains(families(capture), |mark| datagrams::take(capture, mark))
     }
 
-    /// Whether [`Interception::set_for_datagrams`] would be possible now, as far as can be told without doing it.
+    /// Checks whether [`Interception::set_for_datagrams`] would be possible now, as far as can be
+    /// found without doing it.
     ///
     /// # Errors
     /// As [`Interception::set`].
@@ -100,7 +109,8 @@ impl Interception {
         Table::check(&name(0), &datagrams::take(capture, KIND))
     }
 
-    /// Takes datagrams to transparent sockets that this host has on others' addresses in `sources`: answers to what it sends from there.
+    /// Delivers datagrams to transparent sockets that this host has on foreign addresses in
+    /// `sources`: answers to the datagrams that it sends from there.
     ///
     /// # Errors
     /// As [`Interception::set`].
@@ -117,34 +127,34 @@ impl Interception {
         Ok(Self { table, pulse: Arc::new(pulse), _routing: routing })
     }
 
-    /// Leaves datagrams with more than `most` bytes on their old way from now on.
+    /// Forwards datagrams of more than `most` bytes unchanged from now on.
     ///
     /// # Errors
-    /// When the rules are no more.
+    /// When the rules no longer exist.
     pub fn set_longest_datagram(&mut self, most: u16) -> Result<()> {
         let name = self.table.name().to_owned();
         self.table.tell(&datagrams::fitting(&name, most))
     }
 
-    /// What shows the rules that their owner goes on.
+    /// Returns the sender of heartbeats for the rules.
     #[must_use]
     pub fn pulse(&self) -> &Arc<Pulse> {
         &self.pulse
     }
 
-    /// The name of its nftables table.
+    /// Returns the name of its nftables table.
     #[must_use]
     pub fn table(&self) -> &str {
         self.table.name()
     }
 }
 
-/// Lets a listener take connections to addresses that are not this host's.
+/// Lets a listener accept connections to addresses that are not this host's.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN.
 pub fn make_transparent(listener: &impl AsFd) -> Result<()> {
-    // The option of IPv4 sets the same bit on a socket of IPv6.
+    // The IPv4 option sets the same bit on an IPv6 socket.
     setsockopt(listener, sockopt::IpTransparent, &true).map_err(|errno| match errno {
         nix::errno::Errno::EPERM => NetError::NotPermitted {
             action: "take connections to others (IP_TRANSPARENT)",
@@ -158,21 +168,22 @@ fn name(number: u32) -> String {
     format!("tradewind-tproxy-{number}")
 }
 
-/// Whether something is to be taken of IPv4, and of IPv6.
+/// Returns whether traffic is intercepted for IPv4, and for IPv6.
 fn families(capture: &Capture) -> [bool; 2] {
     [false, true].map(|is_v6| capture.listeners.iter().any(|to| to.is_ipv6() == is_v6))
 }
 
-/// Policy routing through a table of our own, IPv4 and IPv6; it goes when this is dropped.
+/// Policy routing through a table of its own, IPv4 and IPv6; removed when dropped.
 #[derive(Debug)]
 struct Routing {
     number: u32,
-    /// Bound to a name of this number as long as the process lives, so that nobody sweeps it.
+    /// A socket with a name of this number as long as the process lives, so that no other sweeps
+    /// it.
     _claim: UnixListener,
 }
 
 impl Routing {
-    /// A number that nobody has, after what others have left was swept; no rule yet.
+    /// Claims a free number, after sweeping what others have left; sets no rule yet.
     fn claim() -> Result<Self> {
         sweep()?;
         let start = std::process::id() % LAST_NUMBER;
@@ -185,7 +196,7 @@ impl Routing {
         Ok(Self { number, _claim: claim })
     }
 
-    /// Takes what is marked with the number to this host.
+    /// Delivers packets marked with the number to this host.
     fn set(families: [bool; 2]) -> Result<Self> {
         let routing = Self::claim()?;
         let mark = format!("{:#x}", routing.table());
@@ -202,7 +213,7 @@ impl Routing {
         self.ask(&[&[family, "route", "replace"], route].concat())
     }
 
-    /// Has what `selector` chooses look into that table first.
+    /// Adds a rule that looks up packets matching `selector` in that table first.
     fn rule(&self, family: &str, selector: &[&str]) -> Result<()> {
         self.ask(&[&[family, "rule", "add", "pref", PREFERENCE], selector].concat())
     }
@@ -223,18 +234,18 @@ impl Drop for Routing {
     }
 }
 
-/// Takes the right to a number; `None` while a process that lives has it. The name is the network namespace's, as the
-/// rules are, and the kernel frees it with the process.
+/// Claims a number; `None` while a live process has it. The name belongs to the network namespace,
+/// as the rules do, and the kernel frees it with the process.
 fn claim(number: u32) -> Option<UnixListener> {
     let address = LocalAddr::from_abstract_name(name(number)).ok()?;
     UnixListener::bind_addr(&address).ok()
 }
 
-/// Removes the routing that processes which were killed have left in this thread's network namespace: such as leads into a device that another
-/// process has, too.
+/// Removes the routing that killed processes have left in this thread's network namespace,
+/// including routes into a device that another process has, too.
 ///
 /// # Errors
-/// When `ip` is missing or may not.
+/// When `ip` is missing or lacks rights.
 pub fn sweep() -> Result<()> {
     for family in ["-4", "-6"] {
         for number in numbers_in(&iproute::ask(Tool::Ip, &[family, "rule", "show"])?) {
@@ -249,7 +260,7 @@ pub fn sweep() -> Result<()> {
 fn remove_routing(number: u32) {
     let table = (KIND | number).to_string();
     for family in ["-4", "-6"] {
-        // What is not there needs no removal.
+        // An absent rule or route needs no removal.
         let ours = ["pref", PREFERENCE, "table", &table, "proto", PROTOCOL];
         let rule = [&[family, "rule", "del"][..], &ours].concat();
         let _gone = iproute::ask(Tool::Ip, &rule);
@@ -258,7 +269,7 @@ fn remove_routing(number: u32) {
     }
 }
 
-/// The numbers of our rules in what `ip rule show` prints.
+/// Returns the numbers of these rules in the output of `ip rule show`.
 fn numbers_in(rules: &str) -> Vec<u32> {
     let number = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -270,16 +281,17 @@ fn numbers_in(rules: &str) -> Vec<u32> {
     rules.lines().filter_map(number).collect()
 }
 
-/// The chains that take `capture` and mark it.
+/// Returns the chains that intercept `capture` and mark it.
 fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     let mut take = Vec::new();
     for listener in &capture.listeners {
         let (protocol, family) = if listener.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") };
         take.push(format!(
-            "{IS_FELT} meta nfproto {protocol} tcp flags & (syn | ack) == syn tproxy {family} to {listener} meta mark set {mark:#x} accept"
+            "{IS_FELT} meta nfproto {protocol} tcp flags & (syn | ack) == syn \
+             tproxy {family} to {listener} meta mark set {mark:#x} accept"
         ));
     }
-    // What belongs to a connection that was taken; others, older than these rules, are let alone.
+    // Packets of intercepted connections; older connections than these rules are not intercepted.
     take.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
     let places: Vec<String> = capture.destinations.iter().map(place).collect();
     let each = |verdict: &str| {
@@ -289,23 +301,27 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     chains.extend([
         format!("chain take {{ {}; }}", take.join("; ")),
         format!(
-            "chain arriving {{ type filter hook prerouting priority mangle; policy accept; fib daddr type != unicast return; {}; }}",
+            "chain arriving {{ type filter hook prerouting priority mangle; policy accept; \
+             fib daddr type != unicast return; {}; }}",
             each("jump take")
         ),
     ]);
     if capture.own_host {
         let begins =
             each(&format!("{IS_FELT} tcp flags & (syn | ack) == syn ct mark set {mark:#x}"));
-        // What has begun and was not accepted goes its old way as well.
+        // A connection attempt that was not accepted is sent unchanged as well.
         let gives_up = each(&format!(
             "{IS_NOT_FELT} tcp flags & (syn | ack) == syn ct mark {mark:#x} ct mark set 0"
         ));
-        // Also what another interception of the same destinations has begun to take: at an upgrade that one ends before its connections.
+        // Includes connections that another interception of the same destinations has intercepted:
+        // at an upgrade that one ends before its connections.
         let goes_on = each(&format!(
             "ct mark & {KIND_BITS:#x} == {KIND:#x} ct direction original meta mark set {mark:#x}"
         ));
         chains.push(format!(
-            "chain own {{ type route hook output priority mangle; policy accept; meta mark {OWN_MARK:#x} return; fib daddr type != unicast return; {begins}; {gives_up}; {goes_on}; }}"
+            "chain own {{ type route hook output priority mangle; policy accept; \
+             meta mark {OWN_MARK:#x} return; fib daddr type != unicast return; \
+             {begins}; {gives_up}; {goes_on}; }}"
         ));
     }
     chains
@@ -333,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_goes_to_its_listener_and_own_traffic_only_if_wanted() {
+    fn each_family_has_its_listener_and_own_traffic_is_optional() {
         let capture = Capture {
             destinations: vec![
                 ([198, 51, 100, 0].into(), 24, 443..=443),

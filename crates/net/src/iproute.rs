@@ -1,4 +1,4 @@
-//! `ip` and `tc`: devices, addresses, routes and shapers of a namespace, many lines at a time.
+//! `ip` and `tc`: devices, addresses, routes and shapers of a namespace, in batches.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ fn run(tool: Tool, lines: &[String]) -> Result<()> {
         .spawn()
         .map_err(|source| start_error(tool, source))?;
     let mut stdin = child.stdin.take().expect("standard input was asked to be a pipe");
-    // A tool that stops at a bad line closes its input; its own message says why.
+    // A tool that stops at a bad line closes its input; its own message tells the reason.
     let _ = stdin.write_all((lines.join("\n") + "\n").as_bytes());
     drop(stdin);
     let output = child
@@ -59,7 +59,7 @@ fn run(tool: Tool, lines: &[String]) -> Result<()> {
     Err(NetError::Tool { tool: name, input: failed_line(&stderr, lines), message: gist(&stderr) })
 }
 
-/// Runs the tool once with `words`, in the calling thread's namespace, and returns what it prints.
+/// Runs the tool once with `words`, in the calling thread's namespace, and returns its output.
 ///
 /// # Errors
 /// When the tool is missing, or refuses: the error holds the words.
@@ -76,7 +76,8 @@ pub fn ask(tool: Tool, words: &[&str]) -> Result<String> {
     Err(NetError::Tool { tool: tool.name(), input: words.join(" "), message })
 }
 
-/// The command of the tool `name`, found also where an ordinary user's PATH does not look.
+/// Returns the command of the tool `name`, found also in directories that an ordinary user's PATH
+/// lacks.
 pub(crate) fn command(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -94,14 +95,14 @@ fn start_error(tool: Tool, source: std::io::Error) -> NetError {
 /// Checks that the tool is installed.
 ///
 /// # Errors
-/// When it is not, with the package that holds it.
+/// When it is not; the error names the package that holds it.
 pub fn require(tool: Tool) -> Result<()> {
     let mut version = command(tool.name());
     version.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     version.status().map(|_| ()).map_err(|source| start_error(tool, source))
 }
 
-/// The line that `Command failed -:N` counts; the first line when the tool tells no number.
+/// Returns the line that `Command failed -:N` refers to; the first line when the tool names none.
 fn failed_line(stderr: &str, lines: &[String]) -> String {
     let number = stderr.rsplit_once("-:").and_then(|(_, rest)| rest.trim().parse::<usize>().ok());
     let at = number.unwrap_or(1).saturating_sub(1);

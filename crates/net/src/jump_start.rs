@@ -1,16 +1,17 @@
-//! How connections start, by what was learned of their destination: the program `bpf/jump_start.c`.
+//! First windows by learned values of the destination: the kernel program `bpf/jump_start.c`.
 //!
-//! The program looks up every connection's peer in a trie of prefixes that is filled here, and gives the
-//! connection its first window and, where there is a rate, a share of it for its first round trips. It looks
-//! at the clock itself, so that a value ends in time though nobody takes it away, and it is detached when
-//! the process that holds [`JumpStarts`] drops it or dies: everything starts by the kernel's defaults again.
-//! It tells through a ring what it gave to whom ([`Told`]).
+//! The program looks up every connection's peer in a trie of prefixes that is filled here, and sets
+//! the connection's first window and, where there is a rate, a share of it for the first round
+//! trips. It reads the clock itself, so a value expires in time even if it is not removed, and it
+//! is detached when the process that holds [`JumpStarts`] drops it or dies: all connections then
+//! start with the kernel's defaults. It reports its actions through a ring buffer ([`Told`]).
 //!
-//! It can be held to the sockets of one program that says which ones it dials and listens with ([`OwnSockets`]); all others' stay
-//! as they are.
+//! It can be limited to the sockets of one program, which registers those that it dials and listens
+//! with ([`OwnSockets`]); all others are unchanged.
 //!
-//! A connection is left alone that starts as large by itself, whose route asks for less than usual, whose SYN
-//! was lost, or whose handshake took another path's time; and an application's own pacing limit stays.
+//! A connection is unchanged if its own first window is as large, if its route asks for less than
+//! usual, if its SYN was lost, or if its handshake took the time of another path; and an
+//! application's own pacing limit stays.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,22 +32,23 @@ use crate::sockops::{self, refused, root_cause};
 use crate::{cgroup, netns};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/jump_start.o"));
-/// The program and its maps, as the C file names them.
+/// The names of the program and its maps in the C file.
 const PROGRAM: &str = "jump_start";
 const SETTINGS: &str = "settings";
 const BUDGETS: &str = "budgets";
 const EVENTS: &str = "events";
 const UNTOLD: &str = "untold";
 const OWN: &str = "own";
-/// Where the loans of a budget begin, and the length of each: its end, bytes a second, borrowers.
+/// Offset of the loans in a budget, and the length of each: its end, bytes a second, borrowers.
 const LOANS_AT: usize = 16;
 const LOAN: usize = 24;
-/// Length of a budget in the kernel, which is all zeroes when it is made.
+/// Length of a budget in the kernel, which is all zeroes initially.
 const BUDGET: usize = LOANS_AT + 8 * LOAN;
-/// Has a budget read whole, not while the program changes it (BPF_F_LOCK).
+/// Reads a budget atomically, not while the program changes it (BPF_F_LOCK).
 const WHOLE: u64 = 4;
-/// A value's end in the kernel is moved when this share of its life is gained. Chosen: a destination that is
-/// seen every second then costs a tenth of the updates, and ends at most a tenth early by the kernel.
+/// The end of a value in the kernel is moved when that gains at least this share of its lifetime.
+/// Chosen: a destination that is seen every second then costs a tenth of the updates, and expires
+/// at most a tenth early in the kernel.
 const RENEWAL_SHARE: u32 = 10;
 
 /// `struct rules` of the C file.
@@ -74,7 +76,7 @@ struct Setting {
     reserved: u32,
 }
 
-/// `struct budget` of the C file; the program alone writes to it.
+/// `struct budget` of the C file; only the program writes to it.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Budget([u8; BUDGET]);
@@ -86,24 +88,25 @@ unsafe impl Pod for Setting {}
 // SAFETY: as above.
 unsafe impl Pod for Budget {}
 
-/// What holds for all connections; fixed once the program is loaded.
+/// Settings for all connections; fixed once the program is loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Whether only sockets are meant that were told by [`OwnSockets::add`] or accepted from one, and so no other program's.
+    /// True to handle only sockets registered by [`OwnSockets::add`] or accepted from one, and so
+    /// no other program's.
     pub own_alone: bool,
-    /// The control group whose sockets are meant; when absent the top of the hierarchy, which is all, or this process's
-    /// where only its own are meant.
+    /// The control group whose sockets are handled; when absent the top of the hierarchy, which is
+    /// all, or this process's group with `own_alone`.
     pub cgroup: Option<PathBuf>,
-    /// Whether connections of other network namespaces than the calling thread's are meant, too.
+    /// True to handle connections of other network namespaces than the calling thread's, too.
     pub all_namespaces: bool,
     /// Share of connections that start by default, for comparison.
     pub control: Ratio,
-    /// A share of a rate that carries no more than this in a round-trip time is not worth a jump.
+    /// Least share of a rate worth a jump, as the segments that it carries in a round-trip time.
     pub least: Segments,
-    /// Most connections that may borrow from a destination at once; any number when absent.
+    /// Most connections that may borrow from a destination's rate at once; unlimited when absent.
     pub at_once: Option<u32>,
-    /// Receive buffer of listeners, and of sockets that dial known destinations; grown by the kernel when
-    /// absent. The kernel stops to grow a buffer that was set.
+    /// Receive buffer of listeners, and of sockets that dial known destinations; autotuned by the
+    /// kernel when absent. The kernel does not autotune a buffer that was set.
     pub receive_buffer: Option<Bytes>,
     /// Most destinations.
     pub most: u32,
@@ -124,30 +127,30 @@ impl Default for Options {
     }
 }
 
-/// How connections to a destination start.
+/// The start values of connections to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Values {
     /// First window.
     pub window: Segments,
-    /// Rate for all that start at once; unlimited when absent.
+    /// Rate shared by all that start at once; unlimited when absent.
     pub rate: Option<Bandwidth>,
-    /// Least round-trip time that was learned; a rate without one is not used.
+    /// Least learned round-trip time; a rate without one is not used.
     pub rtt: Option<Duration>,
-    /// When this ends, by [`crate::clock::monotonic`].
+    /// Time when the values expire, by [`crate::clock::monotonic`].
     pub expires: Timestamp,
 }
 
-/// What the program tells of a connection, by the number that `sock_diag` calls its cookie.
+/// A report of the program about a connection, which is identified by its `sock_diag` cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// It began with a window that was set here.
+    /// It started with a window that was set here.
     Jumped {
         /// The connection.
         connection: u64,
         /// Its first window.
         window: u32,
     },
-    /// It began by default, for comparison.
+    /// It started by default, for comparison.
     Control {
         /// The connection.
         connection: u64,
@@ -156,26 +159,27 @@ pub enum Told {
     FirstFlightLost {
         /// The connection.
         connection: u64,
-        /// Its destination, unless that is forgotten.
+        /// Its destination, unless that was removed.
         prefix: Option<IpNet>,
     },
 }
 
-/// Tells the program of sockets that are the teller's own: those it dials with, and its listeners, which hand it on to what they
-/// accept. Clones tell the same program. Once that has gone, it changes nothing.
+/// Registers the caller's own sockets with the program: those that it dials with, and its
+/// listeners, whose accepted connections inherit it. Clones share the program. Once that is
+/// dropped, registering has no effect.
 #[derive(Debug, Clone)]
 pub struct OwnSockets(Arc<Own>);
 
 #[derive(Debug)]
 struct Own {
     sockets: Mutex<SkStorage<MapData, u32>>,
-    /// How many the kernel did not take.
+    /// Number of sockets that the kernel refused.
     refused: AtomicU64,
 }
 
 impl OwnSockets {
-    /// Has `socket`, which is not connected yet, start by what is known of whom it dials; or, of a listener, all that it
-    /// accepts from now on by what is known of who dialled.
+    /// Registers `socket`, which is not connected yet, to start by the values of its destination;
+    /// or a listener, whose accepted connections start by the values of their peers.
     ///
     /// # Errors
     /// When the kernel has no memory for it.
@@ -192,7 +196,7 @@ impl OwnSockets {
     }
 }
 
-/// The program, attached, with what it goes by.
+/// The attached program, with its maps.
 pub struct JumpStarts {
     settings: LpmTrie<MapData, [u8; 16], Setting>,
     budgets: KernelMap<MapData, u32, Budget>,
@@ -216,8 +220,8 @@ impl JumpStarts {
     /// Loads the program and attaches it.
     ///
     /// # Errors
-    /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, without a control group of version 2, and
-    /// on kernels before 5.15; the error tells which step was refused.
+    /// Without CAP_BPF and CAP_NET_ADMIN in the first user namespace, without a control group of
+    /// version 2, and on kernels before 5.15; the error names the step that was refused.
     pub fn attach(options: &Options) -> Result<Self> {
         let group = match &options.cgroup {
             Some(path) => cgroup::open(path)?,
@@ -252,13 +256,13 @@ impl JumpStarts {
         })
     }
 
-    /// What tells the program of sockets that are the caller's own.
+    /// Returns the handle that registers the caller's own sockets.
     #[must_use]
     pub fn own_sockets(&self) -> OwnSockets {
         self.own.clone()
     }
 
-    /// Has connections to `prefix` start so from now on. What is lent of its rate stays lent.
+    /// Sets the start values of connections to `prefix`. Loans of its rate stay lent.
     ///
     /// # Errors
     /// When the kernel has no room for it.
@@ -288,7 +292,8 @@ impl JumpStarts {
         Ok(())
     }
 
-    /// Moves the end of `prefix`'s values to `expires`, where that gains a tenth of what is left from `now`.
+    /// Moves the end of `prefix`'s values to `expires`, if that gains a tenth of their remaining
+    /// lifetime at `now`.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -306,7 +311,7 @@ impl JumpStarts {
         Ok(())
     }
 
-    /// Has connections to `prefix` start by default.
+    /// Removes the values of `prefix`: connections start by default.
     ///
     /// # Errors
     /// When the kernel refuses; it can then be tried again.
@@ -321,7 +326,7 @@ impl JumpStarts {
         Ok(())
     }
 
-    /// Has everything start by default; returns how many destinations had values.
+    /// Removes all values; returns the number of destinations that had some.
     ///
     /// # Errors
     /// When the kernel refuses; all others are forgotten.
@@ -331,7 +336,8 @@ impl JumpStarts {
         refused.map_or(Ok(prefixes.len()), Err)
     }
 
-    /// What of the rate of `prefix` is lent out at `now`, in bytes a second; `None` without a rate.
+    /// Returns the bytes a second of the rate of `prefix` that are lent at `now`; `None` without a
+    /// rate.
     #[must_use]
     pub fn lent(&self, prefix: &IpNet, now: Timestamp) -> Option<u64> {
         let setting = self.ours.get(prefix).filter(|setting| setting.bytes_per_s > 0)?;
@@ -339,19 +345,21 @@ impl JumpStarts {
         Some(lent_of(&budget, now))
     }
 
-    /// How much could not be told since it was attached, as nobody asked for too long.
+    /// Returns the number of reports lost since it was attached, as they were not read in time.
     #[must_use]
     pub fn untold(&self) -> u64 {
         self.untold.get(&0, 0).unwrap_or_default()
     }
 
-    /// How many of the sockets that were told by [`OwnSockets::add`] the kernel had no room to remember: they start by default.
+    /// Returns the number of sockets of [`OwnSockets::add`] that the kernel had no memory for: they
+    /// start by default.
     #[must_use]
     pub fn unremembered(&self) -> u64 {
         self.own.0.refused.load(Ordering::Relaxed)
     }
 
-    /// Hands what was told since the last call to `each`. Where nobody asked for long, the latest is lost and counted.
+    /// Calls `each` with the reports since the last call. If it is not called for long, the latest
+    /// are lost and counted.
     pub fn hear(&mut self, mut each: impl FnMut(Told)) {
         let Self { events, prefixes, .. } = self;
         while let Some(event) = events.next() {
@@ -378,7 +386,7 @@ fn rules_of(options: &Options) -> Result<Rules> {
     })
 }
 
-/// A prefix in IPv6's form.
+/// Returns a prefix as a key in IPv6 form.
 fn key_of(prefix: &IpNet) -> Key<[u8; 16]> {
     let (address, before) = match prefix.network() {
         IpAddr::V4(four) => (four.to_ipv6_mapped(), 96),
@@ -387,7 +395,7 @@ fn key_of(prefix: &IpNet) -> Key<[u8; 16]> {
     Key::new(before + u32::from(prefix.prefix_len()), address.octets())
 }
 
-/// What is not there need not be removed.
+/// Treats the removal of an absent entry as success.
 fn gone(removed: std::result::Result<(), aya::maps::MapError>) -> std::io::Result<()> {
     match removed.map_err(|error| root_cause(&error)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -402,7 +410,7 @@ fn lent_of(budget: &Budget, now: Timestamp) -> u64 {
     live.map(|loan| word(&loan[8..16])).sum()
 }
 
-/// Reads `struct event` of the C file.
+/// Parses `struct event` of the C file.
 fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<Told> {
     let connection = u64::from_ne_bytes(event.get(..8)?.try_into().ok()?);
     let number = |at: usize| Some(u32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
@@ -432,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn loans_that_have_ended_are_lent_no_more() {
+    fn ended_loans_do_not_count() {
         let mut budget = Budget([0; BUDGET]);
         for (number, (until, rate)) in
             [(9_u64, 1000_u64), (10, 200), (11, 30), (12, 4)].iter().enumerate()
@@ -446,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_cut_short_or_unknown_tells_nothing() {
+    fn truncated_and_unknown_events_are_ignored() {
         let prefixes = BTreeMap::from([(7, "10.0.0.0/8".parse().unwrap())]);
         let event = |what: u32| {
             let words = [&9_u64.to_ne_bytes()[..], &what.to_ne_bytes(), &7_u32.to_ne_bytes()];

@@ -1,8 +1,8 @@
-//! The kernel: everything that this workspace asks of Linux by name.
+//! The kernel interface: everything that this workspace uses of Linux directly.
 //!
-//! No other crate calls a system call that the standard library lacks, writes a `/proc` path or
-//! runs `ip`. What is offered above is safe Rust with clear errors ([`NetError`]); `unsafe` stays
-//! in here, each block with its reason.
+//! No other crate makes a system call that the standard library lacks, writes a `/proc` path or
+//! runs `ip`. The interface is safe Rust with clear errors ([`NetError`]); `unsafe` stays inside,
+//! each block with its reason.
 #![allow(unsafe_code, reason = "system calls; each block states why it is sound")]
 
 pub mod ability;
@@ -61,7 +61,7 @@ pub mod window_route;
 
 pub use error::NetError;
 
-/// Says that a test did not run, past the capture of tests that pass.
+/// Reports that a test was skipped, past the capture of passing tests' output.
 #[cfg(test)]
 pub(crate) fn skipped(why: &str) {
     use std::io::Write as _;

@@ -1,9 +1,9 @@
-//! Children that die with their parent, however it dies.
+//! Child processes that die with their parent, however it dies.
 //!
 //! `PR_SET_PDEATHSIG` follows the *thread* that started a child, so a child would die with a pool's
 //! idle worker. A [`Lifeline`] is a pipe whose write end only the parent holds. Each child opens
 //! the read end for itself and asks the kernel to kill its process group when the pipe changes;
-//! nobody writes, so the only change is that the last write end is closed: the parent is gone.
+//! nobody writes, so the only change is the close of the last write end, when the parent is gone.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 use crate::error::{NetError, Result};
 use crate::netns::Namespace;
 
-/// Children keep their read end at this number or above, out of the way of shells' redirections.
+/// Least number of a child's read end, out of the way of shells' redirections.
 const LOWEST_CHILD_DESCRIPTOR: libc::c_int = 200;
 
 /// The pipe. Dropping it kills all children tied to it.
@@ -26,17 +26,17 @@ pub struct Lifeline {
     _write_end: OwnedFd,
 }
 
-/// Whom the end of the lifeline kills.
+/// The processes that the end of the lifeline kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// The child and all of its group, which it leads: it leaves the terminal's foreground.
+    /// The child and its whole group, which it leads: it leaves the terminal's foreground.
     Group,
-    /// The child alone, which stays in its parent's group.
+    /// Only the child, which stays in its parent's group.
     Child,
 }
 
 impl Lifeline {
-    /// Makes a lifeline.
+    /// Creates a lifeline.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -46,7 +46,7 @@ impl Lifeline {
         Ok(Self { read_end, _write_end: write_end })
     }
 
-    /// A copy of the read end, for a process that does [`hold_on`] to it.
+    /// Returns a copy of the read end, for a process that calls [`hold_on`].
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -55,7 +55,7 @@ impl Lifeline {
     }
 
     /// Makes `command` start inside `namespace`, as the leader of a process group that dies with
-    /// this lifeline. `command` must be started while the lifeline is there.
+    /// this lifeline. `command` must be started while the lifeline exists.
     pub fn tie(&self, command: &mut Command, namespace: Arc<Namespace>) {
         let read_end = DescriptorPath::of(self.read_end.as_raw_fd());
         let prepare = move || {
@@ -76,7 +76,7 @@ impl Lifeline {
     }
 }
 
-/// Ties the calling process, and what it becomes by exec, to the lifeline that `read_end` is of.
+/// Ties the calling process, and the programs that it executes, to the lifeline of `read_end`.
 ///
 /// # Errors
 /// When the kernel refuses, or the lifeline's owner is gone.
@@ -85,7 +85,7 @@ pub fn hold_on(read_end: &OwnedFd, reach: Reach) -> Result<()> {
     path.hold(reach).map_err(|source| NetError::system("hold on to a lifeline", source))
 }
 
-/// `/proc/self/fd/N` in place, so that it can be opened between fork and exec.
+/// The path `/proc/self/fd/N`, prepared so that it can be opened between fork and exec.
 struct DescriptorPath([u8; 32]);
 
 impl DescriptorPath {
@@ -96,7 +96,7 @@ impl DescriptorPath {
         Self(path)
     }
 
-    /// Opens the pipe anew, for signals are set per opening, and asks for a kill at its end.
+    /// Reopens the pipe, as signals are set per open file, and requests a kill at its end.
     fn hold(&self, reach: Reach) -> io::Result<()> {
         let check = |status: libc::c_int| match status {
             -1 => Err(io::Error::last_os_error()),
@@ -116,7 +116,7 @@ impl DescriptorPath {
             check(libc::fcntl(fd, libc::F_SETOWN, owner))?;
             check(libc::fcntl(fd, F_SETSIG, libc::SIGKILL))?;
             check(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC))?;
-            // Nothing to read while a write end is open; the end of file when none is.
+            // Nothing to read while a write end is open; end of file when none is.
             let mut byte = 0u8;
             if libc::read(fd, (&raw mut byte).cast(), 1) == 0 {
                 return Err(io::Error::from_raw_os_error(libc::EOWNERDEAD));
@@ -126,7 +126,7 @@ impl DescriptorPath {
     }
 }
 
-/// From the kernel's `fcntl.h`; the libc crate lacks it on some targets.
+/// `F_SETSIG` of the kernel's `fcntl.h`; the libc crate lacks it on some targets.
 const F_SETSIG: libc::c_int = 10;
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
-    fn a_process_and_its_children_die_when_the_lifeline_is_dropped() {
+    fn process_group_dies_with_its_lifeline() {
         let lifeline = Lifeline::new().unwrap();
         let path = DescriptorPath::of(lifeline.read_end.as_raw_fd());
         let mut command = Command::new("sleep");

@@ -1,8 +1,8 @@
-//! Which addresses are this host's own, asked of the kernel at each question.
+//! The host's own addresses, looked up in the kernel each time.
 //!
-//! What stays on the host passes none of the firewall rules for what comes from outside. An address
-//! may be added to the host at any time, so nothing is kept: the kernel's look-up of a route says
-//! what it would do with a packet at this moment.
+//! Traffic that stays on the host passes none of the firewall rules for external traffic. An
+//! address may be added to the host at any time, so nothing is cached: the kernel's route look-up
+//! shows what it would do with a packet now.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,12 +17,13 @@ use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_REQUEST, Netlink};
 use crate::route::kernel::{address, family_of, is_unreachable};
 
-/// The addresses of the network namespace that this was opened in. It takes no rights.
+/// A look-up of local addresses in the network namespace where it was opened. It needs no
+/// privileges.
 #[derive(Debug)]
 pub struct LocalAddresses(Mutex<Netlink>);
 
 impl LocalAddresses {
-    /// Opens the socket that the kernel is asked over.
+    /// Opens the netlink socket.
     ///
     /// # Errors
     /// When the system has no descriptor to give.
@@ -30,11 +31,11 @@ impl LocalAddresses {
         Ok(Self(Mutex::new(Netlink::open(NETLINK_ROUTE)?)))
     }
 
-    /// Returns whether packets to `ip` would be taken by this host itself: unicast, or as one of
-    /// those that an anycast, broadcast or multicast address stands for.
+    /// Returns whether packets to `ip` would be delivered to this host itself: as unicast, or as
+    /// anycast, broadcast or multicast.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     pub fn contains(&self, ip: IpAddr) -> Result<bool> {
         let mut question = RouteMessage::default();
         let (family, bits) = family_of(ip.to_canonical());

@@ -1,20 +1,20 @@
-//! Files that a daemon writes its records to.
+//! Log files of daemons.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// For the owner to write, for its group to read.
+/// Writable by the owner, readable by its group.
 const MODE: u32 = 0o640;
 
-/// Opens the file at `path` to write behind its end, and makes it where there is none. What stands
-/// there must be a file: nothing is written through a symbolic link, nor to a pipe or device.
+/// Opens the file at `path` for appending, and creates it if it is missing. It must be a regular
+/// file: nothing is written through a symbolic link, nor to a pipe or device.
 ///
 /// # Errors
 /// When it is something else, or cannot be opened.
 pub fn open_append(path: &Path) -> io::Result<File> {
-    // Without waiting: a pipe that nobody reads would keep whoever opens it.
+    // Without blocking: opening a pipe without a reader would hang.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut options = File::options();
     let file = options.append(true).create(true).mode(MODE).custom_flags(flags).open(path);

@@ -1,4 +1,4 @@
-//! One question to the kernel over a netlink socket, and its answers.
+//! Requests to the kernel over a netlink socket, and their answers.
 
 use std::io;
 
@@ -6,18 +6,18 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{NetError, Result};
 
-/// Room for one read. The kernel fills at most 32 KiB of a dump at once.
+/// Buffer size of one read. The kernel fills at most 32 KiB of a dump at once.
 const ROOM: usize = 64 * 1024;
 const HEADER: usize = 16;
 /// Message types of the protocol itself (`linux/netlink.h`).
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// More messages of this answer follow.
+/// Flag: more messages of this answer follow.
 const NLM_F_MULTI: u16 = 2;
-/// An acknowledgement is asked for.
+/// Flag: an acknowledgement is requested.
 pub(crate) const NLM_F_ACK: u16 = 4;
 pub(crate) const NLM_F_REQUEST: u16 = 1;
-/// All of a table.
+/// Flag: a dump of a whole table.
 pub(crate) const NLM_F_DUMP: u16 = 0x300;
 
 /// A netlink socket of the calling thread's network namespace.
@@ -41,8 +41,8 @@ impl Netlink {
         Ok(Self { socket, sequence: 0, room: Vec::with_capacity(ROOM) })
     }
 
-    /// Sends `request`, whose header is complete but for its sequence number, and hands each message of
-    /// the answer to `each`, header included, until the answer is complete.
+    /// Sends `request`, whose header is complete except for its sequence number, and calls `each`
+    /// with each message of the answer, header included, until the answer is complete.
     pub(crate) fn ask(
         &mut self,
         request: &mut [u8],
@@ -56,7 +56,7 @@ impl Netlink {
             self.room.clear();
             self.socket.recv(&mut self.room, 0)?;
             for message in messages(&self.room) {
-                // What is left of an answer that was given up earlier.
+                // The rest of an earlier answer that was given up.
                 if u32_at(message, 8) != self.sequence {
                     continue;
                 }
@@ -73,7 +73,7 @@ impl Netlink {
     }
 }
 
-/// Cuts what was read into messages; what is cut short ends it.
+/// Splits the received bytes into messages; a truncated one ends the iteration.
 pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = usize::try_from(u32_at(rest, 0)).ok()?;
@@ -86,7 +86,7 @@ pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The kernel's verdict: a negative error number, or zero.
+/// Returns the kernel's verdict: a negative error number, or zero.
 fn outcome(message: &[u8]) -> io::Result<()> {
     match u32_at(message, HEADER).cast_signed() {
         0 => Ok(()),
@@ -94,12 +94,12 @@ fn outcome(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The number at a place; zero behind the end.
+/// Returns the number at an offset; zero beyond the end.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |two| u16::from_ne_bytes([two[0], two[1]]))
 }
 
-/// The number at a place; zero behind the end.
+/// Returns the number at an offset; zero beyond the end.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |four| u32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
 }

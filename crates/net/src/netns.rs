@@ -1,8 +1,8 @@
 //! Network namespaces without names.
 //!
-//! A [`Namespace`] is a descriptor and nothing else: no file under `/run/netns`, no bind mount. It
-//! lives as long as a descriptor, a thread or a socket holds it, so nothing is left behind when
-//! its owner is killed.
+//! A [`Namespace`] is only a descriptor: no file under `/run/netns`, no bind mount. It lives as
+//! long as a descriptor, a thread or a socket holds it, so nothing is left behind when its owner is
+//! killed.
 
 use std::fs::File;
 use std::io;
@@ -21,16 +21,17 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace (its only device is a `lo` that is down).
+    /// Creates a new, empty namespace (its only device is a `lo` that is down).
     ///
     /// # Errors
-    /// Without the right to make one, or when the kernel's limit is reached.
+    /// Without the right to create one, or when the kernel's limit is reached.
     pub fn create() -> Result<Self> {
         in_new_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
                 nix::errno::Errno::EPERM => NetError::NotPermitted {
                     action: "make a network namespace",
-                    needs: "it takes the capability CAP_SYS_ADMIN, which root in a container often lacks, or a kernel that allows user namespaces",
+                    needs: "it takes the capability CAP_SYS_ADMIN, which root in a container often \
+                            lacks, or a kernel that allows user namespaces",
                 },
                 other => NetError::system("make a network namespace", other),
             })?;
@@ -38,7 +39,7 @@ impl Namespace {
         })?
     }
 
-    /// The namespace in which the calling thread is.
+    /// Returns the namespace of the calling thread.
     ///
     /// # Errors
     /// When `/proc` is not mounted.
@@ -48,7 +49,7 @@ impl Namespace {
         Ok(Self { descriptor: file.into() })
     }
 
-    /// Takes a namespace's descriptor that came from elsewhere.
+    /// Takes ownership of a namespace's descriptor.
     #[must_use]
     pub fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self { descriptor }
@@ -63,7 +64,7 @@ impl Namespace {
             .map_err(|errno| NetError::system("enter a network namespace", errno))
     }
 
-    /// Runs `work` on a thread inside this namespace and waits for it. Sockets that `work` makes
+    /// Runs `work` on a thread inside this namespace and waits for it. Sockets that `work` creates
     /// stay in the namespace wherever they are used later.
     ///
     /// # Errors
@@ -91,7 +92,8 @@ impl AsRawFd for Namespace {
     }
 }
 
-/// The kernel's number for the network namespace of the calling thread, unique as long as this machine runs.
+/// Returns the kernel's id of the network namespace of the calling thread, unique as long as this
+/// machine runs.
 ///
 /// # Errors
 /// On kernels before 5.14.
@@ -115,7 +117,7 @@ pub fn cookie_of_this_thread() -> Result<u64> {
     if outcome == 0 { Ok(cookie) } else { Err(refused(io::Error::last_os_error())) }
 }
 
-/// Runs `work` on a thread of its own, so that what it does to its thread's namespace ends with it.
+/// Runs `work` on a thread of its own, so that its changes to the thread's namespace end with it.
 pub(crate) fn in_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()

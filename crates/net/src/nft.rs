@@ -1,8 +1,9 @@
-//! Forwarding by nftables: packets to one address and port go on to another, untouched but for their
-//! addresses. The kernel does it alone; no connection ends here [CDD 3, the baseline].
+//! Forwarding by nftables: packets to one address and port are forwarded to another, with only
+//! their addresses changed. The kernel does it alone; no connection ends here [CDD 3, the
+//! baseline].
 //!
-//! Each [`Forwarding`] has a table of its own, `tradewind-forward-ADDRESS-PORT`, which is set whole or not at
-//! all and goes with its owner, however that ends (see `Table`).
+//! Each [`Forwarding`] has a table of its own, `tradewind-forward-ADDRESS-PORT`, which is set whole
+//! or not at all and removed with its owner, however that ends (see `Table`).
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -16,15 +17,17 @@ use crate::error::{NetError, Result};
 use crate::{iproute, sysctl};
 
 const TOOL: &str = "nft";
-/// Between two looks at whether a table is there or gone.
+/// Time between two checks whether a table exists.
 const LOOK: Duration = Duration::from_millis(10);
-/// Looks before a table is given up. Chosen: 5 s, far longer than the tool takes on a loaded machine.
+/// Most checks before a table is given up. Chosen: 5 s, far longer than the tool takes on a loaded
+/// machine.
 const MOST_LOOKS: usize = 500;
 
-/// A table that the kernel removes when its owner ends, even by SIGKILL (`flags owner`, Linux 5.12).
+/// A table that the kernel removes when its owner ends, even by SIGKILL (`flags owner`, Linux
+/// 5.12).
 ///
-/// The owner is the tool itself, which is kept running as a child: it ends when its input closes, which is when
-/// this is dropped or this process is no more.
+/// The owner is the tool itself, which is kept running as a child: it ends when its input closes,
+/// which is when this is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct Table {
     name: String,
@@ -32,18 +35,20 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Puts a table of family `inet` in force in this thread's network namespace, whole or not at all. A chain is one
-    /// line, `chain NAME {...}`.
+    /// Sets a table of family `inet` in this thread's network namespace, whole or not at all. A
+    /// chain is one line, `chain NAME {...}`.
     ///
     /// # Errors
-    /// When `nft` is missing, may not or refuses, or another process that lives holds a table of this name.
+    /// When `nft` is missing, lacks rights or refuses, or another live process holds a table of
+    /// this name.
     pub(crate) fn set(name: &str, chains: &[String]) -> Result<Self> {
         clear(name)?;
-        // The tool that stays tells nobody what it thinks of a table, so another one is asked first.
+        // The tool that stays reports no result, so another one checks the table first.
         Self::check(name, chains)?;
         let text = text(name, chains);
         let mut command = iproute::command(TOOL);
-        // A group of its own: Ctrl-C is for this process, whose sessions need the table until they end.
+        // A group of its own: Ctrl-C is for this process, whose sessions need the table until they
+        // end.
         command.arg("-i").env("HOME", "/dev/null").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut table = Self { name: name.to_owned(), tool: command.spawn().map_err(start_error)? };
@@ -65,27 +70,26 @@ impl Table {
         })
     }
 
-    /// Whether such a table could be set now.
+    /// Checks whether such a table could be set now.
     ///
     /// # Errors
-    /// When `nft` is missing, may not or refuses.
+    /// When `nft` is missing, lacks rights or refuses.
     pub(crate) fn check(name: &str, chains: &[String]) -> Result<()> {
         run(&["-c", "-f", "-"], &text(name, chains))
     }
 
-    /// Has its owner do what `command` says, in one line, whole or not at all; what the kernel
-    /// refuses
-    /// changes nothing.
+    /// Runs `command`, of one line, in the owner, whole or not at all; a command that the kernel
+    /// refuses has no effect.
     ///
     /// # Errors
-    /// When the owner is no more.
+    /// When the owner has ended.
     pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
         let stdin = self.tool.stdin.as_mut().expect("standard input was asked to be a pipe");
         let told = stdin.write_all(format!("{command}\n").as_bytes());
         told.map_err(|source| NetError::system("change an nftables table", source))
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -93,7 +97,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // The kernel removes the table with the tool, by whatever end.
+        // The kernel removes the table with the tool, however it ends.
         let _ended = self.tool.kill();
         let _reaped = self.tool.wait();
     }
@@ -103,7 +107,7 @@ fn text(name: &str, chains: &[String]) -> String {
     format!("table inet {name} {{ flags owner; {}; }}\n", chains.join("; "))
 }
 
-/// Removes a table that has no owner, or waits for the end of one whose owner is ending.
+/// Removes a table without an owner, or waits for the end of one whose owner is ending.
 fn clear(name: &str) -> Result<()> {
     let mut looks = 0;
     loop {
@@ -126,27 +130,28 @@ fn is_there(name: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Packets to `listen` go on to `to`, and the answers back.
+/// A rule that forwards packets to `listen` to `to`, and the answers back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Where they come; an unspecified address stands for all of this host.
+    /// The address of incoming packets; an unspecified one stands for all of this host's.
     pub listen: SocketAddr,
-    /// Where they go.
+    /// The address to forward to.
     pub to: SocketAddr,
 }
 
-/// A rule in force; it is removed when this is dropped.
+/// A rule in force; removed when dropped.
 #[derive(Debug)]
 pub struct Forwarding {
     table: Table,
 }
 
 impl Forwarding {
-    /// Puts `rule` in force in this thread's network namespace.
+    /// Sets `rule` in this thread's network namespace.
     ///
     /// # Errors
-    /// When `nft` is missing or may not, when another process that lives holds a rule with the same `listen`, when the
-    /// rule joins IPv4 and IPv6, or when the kernel does not forward (`net.ipv4.ip_forward`).
+    /// When `nft` is missing or lacks rights, when another live process holds a rule with the same
+    /// `listen`, when the rule joins IPv4 and IPv6, or when the kernel does not forward
+    /// (`net.ipv4.ip_forward`).
     pub fn set(rule: &Rule) -> Result<Self> {
         let setting = match (rule.listen.ip(), rule.to.ip()) {
             (IpAddr::V4(_), IpAddr::V4(_)) => "net.ipv4.ip_forward",
@@ -167,25 +172,26 @@ impl Forwarding {
         Ok(Self { table: Table::set(&table_of(rule.listen), &chains(rule))? })
     }
 
-    /// Whether such rules can be set here, whole and with an owner: sets some that no packet meets, and removes them.
+    /// Checks whether such rules can be set here, whole and with an owner: sets some that no packet
+    /// matches, and removes them.
     ///
     /// # Errors
-    /// As [`Forwarding::set`], but that the kernel need not forward.
+    /// As [`Forwarding::set`], except that the kernel need not forward.
     pub fn try_out() -> Result<()> {
-        // Addresses of documents (RFC 5737), at which nobody is.
+        // Addresses for documentation (RFC 5737), which no host has.
         let at = |host: u8| SocketAddr::from(([192, 0, 2, host], 1));
         let rule = Rule { listen: at(1), to: at(2) };
         Table::set(&format!("tradewind-trial-{}", std::process::id()), &chains(&rule)).map(drop)
     }
 
-    /// The name of its table.
+    /// Returns the name of its table.
     #[must_use]
     pub fn table(&self) -> &str {
         self.table.name()
     }
 }
 
-/// A name without colons, which nft does not take in one.
+/// Returns a table name without colons, which nft does not accept in names.
 fn table_of(listen: SocketAddr) -> String {
     format!("tradewind-forward-{}-{}", listen.ip(), listen.port()).replace(':', "_")
 }
@@ -199,9 +205,10 @@ fn chains(rule: &Rule) -> Vec<String> {
     let (from_port, to_port, to) = (rule.listen.port(), rule.to.port(), rule.to);
     let to_host = to.ip();
     let there = format!("{here} tcp dport {from_port} dnat {family} to {to}");
-    // Answers must come back this way, so the destination sees this host's address.
+    // Answers must return through this host, so the destination sees its address.
     let back = format!(
-        "ct status dnat {family} daddr {to_host} tcp dport {to_port} ct original proto-dst {from_port} masquerade"
+        "ct status dnat {family} daddr {to_host} tcp dport {to_port} \
+         ct original proto-dst {from_port} masquerade"
     );
     let chains = [
         ("arriving", "prerouting priority dstnat", &there),
@@ -221,13 +228,13 @@ fn start_error(source: std::io::Error) -> NetError {
     }
 }
 
-/// Runs the tool with `words`, on `script`.
+/// Runs the tool with `words` and `script` as its input.
 fn run(words: &[&str], script: &str) -> Result<()> {
     let mut command = iproute::command(TOOL);
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(start_error)?;
     let mut stdin = child.stdin.take().expect("standard input was asked to be a pipe");
-    // A tool that stops early closes its input; its own message says why.
+    // A tool that stops early closes its input; its own message tells the reason.
     let _ = stdin.write_all(script.as_bytes());
     drop(stdin);
     let output = child
@@ -241,7 +248,8 @@ fn run(words: &[&str], script: &str) -> Result<()> {
     if message.contains("Operation not permitted") {
         return Err(NetError::NotPermitted {
             action: "set nftables rules",
-            needs: "it takes the capability CAP_NET_ADMIN, which root outside a container has, and that no other process holds rules of the same name",
+            needs: "it takes the capability CAP_NET_ADMIN, which root outside a container has, \
+                    and that no other process holds rules of the same name",
         });
     }
     let input = script.lines().next().unwrap_or(script).trim().to_owned();
@@ -253,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_to_the_place_goes_on_and_answers_come_back() {
+    fn rule_forwards_packets_and_their_answers() {
         let rule = Rule {
             listen: "192.0.2.1:7000".parse().unwrap(),
             to: "198.51.100.2:443".parse().unwrap(),

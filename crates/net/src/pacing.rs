@@ -1,4 +1,4 @@
-//! A cap on how fast one socket sends: `SO_MAX_PACING_RATE` [socket(7)].
+//! The pacing rate of a socket: `SO_MAX_PACING_RATE` [socket(7)].
 //!
 //! TCP paces by itself when a cap is set; no queueing discipline is needed for it.
 
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use tradewind_units::Bandwidth;
 
-/// Lets `socket` send no faster than `rate`, headers included.
+/// Caps the sending rate of `socket` at `rate`, headers included.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -16,7 +16,7 @@ pub fn cap(socket: &impl AsFd, rate: Bandwidth) -> io::Result<()> {
     set(socket, (rate.as_bps() / 8).max(1))
 }
 
-/// Takes the cap off.
+/// Removes the cap.
 ///
 /// # Errors
 /// When the kernel refuses.

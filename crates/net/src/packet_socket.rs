@@ -10,10 +10,11 @@ use crate::error::{NetError, Result};
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
 
-/// Receive and send buffer asked for. Chosen: some hundred super-packets; a kernel may grant less.
+/// Requested size of receive and send buffer. Chosen: some hundred super-packets; a kernel may
+/// grant less.
 const BUFFER_BYTES: libc::c_int = 16 << 20;
 
-/// A socket that takes all frames which arrive at a device, and sends frames through it.
+/// A socket that receives all frames which arrive at a device, and sends frames through it.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
@@ -65,7 +66,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Bytes of receive buffer that the kernel granted, as it counts them.
+    /// Returns the receive buffer that the kernel granted, in bytes as it counts them.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
@@ -82,7 +83,7 @@ impl PacketSocket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Frames lost since the last call because the receive buffer was full.
+    /// Returns the frames lost since the last call because the receive buffer was full.
     #[must_use]
     pub fn take_drops(&self) -> u64 {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
@@ -107,10 +108,10 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Enlarges a buffer beyond the system's limit where allowed, else up to it.
+/// Enlarges a buffer beyond the system's limit if allowed, else up to it.
 fn enlarge(socket: &OwnedFd, force: libc::c_int, ask: libc::c_int) {
     if set_option(socket, libc::SOL_SOCKET, force, BUFFER_BYTES).is_err() {
-        // The kernel clamps what is asked for; the grant is read back by the caller.
+        // The kernel clamps the request; the caller reads back the granted size.
         let _ = set_option(socket, libc::SOL_SOCKET, ask, BUFFER_BYTES);
     }
 }

@@ -1,4 +1,4 @@
-//! A thread that does the same thing again and again, until whoever began it lets go of it.
+//! A thread that repeats an action until it is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use tradewind_units::Duration;
 
 use crate::error::{NetError, Result};
 
-/// Goes on until it is dropped, which waits for what is under way.
+/// A repeated action; dropping it waits for the current run and stops it.
 #[derive(Debug)]
 pub struct Periodic {
     stop: Arc<AtomicBool>,
@@ -16,7 +16,7 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// Does `act` now, and again `every` after each time, on a thread called `name`.
+    /// Runs `act` now, and again `every` after each run, on a thread called `name`.
     ///
     /// # Errors
     /// When the system has no thread to give.
@@ -45,7 +45,7 @@ impl Drop for Periodic {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // One that panicked has said so already.
+            // A thread that panicked has already reported it.
             let _ = thread.join();
         }
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_until_it_is_let_go_of() {
+    fn action_repeats_until_dropped() {
         let (tell, told) = mpsc::channel();
         let act = move || tell.send(()).unwrap();
         let periodic = Periodic::start("again", Duration::from_millis(1), act).unwrap();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_go_of_it_does_not_wait_for_the_next_time() {
+    fn dropping_does_not_wait_for_the_next_run() {
         let (tell, told) = mpsc::channel();
         let act = move || tell.send(()).unwrap();
         let periodic = Periodic::start("seldom", Duration::from_secs(3600), act).unwrap();

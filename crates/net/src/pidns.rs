@@ -1,9 +1,9 @@
-//! A PID namespace whose processes end with the process that made it, however that ends.
+//! A PID namespace whose processes end with the process that created it, however that ends.
 //!
-//! A process leaves its group by setsid(2), and what its parent asked the kernel to watch is not
-//! passed on to children. The kernel's kill of a whole PID namespace misses nobody: it comes when
-//! the namespace's first process ends (pid_namespaces(7)). Here that one does nothing but wait for
-//! the end of a pipe whose other end its maker holds, and takes in orphans.
+//! A process can leave its group by setsid(2), and a death signal requested from the kernel is not
+//! inherited by children. The kernel's kill of a whole PID namespace misses no process: it happens
+//! when the namespace's first process ends (pid_namespaces(7)). Here that process only waits for
+//! the end of a pipe whose other end the creator holds, and reaps orphans.
 
 use std::fs::File;
 use std::io;
@@ -18,8 +18,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use crate::error::{NetError, Result};
 use crate::netns::in_new_thread;
 
-/// Longest that dropping waits for the processes' end. Chosen: one whose parent is outside and
-/// stopped is never taken in, and harms nobody.
+/// Longest wait for the processes' end when dropped. Chosen: a process whose parent is outside and
+/// stopped is never reaped, and does no harm.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -32,14 +32,14 @@ pub struct PidNamespace {
 }
 
 impl PidNamespace {
-    /// Makes a namespace with nobody in it but its first process.
+    /// Creates a namespace with only its first process.
     ///
     /// # Errors
     /// Without the right to make one, or when the kernel's limit is reached.
     pub fn create() -> Result<Self> {
         let (read_end, write_end) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
             .map_err(|errno| NetError::system("make a pipe", errno))?;
-        // On a thread of its own: one that has done this starts no threads any more.
+        // On a thread of its own, as one that has done this cannot start threads any more.
         let (first, descriptor) = in_new_thread(|| {
             unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| match errno {
                 Errno::EPERM => NetError::NotPermitted {
@@ -82,8 +82,8 @@ impl Drop for PidNamespace {
     }
 }
 
-/// Lets all later children of this process begin inside the namespace that `descriptor` holds. To
-/// be called before any thread is started, for none can be afterwards.
+/// Makes all later children of this process start inside the namespace that `descriptor` holds.
+/// Must be called before any thread is started, as none can be afterwards.
 ///
 /// # Errors
 /// Without CAP_SYS_ADMIN over it, or from a namespace that it does not descend from.
@@ -92,8 +92,8 @@ pub fn enter(descriptor: &OwnedFd) -> Result<()> {
         .map_err(|errno| NetError::system("enter a PID namespace", errno))
 }
 
-/// Gives this process a view of files in which `/proc` tells of its own PID namespace; without the
-/// right to that, `/proc` stays as it is. For use between fork and exec.
+/// Mounts a `/proc` for this process that shows its own PID namespace; without the right to that,
+/// `/proc` stays as it is. For use between fork and exec.
 pub(crate) fn show_in_proc() {
     let nothing = std::ptr::null();
     // SAFETY: system calls with constant strings; what fails changes nothing that matters.
@@ -101,7 +101,7 @@ pub(crate) fn show_in_proc() {
         if libc::unshare(libc::CLONE_NEWNS) != 0 {
             return;
         }
-        // What is mounted outside later still appears here, and nothing of here appears there.
+        // Later mounts outside still appear here, and mounts here do not appear outside.
         let slave = libc::MS_REC | libc::MS_SLAVE;
         if libc::mount(nothing, c"/".as_ptr(), nothing, slave, nothing.cast()) != 0 {
             return;
@@ -112,17 +112,17 @@ pub(crate) fn show_in_proc() {
     }
 }
 
-/// What the first process does: it takes in orphans until the pipe's other end is closed.
+/// Runs the first process: it reaps orphans until the pipe's other end is closed.
 fn be_first(read_end: RawFd) -> ! {
     let mut byte = 0u8;
     // SAFETY: system calls on plain numbers, constant strings and a byte that lives through them.
     // No other thread of the maker's is in this process, so nobody else uses what is closed.
     unsafe {
-        // Orphans vanish when they end.
+        // Orphans are reaped by the kernel when they end.
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"tradewind-init".as_ptr());
-        // Nothing of the maker's is held: locks and pipes end with the maker.
+        // Closes all descriptors of the creator, so that locks and pipes end with it.
         let all_but_the_pipe = libc::dup2(read_end, 0) == 0
             && libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) == 0;
         while all_but_the_pipe

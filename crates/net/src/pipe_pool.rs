@@ -1,13 +1,13 @@
-//! Pipes at rest, for sessions that have something to move.
+//! A pool of idle pipes, for sessions that have bulk data to move.
 //!
-//! A session takes a pipe when bulk data has arrived and puts it back once it is empty, so there
-//! are as many pipes as sessions whose data waits for a slow receiver, and a few at rest.
+//! A session takes a pipe when bulk data has arrived and returns it once it is empty, so there are
+//! as many pipes as sessions whose data waits for a slow receiver, and a few idle ones.
 
 use std::io;
 
 use crate::splice::Pipe;
 
-/// A bounded stock of empty pipes.
+/// A bounded pool of empty pipes.
 #[derive(Debug)]
 pub struct PipePool {
     resting: Vec<Pipe>,
@@ -15,16 +15,16 @@ pub struct PipePool {
 }
 
 impl PipePool {
-    /// A stock that keeps at most `most_resting` pipes, and makes none before it is asked.
+    /// Creates a pool that keeps at most `most_resting` pipes, and creates none in advance.
     #[must_use]
     pub const fn new(most_resting: usize) -> Self {
         Self { resting: Vec::new(), most_resting }
     }
 
-    /// Takes a pipe from the stock, or makes one.
+    /// Takes a pipe from the pool, or creates one.
     ///
     /// # Errors
-    /// When no descriptor is left to make one.
+    /// When no descriptor is left to create one.
     pub fn take(&mut self) -> io::Result<Pipe> {
         match self.resting.pop() {
             Some(pipe) => Ok(pipe),
@@ -32,15 +32,15 @@ impl PipePool {
         }
     }
 
-    /// Puts a pipe back. One that still holds bytes of a broken session is closed, as is one too
-    /// many.
+    /// Returns a pipe to the pool. One that still holds bytes of a broken session is closed, as is
+    /// one beyond the limit.
     pub fn put(&mut self, pipe: Pipe) {
         if pipe.held() == 0 && self.resting.len() < self.most_resting {
             self.resting.push(pipe);
         }
     }
 
-    /// Pipes at rest.
+    /// Returns the number of idle pipes.
     #[must_use]
     pub fn resting(&self) -> usize {
         self.resting.len()

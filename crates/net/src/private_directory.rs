@@ -1,8 +1,8 @@
-//! Directories that daemons keep their sockets and switches in, where whoever else may write could
-//! lead a privileged process to files of others.
+//! Directories in which daemons keep their sockets and switches, and where other users with write
+//! permission could redirect a privileged process to foreign files.
 //!
-//! Root acts in the directory of a service with the rights of that service's user, and in those of
-//! people not at all.
+//! Root acts in the directory of a service with the rights of that service's user, and never in
+//! those of people.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -15,22 +15,22 @@ use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, geteuid, setfsgid, setfsuid, unlinkat};
 
-/// Permissions to write for a file's group and for others, and the bit that lets everybody remove only
-/// what is theirs.
+/// Write permissions for a file's group and for others, and the sticky bit, by which everybody
+/// removes only their own files.
 const WRITABLE_FOR_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Numbers of users that are services: those that the system's packages make, and those that systemd gives
-/// to a service for as long as it runs (`DynamicUser=`).
+/// User ids of services: those created by the system's packages, and those that systemd assigns to
+/// a service while it runs (`DynamicUser=`).
 const OF_PACKAGES: std::ops::Range<u32> = 1..1000;
 const OF_SYSTEMD: std::ops::RangeInclusive<u32> = 61_184..=65_519;
 
-/// A directory that only this user and root can change, or that keeps users' files apart as `/tmp` does.
-/// What is done in it is done in this very directory, whatever becomes of its path.
+/// A directory that only this user and root can change, or that separates users' files as `/tmp`
+/// does. All actions take place in this very directory, even if its path changes.
 #[derive(Debug)]
 pub struct PrivateDirectory {
     directory: OwnedFd,
-    /// Whose rights are used there; absent for this process's own.
+    /// The user whose rights are used there; absent for this process's own.
     service: Option<(Uid, Gid)>,
 }
 
@@ -38,8 +38,8 @@ impl PrivateDirectory {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// When it is another user's (to root: another person's), when others may write there, or when it is
-    /// a symbolic link or none.
+    /// When it belongs to another user (for root: another person), when others may write there, or
+    /// when it is a symbolic link or no directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let user = geteuid();
         let (directory, found) = open_directory(path)?;
@@ -56,19 +56,21 @@ impl PrivateDirectory {
         Err(io::Error::new(ErrorKind::PermissionDenied, problem))
     }
 
-    /// Opens the directory at `path`, and makes it before, its owner's alone, where it is missing.
+    /// Opens the directory at `path`, and creates it before, accessible only to its owner, if it is
+    /// missing.
     ///
     /// # Errors
-    /// As [`PrivateDirectory::open`], and when it cannot be made.
+    /// As [`PrivateDirectory::open`], and when it cannot be created.
     pub fn make(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path).or_else(|error| {
-            // A link to a directory is refused below, in words of its own.
+            // A link to a directory is refused below, with its own message.
             if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
         })?;
         Self::open(path)
     }
 
-    /// Writes the file `name`. What is there by that name is written to only if it is a file of this user.
+    /// Writes the file `name`. An existing file is overwritten only if it is a regular file of this
+    /// user.
     ///
     /// # Errors
     /// When something else is there, or the file cannot be written.
@@ -87,10 +89,10 @@ impl PrivateDirectory {
         file.write_all(contents)
     }
 
-    /// Removes the file `name`, whether or not there is one.
+    /// Removes the file `name`, if it exists.
     ///
     /// # Errors
-    /// When it stays there.
+    /// When it cannot be removed.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         let _acting = Acting::as_of(self.service);
         match unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir) {
@@ -99,14 +101,14 @@ impl PrivateDirectory {
         }
     }
 
-    /// Whether something is there by `name`, were it a link that leads nowhere.
+    /// Returns whether `name` exists, even as a dangling link.
     #[must_use]
     pub fn has(&self, name: &OsStr) -> bool {
         fstatat(self.directory.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
 }
 
-/// The rights by which this thread reaches files, given back when dropped.
+/// The file system user and group of this thread, restored when dropped.
 struct Acting {
     user: Uid,
     own: Option<(Uid, Gid)>,
@@ -115,7 +117,7 @@ struct Acting {
 impl Acting {
     fn as_of(service: Option<(Uid, Gid)>) -> Self {
         let Some((user, group)) = service else { return Self { user: geteuid(), own: None } };
-        // The group first: the right to change it goes with root's number.
+        // The group first: the right to change it is lost with root's user id.
         let own_group = setfsgid(group);
         let own_user = setfsuid(user);
         Self { user, own: Some((own_user, own_group)) }
@@ -131,11 +133,11 @@ impl Drop for Acting {
     }
 }
 
-/// Refuses a path whose directory is a symbolic link, or where others than its owner may write: whoever
-/// answers there may be anybody. Whose it is does not matter.
+/// Refuses a path whose directory is a symbolic link, or writable for others than its owner: any
+/// user might answer there. The owner of the directory does not matter.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with it.
 pub fn check_place_of(path: &Path) -> io::Result<()> {
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         Some(directory) => open_directory(directory).map(drop),
@@ -158,7 +160,7 @@ fn kind(found: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT
 }
 
-/// What the kernel says of a link that is not followed, in words.
+/// Returns the kernel's error about a link that is not followed, in words.
 fn named(error: nix::Error) -> io::Error {
     match error {
         nix::Error::ELOOP | nix::Error::ENOTDIR => {
@@ -235,7 +237,7 @@ mod tests {
         let problem = PrivateDirectory::open(&theirs).unwrap_err().to_string();
         assert!(problem.contains("belongs to user 12345"), "{problem}");
         check_place_of(&theirs.join("x.sock")).unwrap();
-        // A service's: root acts there as that service could.
+        // For a service's directory root acts with the service's rights.
         chown(&theirs, Some(999), Some(999)).unwrap();
         let name = OsStr::new("switch");
         let directory = PrivateDirectory::open(&theirs).unwrap();

@@ -1,5 +1,5 @@
-//! What a daemon that was started as root keeps of its rights: it goes on as another user, with the
-//! capabilities that its configuration takes and no others.
+//! The rights that a daemon started as root keeps: it goes on as another user, with exactly the
+//! capabilities that its configuration needs.
 //!
 //! These stay with whatever program it starts, such as its successor after an upgrade (they are
 //! *ambient*), and nothing that it starts can get more of them: the bounding set is cut to them.
@@ -39,7 +39,7 @@ impl Capability {
     }
 }
 
-/// Bits of the rights to become another group and another user.
+/// Bits of the capabilities to become another group and another user.
 const CAP_SETGID: u64 = 1 << 6;
 const CAP_SETUID: u64 = 1 << 7;
 
@@ -68,14 +68,14 @@ impl Account {
         self.user.is_root()
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns why this process may not become it, if so: in a user namespace only who is mapped is
-    /// there, and in a container root may lack the rights.
+    /// Returns the reason why this process may not become this user, if any: in a user namespace it
+    /// must be mapped, and in a container root may lack the capabilities.
     #[must_use]
     pub fn out_of_reach(&self) -> Option<&'static str> {
         let covers = |file: &str, number: u32| {
@@ -105,15 +105,15 @@ fn is_covered(map: &str, number: u32) -> bool {
     })
 }
 
-/// Returns whether this process acts for root.
+/// Returns whether this process has root's user id.
 #[must_use]
 pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Makes this process, which is root's, one of `account` with the capabilities `keep`, as far as it
-/// has them. To be called before any thread is started: a thread keeps the capabilities that it
-/// has.
+/// Makes this process, which is root's, one of `account`, and keeps those of the capabilities
+/// `keep` that it has. Must be called before any thread is started, as a thread keeps its
+/// capabilities.
 ///
 /// # Errors
 /// When the kernel refuses a step. What was done before that step stays done: end the process then.
@@ -221,7 +221,7 @@ fn permitted() -> Result<u64> {
     Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
 }
 
-/// Sets all three sets of this thread to `bits`.
+/// Sets all three capability sets of this thread to `bits`.
 fn set_capabilities(bits: u64) -> Result<()> {
     let half = |bits: u64| {
         let bits = (bits & u64::from(u32::MAX)) as u32;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_not_given_up_by_one_thread_among_others() {
+    fn capabilities_are_not_dropped_beside_other_threads() {
         let nobody = Account { name: "nobody".to_owned(), user: 65534.into(), group: 65534.into() };
         // The harness has threads of its own.
         let error = become_user(&nobody, &[]).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Processes found by the network namespace that they are in.
+//! Processes found by their network namespace.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::error::{NetError, Result};
 use crate::netns::Namespace;
 
-/// The processes other than this one whose main thread is inside `namespace`.
+/// Returns the processes other than this one whose main thread is inside `namespace`.
 #[must_use]
 pub fn inside(namespace: &Namespace) -> Vec<u32> {
     let Ok(identity) = fs::read_link(format!("/proc/self/fd/{}", namespace.as_raw_fd())) else {
@@ -33,7 +33,7 @@ pub fn kill_all_in(namespace: &Namespace) {
     }
 }
 
-/// Stops a process where it is (SIGSTOP).
+/// Stops a process (SIGSTOP).
 ///
 /// # Errors
 /// When there is no such process, or it is another user's.
@@ -41,7 +41,7 @@ pub fn pause(process: u32) -> Result<()> {
     send(process, Signal::SIGSTOP)
 }
 
-/// Lets a process that was stopped go on (SIGCONT).
+/// Resumes a stopped process (SIGCONT).
 ///
 /// # Errors
 /// As [`pause`].
@@ -54,17 +54,17 @@ fn send(process: u32, signal: Signal) -> Result<()> {
         .map_err(|errno| NetError::system(format!("send {signal} to process {process}"), errno))
 }
 
-/// Leaves the terminal that this process was started from, so that closing it does no harm.
-/// Nothing happens to a process that leads a group: it is on its own already.
+/// Detaches this process from its terminal, so that closing that does no harm. Has no effect on the
+/// leader of a process group, which is detached already.
 pub fn leave_terminal() {
     // The only refusal is that of a group's leader.
     let _ = nix::unistd::setsid();
 }
 
-/// Lets the session that this process leads have little of a CPU that others want (where the kernel groups sessions: autogroup,
-/// sched(7)), so that its threads of no urgency take nothing from programs of other sessions.
+/// Lowers the CPU share of the session that this process leads (where the kernel groups sessions:
+/// autogroup, sched(7)), so that its ordinary threads take nothing from programs of other sessions.
 pub fn stand_back_as_session() {
-    // Where sessions are not grouped, threads stand back one by one.
+    // Where sessions are not grouped, each thread lowers its own priority.
     let _ = fs::write("/proc/self/autogroup", "19");
 }
 

@@ -1,4 +1,4 @@
-//! What the runtime is told about a socket.
+//! Registration of sockets with the async runtime.
 
 use std::io;
 use std::net::TcpStream;
@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a socket that does not block for writing only: the runtime hears of room to write and
-/// of failure, and of nothing that arrives. Must be called inside a runtime.
+/// Registers a non-blocking socket for writing only: the runtime is notified of room to write and
+/// of failure, and never of arriving data. Must be called inside a runtime.
 ///
 /// # Errors
 /// When the runtime or the kernel has no room; the socket is closed then.
@@ -18,14 +18,13 @@ pub fn for_writing(stream: TcpStream) -> io::Result<AsyncFd<TcpStream>> {
     unsafe { AsyncFd::register_with_interest(stream, Interest::WRITABLE) }.map_err(io::Error::from)
 }
 
-/// Registers a descriptor for reading only, by which others tell that something is there. Must be
-/// called inside a runtime.
+/// Registers a descriptor that signals events for reading only. Must be called inside a runtime.
 ///
 /// # Errors
 /// As [`for_writing`].
 pub fn for_reading(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` names one descriptor throughout its life and closes it only when dropped,
-    // which `AsyncFd` does after it has taken the descriptor off the runtime.
+    // SAFETY: an `OwnedFd` names one descriptor throughout its life and closes it only when
+    // dropped, which `AsyncFd` does after it has taken the descriptor off the runtime.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
         .map_err(io::Error::from)
 }
@@ -37,7 +36,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_socket_for_writing_hears_of_a_reset_and_not_of_data() {
+    fn socket_for_writing_reports_resets_and_not_data() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();

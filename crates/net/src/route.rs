@@ -1,20 +1,23 @@
-//! Routes that carry a first window, as in the paper `[RT Fig. 8]`, and leave everything else as it is.
+//! Routes with a first window, as in the paper `[RT Fig. 8]`, which leave everything else
+//! unchanged.
 //!
-//! The kernel takes the first window from the route of a connection. So a destination gets a route of its
-//! own: a copy of the one that leads there now (all next hops, source, metrics) with `initcwnd` added,
-//! under a protocol number of our own by which we know ours again. What a copy could break:
+//! The kernel takes the first window from the route of a connection. So a destination gets a route
+//! of its own: a copy of the current one (all next hops, source, metrics) with `initcwnd` added,
+//! under a protocol number that identifies our routes. The risks of a copy:
 //!
-//! - *It outlives its original*, and traffic follows yesterday's next hop. [`Routes::follow`] hears of
-//!   route and link changes and takes the copies that they touch anew. As IPv4 routes go with their link or next hop
-//!   without a word, it compares all routes with what they were when a link or next hop changes.
-//! - *It outlives the rule that led to its original*, and traffic goes round a VPN that has come up.
-//!   When rules of policy routing change, all copies are taken anew. Where a rule passes over short
-//!   prefixes (`suppress_prefixlength`), and so over the original but not over a copy, there is none.
-//! - *It outlives us.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of ours, at start and stop.
-//! - *It hides a route of somebody else's.* A copy is made only where a shorter prefix leads; its metric is
-//!   greater than any usual one, so that a route of the same prefix that comes later wins at once.
-//! - *It lowers what the administrator set.* Where the route's own first window is as large, there is no copy; a larger
-//!   first receive window of its own stays.
+//! - *It outlives its original*, and traffic uses an outdated next hop. [`Routes::follow`] receives
+//!   route and link changes and renews the copies that they affect. As IPv4 routes vanish with
+//!   their link or next hop without a notification, it compares all routes with the former ones
+//!   when a link or next hop changes.
+//! - *It outlives the rule that led to its original*, and traffic bypasses a new VPN. When policy
+//!   routing rules change, all copies are renewed. Where a rule suppresses short prefixes
+//!   (`suppress_prefixlength`), and so the original but not a copy, there is no copy.
+//! - *It outlives the process.* IPv4 routes have no expiry, so [`Routes::sweep`] removes all of
+//!   ours, at start and stop.
+//! - *It hides a foreign route.* A copy is made only where a shorter prefix leads; its metric is
+//!   greater than any usual one, so that a later route of the same prefix wins at once.
+//! - *It lowers the administrator's setting.* If the route's own first window is as large, there is
+//!   no copy; a larger first receive window of its own stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,31 +42,33 @@ use kernel::{Kernel, Mark, OwnWindows, prefix_of};
 use rules::Suppressions;
 use snapshot::Snapshot;
 
-/// The protocol number of our routes. Chosen: free in iproute2's list, and in no routing daemon's range.
+/// The protocol number of our routes. Chosen: free in iproute2's list, and outside the ranges of
+/// routing daemons.
 pub const PROTOCOL: u8 = 82;
-/// Metric of our routes. Chosen: above every default, so that a foreign route of the same prefix wins.
+/// The metric of our routes. Chosen: above every default, so that a foreign route of the same
+/// prefix wins.
 const METRIC: u32 = 8_200_000;
-/// Payload of a segment on Ethernet. Where segments are smaller there is room: at most about half a buffer is window.
+/// Payload of a segment on Ethernet. Smaller segments fit as well: at most about half a buffer is
+/// window.
 const SEGMENT_BYTES: u64 = 1448;
-/// Most segments of a first receive window. Chosen: of the largest segments there are, so many still count in 32 bits, in
-/// which the kernel counts them.
+/// Most segments of a first receive window. Chosen: with the largest segments, it still fits into
+/// the kernel's 32 bits.
 const MOST_RECEIVE_SEGMENTS: u16 = u16::MAX;
-/// Groups of messages about links, IPv4 routes and rules, IPv6 routes and rules, and next hops
-/// (`linux/rtnetlink.h`).
+/// Multicast groups of messages about links, IPv4 routes and rules, IPv6 routes and rules, and next
+/// hops (`linux/rtnetlink.h`).
 const GROUPS: [u32; 6] = [1, 7, 8, 11, 19, 32];
-/// Messages of a rule that is new or gone (`RTM_NEWRULE`, `RTM_DELRULE`).
+/// Message types of a new and of a removed rule (`RTM_NEWRULE`, `RTM_DELRULE`).
 const OF_RULES: [u16; 2] = [32, 33];
 
-/// What became of a request for a route.
+/// The result of a request for a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// It is there.
+    /// The route is set.
     Set,
-    /// The route that leads there has a first window as large by itself.
+    /// The current route has a first window as large by itself.
     Unneeded,
-    /// Somebody else has a route of this prefix or inside it, which is left alone, or a rule that
-    /// passes over the route
-    /// that leads there and would not pass over a copy of it.
+    /// A foreign route of this prefix or inside it exists, which stays as it is, or a rule that
+    /// suppresses the current route but not a copy of it.
     Foreign,
     /// No route leads there, or it leads to this host itself or to nowhere.
     NoRoute,
@@ -73,40 +78,42 @@ pub enum Placed {
 #[derive(Debug, Clone)]
 struct Copy {
     route: RouteMessage,
-    /// What the route has that it was copied from.
+    /// The windows of the route that it was copied from.
     original: OwnWindows,
-    /// What was asked for.
+    /// The requested windows.
     windows: Windows,
 }
 
-/// What a route tells its connections.
+/// The first windows of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     /// First congestion window.
     pub congestion: Segments,
-    /// Least first receive window, where one is to be set: it is never below what connections had without.
+    /// Least first receive window, if one is to be set: it is never below that of connections
+    /// without it.
     pub receive: Option<Segments>,
 }
 
-/// Our routes in the network namespace that this was opened in.
+/// Our routes in the network namespace where this was opened.
 #[derive(Debug)]
 pub struct Routes {
     kernel: Kernel,
     changes: Socket,
     links: Links,
-    /// What the largest receive buffer here holds.
+    /// Capacity of the largest receive buffer on this host.
     buffers: Option<Segments>,
     ours: BTreeMap<IpNet, Copy>,
-    /// Others' routes as they were when they were last compared; none before the first copy.
+    /// Foreign routes at the last comparison; `None` before the first copy.
     known: Option<Snapshot>,
-    /// Rules as they were when they were last read; none before the first copy, and after a change.
+    /// Rules as last read; `None` before the first copy, and after a change.
     suppressions: Option<Suppressions>,
-    /// An operator asked for the windows: they hold as they are, also where others were learned.
+    /// True if an operator set the windows: they are used unchanged, even where others were
+    /// learned.
     is_asked: bool,
 }
 
 impl Routes {
-    /// Opens the kernel's routes of the calling thread's network namespace; changes nothing.
+    /// Opens the routes of the calling thread's network namespace; changes nothing.
     ///
     /// # Errors
     /// When this kernel has no netlink.
@@ -114,7 +121,7 @@ impl Routes {
         Self::open_as(Mark { protocol: PROTOCOL, metric: METRIC }, false)
     }
 
-    /// Opens them for routes with `mark`; `is_asked` where an operator states their windows.
+    /// Opens them for routes with `mark`; `is_asked` if an operator sets their windows.
     pub(crate) fn open_as(mark: Mark, is_asked: bool) -> Result<Self> {
         let kernel = Kernel::open(mark)?;
         let listen = || {
@@ -122,7 +129,7 @@ impl Routes {
             socket.bind_auto()?;
             socket.set_non_blocking(true)?;
             for group in GROUPS {
-                // An old kernel lacks the group of next hops and tells of their routes instead.
+                // An old kernel lacks the group of next hops and reports their routes instead.
                 let _ = socket.add_membership(group);
             }
             Ok::<_, std::io::Error>(socket)
@@ -140,7 +147,7 @@ impl Routes {
         })
     }
 
-    /// Removes all routes with our protocol number, whoever left them; returns how many there were.
+    /// Removes all routes with our protocol number, of any process; returns their number.
     ///
     /// # Errors
     /// Without the right to change routes.
@@ -153,7 +160,7 @@ impl Routes {
         Ok(left.len())
     }
 
-    /// Removes routes with our mark to `prefixes`, whoever left them: a copy would be made of them.
+    /// Removes routes with our mark to `prefixes`, of any process, as they would be copied.
     pub(crate) fn clear(&mut self, prefixes: &BTreeSet<IpNet>) -> Result<()> {
         let left = self.kernel.marked()?;
         let of_these = |route: &&RouteMessage| {
@@ -162,10 +169,12 @@ impl Routes {
         left.iter().filter(of_these).try_for_each(|route| self.kernel.delete(route))
     }
 
-    /// Gives connections to `prefix` their first windows, none smaller than the route has that leads there without us.
+    /// Sets the first windows of connections to `prefix`, none smaller than that of the route that
+    /// leads there otherwise.
     ///
     /// # Errors
-    /// Without the right to change routes, and where the kernel does not take a copy of the route that leads there.
+    /// Without the right to change routes, and where the kernel does not accept a copy of the route
+    /// that leads there.
     ///
     /// # Cost
     /// The first time, reads all routes.
@@ -187,7 +196,7 @@ impl Routes {
             self.remove(prefix)?;
             return Ok(Placed::Unneeded);
         }
-        // Since Linux 4.20 `initrwnd` only holds a first receive window below its buffer.
+        // Since Linux 4.20 `initrwnd` only keeps a first receive window below its buffer.
         let without = original.receive.or(self.buffers).filter(|_| !self.is_asked);
         let receive = windows.receive.and_then(|least| without.max(Some(least)));
         let given = Windows { receive, ..windows };
@@ -196,7 +205,8 @@ impl Routes {
         Ok(Placed::Set)
     }
 
-    /// Takes our route to `prefix` away, if there is one; what could not be taken away is still known as ours.
+    /// Removes our route to `prefix`, if there is one; a route that could not be removed is still
+    /// known as ours.
     ///
     /// # Errors
     /// Without the right to change routes.
@@ -207,16 +217,14 @@ impl Routes {
         Ok(())
     }
 
-    /// Our routes as far as we know, with their windows.
+    /// Returns the known routes of ours, with their windows.
     pub fn ours(&self) -> impl Iterator<Item = (IpNet, Windows)> {
         self.ours.iter().map(|(prefix, copy)| (*prefix, copy.windows))
     }
 
-    /// Copies anew what route and link changes since the last call have touched, and everything
-    /// after a change of rules;
-    /// returns which prefixes, and of each what became of it: one that the kernel refuses keeps no
-    /// other from being
-    /// followed. Does not wait for changes.
+    /// Renews the copies affected by route and link changes since the last call, and all after a
+    /// change of rules. Returns their prefixes with the results; a copy that the kernel refuses
+    /// does not affect the others. Does not wait for changes.
     ///
     /// # Cost
     /// Reads all routes where a link or next hop has changed.
@@ -236,7 +244,8 @@ impl Routes {
         touched.into_iter().map(|prefix| (prefix, self.take_anew(prefix))).collect()
     }
 
-    /// The prefixes whose routes are not as they were at the last comparison; `None` where that cannot be told.
+    /// Returns the prefixes whose routes have changed since the last comparison; `None` where that
+    /// cannot be found out.
     fn changed_silently(&mut self) -> Option<Vec<IpNet>> {
         if self.ours.is_empty() {
             return Some(Vec::new());
@@ -247,7 +256,7 @@ impl Routes {
         changed
     }
 
-    /// Copies what leads to `prefix` now. Where that is refused, no copy is left.
+    /// Renews the copy for `prefix`. If that is refused, no copy is left.
     fn take_anew(&mut self, prefix: IpNet) -> Result<Placed> {
         let Some(windows) = self.ours.get(&prefix).map(|copy| copy.windows) else {
             return Ok(Placed::NoRoute);
@@ -262,7 +271,7 @@ impl Routes {
         self.ours.keys().copied().filter(touches).collect()
     }
 
-    /// Reads what the kernel tells of changes that are not ours.
+    /// Reads the kernel's notifications of changes that are not ours.
     fn heard(&mut self) -> Heard {
         let mut heard = Heard::default();
         let mut room = Vec::with_capacity(64 * 1024);
@@ -271,7 +280,7 @@ impl Routes {
             match self.changes.recv(&mut room, 0) {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                // The kernel had more to tell than there was room for (ENOBUFS).
+                // The kernel's buffer overflowed, and messages were lost (ENOBUFS).
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     (heard.untold, self.links) = (true, Links::default());
                 }
@@ -291,7 +300,7 @@ impl Routes {
                             heard.prefixes.extend(prefix_of(&route));
                         }
                     }
-                    // IPv4 routes vanish with their link or next hop without a word.
+                    // IPv4 routes vanish with their link or next hop without a notification.
                     Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => {
                         heard.silently |= self.links.has_turned(&link);
                     }
@@ -306,10 +315,10 @@ impl Routes {
         heard
     }
 
-    /// The route that leads to all of `prefix` now, or why there is none to copy.
+    /// Returns the route that leads to all of `prefix` now, or why there is none to copy.
     fn base_of(&mut self, prefix: IpNet) -> Result<Result<RouteMessage, Placed>> {
         let Some(base) = self.kernel.leading_to(prefix)? else { return Ok(Err(Placed::NoRoute)) };
-        // A learned one is a copy itself.
+        // A learned route is a copy itself.
         let is_learned = base.header.protocol == RouteProtocol::Other(PROTOCOL);
         let is_copy = self.is_asked && is_learned && prefix_of(&base) == Some(prefix);
         if base.header.destination_prefix_length >= prefix.prefix_len() && !is_copy {
@@ -326,14 +335,14 @@ impl Routes {
 }
 
 impl AsFd for Routes {
-    /// Has input when there is something to [`Routes::follow`].
+    /// Returns a descriptor that has input when there are changes for [`Routes::follow`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
     }
 }
 
-/// The segments that the largest receive buffer holds which a socket here may have: what the kernel grows one to, or a
-/// program may ask for, of which the kernel makes twice as much.
+/// Returns the segments that the largest possible receive buffer of a socket here holds: the limit
+/// of autotuning, or of a program's request, which the kernel doubles.
 fn largest_buffer() -> Option<Segments> {
     let grown = sysctl::get("net.ipv4.tcp_rmem").unwrap_or_default();
     let asked = sysctl::get("net.core.rmem_max").unwrap_or_default();
@@ -344,12 +353,13 @@ fn largest_buffer() -> Option<Segments> {
     Segments::new(u32::try_from(segments).ok()?).ok()
 }
 
-/// Whether each link is up, as it was told last.
+/// The state of each link, as last reported.
 #[derive(Debug, Default)]
 struct Links(BTreeMap<u32, LinkFlags>);
 
 impl Links {
-    /// Whether `link` went up or down, or is told of for the first time: the kernel tells of much else that moves no route.
+    /// Returns whether `link` went up or down, or is new: the kernel reports many other changes
+    /// that affect no route.
     fn has_turned(&mut self, link: &LinkMessage) -> bool {
         let up = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
         let now = link.header.flags & up;
@@ -357,16 +367,16 @@ impl Links {
     }
 }
 
-/// What the kernel has told of changes.
+/// The kernel's notifications of changes.
 #[derive(Debug, Default)]
 struct Heard {
-    /// Of routes with these prefixes.
+    /// Prefixes of changed routes.
     prefixes: Vec<IpNet>,
-    /// Of something with which routes come and go without a word.
+    /// True after a change with which routes appear and vanish without a notification.
     silently: bool,
-    /// Of rules, by which another route may lead anywhere.
+    /// True after a change of rules, which may redirect any destination.
     rules: bool,
-    /// And of more than it had room for.
+    /// True if messages were lost.
     untold: bool,
 }
 

@@ -21,10 +21,11 @@ use crate::error::Result;
 use crate::privileges::{Capability, prctl};
 use crate::{NetError, handover};
 
-/// What tells a successor which filters bind it already.
+/// The environment variable that names the filters of the previous process for its successor.
 pub(crate) const BOUND_BY: &str = "TRADEWIND_BOUND_BY";
 
-/// Calls that no daemon of ours makes: they debug others, change the host, or start what escapes.
+/// System calls that no daemon of ours makes: they debug others, change the host, or start
+/// processes that escape.
 const NEVER: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -86,10 +87,10 @@ const NEVER: &[i64] = &[
     libc::SYS_setfsgid,
 ];
 
-/// Calls that start programs.
+/// System calls that start programs.
 const PROGRAMS: &[i64] = &[libc::SYS_execve, libc::SYS_execveat];
 
-/// Flags by which `clone` makes namespaces, as `unshare` does.
+/// Flags of `clone` that create namespaces, as `unshare` does.
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -100,13 +101,13 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWNET,
 ];
 
-/// Requests by which a process types at its terminal as if it were a person: that of root's shell.
+/// Requests that inject input into a terminal, which may be root's shell.
 const TYPING: &[u64] = &[libc::TIOCSTI, libc::TIOCLINUX];
 
-/// Where the second set of numbers for the same calls begins, on x86.
+/// The first number of the x32 system calls on x86.
 const FIRST_OF_X32: u32 = 0x4000_0000;
 
-/// What binds this process, once it is bound.
+/// The restrictions of this process, once it is restricted.
 static BOUND: OnceLock<Bound> = OnceLock::new();
 
 struct Bound {
@@ -125,7 +126,7 @@ pub fn hide() -> Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 0, 0).map(drop)
 }
 
-/// Undoes [`hide`].
+/// Reverts [`hide`].
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -185,7 +186,7 @@ fn is_bound_by(filters: &str) -> bool {
     has_filters && is_inherited() && std::env::var(BOUND_BY).is_ok_and(|by| by == filters)
 }
 
-/// A name that other filters do not have.
+/// Returns a name that identifies these filters.
 fn name_of(filters: &[BpfProgram]) -> String {
     let mut hasher = DefaultHasher::new();
     for step in filters.iter().flatten() {
@@ -200,7 +201,7 @@ fn always(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// What a process that keeps these capabilities never calls.
+/// Returns the rules for system calls that a process with these capabilities never makes.
 fn never(keep: &[Capability]) -> Result<Rules> {
     let mut rules = always(NEVER);
     if !keep.contains(&Capability::Bpf) {
@@ -220,7 +221,7 @@ fn never(keep: &[Capability]) -> Result<Rules> {
     Ok(rules)
 }
 
-/// A filter under which these calls fail with `EPERM`.
+/// Creates a filter under which these calls fail with `EPERM`.
 fn filter(rules: Rules) -> Result<BpfProgram> {
     let not_allowed = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
@@ -228,15 +229,15 @@ fn filter(rules: Rules) -> Result<BpfProgram> {
     filter.and_then(BpfProgram::try_from).map_err(refused)
 }
 
-/// A filter for what the other one cannot see. `clone3`, whose flags lie in memory, is as if this
-/// kernel did not have it (`ENOSYS`), so that libraries take `clone`; and on x86 the second set of
-/// numbers for the same calls (x32) is refused.
+/// Creates a filter for calls that the other one cannot examine. `clone3`, whose flags are in
+/// memory, fails as if this kernel did not have it (`ENOSYS`), so that libraries use `clone`; and
+/// on x86 the second set of numbers for the same calls (x32) is refused.
 fn other_numbers() -> BpfProgram {
     let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let jump = libc::BPF_JMP | libc::BPF_K;
     let fails = |error: i32| step(libc::BPF_RET, 0, 0, SECCOMP_RET_ERRNO | error.unsigned_abs());
     vec![
-        // The call's number is what the kernel shows first.
+        // The call's number is the first field.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(jump | libc::BPF_JGE, 0, 1, FIRST_OF_X32),
         fails(libc::EPERM),
@@ -256,7 +257,7 @@ mod tests {
     use std::io;
     use std::process::Command;
 
-    /// Runs `test` on a thread of its own, which alone is bound by what it enters.
+    /// Runs `test` on a thread of its own, so that only that thread is restricted.
     fn on_a_thread(test: impl FnOnce() + Send + 'static) {
         std::thread::spawn(test).join().unwrap();
     }
@@ -265,7 +266,7 @@ mod tests {
         prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).unwrap();
     }
 
-    /// Binds this thread as a process that keeps these capabilities is.
+    /// Restricts this thread like a process that keeps these capabilities.
     fn bind(keep: &[Capability]) {
         no_new_privileges();
         for filter in [filter(never(keep).unwrap()).unwrap(), other_numbers()] {
@@ -273,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Makes a system call with these arguments, and returns how it failed; `None` if it did not.
+    /// Makes a system call with these arguments, and returns its error; `None` on success.
     fn call(number: i64, [first, second, third]: [usize; 3]) -> Option<nix::Error> {
         // SAFETY: no test passes an address, and none of the calls that it makes acts without one.
         match unsafe { libc::syscall(number, first, second, third) } {
@@ -330,7 +331,7 @@ mod tests {
         on_a_thread(|| {
             bind(&[]);
             for request in TYPING {
-                // Of no descriptor: the filter comes before it is looked for.
+                // Without a descriptor: the filter is checked first.
                 let refused = call(libc::SYS_ioctl, [usize::MAX, *request as usize, 0]);
                 assert_eq!(refused, Some(nix::Error::EPERM));
             }
@@ -356,7 +357,7 @@ mod tests {
             seccompiler::apply_filter(&filter(always(PROGRAMS)).unwrap()).unwrap();
             let error = Command::new("true").status().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-            // What a worker starts is bound as it is.
+            // A thread started by a worker is restricted like it.
             let further = std::thread::spawn(|| Command::new("true").status().is_err());
             assert!(further.join().unwrap());
         });

@@ -7,17 +7,17 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-/// What the group and others may do with a file.
+/// Permissions of the group and of others.
 const OF_OTHERS: u32 = 0o007;
 const OF_GROUP: u32 = 0o070;
-/// The group's right to write.
+/// The group's write permission.
 const WRITE_OF_GROUP: u32 = 0o020;
 
 /// Reads the secret text in the file at `path`, at most `most_bytes` of it; it is wiped when
 /// dropped.
 ///
-/// As with ssh's keys, others may not have any right to a file of this user. A file of another user,
-/// such as one that root lends to this user's group, may be readable to the group.
+/// As with ssh's keys, others may not have any right to a file of this user. A file of another
+/// user, such as one that root lends to this user's group, may be readable to the group.
 ///
 /// # Errors
 /// When it cannot be read, when others may, or when it is no text.
@@ -25,7 +25,7 @@ pub fn read(path: &Path, most_bytes: usize) -> io::Result<Zeroizing<String>> {
     read_open(&File::open(path)?, most_bytes)
 }
 
-/// As [`read`], of a file that is open, from its beginning.
+/// Reads an open file like [`read`], from its beginning.
 ///
 /// # Errors
 /// As [`read`].
@@ -39,7 +39,7 @@ pub fn read_open(file: &File, most_bytes: usize) -> io::Result<Zeroizing<String>
         let problem = format!("others may read or change it (mode {mode:o}); `chmod 600` it");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
-    // Room for all of it at once: a buffer that grows leaves copies behind.
+    // A buffer for all of it, as a growing one leaves copies behind.
     let mut bytes = Zeroizing::new(vec![0; most_bytes]);
     let mut filled = 0;
     let mut file = file;

@@ -1,4 +1,4 @@
-//! Signals as input to wait for, instead of interruptions.
+//! Signals received through a descriptor, instead of interruptions.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,16 +7,16 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::error::{NetError, Result};
 
-/// A descriptor that has input when one of its signals has come.
+/// A descriptor that has input when one of its signals has arrived.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: SignalFd,
 }
 
 impl Signals {
-    /// Takes SIGTERM and SIGINT, which end a process, and SIGHUP, which comes when its terminal is
-    /// closed. To be called before any thread is started, so that no thread is interrupted.
-    /// Programs started later hold them back, too, unless they are told otherwise.
+    /// Takes SIGTERM and SIGINT, which end a process, and SIGHUP, sent when its terminal is closed.
+    /// Must be called before any thread is started, so that no thread is interrupted. Programs
+    /// started later block them, too, unless they unblock them.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -33,8 +33,8 @@ impl Signals {
     }
 }
 
-/// Returns the signals that would end a process which does not expect them and that tell nothing about its own
-/// faults, by number and name. SIGKILL cannot be caught, and SIGPIPE never comes: Rust ignores it.
+/// Returns the signals that end an unprepared process and do not report its own faults, by number
+/// and name. SIGKILL cannot be caught, and SIGPIPE never arrives: Rust ignores it.
 pub fn ending() -> impl Iterator<Item = (i32, String)> {
     let named = [
         (libc::SIGHUP, "SIGHUP"),

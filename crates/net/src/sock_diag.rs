@@ -1,7 +1,9 @@
-//! All TCP connections of a network namespace with their figures: `sock_diag`, what `ss -tin` reads.
+//! All TCP connections of a network namespace with their figures: `sock_diag`, the source of `ss
+//! -tin`.
 //!
-//! The kernel answers with `struct inet_diag_msg` and attributes (`linux/inet_diag.h`); the attribute
-//! `INET_DIAG_INFO` is `struct tcp_info` in the running kernel's length, which [`TcpInfo::parse`] reads.
+//! The kernel answers with `struct inet_diag_msg` and attributes (`linux/inet_diag.h`); the
+//! attribute `INET_DIAG_INFO` is `struct tcp_info` in the running kernel's length, which
+//! [`TcpInfo::parse`] reads.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,44 +18,47 @@ use crate::tcp_info::TcpInfo;
 
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
-/// Header of a message, and of the question after it.
+/// Lengths of a message's header, and of the request after it.
 const HEADER: usize = 16;
 const QUESTION: usize = 56;
 /// Length of `struct inet_diag_msg`.
 const ANSWER: usize = 72;
 /// The attribute that holds `struct tcp_info`.
 const INET_DIAG_INFO: u16 = 2;
-/// The attribute that holds the number of the socket's control group of version 2 (Linux 5.9); it comes unasked.
+/// The attribute that holds the id of the socket's control group of version 2 (Linux 5.9); it is
+/// sent unrequested.
 const INET_DIAG_CGROUP_ID: u16 = 21;
-/// States that have sent data or can: established, both kinds of half-closed, closing. A bit each.
+/// States that have sent data or can: established, both kinds of half-closed, closing; one bit
+/// each.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 
 /// One connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// The kernel's number for it, unique as long as this machine runs.
+    /// The kernel's id of it (cookie), unique as long as this machine runs.
     pub cookie: u64,
-    /// This end.
+    /// The local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// The remote address.
     pub remote: SocketAddr,
     /// Its figures.
     pub info: TcpInfo,
 }
 
-/// Which connections are wanted.
+/// A selection of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Ports, at either end; all when empty.
     pub ports: Vec<u16>,
-    /// Prefixes of the other end; all when empty.
+    /// Prefixes of the remote address; all when empty.
     pub within: Vec<IpNet>,
-    /// Prefixes of the other end that are not wanted.
+    /// Excluded prefixes of the remote address.
     pub except: Vec<IpNet>,
-    /// The directory of the control group (version 2) whose sockets are wanted, with those of the groups below it; all
-    /// when absent. A socket belongs to the group in which its process made it.
+    /// The directory of the control group (version 2) whose sockets are selected, with those of the
+    /// groups below it; all when absent. A socket belongs to the group in which its process created
+    /// it.
     pub cgroup: Option<PathBuf>,
-    /// Whether only sockets of this process are wanted, those that others hold as well among them.
+    /// True to select only sockets of this process, including those that others hold as well.
     pub own: bool,
 }
 
@@ -67,7 +72,7 @@ impl Filter {
     }
 }
 
-/// Reads the connections of the namespace that it was opened in.
+/// A reader of the connections of the namespace where it was opened.
 #[derive(Debug)]
 pub struct SockDiag {
     netlink: Netlink,
@@ -82,18 +87,18 @@ impl SockDiag {
         Ok(Self { netlink: Netlink::open(netlink_sys::protocols::NETLINK_SOCK_DIAG)? })
     }
 
-    /// Hands each wanted connection to `each`, IPv4 and IPv6. Addresses are plain IPv4 where an IPv6
-    /// socket carries it.
+    /// Calls `each` with each selected connection, IPv4 and IPv6. Addresses are plain IPv4 where an
+    /// IPv6 socket carries it.
     ///
     /// # Errors
-    /// When this kernel has no `sock_diag` for TCP, the filter's control group cannot be read or is not told, or this process's
-    /// descriptors cannot be read.
+    /// When this kernel has no `sock_diag` for TCP, the filter's control group cannot be read or is
+    /// not reported, or this process's descriptors cannot be read.
     ///
     /// # Cost
-    /// Some 2 us a connection of the namespace; for those of this process alone a system call besides for each descriptor that
-    /// it has had open at once.
+    /// Some 2 us per connection of the namespace; with `own` also a system call for each descriptor
+    /// up to the highest that was open.
     pub fn each(&mut self, filter: &Filter, mut each: impl FnMut(&Connection)) -> Result<()> {
-        // Groups come and go, so they are looked up for each look.
+        // Groups come and go, so they are looked up each time.
         let groups = filter.cgroup.as_deref().map(cgroup::numbers_below).transpose()?;
         let own = filter.own.then(own_inodes).transpose()?;
         let mut group_untold = false;
@@ -132,7 +137,7 @@ impl SockDiag {
     }
 }
 
-/// A dump of one address family: `struct inet_diag_req_v2`.
+/// Returns a request for a dump of one address family: `struct inet_diag_req_v2`.
 fn question(family: u8) -> [u8; HEADER + QUESTION] {
     let mut question = [0; HEADER + QUESTION];
     question[..4].copy_from_slice(&((HEADER + QUESTION) as u32).to_ne_bytes());
@@ -145,7 +150,7 @@ fn question(family: u8) -> [u8; HEADER + QUESTION] {
     question
 }
 
-/// Reads an answer; `None` when it is not wanted, cut short, or has no figures.
+/// Parses an answer; `None` when it is not selected, truncated, or has no figures.
 fn parse(answer: &[u8], filter: &Filter) -> Option<Connection> {
     let attributes = answer.get(ANSWER..)?;
     let family = i32::from(answer[0]);
@@ -160,12 +165,12 @@ fn parse(answer: &[u8], filter: &Filter) -> Option<Connection> {
     Some(Connection { cookie, local, remote, info })
 }
 
-/// The number of the socket's file; 0 where no process has one, as before it is accepted.
+/// Returns the inode of the socket; 0 where no process has one, as before it is accepted.
 fn inode_of(answer: &[u8]) -> u64 {
     u32_at(answer, 68).into()
 }
 
-/// The numbers of the files of this process's sockets.
+/// Returns the inodes of this process's sockets.
 fn own_inodes() -> Result<HashSet<u64>> {
     let refused = |source| NetError::system("read /proc/self/status", source);
     let status = std::fs::read_to_string("/proc/self/status").map_err(refused)?;
@@ -174,8 +179,8 @@ fn own_inodes() -> Result<HashSet<u64>> {
     Ok((0..room).filter_map(socket_inode).collect())
 }
 
-/// The number of the file behind `descriptor`, if that is open and a socket's. Others of this process may close it meanwhile, and
-/// open something else.
+/// Returns the inode of `descriptor`, if it is an open socket. Other threads may close it
+/// meanwhile, and open another file.
 fn socket_inode(descriptor: i32) -> Option<u64> {
     // SAFETY: all zero is a valid `stat`.
     let mut file: libc::stat = unsafe { std::mem::zeroed() };
@@ -184,7 +189,7 @@ fn socket_inode(descriptor: i32) -> Option<u64> {
     (answer == 0 && file.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(file.st_ino)
 }
 
-/// The number of the control group, where it is told.
+/// Returns the id of the control group, if it is reported.
 fn group_of(answer: &[u8]) -> Option<u64> {
     let number = attribute(answer.get(ANSWER..)?, INET_DIAG_CGROUP_ID)?;
     Some(u64::from_ne_bytes(number.try_into().ok()?))
@@ -199,7 +204,7 @@ fn address(family: i32, bytes: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::from(Ipv6Addr::from(sixteen)).to_canonical())
 }
 
-/// The content of the first attribute of `kind`.
+/// Returns the content of the first attribute of `kind`.
 fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
     while rest.len() >= 4 {
         let length = usize::from(u16_at(rest, 0));
@@ -218,7 +223,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// The ends of all wanted connections, with what each had acknowledged.
+    /// Returns the ends of all selected connections, with the bytes acknowledged on each.
     fn seen(filter: &Filter) -> Vec<(SocketAddr, SocketAddr, u64)> {
         let mut all = Vec::new();
         let figures = |c: &Connection| c.info.bytes_acked.map_or(0, |bytes| bytes.as_u64());
@@ -254,7 +259,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let own = || seen(&Filter { ports: vec![address.port()], own: true, ..Filter::default() });
         let near = TcpStream::connect(address).unwrap();
-        // Nobody holds the other end before it is accepted.
+        // The other end has no inode before it is accepted.
         assert_eq!(own().len(), 1);
         let far = listener.accept().unwrap().0;
         assert_eq!(own().len(), 2);

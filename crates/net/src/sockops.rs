@@ -1,4 +1,4 @@
-//! Putting a `sockops` program of `bpf/` into the kernel, and saying in one line why not.
+//! Loading of a `sockops` program of `bpf/` into the kernel, with errors of one line.
 
 use std::fs::File;
 use std::io;
@@ -8,20 +8,21 @@ use aya::programs::{CgroupAttachMode, SockOps};
 
 use crate::error::{NetError, Result};
 
-/// What was `action`ed and failed for `error`, in our words.
+/// Returns the error of a failed `action` in our words.
 pub(crate) fn refused(action: &str, error: &dyn std::error::Error) -> NetError {
     match root_cause(error) {
-        // EACCES is the verifier's, whatever the rights.
+        // EACCES comes from the verifier, whatever the capabilities.
         cause if cause.raw_os_error() == Some(libc::EPERM) => NetError::NotPermitted {
             action: "put a sockops program into the kernel",
-            needs: "it takes the capabilities CAP_BPF and CAP_NET_ADMIN outside every user namespace",
+            needs: "it takes the capabilities CAP_BPF and CAP_NET_ADMIN \
+                    outside every user namespace",
         },
         cause => NetError::system(format!("{action} the sockops program"), cause),
     }
 }
 
-/// Loads `program` of a file that was read, and attaches it to a control group until the file is dropped or
-/// the process dies.
+/// Loads `program` of a parsed file, and attaches it to a control group until the file is dropped
+/// or the process dies.
 ///
 /// # Errors
 /// Without CAP_BPF and CAP_NET_ADMIN, and where the kernel's verifier refuses it.
@@ -32,12 +33,12 @@ pub(crate) fn attach(file: &mut Ebpf, program: &str, group: File) -> Result<()> 
         .try_into()
         .expect("it is a sockops program");
     sockops.load().map_err(|error| refused("load", &error))?;
-    // A link stands beside those of others by itself, and is refused when it asks for that.
+    // A link coexists with others by itself, and is refused when it asks for that.
     sockops.attach(group, CgroupAttachMode::Single).map_err(|error| refused("attach", &error))?;
     Ok(())
 }
 
-/// The kernel's answer at the end of a chain of causes, or the whole in words.
+/// Returns the kernel's error at the end of a chain of causes, or the whole chain as text.
 pub(crate) fn root_cause(error: &dyn std::error::Error) -> io::Error {
     let mut words = error.to_string();
     let mut cause = error.source();

@@ -1,23 +1,24 @@
-//! Bytes that move from socket to socket without passing through user space [splice(2)].
+//! Bytes moved from socket to socket without passing through user space [splice(2)].
 //!
-//! A [`Pipe`] knows how much it holds, and takes from a socket only when it holds nothing. So
-//! `WouldBlock` is never ambiguous: from [`Pipe::fill_from`] it means that the socket has nothing
-//! to give, from [`Pipe::drain_to`] that the socket takes no more. `SPLICE_F_MORE` is never set:
-//! it holds a last short segment back for 200 ms when nothing follows, and the kernel already
-//! joins what one call drains.
+//! A [`Pipe`] tracks how much it holds, and reads from a socket only when it is empty. So
+//! `WouldBlock` is never ambiguous: from [`Pipe::fill_from`] it means that the socket has no data,
+//! from [`Pipe::drain_to`] that the socket is full. `SPLICE_F_MORE` is never set: it delays a last
+//! short segment for 200 ms when nothing follows, and the kernel already joins what one call
+//! drains.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Size that is asked of the kernel, in slots of a page each: they hold as much when segments came bundled, and less
-/// when they did not. So it is also the most that one [`Pipe::fill_from`] takes. Measured by `bench/relay`: eight streams that share CPUs
-/// with their relay cost a quarter less CPU with 512 KiB than with 256 KiB; with 1 MiB nothing more was gained.
+/// Requested pipe size, in slots of a page each: they hold as much when segments arrived bundled,
+/// and less when they did not. So it is also the most that one [`Pipe::fill_from`] reads. Measured
+/// by `bench/relay`: eight streams that share CPUs with their relay cost a quarter less CPU with
+/// 512 KiB than with 256 KiB; with 1 MiB nothing more was gained.
 pub const PIPE_BYTES: usize = 1 << 19;
 
-/// What pipe(7) gives without asking.
+/// Default size of a pipe, by pipe(7).
 const USUAL_PIPE_BYTES: usize = 1 << 16;
 
-/// A kernel pipe between two sockets, and how many bytes are in it.
+/// A kernel pipe between two sockets, with the number of bytes in it.
 #[derive(Debug)]
 pub struct Pipe {
     reader: OwnedFd,
@@ -26,8 +27,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Makes a pipe of [`PIPE_BYTES`], or the largest power of two below it that the kernel grants
-    /// (`fs.pipe-max-size`, `fs.pipe-user-pages-soft`).
+    /// Creates a pipe of [`PIPE_BYTES`], or the largest power of two below it that the kernel
+    /// grants (`fs.pipe-max-size`, `fs.pipe-user-pages-soft`).
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -45,17 +46,17 @@ impl Pipe {
         Ok(Self { reader, writer, held: 0 })
     }
 
-    /// Bytes in the pipe.
+    /// Returns the number of bytes in the pipe.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.held
     }
 
-    /// Moves what `socket` has received into the pipe, up to `most` bytes and [`PIPE_BYTES`]. `Ok(0)`: the
-    /// peer has ended its direction.
+    /// Moves received bytes of `socket` into the pipe, up to `most` bytes and [`PIPE_BYTES`].
+    /// `Ok(0)`: the peer has ended its direction.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket has nothing; any other error is the socket's.
+    /// `WouldBlock` when the socket has no data; any other error is the socket's.
     ///
     /// # Panics
     /// When the pipe is not empty: the caller's bug.
@@ -65,7 +66,7 @@ impl Pipe {
         Ok(self.held)
     }
 
-    /// Takes what the pipe holds into memory, and leaves it empty.
+    /// Reads the pipe's content into memory, and leaves it empty.
     ///
     /// # Errors
     /// When the kernel cannot read the pipe.
@@ -83,10 +84,10 @@ impl Pipe {
         Ok(bytes)
     }
 
-    /// Moves what the pipe holds into the send queue of `socket`, as far as it takes it.
+    /// Moves the pipe's content into the send queue of `socket`, as far as there is room.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket takes nothing; any other error is the socket's.
+    /// `WouldBlock` when the socket is full; any other error is the socket's.
     ///
     /// # Panics
     /// When the pipe is empty: the caller's bug.
@@ -102,7 +103,7 @@ impl Pipe {
     }
 }
 
-/// Asks for [`PIPE_BYTES`], then for less; a pipe that cannot grow is good as it is.
+/// Requests [`PIPE_BYTES`], then less; a pipe that cannot grow is used as it is.
 fn grow(pipe: &OwnedFd) {
     let mut size = PIPE_BYTES;
     while size > USUAL_PIPE_BYTES {

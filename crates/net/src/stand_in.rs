@@ -1,7 +1,7 @@
-//! A process that stands for a child of its: signals go down to it, its end comes up.
+//! A process that stands in for its child: it forwards signals to it, and ends as it ends.
 //!
-//! A process cannot enter a PID namespace itself, only its children can. Whoever started it shall
-//! not notice: job control, `kill` and exit codes work as if it were the program.
+//! A process cannot enter a PID namespace itself, only its children can. Its starter shall not
+//! notice: job control, `kill` and exit codes work as if it were the program.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,16 +10,16 @@ use std::process::{Child, Command, ExitStatus};
 
 use crate::pidns;
 
-/// What is handed down.
+/// The forwarded signals.
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Starts `command`, stands for it, and ends as it ends. It dies with this process, and sees the
-/// processes of its own PID namespace in `/proc` where that is allowed. To be called before any
-/// thread is started.
+/// Starts `command`, stands in for it, and ends as it ends. The child dies with this process, and
+/// sees the processes of its own PID namespace in `/proc` where that is allowed. Must be called
+/// before any thread is started.
 ///
 /// # Errors
-/// When it cannot be started. There is no return otherwise.
+/// When it cannot be started. Otherwise it does not return.
 pub fn stand_for(mut command: Command) -> io::Result<Infallible> {
     let (mut waited_for, mut before) = (set_of(&SIGNALS), set_of(&[]));
     // SAFETY: both sets were made by sigemptyset(3) and live through the calls.
@@ -30,7 +30,7 @@ pub fn stand_for(mut command: Command) -> io::Result<Infallible> {
         command.pre_exec(move || {
             pidns::show_in_proc();
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // Held back signals would stay so in the program.
+            // Blocked signals would stay blocked in the program.
             libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             Ok(())
         });
@@ -50,7 +50,7 @@ fn wait(mut child: Child, signals: &libc::sigset_t) -> io::Result<ExitStatus> {
             let mut information: libc::siginfo_t = std::mem::zeroed();
             (libc::sigwaitinfo(signals, &raw mut information), information)
         };
-        // The terminal's signals reach the child without us; those of `kill` do not.
+        // The terminal's signals reach the child directly; those of `kill` do not.
         let from_a_process = information.si_code <= 0;
         if SIGNALS.contains(&signal) && from_a_process {
             // SAFETY: plain numbers; the child is not waited for yet, so the number is its own.
@@ -68,13 +68,13 @@ fn end_as(status: ExitStatus) -> ! {
     let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain numbers and data that lives through the calls.
     unsafe {
-        // The child has left the core that there is to be seen.
+        // The child has already written a core file, if any.
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
         libc::signal(signal, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_UNBLOCK, &raw const alone, std::ptr::null_mut());
         libc::raise(signal);
     }
-    // Shells' word for it, should the signal not have ended us.
+    // The shells' exit code for a signal, in case that has not ended this process.
     std::process::exit(128 + signal)
 }
 

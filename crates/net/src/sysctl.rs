@@ -1,7 +1,7 @@
-//! Kernel settings of the network namespace that the calling thread is in.
+//! Kernel settings of the calling thread's network namespace.
 //!
-//! `/proc/sys/net` shows each thread its own namespace, so writes belong on a thread inside (see
-//! [`crate::netns::Namespace::run`]).
+//! `/proc/sys/net` shows each thread its own namespace, so writes must be made on a thread inside
+//! (see [`crate::netns::Namespace::run`]).
 
 use std::fs;
 
@@ -16,7 +16,7 @@ pub fn set(name: &str, value: &str) -> Result<()> {
         .map_err(|source| NetError::system(format!("set sysctl {name}={value}"), source))
 }
 
-/// Reads the setting `name`, without its line end.
+/// Reads the setting `name`, without the final newline.
 ///
 /// # Errors
 /// When this kernel or namespace has no such setting.
@@ -26,7 +26,8 @@ pub fn get(name: &str) -> Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
-/// A device's name may hold dots, so slashes separate where a name holds one.
+/// Returns the path of a setting. A device's name may hold dots, so a name with slashes is split at
+/// these.
 fn path(name: &str) -> String {
     if name.contains('/') {
         format!("/proc/sys/{name}")

@@ -1,8 +1,8 @@
-//! What can be asked of, and told to, one TCP socket.
+//! Options and state of one TCP socket.
 //!
-//! A [`SocketOptions`] is applied before `connect` or `listen`: accepted sockets inherit every
-//! option here from their listener, so that accepting costs no further system call.
-//! What the kernel tells about a connection is in [`crate::tcp_info`].
+//! [`SocketOptions`] are applied before `connect` or `listen`: accepted sockets inherit every
+//! option here from their listener, so that accepting costs no further system call. The kernel's
+//! figures of a connection are in [`crate::tcp_info`].
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,40 +17,40 @@ use crate::first_window::{FirstWindow, FirstWindows};
 use crate::jump_start::OwnSockets;
 use crate::pacing;
 
-/// Options of a socket; what is `None` or `false` stays as the system has it.
+/// Options of a socket; `None` or `false` keeps the system's default.
 #[derive(Debug, Clone, Default)]
 pub struct SocketOptions {
     /// Name of the congestion control, e.g. `cubic` or `bbr`.
     pub congestion_control: Option<String>,
-    /// The first congestion window, and what sets it.
+    /// The first congestion window, and the program that sets it.
     pub first_window: Option<(FirstWindows, FirstWindow)>,
-    /// It starts by what this program has learned of whom it dials; of a listener: what it accepts, by what was learned of
-    /// who dialled.
+    /// Registration with the program of learned values: the connection starts by those of its
+    /// destination; of a listener: accepted connections start by those of their peers.
     pub jump_start: Option<OwnSockets>,
     /// `SO_RCVBUF`; setting it turns the kernel's autotuning off. Above `net.core.rmem_max` only
     /// with CAP_NET_ADMIN; so with the send buffer and `wmem_max`.
     pub receive_buffer: Option<Bytes>,
     /// `SO_SNDBUF`; setting it turns the kernel's autotuning off.
     pub send_buffer: Option<Bytes>,
-    /// `SO_MAX_PACING_RATE`: most that is sent, headers included.
+    /// `SO_MAX_PACING_RATE`: the highest sending rate, headers included.
     pub pacing_rate: Option<Bandwidth>,
-    /// TCP Fast Open: a listener that takes data in the SYN, or a socket whose first write goes
-    /// into it once a cookie of the other side is known [RFC 7413].
+    /// TCP Fast Open: a listener that accepts data in the SYN, or a socket whose first write is
+    /// sent in the SYN once a cookie of the other side is known [RFC 7413].
     pub fast_open: Option<FastOpen>,
     /// `TCP_NOTSENT_LOWAT`: most bytes that wait unsent in the kernel.
     pub notsent_lowat: Option<Bytes>,
-    /// `TCP_USER_TIMEOUT`: how long sent data may stay without an answer. A peer that closes its
-    /// window for as long is given up too, even when it answers the probes.
+    /// `TCP_USER_TIMEOUT`: longest time without an acknowledgement of sent data. A peer that closes
+    /// its window for that long is given up too, even when it answers the probes.
     pub user_timeout: Option<Duration>,
-    /// Silence after which the kernel asks whether the peer is still there, and between questions.
+    /// Silence after which the kernel probes the peer, and interval of the probes.
     pub keepalive: Option<Duration>,
-    /// `TCP_NODELAY`: send small pieces at once.
+    /// `TCP_NODELAY`: send small segments at once.
     pub nodelay: bool,
-    /// Of a listener, `TCP_QUICKACK` off: the acknowledgement of what comes first waits for something to
-    /// travel with, up to 40 ms. For peers that send all they have at once (without Nagle's algorithm),
-    /// who do not wait for it: a packet less. Undone by [`acknowledge_at_once`].
+    /// For a listener, `TCP_QUICKACK` off: the acknowledgement of the first data waits up to 40 ms
+    /// for data to travel with. For peers that send all they have at once (without Nagle's
+    /// algorithm), and do not wait for it: a packet less. Undone by [`acknowledge_at_once`].
     pub acknowledge_with_data: bool,
-    /// `SO_OOBINLINE`: an urgent byte is read where it stands among the others.
+    /// `SO_OOBINLINE`: an urgent byte is read in its place among the others.
     pub urgent_in_line: bool,
     /// `SO_LINGER` with 0 s: closing, and the death of the process, reset the connection.
     pub reset_on_close: bool,
@@ -59,10 +59,10 @@ pub struct SocketOptions {
 /// A side of TCP Fast Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastOpen {
-    /// The side that dials.
+    /// The dialling side.
     Dial,
-    /// The side that listens, with the number of connections that may have brought data and not
-    /// shown yet that they can be reached.
+    /// The listening side, with the largest number of connections with early data whose peers have
+    /// not proved to be reachable.
     Listen(u16),
 }
 
@@ -90,7 +90,7 @@ impl SocketOptions {
             windows.set(&*socket, *window).map_err(refused("initial window".into()))?;
         }
         if let Some(own) = &self.jump_start {
-            // One that the kernel has no room to remember begins by default, and is counted.
+            // A socket that the kernel has no memory for starts by default, and is counted.
             let _by_default = own.add(&*socket);
         }
         if let Some(rate) = self.pacing_rate {
@@ -131,13 +131,13 @@ impl SocketOptions {
     }
 }
 
-/// The kernel refused an option.
+/// An option that the kernel refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{option}: {source}")]
 pub struct OptionError {
     /// The option, with its value where that matters.
     pub option: String,
-    /// What the kernel answered.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -147,7 +147,7 @@ impl From<OptionError> for io::Error {
     }
 }
 
-/// Sets a buffer's size, above the system's maximum where this process may.
+/// Sets a buffer's size, above the system's maximum if this process may.
 fn set_buffer(
     socket: &Socket,
     force: libc::c_int,
@@ -177,7 +177,7 @@ fn as_usize(size: Bytes) -> usize {
     usize::try_from(size.as_u64()).unwrap_or(usize::MAX)
 }
 
-/// From here on closing `socket` ends the connection in order: what is unsent is still sent.
+/// Makes closing `socket` end the connection gracefully: unsent data is still sent.
 ///
 /// # Errors
 /// When the kernel refuses the option.
@@ -185,7 +185,7 @@ pub fn end_in_order_on_close(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(None)
 }
 
-/// From here on closing `socket` resets the connection.
+/// Makes closing `socket` reset the connection.
 ///
 /// # Errors
 /// When the kernel refuses the option.
@@ -193,14 +193,15 @@ pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }
 
-/// Closes `socket` without a word to the peer, as a host does that loses its power; for tests.
+/// Closes `socket` without notifying the peer, like a host that loses its power; for tests.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN; the socket is closed all the same, in the usual way.
 pub fn vanish(socket: impl Into<Socket>) -> io::Result<()> {
     let socket = socket.into();
-    // A socket under repair (`TCP_REPAIR`, for moving processes to other hosts) is given up silently: by a
-    // disconnection at once, where closing would wait for whoever else holds it, as a process just being started does.
+    // A socket under repair (`TCP_REPAIR`, for migrating processes to other hosts) is dropped
+    // silently: a disconnect does it at once, where a close would wait for other holders of it,
+    // such as a process just being started.
     set_number(&socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, 1)?;
     // SAFETY: all zero is a valid address, of no family (AF_UNSPEC).
     let nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
@@ -220,8 +221,8 @@ pub fn finish_sending(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(std::net::Shutdown::Write)
 }
 
-/// Reads what has been received, at most what `buffer` holds, without waiting on a socket that does
-/// not block. `Ok(0)`: the peer has ended its direction.
+/// Reads received bytes into `buffer`, without waiting if the socket does not block. `Ok(0)`: the
+/// peer has ended its direction.
 ///
 /// # Errors
 /// `WouldBlock` when nothing has been received; any other error is the socket's.
@@ -229,7 +230,7 @@ pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     io::Read::read(&mut &*SockRef::from(socket), buffer)
 }
 
-/// As [`receive`], into the free part of `buffer`, and returns how much that was.
+/// Reads like [`receive`], into the free part of `buffer`, and returns the number of bytes.
 ///
 /// # Errors
 /// As [`receive`].
@@ -243,8 +244,8 @@ pub fn receive_into(socket: &impl AsFd, buffer: &mut ReadBuf<'_>) -> io::Result<
     Ok(count)
 }
 
-/// Puts `bytes` into the send queue, to travel with what is sent next (`MSG_MORE`). When nothing
-/// follows within 200 ms, the kernel sends them by themselves.
+/// Puts `bytes` into the send queue, to be sent with the next bytes (`MSG_MORE`). When nothing
+/// follows within 200 ms, the kernel sends them alone.
 ///
 /// # Errors
 /// `WouldBlock` when the queue is full; any other error is the socket's.
@@ -253,17 +254,17 @@ pub fn send_with_next(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send_with_flags(bytes, flags)
 }
 
-/// Sends at once what [`send_with_next`] has held back.
+/// Sends at once the bytes that [`send_with_next`] has held back.
 ///
 /// # Errors
 /// When the kernel refuses the option that does it.
 pub fn send_held_back(socket: &impl AsFd) -> io::Result<()> {
-    // Setting this option pushes whatever waits, also when it is set already [tcp(7)].
+    // Setting this option flushes held-back data, even when it is set already [tcp(7)].
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 
 /// Lets the acknowledgement that completes the handshake wait for the first data, for a socket that
-/// is about to connect and to send at once: a packet less, and the peer wakes up once. Later
+/// is about to connect and send at once: a packet less, and the peer wakes up once. Later
 /// acknowledgements are delayed, as in any exchange of small messages, until
 /// [`acknowledge_at_once`].
 ///
@@ -273,7 +274,7 @@ pub fn acknowledge_with_data(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_quickack(false)
 }
 
-/// Acknowledges at once what arrives from now on; the kernel falls back to delayed
+/// Acknowledges arriving data at once from now on; the kernel falls back to delayed
 /// acknowledgements by itself.
 ///
 /// # Errors
@@ -283,11 +284,11 @@ pub fn acknowledge_at_once(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Opens `count` non-blocking listeners on one address, over which the kernel spreads connections
-/// (`SO_REUSEPORT`). With port 0 the system chooses one port for all. An IPv6 listener takes no
+/// (`SO_REUSEPORT`). With port 0 the system chooses one port for all. An IPv6 listener accepts no
 /// IPv4.
 ///
-/// Nobody else may listen there: without that check a second process would silently get its
-/// share of the connections.
+/// No other process may listen there: without that check a second one would silently get its share
+/// of the connections.
 ///
 /// # Errors
 /// [`OptionError`] with the address or option that was refused.
@@ -301,7 +302,7 @@ pub fn listen(
     listen_along(address, count, backlog, options)
 }
 
-/// As [`listen`], beside whoever of the same user listens there already with a shared port.
+/// Opens listeners like [`listen`], beside those of the same user that share the port.
 ///
 /// # Errors
 /// As [`listen`].
@@ -345,13 +346,13 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Who the other end of `socket` is; `None` when it is not connected.
+/// Returns the peer's address of `socket`; `None` when it is not connected.
 #[must_use]
 pub fn peer(socket: &impl AsFd) -> Option<SocketAddr> {
     SockRef::from(socket).peer_addr().ok()?.as_socket()
 }
 
-/// Marks what `socket` sends (`SO_MARK`), for rules of this host.
+/// Marks the packets of `socket` (`SO_MARK`), for rules of this host.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN.
@@ -359,7 +360,7 @@ pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
     SockRef::from(socket).set_mark(mark)
 }
 
-/// Bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).
+/// Returns the bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).
 ///
 /// # Errors
 /// When `socket` is no TCP socket.
@@ -367,8 +368,8 @@ pub fn unacknowledged(socket: &impl AsFd) -> io::Result<Bytes> {
     queued(socket, libc::TIOCOUTQ)
 }
 
-/// Whether the connection of `socket` is no more: it was reset, or given up. (What it had received
-/// may still be read.)
+/// Returns whether the connection of `socket` has ended: it was reset, or given up. (Bytes that it
+/// had received may still be read.)
 #[must_use]
 pub fn is_closed(socket: &impl AsFd) -> bool {
     /// `TCP_CLOSE` among the kernel's states, which `TCP_INFO` begins with.
@@ -388,13 +389,13 @@ pub fn is_closed(socket: &impl AsFd) -> bool {
     status == 0 && state == CLOSED
 }
 
-/// Whether something is left to read after a read that took less than it was offered: such a read
-/// has emptied the socket, unless it has stopped in front of an urgent byte.
+/// Returns whether something is left to read after a short read: such a read has emptied the
+/// socket, unless it has stopped before an urgent byte.
 pub fn holds_more(socket: &impl AsFd) -> bool {
     unread(socket).is_ok_and(|left| left > Bytes::ZERO)
 }
 
-/// Bytes that have arrived and were not read (`SIOCINQ`).
+/// Returns the number of received bytes that were not read (`SIOCINQ`).
 ///
 /// # Errors
 /// When `socket` is no TCP socket, or listens.

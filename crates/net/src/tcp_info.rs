@@ -1,19 +1,19 @@
-//! What the kernel knows about one TCP connection: `TCP_INFO`.
+//! The kernel's figures of a TCP connection: `TCP_INFO`.
 //!
-//! The kernel's structure grew over the years, so it is read by its length: a field that the
-//! running kernel does not give is `None`. Offsets are those of `struct tcp_info` in
-//! `linux/tcp.h`, which are part of the kernel's interface and never move.
+//! The kernel's structure grew over the years, so it is parsed by its length: a field that the
+//! running kernel does not have is `None`. Offsets are those of `struct tcp_info` in `linux/tcp.h`,
+//! which are part of the kernel's interface and never move.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use tradewind_units::{Bandwidth, Bytes, Duration, Segments};
 
-/// Room for the structure as it may grow; Linux 6.18 gives 280 bytes.
+/// Buffer size for the structure as it may grow; Linux 6.18 gives 280 bytes.
 const ROOM: usize = 512;
 /// `TCPI_OPT_TIMESTAMPS`: the connection carries timestamps, 12 bytes a segment.
 const OPTION_TIMESTAMPS: u8 = 1;
-/// `TCPI_OPT_SYN_DATA`: the other side took data out of this side's SYN.
+/// `TCPI_OPT_SYN_DATA`: the peer accepted data in this side's SYN.
 const OPTION_SYN_DATA: u8 = 32;
 /// Bit of `tcpi_delivery_rate_app_limited`, in the byte that it shares.
 const APPLICATION_LIMITED: u8 = 1;
@@ -21,30 +21,30 @@ const APPLICATION_LIMITED: u8 = 1;
 /// A connection's figures at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Whether segments carry the timestamp option.
+    /// True if segments carry the timestamp option.
     pub timestamps: bool,
-    /// Whether data of this side's SYN was taken (TCP Fast Open).
+    /// True if data in this side's SYN was accepted (TCP Fast Open).
     pub syn_data: bool,
-    /// Payload of a full segment, options taken off.
+    /// Payload of a full segment, without options.
     pub send_mss: Bytes,
     /// Segments sent and not acknowledged.
     pub unacked_segments: u32,
     /// Smoothed round-trip time; `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// How far samples lie from it, smoothed; `None` before the first sample.
+    /// Smoothed variation of the round-trip time; `None` before the first sample.
     pub rtt_variation: Option<Duration>,
     /// Least round-trip time of the last minutes (five by default); `None` before the first sample
     /// (Linux 4.6).
     pub rtt_min: Option<Duration>,
     /// Congestion window; `None` when the kernel reports zero.
     pub congestion_window: Option<Segments>,
-    /// Where slow start ends; `None` while nothing has ended it.
+    /// Slow-start threshold; `None` before slow start has ended.
     pub slow_start_threshold: Option<Segments>,
-    /// Segments sent again in the life of the connection, SYNs included.
+    /// Segments retransmitted over the life of the connection, SYNs included.
     pub retransmitted_segments: u32,
     /// Rate at which the kernel releases data; `None` when it does not pace (Linux 3.15).
     pub pacing_rate: Option<Bandwidth>,
-    /// Greatest rate that was asked for (SO_MAX_PACING_RATE); `None` when any is allowed.
+    /// Highest pacing rate that was set (SO_MAX_PACING_RATE); `None` when unlimited.
     pub pacing_limit: Option<Bandwidth>,
     /// Payload that the peer acknowledged (Linux 4.1).
     pub bytes_acked: Option<Bytes>,
@@ -54,18 +54,18 @@ pub struct TcpInfo {
     pub unsent: Option<Bytes>,
     /// Rate of the last delivery sample (Linux 4.9).
     pub delivery_rate: Option<Bandwidth>,
-    /// Whether that sample shows what the application sent instead of what the path carries (Linux
-    /// 4.9; before, never).
+    /// True if that sample was limited by the application and not by the path (Linux 4.9; before,
+    /// never).
     pub application_limited: bool,
     /// Time spent with data to send (Linux 4.10).
     pub busy: Option<Duration>,
-    /// Of this, time in which the peer's window held the sender back (Linux 4.10).
+    /// Part of this time in which the peer's window limited the sender (Linux 4.10).
     pub receive_window_limited: Option<Duration>,
-    /// Of this, time in which the own send buffer held the sender back (Linux 4.10).
+    /// Part of this time in which its own send buffer limited the sender (Linux 4.10).
     pub send_buffer_limited: Option<Duration>,
-    /// Payload sent, what was sent again included (Linux 4.19).
+    /// Payload sent, retransmissions included (Linux 4.19).
     pub bytes_sent: Option<Bytes>,
-    /// Payload sent again (Linux 4.19).
+    /// Payload retransmitted (Linux 4.19).
     pub bytes_retransmitted: Option<Bytes>,
     /// Window that the peer offers (Linux 5.4).
     pub send_window: Option<Bytes>,
@@ -98,7 +98,7 @@ impl TcpInfo {
             .ok_or_else(|| io::Error::other(format!("TCP_INFO of {length} bytes is too short")))
     }
 
-    /// Reads the structure as the kernel wrote it; `None` when it is shorter than Linux 2.6's.
+    /// Parses the structure from the kernel; `None` when it is shorter than Linux 2.6's.
     #[must_use]
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let u32_at = |at: usize| Some(u32::from_ne_bytes(raw.get(at..at + 4)?.try_into().ok()?));
@@ -108,7 +108,7 @@ impl TcpInfo {
         let span = |at| u64_at(at).map(Duration::from_micros);
         let bytes = |at| u64_at(at).map(Bytes::new);
         let bytes32 = |at| u32_at(at).map(|count| Bytes::new(count.into()));
-        // Neither zero (nothing yet) nor the greatest number (no pacing) is a rate.
+        // Neither zero (none yet) nor the largest number (no pacing) is a rate.
         let rate = |at| Bandwidth::from_bps(u64_at(at)?.checked_mul(8)?).ok();
         Some(Self {
             timestamps: raw.get(5)? & OPTION_TIMESTAMPS != 0,
@@ -137,8 +137,8 @@ impl TcpInfo {
         })
     }
 
-    /// Payload sent and not yet acknowledged. From Linux 4.19 on give or take one byte (SYN and
-    /// FIN count on some sides), before that counted in full segments.
+    /// Returns the payload sent and not yet acknowledged. From Linux 4.19 on plus or minus one byte
+    /// (SYN and FIN count on some sides), before that counted in full segments.
     #[must_use]
     pub fn in_flight(&self) -> Bytes {
         match (self.bytes_sent, self.bytes_retransmitted, self.bytes_acked) {
@@ -149,7 +149,7 @@ impl TcpInfo {
         }
     }
 
-    /// The congestion window as payload.
+    /// Returns the congestion window as payload.
     #[must_use]
     pub fn congestion_window_payload(&self) -> Bytes {
         self.congestion_window.map_or(Bytes::ZERO, |window| window.payload(self.send_mss))
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_structure_of_an_old_kernel_is_read_as_far_as_it_goes() {
+    fn short_structure_of_an_old_kernel_is_parsed() {
         let mut raw = [0u8; 104];
         raw[16..20].copy_from_slice(&1448u32.to_ne_bytes());
         raw[24..28].copy_from_slice(&10u32.to_ne_bytes());

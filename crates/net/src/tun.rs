@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::{NetError, Result};
 
-/// Which work the kernel leaves to us, so that packets pass in bulk.
+/// Offloads of a device: work that the kernel leaves to this process, so that packets pass in bulk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Offloads {
@@ -30,7 +30,8 @@ impl Offloads {
     }
 }
 
-/// A TUN device with a virtio header before each packet; it is gone when this and all other holds on it are dropped.
+/// A TUN device with a virtio header before each packet; it is removed when this and all other
+/// holders are dropped.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -40,11 +41,11 @@ pub struct Tun {
 const DEVICE: &str = "/dev/net/tun";
 
 impl Tun {
-    /// Makes the device `name` in the calling thread's network namespace. Asks for `wanted`
-    /// offloads and takes the most that this kernel grants of them (see [`Tun::offloads`]).
+    /// Creates the device `name` in the calling thread's network namespace. Requests the `wanted`
+    /// offloads and uses the most of them that this kernel grants (see [`Tun::offloads`]).
     ///
     /// # Errors
-    /// Without the device node or the right to use it, or when `name` is taken.
+    /// Without the device node or the right to use it, or when `name` is in use.
     pub fn create(name: &str, wanted: Offloads) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -68,7 +69,7 @@ impl Tun {
         Ok(Self { file, offloads })
     }
 
-    /// Takes over the device `name`, which the process before this one made.
+    /// Takes over the device `name` from the previous process.
     ///
     /// # Errors
     /// When it is no TUN device of this name.
@@ -88,7 +89,8 @@ impl Tun {
         Ok(Self { file, offloads })
     }
 
-    /// Another hold on the device, for the next process: it is there as long as anybody has one.
+    /// Returns another handle of the device, for the next process: it exists as long as there is
+    /// one.
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -96,17 +98,17 @@ impl Tun {
         self.file.as_fd().try_clone_to_owned()
     }
 
-    /// The offloads that the kernel granted.
+    /// Returns the offloads that the kernel granted.
     #[must_use]
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }
 
-    /// Takes one packet that the namespace sends, virtio header first, into `buffer`; `None` when there is none. The kernel cuts off what
-    /// the buffer has no room for.
+    /// Reads one packet that the namespace sends, virtio header first, into `buffer`; `None` when
+    /// there is none. The kernel truncates a packet that is too long for the buffer.
     ///
     /// # Errors
-    /// Those of read(2) other than that nothing is there.
+    /// Those of read(2) except that nothing is there.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(length) => Ok(Some(length)),
@@ -115,7 +117,7 @@ impl Tun {
         }
     }
 
-    /// Hands the namespace one packet (virtio header first), given in parts.
+    /// Sends one packet to the namespace (virtio header first), given in parts.
     ///
     /// # Errors
     /// When the kernel refuses the packet or the device is down.
@@ -160,7 +162,7 @@ fn open_error(source: io::Error) -> NetError {
     }
 }
 
-/// A request about the device `name`, all else zero.
+/// Returns a request about the device `name`, with all other fields zero.
 pub(crate) fn interface_request(name: &str) -> Result<libc::ifreq> {
     // SAFETY: ifreq is plain data of C, for which all zeroes are a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! What another process uses: CPU time and memory, as `/proc` tells.
+//! CPU time and memory of another process, from `/proc`.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use tradewind_units::{Bytes, Duration};
 
 use crate::error::{NetError, Result};
 
-/// CPU time that `process` and its ended threads have used, to 10 ms: user plus system, fields 14
+/// Returns the CPU time of `process` and its ended threads, to 10 ms: user plus system, fields 14
 /// and 15 of proc(5)'s `stat`.
 ///
 /// # Errors
@@ -23,7 +23,8 @@ pub fn cpu_time(process: u32) -> Result<Duration> {
 /// `USER_HZ`, in which Linux reports times to programs on all architectures in use.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Field 2, the program's name, may hold spaces and parentheses; the others follow its last one.
+/// Parses the CPU ticks. Field 2, the program's name, may hold spaces and parentheses; the other
+/// fields follow its last one.
 fn stat_ticks(text: &str) -> Option<u64> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -35,13 +36,13 @@ fn stat_ticks(text: &str) -> Option<u64> {
 /// Memory of `process`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Pages in memory, those shared with other processes counted in full.
+    /// Resident pages, those shared with other processes counted in full.
     pub resident: Bytes,
-    /// Pages in memory, those shared with other processes counted in part.
+    /// Resident pages, those shared with other processes counted in part.
     pub proportional: Bytes,
 }
 
-/// What `process` holds in memory now, without what the kernel holds for it (sockets, pipes).
+/// Returns the current memory of `process`, without the kernel's memory for it (sockets, pipes).
 ///
 /// # Errors
 /// When there is no such process, or it is another user's.

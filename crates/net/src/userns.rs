@@ -1,4 +1,4 @@
-//! A user namespace of our own, in which an ordinary user is root over networks made inside.
+//! A user namespace in which an ordinary user is root over networks created inside.
 //!
 //! [`become_root_inside`] must run before any thread is started: the kernel refuses it afterwards.
 
@@ -11,9 +11,11 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::error::{NetError, Result};
 
-const FORBIDDEN: &str = "without the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN (which root outside a container has) \
+const FORBIDDEN: &str = "without the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN (which root \
+                         outside a container has) \
     it needs one, and the kernel or the container forbids it \
-    (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)";
+    (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+    kernel.apparmor_restrict_unprivileged_userns)";
 const DENIED: &str = "its rights are denied by this system's policy \
     (kernel.apparmor_restrict_unprivileged_userns); without it the process needs the capabilities \
     CAP_NET_ADMIN and CAP_SYS_ADMIN, which root outside a container has";
@@ -41,7 +43,7 @@ pub fn become_root_inside() -> Result<()> {
     write("/proc/self/gid_map", &format!("0 {group} 1"))
 }
 
-/// The user namespace of this process, as a descriptor that another process can [`enter`].
+/// Returns the user namespace of this process, as a descriptor that another process can [`enter`].
 ///
 /// # Errors
 /// When `/proc` is not mounted.
@@ -51,8 +53,8 @@ pub fn of_this_process() -> Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Moves this process into the user namespace that `descriptor` holds; nothing happens when it is
-/// in it already.
+/// Moves this process into the user namespace that `descriptor` holds; without effect if it is in
+/// it already.
 ///
 /// # Errors
 /// When threads are running, or the namespace belongs to another user.
@@ -68,7 +70,7 @@ pub fn enter(descriptor: &OwnedFd) -> Result<()> {
 
 fn write(path: &str, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|source| match source.kind() {
-        // Ubuntu's AppArmor lets the namespace be made and then denies every right inside.
+        // Ubuntu's AppArmor lets the namespace be created and then denies every right inside.
         std::io::ErrorKind::PermissionDenied => {
             NetError::NotPermitted { action: "become root in a user namespace", needs: DENIED }
         }

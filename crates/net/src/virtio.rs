@@ -1,8 +1,8 @@
 //! The header that TUN devices and packet sockets put before a packet (`struct virtio_net_hdr`).
 //!
 //! With it one read or write carries a *super-packet*: one set of headers and the payload of many
-//! segments, which the kernel would else have cut and summed one by one. Its fields are in the
-//! machine's byte order.
+//! segments, which the kernel would otherwise have split and checksummed one by one. Its fields are
+//! in the machine's byte order.
 
 /// Bytes of the header on the wire.
 pub const HEADER_BYTES: usize = 10;
@@ -13,7 +13,7 @@ const GSO_TCP6: u8 = 4;
 const GSO_UDP: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What a super-packet is cut into.
+/// The protocol by which a super-packet is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segmentation {
     /// TCP over IPv4.
@@ -24,27 +24,28 @@ pub enum Segmentation {
     Udp,
 }
 
-/// The header's meaning.
+/// The parsed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VirtioHeader {
-    /// The transport checksum holds only the pseudo-header's sum; the receiver trusts or fills it.
+    /// The transport checksum holds only the pseudo-header's sum; the receiver trusts or completes
+    /// it.
     pub needs_checksum: bool,
-    /// How the packet is to be cut; `None` for a single packet.
+    /// The splitting of the packet; `None` for a single packet.
     pub segmentation: Option<Segmentation>,
-    /// The first segment carries TCP's CWR flag and the others must not.
+    /// True if the first segment carries TCP's CWR flag and the others must not.
     pub congestion_window_reduced: bool,
     /// Bytes of all headers before the payload.
     pub header_bytes: u16,
-    /// Payload bytes of each segment but the last; 0 for a single packet.
+    /// Payload of each segment except the last; 0 for a single packet.
     pub segment_bytes: u16,
-    /// Where summing starts, from the packet's first byte.
+    /// Offset at which summing starts, from the packet's first byte.
     pub checksum_start: u16,
-    /// Where the sum goes, from `checksum_start`.
+    /// Offset of the checksum field, from `checksum_start`.
     pub checksum_offset: u16,
 }
 
 impl VirtioHeader {
-    /// Reads the header; `None` when `bytes` is too short or its segmentation is of no known kind.
+    /// Parses the header; `None` when `bytes` is too short or its segmentation is unknown.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
@@ -67,7 +68,7 @@ impl VirtioHeader {
         })
     }
 
-    /// Writes the header.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = match self.segmentation {

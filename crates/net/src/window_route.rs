@@ -1,10 +1,10 @@
-//! The first windows of all connections to one address, by a route to it.
+//! The first windows of all connections to one address, set by a route to it.
 //!
-//! Where no program may be loaded (see [`crate::first_window`]), a route can carry the first
-//! congestion window and the first receive window. It speaks for every process of the network
-//! namespace, so one is made for a single address only: a copy of the route that is taken anyway
-//! ([`crate::route`] makes its own in the same way, for what was learned). A thread follows what
-//! changes of routes and rules, so that no copy leads where its original no longer does.
+//! If no program may be loaded (see [`crate::first_window`]), a route can carry the first
+//! congestion window and the first receive window. It applies to every process of the network
+//! namespace, so one is made for a single address only: a copy of the current route
+//! ([`crate::route`] makes its own in the same way, for learned windows). A thread follows changes
+//! of routes and rules, so that no copy deviates from its original.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,15 +25,15 @@ use crate::error::{NetError, Result};
 use crate::route::kernel::{Kernel, Mark};
 use crate::route::{Placed, Routes, Windows};
 
-/// Marks these routes among others': a number that is free in iproute2's and FRR's lists and not that of
-/// [`crate::route`], whose owner sweeps all routes of its own. What an operator asked for goes before what was
-/// learned, so the metric is the lower one.
+/// The mark of these routes: a number that is free in iproute2's and FRR's lists and differs from
+/// that of [`crate::route`], whose owner sweeps all routes of its own. An operator's setting takes
+/// precedence over learned values, so the metric is the lower one.
 const MARK: Mark = Mark { protocol: 83, metric: 8_100_000 };
 const CHANGES: u64 = 0;
 const STOP: u64 = 1;
 
-/// Routes with first windows; taken away when dropped. After a kill they stay until the next
-/// process that wants one for the same address replaces it.
+/// Routes with first windows; removed when dropped. After a kill they stay until the next process
+/// that wants one for the same address replaces it.
 #[derive(Debug)]
 pub struct WindowRoutes {
     stop: Arc<Bell>,
@@ -41,11 +41,10 @@ pub struct WindowRoutes {
 }
 
 impl WindowRoutes {
-    /// Makes a route to each address like the one that is taken at the time, with first windows of
-    /// its own. `refuse` is
-    /// told where there is none and why, once for each reason: without CAP_NET_ADMIN, without a
-    /// route, for addresses of
-    /// this host, and where somebody else has a route to this very address.
+    /// Sets a route to each address like the current one, with first windows of its own. `refuse`
+    /// is called with the reason where that fails, once for each reason: without CAP_NET_ADMIN,
+    /// without a route, for addresses of this host, and where a foreign route to this very address
+    /// exists.
     ///
     /// # Errors
     /// Without netlink, and without a thread to follow changes.
@@ -79,10 +78,10 @@ impl WindowRoutes {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Makes such a route to an address of documentation [RFC 5737] and takes it away.
+    /// Sets such a route to an address for documentation [RFC 5737] and removes it.
     ///
     /// # Errors
-    /// As [`WindowRoutes::keep`] tells.
+    /// As [`WindowRoutes::keep`] reports.
     pub fn try_out() -> Result<()> {
         let loopback = if_nametoindex("lo")
             .map_err(|errno| NetError::system("look up the device lo", errno))?;
@@ -106,32 +105,31 @@ impl Drop for WindowRoutes {
     fn drop(&mut self) {
         self.stop.ring();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so already.
+            // A thread that panicked has already reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Keeper {
     routes: Routes,
     wanted: BTreeMap<IpNet, Segments>,
-    /// The reason that was told last, of each that is not there.
+    /// The last reported reason, for each address without a route.
     refused: BTreeMap<IpNet, String>,
     refuse: Box<dyn FnMut(IpAddr, NetError) + Send>,
 }
 
 impl Keeper {
     fn place_first(&mut self) {
-        // One that another process has, or had, would be copied in place of what it was copied
-        // from. Who may not
-        // remove them may not set any, which is told of each.
+        // A route of another process, live or killed, would be copied instead of its original. A
+        // process that may not remove them may not set any either, which is reported for each.
         let _ = self.routes.clear(&self.wanted.keys().copied().collect());
         self.place_missing();
     }
 
     fn follow(&mut self) {
-        // What is not there any more is told by the next attempt.
+        // A failure is reported by the next attempt.
         let _ = self.routes.follow();
         self.place_missing();
     }
@@ -156,13 +154,13 @@ impl Keeper {
 
     fn remove(&mut self) {
         for prefix in self.wanted.keys() {
-            // Whoever has removed it already did what is wanted here.
+            // A route that was already removed needs no removal.
             let _ = self.routes.remove(*prefix);
         }
     }
 }
 
-/// The same window both ways.
+/// Returns the same window for both directions.
 const fn both(window: Segments) -> Windows {
     Windows { congestion: window, receive: Some(window) }
 }

@@ -1,4 +1,4 @@
-//! The first congestion window, as the kernel reports it of real connections.
+//! The first congestion window of real connections, as reported by the kernel.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -19,7 +19,7 @@ use tradewind_net::tcp_info::TcpInfo;
 use tradewind_net::window_route::WindowRoutes;
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
-/// The program, where this process may load it.
+/// Attaches the program, if this process may load it.
 fn attached() -> Option<FirstWindows> {
     match FirstWindows::attach() {
         Ok(windows) => Some(windows),
@@ -42,7 +42,7 @@ fn listen(options: &SocketOptions) -> TcpListener {
 }
 
 #[test]
-fn each_connection_has_its_own_and_others_keep_the_kernels() {
+fn windows_are_per_connection() {
     let Some(windows) = attached() else { return };
     let plain = SocketOptions::default();
     let listener = listen(&plain);
@@ -94,7 +94,7 @@ fn the_program_goes_with_its_last_owner() {
     let Some(windows) = attached() else { return };
     let listener = listen(&options(&windows, 300));
     drop(windows);
-    // The listener's options held a clone; that is gone, too.
+    // The listener's options held a clone, which is dropped, too.
     let _dialled = dial(listener.local_addr().unwrap(), &SocketOptions::default());
     let (accepted, _) = listener.accept().unwrap();
     assert_eq!(window(&accepted), USUAL);
@@ -104,7 +104,7 @@ fn the_program_goes_with_its_last_owner() {
 fn the_whole_window_leaves_before_the_first_acknowledgement() {
     let Some(windows) = attached() else { return };
     let Some(hosts) = Hosts::new() else { return };
-    // The peer's window must hold the flight, and does only when its buffer was large before.
+    // The peer's window must hold the flight, which needs a large buffer from the start.
     let large = Some(Bytes::new(16_000_000));
     let receiver = SocketOptions { receive_buffer: large, ..SocketOptions::default() };
     let listener = hosts.listen(&receiver);
@@ -112,20 +112,21 @@ fn the_whole_window_leaves_before_the_first_acknowledgement() {
         let chosen = wanted.map_or(SocketOptions::default(), |window| options(&windows, window));
         let dialled = hosts.dial(&listener, &chosen);
         let (_accepted, _) = listener.accept().unwrap();
-        // No acknowledgement comes back from here on.
+        // From now on no acknowledgement returns.
         iproute::batch(&hosts.there, Tool::Ip, &[format!("route add blackhole {HERE}/32")])
             .unwrap();
         dialled.set_nonblocking(true).unwrap();
         let _most = (&dialled).write(&vec![7; 1_000_000]).unwrap();
         let in_flight = TcpInfo::of(&dialled).unwrap().unacked_segments;
-        // A probe for a lost tail may have added one segment.
+        // A tail loss probe may have added one segment.
         assert!((expected..=expected + 1).contains(&in_flight), "{in_flight} of {expected}");
         iproute::batch(&hosts.there, Tool::Ip, &[format!("route del blackhole {HERE}/32")])
             .unwrap();
     }
 }
 
-/// Keeps a route to `there` with a window of 120 segments; it says why it is not there.
+/// Keeps a route to `there` with a window of 120 segments; the receiver gets the reasons of
+/// failures.
 fn keep(hosts: &Hosts, there: &str) -> (WindowRoutes, mpsc::Receiver<String>) {
     let (refused, reasons) = mpsc::channel();
     let wanted = [(there.parse().unwrap(), Segments::new(120).unwrap())];
@@ -141,7 +142,7 @@ fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
     let listener = hosts.listen(&plain);
     let route = keep(&hosts, THERE);
     assert_eq!(window(&hosts.dial(&listener, &plain)), 120);
-    // A second process may have one for the same address.
+    // A second process may have a route to the same address.
     let again = keep(&hosts, THERE);
     assert_eq!(window(&hosts.dial(&listener, &plain)), 120);
     hosts.here.run(|| drop((route, again))).unwrap();
@@ -153,7 +154,7 @@ fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
 }
 
 #[test]
-fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
+fn foreign_route_to_the_address_is_unchanged() {
     let Some(hosts) = Hosts::new() else { return };
     let there: std::net::IpAddr = THERE.parse().unwrap();
     let foreign = format!("{THERE}/32 dev near0 metric 5 initcwnd 33");
@@ -166,7 +167,7 @@ fn a_route_that_somebody_else_has_to_the_address_stays_as_it_is() {
     assert_eq!(window(&hosts.dial(&listener, &plain)), 33);
     iproute::batch(&hosts.here, Tool::Ip, &[format!("route del {foreign}")]).unwrap();
     drop(waiting);
-    // What was learned is no obstacle, and what an operator asks for goes before it.
+    // A learned route is no obstacle, and an operator's route takes precedence over it.
     let six: std::net::IpAddr = THERE_IPV6.parse().unwrap();
     for (address, there) in [(THERE, there), (THERE_IPV6, six)] {
         let learn = || {
@@ -198,7 +199,7 @@ fn window_routes_follow_rules_and_routes() {
         let get = ["route", "get", "fibmatch", THERE];
         hosts.here.run(|| iproute::ask(Tool::Ip, &get)).unwrap().unwrap()
     };
-    // The thread follows by and by.
+    // The thread follows with a delay.
     let goes = |parts: [&str; 2]| {
         let is_so = |_| {
             std::thread::sleep(Duration::from_millis(10));

@@ -1,6 +1,6 @@
-//! How connections start by the program for what was learned, as the kernel reports it of real ones.
+//! The start of real connections by the program for learned values, as reported by the kernel.
 //!
-//! What an instant decides here is decided by the program's own clock; no time is asserted.
+//! The program's own clock decides wherever an instant matters; no time is asserted.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -30,7 +30,7 @@ fn first_window(hosts: &Hosts, listener: &TcpListener) -> u32 {
 }
 
 #[test]
-fn a_destination_has_the_window_of_its_longest_prefix_until_it_is_removed() {
+fn window_is_that_of_the_longest_prefix_until_removed() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let plain = SocketOptions::default();
     for (address, wide, narrow) in
@@ -51,7 +51,7 @@ fn a_destination_has_the_window_of_its_longest_prefix_until_it_is_removed() {
 }
 
 #[test]
-fn what_is_accepted_starts_so_too_and_other_namespaces_do_not() {
+fn accepted_connections_jump_and_other_namespaces_do_not() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
     let plain = SocketOptions::default();
@@ -65,7 +65,7 @@ fn what_is_accepted_starts_so_too_and_other_namespaces_do_not() {
 }
 
 #[test]
-fn held_to_its_own_sockets_it_touches_no_other_connection() {
+fn with_own_alone_other_connections_are_unchanged() {
     let Some(hosts) = Hosts::new() else { return };
     let options = Options { own_alone: true, ..Options::default() };
     let Some(mut program) = hosts.attach(&options) else { return };
@@ -86,11 +86,11 @@ fn held_to_its_own_sockets_it_touches_no_other_connection() {
     };
     assert_eq!(accepted_by(&own), 50, "by a listener of its own");
     assert_eq!(accepted_by(&plain), USUAL, "by one beside it");
-    // What cannot be remembered is counted, and no reason to stop.
+    // A socket that cannot be registered is counted, without further effect.
     let no_socket = std::fs::File::open("/dev/null").unwrap();
     assert!(program.own_sockets().add(&no_socket).is_err());
     assert_eq!(program.unremembered(), 1);
-    // Who tells of a socket need not know whether the program is still there.
+    // Registering works without the program, too.
     drop(program);
     connect(&hosts, &listener, &own);
 }
@@ -100,7 +100,7 @@ fn a_value_ends_by_the_programs_own_clock() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
     let prefix = "10.82.0.2/32".parse().unwrap();
-    // Nobody removes it: it has ended.
+    // It is not removed: it has expired.
     program.set(prefix, Values { expires: monotonic(), ..values(50) }).unwrap();
     assert_eq!(first_window(&hosts, &listener), USUAL);
     program.renew(&prefix, monotonic(), monotonic() + LONG).unwrap();
@@ -114,7 +114,8 @@ fn the_program_goes_with_its_owner() {
     program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
     assert_eq!(first_window(&hosts, &listener), 50);
     drop(program);
-    // Other tests start programs meanwhile, which hold all descriptors of this process until they are executed.
+    // Other tests start programs meanwhile, which hold all descriptors of this process until they
+    // are executed.
     let is_gone = || first_window(&hosts, &listener) == USUAL;
     let gone = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
@@ -124,7 +125,7 @@ fn the_program_goes_with_its_owner() {
 }
 
 #[test]
-fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays() {
+fn rate_limits_the_first_round_trips_only() {
     let least = Segments::new(1).unwrap();
     let options = Options { least, ..Options::default() };
     let Some((hosts, mut program)) = world(&options) else { return };
@@ -134,7 +135,7 @@ fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays(
     let listener = hosts.listen(&plain);
     let prefix = "10.82.0.2/32".parse().unwrap();
     for (options, after) in [(&plain, u64::MAX), (&limited, 250_000)] {
-        // The cable's own time at this moment, so that the handshake is of the path that was learned.
+        // The cable's current round-trip time, so that the handshake matches the learned path.
         let mut tries = (0..1000).map(|_| {
             program.clear().unwrap();
             let rtt = usual_rtt(&hosts, &listener);
@@ -151,7 +152,7 @@ fn a_rate_limits_the_first_round_trips_only_and_an_applications_own_limit_stays(
     }
 }
 
-/// Each exchange is one.
+/// Makes a hundred round trips, one per exchange.
 fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
     for _ in 0..100 {
         near.write_all(&[7]).unwrap();
@@ -162,18 +163,18 @@ fn round_trips(near: &mut TcpStream, far: &mut TcpStream) {
 }
 
 #[test]
-fn of_two_programs_one_holds_a_connection_and_its_limit_goes() {
+fn one_of_two_programs_holds_a_connection() {
     let least = Segments::new(1).unwrap();
     let options = Options { least, ..Options::default() };
     let Some((hosts, mut first)) = world(&options) else { return };
     let mut second = hosts.attach(&options).unwrap();
     let listener = hosts.listen(&SocketOptions::default());
     let prefix = "10.82.0.2/32".parse().unwrap();
-    // The cable's own time at this moment, so that the handshake is of the path that was learned.
+    // The cable's current round-trip time, so that the handshake matches the learned path.
     let mut tries = (0..1000).map(|_| {
         let _removed = [&mut first, &mut second].map(|program| program.clear().unwrap());
         let rtt = usual_rtt(&hosts, &listener);
-        // Either would ask for less than the one before it.
+        // Each would ask for less than the one before it.
         first.set(prefix, paced(90, 20_000.0, rtt)).unwrap();
         second.set(prefix, paced(95, 10_000.0, rtt)).unwrap();
         connect(&hosts, &listener, &SocketOptions::default())
@@ -212,23 +213,23 @@ fn the_control_share_starts_by_default_and_is_told() {
 }
 
 #[test]
-fn what_could_not_be_told_is_counted() {
+fn lost_reports_are_counted() {
     let control = Ratio::new(1.0).unwrap();
     let Some((hosts, mut program)) = world(&Options { control, ..Options::default() }) else {
         return;
     };
     let listener = hosts.listen(&SocketOptions::default());
     program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
-    // More than the ring holds: each of its events takes 32 bytes of a mebibyte.
+    // More than the ring holds: each event takes 32 bytes of a mebibyte.
     let connections = (1 << 20) / 32 + 50;
     for _ in 0..connections {
         let (near, _far) = connect(&hosts, &listener, &SocketOptions::default());
-        // Reset, so that no port waits for its time.
+        // Reset, so that no port stays in TIME_WAIT.
         socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
     }
     let told = told(&mut program).len() as u64;
     assert!(told > 0 && program.untold() > 0);
-    // All are kept back, but for the one number in four billion that no share reaches.
+    // All are held back, except for the one number in four billion that no share reaches.
     assert_eq!(told + program.untold(), connections);
 }
 
@@ -262,7 +263,7 @@ fn a_route_with_less_or_more_of_its_own_is_left_alone() {
     }
 }
 
-/// Both ends of a new connection.
+/// Opens a connection; returns both ends.
 fn connect(
     hosts: &Hosts,
     listener: &TcpListener,
@@ -272,7 +273,7 @@ fn connect(
     (near, listener.accept().unwrap().0)
 }
 
-/// The smoothed round-trip time that handshakes over the cable show.
+/// Returns the smoothed round-trip time of handshakes over the cable.
 fn usual_rtt(hosts: &Hosts, listener: &TcpListener) -> Duration {
     let plain = SocketOptions::default();
     let rtt = || TcpInfo::of(&connect(hosts, listener, &plain).0).unwrap().rtt;

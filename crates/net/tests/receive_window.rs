@@ -1,4 +1,5 @@
-//! What a host offers its peers at first, as they see it: no less beside learned values than without.
+//! The receive windows that a host first offers, as seen by its peers: learned values do not reduce
+//! them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -17,7 +18,7 @@ use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bytes, Segments};
 
-/// What the paper would have a host offer at first, and a window that was learned.
+/// The paper's first window, and a learned one.
 const C_MAX: u32 = 100;
 const LEARNED: u32 = 50;
 
@@ -25,23 +26,24 @@ fn segments(count: u32) -> Segments {
     Segments::new(count).unwrap()
 }
 
-/// The prefix of the far host alone.
+/// Returns the prefix of the far host alone.
 fn far_host() -> IpNet {
     format!("{THERE}/32").parse().unwrap()
 }
 
-/// The window of a connection's other end, in bytes.
+/// Returns the window offered to a connection's other end, in bytes.
 fn offered_to(peer: &TcpStream) -> u64 {
     TcpInfo::of(peer).unwrap().send_window.unwrap().as_u64()
 }
 
-/// What the near host offers as it dials.
+/// Returns the window that the near host offers when it dials.
 fn offered_by_dialling(hosts: &Hosts, listener: &TcpListener, options: &SocketOptions) -> u64 {
     let _near = hosts.dial(listener, options);
     offered_to(&listener.accept().unwrap().0)
 }
 
-/// What the near host offers where it accepts. A window is told whole only after the handshake.
+/// Returns the window that the near host offers when it accepts. The full window is sent only after
+/// the handshake.
 fn offered_by_accepting(hosts: &Hosts) -> u64 {
     let listener = hosts.here.run(|| TcpListener::bind((HERE, 0)).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -54,7 +56,7 @@ fn offered_by_accepting(hosts: &Hosts) -> u64 {
     offered_to(&far)
 }
 
-/// Two hosts, of which the near one's connections begin with a buffer of 16 MiB.
+/// Creates two hosts; the near one's connections begin with a buffer of 16 MiB.
 fn prepared() -> Option<Hosts> {
     let hosts = Hosts::new()?;
     let set = || sysctl::set("net.ipv4.tcp_rmem", "4096 16777216 33554432").unwrap();
@@ -62,7 +64,7 @@ fn prepared() -> Option<Hosts> {
     Some(hosts)
 }
 
-/// The program for the near host's connections, with a value for the far one.
+/// Attaches the program for the near host's connections, with a value for the far one.
 fn by_sockops(hosts: &Hosts, options: &Options) -> Option<JumpStarts> {
     let mut program = hosts.attach(options)?;
     program.set(far_host(), values(LEARNED)).unwrap();
@@ -87,7 +89,7 @@ fn a_route_holds_no_buffer_back() {
 }
 
 #[test]
-fn the_program_holds_no_buffer_back_and_leaves_a_routes_own_window() {
+fn program_reduces_neither_buffer_nor_route_window() {
     let Some(hosts) = prepared() else { return };
     let plain = SocketOptions::default();
     let listener = hosts.listen(&plain);
@@ -109,7 +111,7 @@ fn a_buffer_that_was_asked_for_is_offered_as_a_whole() {
     assert!(offered_by_dialling(&hosts, &listener, &plain) < 200_000, "the kernel's own");
     let options = Options { receive_buffer: Some(Bytes::new(1_000_000)), ..Options::default() };
     let Some(_program) = by_sockops(&hosts, &options) else { return };
-    // The kernel keeps its books in the same buffer.
+    // The kernel's overhead is in the same buffer.
     assert!(offered_by_dialling(&hosts, &listener, &plain) > 500_000);
     assert!(offered_by_accepting(&hosts) > 500_000);
 }

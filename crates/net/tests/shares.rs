@@ -1,7 +1,9 @@
-//! Connections that start at once share one learned rate, and tell when their first flight is lost.
+//! Connections that start at once share one learned rate, and report the loss of their first
+//! flight.
 //!
-//! A handshake over the cable takes microseconds, in which no two connections start at once. So the near host does not learn the
-//! far one's hardware address before it is told: all SYNs wait for it, and all connections then open together.
+//! A handshake over the cable takes microseconds, in which no two connections start at once. So the
+//! near host has no neighbour entry of the far one until the test adds it: all SYNs wait for it,
+//! and all connections then open together.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -20,17 +22,20 @@ use tradewind_net::sysctl;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
 
-/// What was learned of the path, and how long SYNs wait. Handshakes of half as long to ten times as long are the same path's.
+/// The learned round-trip time, which is also the time that SYNs wait. Handshakes of half to ten
+/// times that time count as the same path's.
 const RTT: Duration = Duration::from_millis(100);
-/// After it, what is lent for four round-trip times has come back, and the crowd is still known.
+/// Time after which loans of four round-trip times have ended, and the number of starts is still
+/// known.
 const LOANS_ENDED: Duration = Duration::from_millis(500);
-/// Hardware addresses of the near host and of the far one.
+/// Link addresses of the near host and of the far one.
 const NEAR: &str = "02:00:00:00:00:81";
 const FAR: &str = "02:00:00:00:00:82";
 /// The learned window.
 const WINDOW: u32 = 90;
 
-/// Two hosts, the program for the near one's connections with a learned rate, and a listener on the far one.
+/// Two hosts, the program for the near one's connections with a learned rate, and a listener on the
+/// far one.
 struct World {
     hosts: Hosts,
     program: JumpStarts,
@@ -50,7 +55,7 @@ impl World {
         program.set(prefix(), paced(WINDOW, mbps, RTT)).unwrap();
         ip(&hosts.here, &format!("link set near0 address {NEAR}"));
         ip(&hosts.there, &format!("link set far0 address {FAR}"));
-        // The far one knows the near one's address, and tells its own to nobody.
+        // The far host knows the near one's link address, and does not answer requests for its own.
         ip(&hosts.there, &format!("neigh replace {HERE} lladdr {NEAR} dev far0 nud permanent"));
         hosts.there.run(|| sysctl::set("net.ipv4.conf.all.arp_ignore", "8").unwrap()).unwrap();
         let listener = hosts.listen(&SocketOptions::default());
@@ -78,7 +83,8 @@ impl World {
 }
 
 impl Opened {
-    /// What each one that jumped is held to, in bytes a second; the others begin by default.
+    /// Returns the rate limits of those that jumped, in bytes a second; the others start by
+    /// default.
     fn shares(&self) -> Vec<u64> {
         let (jumped, others): (Vec<_>, Vec<_>) =
             self.near.iter().partition(|near| window(near) == WINDOW);
@@ -107,9 +113,9 @@ fn begin_to_dial(to: SocketAddr) -> Socket {
 #[test]
 fn shares_of_those_that_start_at_once_never_exceed_the_rate() {
     let Some(world) = World::new(&Options::default(), 80.0) else { return };
-    // More than loans are told apart.
+    // More than the number of separate loans.
     let (rate, crowd) = (10_000_000, 10);
-    // Who comes first does not know of the others.
+    // The first does not know of the others.
     let first = world.open(crowd);
     assert_eq!(first.shares(), [rate]);
     sleep(LOANS_ENDED);
@@ -133,7 +139,7 @@ fn where_one_may_borrow_at_once_the_others_begin_by_default() {
 }
 
 #[test]
-fn a_share_that_carries_less_than_the_least_window_is_not_given() {
+fn share_below_the_least_window_is_not_given() {
     // Ten segments of 1448 bytes in 100 ms are 144,800 bytes a second.
     let Some(mut world) = World::new(&Options::default(), 4.0) else { return };
     assert_eq!(world.open(8).shares(), [500_000]);
@@ -144,7 +150,7 @@ fn a_share_that_carries_less_than_the_least_window_is_not_given() {
 }
 
 #[test]
-fn a_first_flight_that_is_lost_is_told_once_with_its_destination() {
+fn lost_first_flight_is_reported_once() {
     let Some(mut world) = World::new(&Options::default(), 80.0) else { return };
     let opened = world.open(1);
     assert_eq!(opened.shares(), [10_000_000]);
@@ -152,7 +158,7 @@ fn a_first_flight_that_is_lost_is_told_once_with_its_destination() {
     else {
         panic!("it jumped, and that is not told");
     };
-    // No acknowledgement comes back from here on.
+    // From now on no acknowledgement returns.
     ip(&world.hosts.there, &format!("route add blackhole {HERE}/32"));
     let mut near = &opened.near[0];
     near.write_all(&[7; 5000]).unwrap();

@@ -1,4 +1,4 @@
-//! Connections by the control group that their sockets were made in, as the kernel tells it of real ones.
+//! Real connections selected by the control group in which their sockets were created.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -12,11 +12,11 @@ use common::skipped;
 use tradewind_net::cgroup;
 use tradewind_net::sock_diag::{Filter, SockDiag};
 
-/// Dials the port that is its last argument from inside the group that is its first, and stays.
+/// A script that dials the port in its last argument from inside the group in its first, and stays.
 const DIAL: &str =
     "echo $$ > \"$0/cgroup.procs\" && exec 3<>/dev/tcp/127.0.0.1/$1 && exec sleep 600";
 
-/// A control group of its own below this process's, with another inside; gone with the test.
+/// A control group below this process's, with another inside; removed with the test.
 struct Group {
     directory: PathBuf,
     child: Option<Child>,
@@ -33,7 +33,7 @@ impl Group {
         made.map_err(|error| skipped(&error)).ok()
     }
 
-    /// Has a process inside `inner` dial `port`.
+    /// Starts a process inside `inner` that dials `port`.
     fn dial(&mut self, port: u16) {
         let mut command = Command::new("bash");
         command.args(["-c", DIAL]).arg(self.directory.join("inner")).arg(port.to_string());
@@ -46,7 +46,7 @@ impl Drop for Group {
         if let Some(child) = &mut self.child {
             let _ended = (child.kill(), child.wait());
         }
-        // The kernel lets go of a group a moment after its last process.
+        // The kernel releases a group a moment after its last process.
         for directory in [self.directory.join("inner"), self.directory.clone()] {
             let removed = (0..200).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -59,7 +59,7 @@ impl Drop for Group {
     }
 }
 
-/// The local ports of the connections with an end at `port` that belong to `cgroup`.
+/// Returns the local ports of the connections with an end at `port` that belong to `cgroup`.
 fn seen(port: u16, cgroup: PathBuf) -> Vec<u16> {
     let filter = Filter { ports: vec![port], cgroup: Some(cgroup), ..Filter::default() };
     let mut ports = Vec::new();
@@ -69,13 +69,13 @@ fn seen(port: u16, cgroup: PathBuf) -> Vec<u16> {
 }
 
 #[test]
-fn connections_are_found_by_the_group_they_were_made_in_and_those_above() {
+fn connections_are_found_by_their_group_and_its_parents() {
     let Some(mut group) = Group::new() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
     group.dial(here);
     let (_accepted, from) = listener.accept().unwrap();
-    // The dialling end alone: what this process accepted is its own.
+    // Only the dialling end: the accepted one belongs to this process's group.
     assert_eq!(seen(here, group.directory.join("inner")), [from.port()]);
     assert_eq!(seen(here, group.directory.clone()), [from.port()]);
     let mut both = [here, from.port()];

@@ -1,4 +1,4 @@
-//! Batches of datagrams over loopback: nothing is lost, mixed up or cut.
+//! Batches of datagrams over loopback: nothing is lost, mixed up or truncated.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -18,7 +18,7 @@ fn port(address: &str, options: UdpOptions) -> UdpPort {
     UdpPort::bind(address.parse().unwrap(), &options).unwrap()
 }
 
-/// Fetches datagrams until `count` have come, or none comes for five seconds.
+/// Fetches datagrams until `count` have arrived, or none arrives for five seconds.
 fn fetch(port: &UdpPort, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let (mut batch, mut epoll) = (ReceiveBatch::new(8), Epoll::new().unwrap());
     epoll.watch(port, 0).unwrap();
@@ -73,7 +73,8 @@ fn datagrams_of_any_length_come_in_order_to_each_next_hop() {
     }
 }
 
-/// Trains are sent on in the buffers that they came in, between datagrams that are copied, in their order.
+/// Trains are sent on in the buffers that they arrived in, between copied datagrams, in their
+/// order.
 #[test]
 fn trains_change_hands_whole_and_keep_their_order() {
     for local in LOCAL {
@@ -120,7 +121,8 @@ fn trains_change_hands_whole_and_keep_their_order() {
     }
 }
 
-/// What turns out not to be sent leaves no trace, whether it would have begun a train, gone on with one or ended it.
+/// A datagram that is not sent after all leaves no trace, whether it would have begun, continued or
+/// ended a train.
 #[test]
 fn what_is_not_written_is_not_sent() {
     let [sender, receiver] = [(); 2].map(|()| port(LOCAL[0], UdpOptions::default()));
@@ -164,8 +166,8 @@ fn trains_to_one_next_hop_are_few_calls() {
 }
 
 #[test]
-fn what_is_longer_than_the_mtu_is_counted_and_stops_no_trains() {
-    // Loopback's MTU is 65,536; a namespace of its own with a smaller one would need privileges.
+fn datagrams_beyond_the_mtu_are_counted_and_stop_no_trains() {
+    // Loopback's MTU is 65,536; a namespace with a smaller one would need privileges.
     let (sender, receiver) =
         (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], UdpOptions::default()));
     let mut batch = SendBatch::new(4);
@@ -177,7 +179,7 @@ fn what_is_longer_than_the_mtu_is_counted_and_stops_no_trains() {
 }
 
 #[test]
-fn a_closed_port_on_the_way_costs_the_others_nothing() {
+fn closed_port_does_not_affect_other_datagrams() {
     let sender = port(LOCAL[0], UdpOptions::default());
     let receiver = port(LOCAL[0], UdpOptions::default());
     let closed = port(LOCAL[0], UdpOptions::default()).address();
@@ -191,12 +193,12 @@ fn a_closed_port_on_the_way_costs_the_others_nothing() {
     let fetched = fetch(&receiver, 50);
     assert!(fetched.iter().enumerate().all(|(at, (_, bytes))| bytes[..] == [at as u8; 10]));
     assert_eq!(fetched.len(), 50);
-    // ICMP's news is no error of fetching.
+    // An ICMP error is no error of fetching.
     assert_eq!(ReceiveBatch::new(1).receive(&sender).unwrap(), 0);
 }
 
 #[test]
-fn a_full_batch_says_so_and_a_full_socket_counts_its_drops() {
+fn full_batch_is_reported_and_socket_drops_are_counted() {
     let options = UdpOptions { buffer: 4096, gso: false, ..UdpOptions::default() };
     let (sender, receiver) = (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], options));
     let mut batch = SendBatch::new(2);
@@ -217,7 +219,7 @@ fn a_full_batch_says_so_and_a_full_socket_counts_its_drops() {
     while incoming.receive(&receiver).unwrap() > 0 {
         incoming.for_each(|arrival, datagram| fetched.push((arrival.from, datagram.to_vec())));
     }
-    // The kernel tells with the next datagram how many were dropped before it.
+    // The kernel reports with the next datagram how many were dropped before it.
     batch.push(receiver.address(), 5).unwrap().fill(2);
     batch.flush(&sender);
     let mut epoll = Epoll::new().unwrap();
@@ -285,8 +287,8 @@ fn an_address_that_is_not_here_is_named() {
     assert!(error.to_string().starts_with("bind the socket of udp 192.0.2.1:9: "), "{error}");
 }
 
-/// Whoever writes to one of several addresses hears nothing from another: it is connected to the
-/// one that it wrote to.
+/// An answer from another of the host's addresses does not reach the sender, which is connected to
+/// the one that it wrote to.
 #[test]
 fn answers_leave_from_the_address_that_was_written_to() {
     let Ok(host) = tradewind_net::netns::Namespace::create() else {
@@ -340,14 +342,14 @@ fn datagrams_tell_how_long_they_have_waited() {
         arrived.for_each(|arrival, _| age = arrival.age.unwrap());
         age
     };
-    // The kernel begins to stamp what arrives a moment after it was asked to.
+    // The kernel begins to timestamp arrivals a moment after the request.
     let begun = std::time::Instant::now();
     let brief = std::time::Duration::from_millis(5);
     while age_after(brief) < brief / 2 {
         assert!(begun.elapsed() < std::time::Duration::from_secs(20), "nothing is stamped");
     }
     let waited = std::time::Duration::from_millis(60);
-    // The wall clock and the one that sleeps are not the same.
+    // The wall clock and the one that sleeps differ.
     let age = age_after(waited);
     assert!(age > waited / 2 && age < waited * 100, "{age:?}");
 }

@@ -1,37 +1,38 @@
-//! The same for UDP, at both ends of a flow: datagrams to chosen destinations that pass this host, or that it sends itself, and
-//! the answers to datagrams that it sends under others' addresses.
+//! Interception of UDP, at both ends of a flow: datagrams to chosen destinations that this host
+//! forwards, or sends itself, and the answers to datagrams that it sends from foreign addresses.
 //!
-//! UDP has no connections to tell apart, so every datagram is taken, those of conversations that are older than the rules, too. Connection
-//! tracking is kept away from all of them: with an entry of its own a conversation that goes its old way again, through a host that translates
-//! addresses, would go untranslated.
+//! UDP has no connections, so every datagram is intercepted, including those of conversations older
+//! than the rules. Connection tracking is bypassed for all of them: with an entry of its own a
+//! conversation that is no longer intercepted would not be translated by a host with NAT.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use super::{Capture, OWN_MARK, pulse};
 
-/// Keeps connection tracking away from what this host's gateway sends under others' addresses. It takes nothing off its way, and holds whether beats
-/// are felt or not: who comes back from a halt sends such things before.
+/// Bypasses connection tracking for datagrams that this host's gateway sends from foreign
+/// addresses. It intercepts nothing, and holds with or without heartbeats: a process that resumes
+/// after a halt may send before its first one.
 const KEPT_AWAY: &str = "fib saddr type != local notrack";
 
-/// Bytes of UDP's header, which its length counts.
+/// Length of UDP's header, which its length field includes.
 const UDP_HEADER: u16 = 8;
-/// The lengths that are taken, at first all: what is longer than the far endpoint's paths take
-/// goes its
-/// old way.
+/// The lengths that are intercepted, initially all: datagrams too long for the far endpoint's paths
+/// are forwarded unchanged.
 const FITTING: &str = "set fitting { typeof udp length; flags interval; elements = { 0-65535 }; }";
 const FITS: &str = "udp length @fitting";
 
-/// Returns what has datagrams of at most `most` bytes taken, by the table of this name.
+/// Returns the command that limits interception to datagrams of at most `most` bytes, for the table
+/// of this name.
 pub(super) fn fitting(name: &str, most: u16) -> String {
     let longest = most.saturating_add(UDP_HEADER);
     format!("flush set inet {name} fitting; add element inet {name} fitting {{ 0-{longest} }}")
 }
 
-/// Addresses that share the first bits, and ports.
+/// A prefix, given by address and length, and ports.
 type Place = (IpAddr, u8, RangeInclusive<u16>);
 
-/// The chains that take `capture` and mark it.
+/// Returns the chains that intercept `capture` and mark it.
 pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
     let fits = |at| format!("{} {FITS}", place("daddr", "dport", at));
     let places: Vec<String> = capture.destinations.iter().map(fits).collect();
@@ -75,7 +76,7 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
     chains
 }
 
-/// The chains that take what comes to transparent sockets on the addresses `sources`.
+/// Returns the chains that deliver datagrams to transparent sockets on the addresses `sources`.
 pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
     let come: Vec<String> = sources.iter().map(|at| place("daddr", "dport", at)).collect();
     let go: Vec<String> = sources.iter().map(|at| place("saddr", "sport", at)).collect();
@@ -99,7 +100,8 @@ pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
 fn lead(listener: &SocketAddr, mark: u32) -> String {
     let (protocol, family) = if listener.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") };
     format!(
-        "meta nfproto {protocol} meta l4proto udp tproxy {family} to {listener} meta mark set {mark:#x} accept"
+        "meta nfproto {protocol} meta l4proto udp \
+         tproxy {family} to {listener} meta mark set {mark:#x} accept"
     )
 }
 
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_goes_to_its_listener_and_own_datagrams_only_if_wanted() {
+    fn each_family_has_its_listener_for_datagrams() {
         let text = capture(false);
         for rule in [
             "meta l4proto udp tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept",
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_datagrams_are_left_by_one_command() {
+    fn longest_datagram_is_set_by_one_command() {
         assert_eq!(
             fitting("tw-1", 1400),
             "flush set inet tw-1 fitting; add element inet tw-1 fitting { 0-1408 }"
@@ -163,9 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_taken_only_where_a_socket_of_this_host_waits_for_them() {
+    fn answers_are_delivered_only_to_transparent_sockets() {
         let text = answers(&[([10, 1, 0, 0].into(), 16, 1..=65535)], MARK).join("\n");
-        let rule = "ip daddr 10.1.0.0/16 udp dport 1-65535 socket transparent 1 socket wildcard 0 meta mark set 0x54570007 accept";
+        let rule = "ip daddr 10.1.0.0/16 udp dport 1-65535 socket transparent 1 socket wildcard 0 \
+                    meta mark set 0x54570007 accept";
         assert!(text.contains(rule), "{text}");
         assert!(!text.contains("tproxy"), "{text}");
     }

@@ -1,11 +1,17 @@
-//! The same for packets of any protocol: those to chosen ranges are routed into a device of the process that takes them.
+//! Interception of packets of any protocol: those to chosen ranges are routed into a device of the
+//! intercepting process.
 //!
-//! The routes are in a table of our own, which all look into first but who has one of our marks: what the process itself sends
-//! ([`OWN_MARK`](super::OWN_MARK)) goes its usual way, be it to the same ranges, and what another interception has marked goes where that leads it. A TUN device that
-//! its process's end takes away takes the routes along, and what is left of the table is empty, so that packets go their old way at once; one that the next process
-//! has as well does not: that one sweeps ([`sweep`](super::sweep)). A process that hangs keeps its device: then a table of nftables gives what would leave through that a mark of ours (`pulse`).
+//! The routes are in a table of their own, which is looked up first for all packets except those
+//! with one of our marks: the process's own packets ([`OWN_MARK`](super::OWN_MARK)) are sent as
+//! usual, even to the same ranges, and packets marked by another interception go where that one
+//! leads them. A TUN device that ends with its process removes the routes, and the remaining table
+//! is empty, so that packets are at once forwarded as before; a device that the next process has as
+//! well remains: that process sweeps ([`sweep`](super::sweep)). A process that hangs keeps its
+//! device: then an nftables table marks the packets that would enter it with a mark of ours
+//! (`pulse`).
 //!
-//! What the routes that lead there without us tell connections, a first window or a congestion control, ours tell them, too (`route::told`).
+//! The routes into the device carry the metrics of the routes that lead to the ranges without them,
+//! such as a first window or a congestion control (`route::told`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,50 +28,54 @@ use crate::nft::Table;
 use crate::route::kernel::Kernel;
 use crate::route::told::Told;
 
-/// What is not as wanted where packets to a range are to be led into a device.
+/// A deviation from the request to lead packets to a range into a device.
 #[derive(Debug)]
 pub enum Shortfall {
-    /// The kernel does not take what routes tell connections for one into the device: these are told nothing.
+    /// The kernel does not accept a route's metrics on one into the device: connections get none.
     Untold,
-    /// They are not led there.
+    /// The packets are not led there.
     NotLed(NetError),
 }
 
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Untold => f.write_str("the kernel does not take the metrics of routes there for a route into the device: connections are not told them"),
+            Self::Untold => f.write_str(
+                "the kernel does not take the metrics of routes there for a route into the device: \
+                 connections are not told them",
+            ),
             Self::NotLed(error) => write!(f, "packets go their old way: {error}"),
         }
     }
 }
 
-/// What leads packets into one device; all of it is removed when this is dropped.
+/// The routing of packets into one device; removed when dropped.
 #[derive(Debug)]
 pub struct Detour {
     device: u32,
-    /// What has packets go round a process that hangs, and its beats.
+    /// The table that leads packets past a process that hangs, and its heartbeats.
     guard: Option<(Arc<Pulse>, Table)>,
-    /// Why there is none, or none for IPv6.
+    /// Reason why there is no such table, or none for IPv6.
     unguarded: Option<NetError>,
     kernel: Kernel,
-    /// The routes in force: prefixes, and what connections there are told.
+    /// The routes in force: prefixes with their metrics.
     led: BTreeMap<IpNet, Vec<RouteMetric>>,
     routing: Routing,
 }
 
 impl Detour {
-    /// Prepares to lead packets to some of `ranges` into `device`, in this thread's network namespace: none yet. What does not go for IPv6 alone, as on
-    /// hosts without it, keeps no others back.
+    /// Prepares to lead packets to some of `ranges` into `device`, in this thread's network
+    /// namespace, without leading any yet. A failure for IPv6 only, as on hosts without it, does
+    /// not affect IPv4.
     ///
     /// # Errors
-    /// When `ip` is missing or may not, or there is no such device.
+    /// When `ip` is missing or lacks rights, or there is no such device.
     pub fn open(device: &str, ranges: &[IpNet]) -> Result<Self> {
         let index = if_nametoindex(device)
             .map_err(|errno| NetError::system(format!("look up the device {device}"), errno))?;
         let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
         let routing = Routing::claim()?;
-        // Before the routes: who hears of those and looks where they lead finds them.
+        // Before the routes, so that a listener for route changes finds them in force.
         let ours = format!("{KIND:#x}/{KIND_BITS:#x}");
         let rule = |family| routing.rule(family, &["not", "fwmark", &ours]);
         let (v4, v6): (Vec<IpNet>, Vec<IpNet>) =
@@ -88,11 +98,13 @@ impl Detour {
         Ok(Self { device: index, guard, unguarded, kernel, led, routing })
     }
 
-    /// Has packets to `ranges`, and to no others, leave through the device, for as long as [`Detour::pulse`] shows that this goes on.
-    /// Connections are told what the routes of the main table tell them now. Says what it does without.
+    /// Leads packets to exactly `ranges` into the device, for as long as [`Detour::pulse`] shows
+    /// that the reader goes on. The routes get the current metrics of the main table's routes.
+    /// Returns the deviations from that.
     ///
     /// # Errors
-    /// When none of them can be led: without the right to change routes, or where the device is gone.
+    /// When none of them can be led: without the right to change routes, or where the device is
+    /// gone.
     ///
     /// # Cost
     /// Reads all routes.
@@ -123,13 +135,14 @@ impl Detour {
         }
     }
 
-    /// What shows that whoever reads from the device goes on, where that can be shown.
+    /// Returns the sender of heartbeats for the reader of the device, if they are supported.
     #[must_use]
     pub fn pulse(&self) -> Option<&Arc<Pulse>> {
         self.guard.as_ref().map(|(pulse, _)| pulse)
     }
 
-    /// Why packets, or those of IPv6, stay in the device if whoever reads from it hangs; `None` when they go round it.
+    /// Returns the reason why packets, or those of IPv6, stay in the device if its reader hangs;
+    /// `None` when they are led past it.
     #[must_use]
     pub fn unguarded(&self) -> Option<&NetError> {
         self.unguarded.as_ref()
@@ -140,7 +153,8 @@ fn has_family(ranges: &[IpNet], is_ipv6: bool) -> bool {
     ranges.iter().any(|range| range.addr().is_ipv6() == is_ipv6)
 }
 
-/// A table that gives packets to `ranges` a mark of those that go their usual way, unless beats are felt.
+/// Creates a table that marks packets to `ranges` like those that are sent as usual, unless
+/// heartbeats arrive.
 fn guard(number: u32, ranges: &[IpNet]) -> Result<(Arc<Pulse>, Table)> {
     let mark = KIND | number;
     let pulse = Pulse::new([false, true].map(|is_ipv6| has_family(ranges, is_ipv6)), mark)?;
@@ -155,11 +169,12 @@ fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
         format!("{family} daddr {range} meta mark set {mark:#x}")
     };
     let go = ranges.iter().map(go).collect::<Vec<_>>().join("; ");
-    // What another interception has marked goes round the device anyway.
+    // Packets marked by another interception bypass the device anyway.
     let is_marked = format!("meta mark & {KIND_BITS:#x} == {KIND:#x} return");
     let chain = |name: &str, kind: &str, hook: &str| {
         format!(
-            "chain {name} {{ type {kind} hook {hook} priority mangle; policy accept; {} return; {is_marked}; {go}; }}",
+            "chain {name} {{ type {kind} hook {hook} priority mangle; policy accept; {} return; \
+             {is_marked}; {go}; }}",
             pulse::IS_FELT
         )
     };
@@ -184,12 +199,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The way to an address, in `ip route`'s words.
+    /// Returns the route to an address, in the output of `ip route`.
     fn way(namespace: &Namespace, to: &str) -> String {
         namespace.run(|| ask(Tool::Ip, &["route", "get", "fibmatch", to])).unwrap().unwrap()
     }
 
-    /// Runs `test` in a namespace with routes, and a device to lead packets into; says so where none can be made.
+    /// Runs `test` in a namespace with routes, and a device to lead packets into; reports if none
+    /// can be made.
     fn in_namespace(name: &str, test: impl FnOnce(&Namespace)) {
         let may = crate::capability::may_make_networks();
         let Some(namespace) = may.then(Namespace::create).and_then(Result::ok) else {
@@ -224,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_told_on_a_detour_what_they_were_told_before() {
-        in_namespace("connections_are_told_on_a_detour_what_they_were_told_before", |namespace| {
+    fn detour_keeps_the_metrics_of_routes() {
+        in_namespace("detour_keeps_the_metrics_of_routes", |namespace| {
             let detour = set(namespace, &["10.2.0.0/16", "10.3.0.0/16", "2001:db8:f::/48"]);
             for (to, expected) in [
                 ("10.2.1.1", "10.2.0.0/16 dev taken"),
@@ -249,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn ranges_come_and_go_and_leave_each_other_alone() {
-        in_namespace("ranges_come_and_go_and_leave_each_other_alone", |namespace| {
+    fn ranges_are_added_and_removed_independently() {
+        in_namespace("ranges_are_added_and_removed_independently", |namespace| {
             let all = ["10.2.0.0/16", "10.2.7.0/24", "2001:db8:f::/48"].map(net);
             let mut detour = namespace.run(|| Detour::open("taken", &all)).unwrap().unwrap();
             let inside = ["10.2.1.1", "10.2.7.1", "2001:db8:f::1"];
@@ -268,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_ipv6_takes_ipv4_all_the_same() {
-        in_namespace("a_device_without_ipv6_takes_ipv4_all_the_same", |namespace| {
+    fn device_without_ipv6_takes_ipv4() {
+        in_namespace("device_without_ipv6_takes_ipv4", |namespace| {
             let ranges = ["10.2.0.0/16", "2001:db8:f::/48"].map(net);
             batch(namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
             for device in ["taken", "lo"] {
@@ -291,25 +307,22 @@ mod tests {
     }
 
     #[test]
-    fn what_another_interception_has_marked_goes_where_that_leads_it() {
-        in_namespace(
-            "what_another_interception_has_marked_goes_where_that_leads_it",
-            |namespace| {
-                let _detour = set(namespace, &["10.2.0.0/16"]);
-                for (mark, way) in
-                    [("0", "dev taken"), ("0x54570005", "dev wa"), ("0x4000", "dev taken")]
-                {
-                    let words = ["route", "get", "10.2.1.1", "mark", mark];
-                    let found = namespace.run(|| ask(Tool::Ip, &words)).unwrap().unwrap();
-                    assert!(found.contains(way), "{mark}: {found}");
-                }
-            },
-        );
+    fn packets_marked_by_others_bypass_the_detour() {
+        in_namespace("packets_marked_by_others_bypass_the_detour", |namespace| {
+            let _detour = set(namespace, &["10.2.0.0/16"]);
+            for (mark, way) in
+                [("0", "dev taken"), ("0x54570005", "dev wa"), ("0x4000", "dev taken")]
+            {
+                let words = ["route", "get", "10.2.1.1", "mark", mark];
+                let found = namespace.run(|| ask(Tool::Ip, &words)).unwrap().unwrap();
+                assert!(found.contains(way), "{mark}: {found}");
+            }
+        });
     }
 
     #[test]
-    fn what_was_learned_follows_connections_onto_a_detour_and_back() {
-        in_namespace("what_was_learned_follows_connections_onto_a_detour_and_back", |namespace| {
+    fn learned_windows_follow_a_detour_and_back() {
+        in_namespace("learned_windows_follow_a_detour_and_back", |namespace| {
             let windows =
                 |segments| Windows { congestion: Segments::new(segments).unwrap(), receive: None };
             let (to, prefix) = ("10.2.1.7", net("10.2.1.7/32"));
@@ -331,7 +344,7 @@ mod tests {
                 }
             };
             is_told(&mut routes, None, ["via 10.1.0.2 dev wa", "initcwnd 40", "congctl reno"]);
-            // Who learns looks where routes lead as soon as it hears of them.
+            // The learner looks up routes as soon as it is notified of their changes.
             let is_set = AtomicBool::new(false);
             let detour = std::thread::scope(|scope| {
                 let detour = scope.spawn(|| {
@@ -352,10 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_round_is_what_nobody_has_marked() {
+    fn only_unmarked_packets_bypass_a_hung_process() {
         let chains = go_round(&["10.2.0.0/16", "2001:db8:f::/48"].map(net), KIND | 7).join("\n");
         let rules = "meta nfproto @pulse return; meta mark & 0xffff0000 == 0x54570000 return; \
-                     ip daddr 10.2.0.0/16 meta mark set 0x54570007; ip6 daddr 2001:db8:f::/48 meta mark set 0x54570007;";
+                     ip daddr 10.2.0.0/16 meta mark set 0x54570007; \
+                     ip6 daddr 2001:db8:f::/48 meta mark set 0x54570007;";
         assert_eq!(chains.matches(rules).count(), 2, "{chains}");
     }
 

@@ -1,4 +1,4 @@
-//! What has rules hold on from one beat to the next (`pulse`), as long as their process goes on: a thread that does nothing else.
+//! A thread that sends the heartbeats of rules (`pulse`), as long as its process goes on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,19 +7,20 @@ use super::pulse::Pulse;
 use crate::error::{NetError, Result};
 use crate::periodic::Periodic;
 
-/// Keeps rules until it is dropped, or the process ends; one that hangs takes nothing new by them.
+/// A keeper of rules until it is dropped, or the process ends; a process that hangs intercepts
+/// nothing new.
 #[derive(Debug)]
 pub struct Keeper {
     kept: Kept,
     _thread: Periodic,
 }
 
-/// The pulses of rules that may be gone by now.
+/// The pulses of rules that may have been dropped.
 type Kept = Arc<Mutex<Vec<Weak<Pulse>>>>;
 
 impl Keeper {
-    /// Keeps what it is given, which takes what is new while `goes_on` says so, asked once each [`BEAT_EVERY`]; tells `fails` of each that lapses: once,
-    /// until it holds again.
+    /// Starts a keeper that sends heartbeats while `goes_on` returns true, which is called once
+    /// each [`BEAT_EVERY`]. It calls `fails` once when a heartbeat fails, until one succeeds again.
     ///
     /// # Errors
     /// When the system has no thread to give.
@@ -42,13 +43,13 @@ impl Keeper {
         Ok(Self { kept, _thread: Periodic::start("interception", BEAT_EVERY, beat)? })
     }
 
-    /// Keeps the rules of `pulse`, too, while they are there.
+    /// Adds the rules of `pulse`, for as long as they exist.
     pub fn keep(&self, pulse: &Arc<Pulse>) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(pulse));
     }
 }
 
-/// Those that are still there; the others are forgotten.
+/// Returns the pulses that still exist, and drops the others.
 fn living(kept: &Kept) -> Vec<Arc<Pulse>> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     kept.retain(|pulse| pulse.strong_count() > 0);

@@ -1,7 +1,8 @@
-//! The kernel's routes, asked and told over netlink: which one leads somewhere, a copy of it with first windows, its
-//! removal.
+//! The kernel's routes over netlink: looking up a route, setting a copy of it with first windows,
+//! removing it.
 //!
-//! Whoever makes routes has a [`Mark`] of its own by which they are known again, so that nobody else's are touched.
+//! Each maker of routes has a [`Mark`] that identifies its routes, so that foreign ones are not
+//! changed.
 
 use std::net::IpAddr;
 
@@ -22,19 +23,19 @@ use super::snapshot::Snapshot;
 use crate::error::{NetError, Result};
 use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Netlink};
 
-/// Segments of the greatest window.
+/// Segments of the largest window.
 const MOST_SEGMENTS: u32 = 1 << 20;
 
-/// How routes of one purpose are known among all others.
+/// The mark that identifies the routes of one purpose.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     /// Their protocol number.
     pub(crate) protocol: u8,
-    /// Their metric: of several routes of one prefix, that with the lowest counts.
+    /// Their metric: of several routes of one prefix, the lowest counts.
     pub(crate) metric: u32,
 }
 
-/// The routes of the network namespace that this was opened in.
+/// The routes of the network namespace where this was opened.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     netlink: Netlink,
@@ -42,7 +43,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Changes nothing.
+    /// Opens the netlink socket; changes nothing.
     pub(crate) fn open(mark: Mark) -> Result<Self> {
         Ok(Self { netlink: Netlink::open(NETLINK_ROUTE)?, mark })
     }
@@ -52,7 +53,7 @@ impl Kernel {
         RouteProtocol::Other(self.mark.protocol)
     }
 
-    /// All routes with our mark, whoever left them.
+    /// Returns all routes with our mark, of any process.
     pub(crate) fn marked(&mut self) -> Result<Vec<RouteMessage>> {
         let (mut found, ours) = (Vec::new(), self.mark.protocol);
         self.each(|route| {
@@ -63,7 +64,7 @@ impl Kernel {
         Ok(found)
     }
 
-    /// All routes of others.
+    /// Returns all foreign routes.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot> {
         let (mut snapshot, ours) = (Snapshot::default(), self.mark.protocol);
         self.each(|route| {
@@ -74,7 +75,7 @@ impl Kernel {
         Ok(snapshot)
     }
 
-    /// Hands every route to `each`.
+    /// Calls `each` with every route.
     pub(super) fn each(&mut self, mut each: impl FnMut(RouteMessage)) -> Result<()> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut all = RouteMessage::default();
@@ -111,12 +112,14 @@ impl Kernel {
         Ok(found)
     }
 
-    /// Waits until the kernel is done with the change of a link that it has told of: while that lasts, no route is changed.
+    /// Waits until the kernel has finished a link change that it reported: during that, no route is
+    /// changed.
     ///
     /// # Errors
     /// Without the right to change routes.
     pub(super) fn settle(&mut self) -> Result<()> {
-        // Nobody's route, for a change that changes nothing: an address of documentation [RFC 5737] with a metric not ours.
+        // A change without effect: of a route that does not exist, an address for documentation
+        // [RFC 5737] with a foreign metric.
         let mut nobodys = RouteMessage::default();
         nobodys.header.address_family = AddressFamily::Inet;
         nobodys.header.destination_prefix_length = 32;
@@ -128,7 +131,8 @@ impl Kernel {
         self.delete(&nobodys)
     }
 
-    /// The route that leads to `prefix` now; `None` where none does, or it ends on this host or nowhere.
+    /// Returns the route that leads to `prefix` now; `None` if there is none, or it ends on this
+    /// host or nowhere.
     pub(crate) fn leading_to(&mut self, prefix: IpNet) -> Result<Option<RouteMessage>> {
         let mut question = RouteMessage::default();
         let (family, length) = family_of(prefix.addr());
@@ -145,7 +149,7 @@ impl Kernel {
         Ok(found.into_iter().next().filter(|route| route.header.kind == RouteType::Unicast))
     }
 
-    /// Makes a copy of `base` for `prefix` alone, with `windows` and our mark; returns it.
+    /// Sets a copy of `base` for `prefix` alone, with `windows` and our mark; returns it.
     pub(crate) fn copy(
         &mut self,
         base: RouteMessage,
@@ -159,8 +163,8 @@ impl Kernel {
         Ok(route)
     }
 
-    /// Leads `prefix` out of the device with index `device`, by a route of `table` that tells connections `metrics`, or nothing where the kernel does not
-    /// take these. Whether it took them.
+    /// Routes `prefix` into the device with index `device`, in `table`, with `metrics`, or without
+    /// metrics if the kernel refuses them. Returns whether it accepted them.
     ///
     /// # Errors
     /// Without the right to change routes, and where the device is gone or has no IPv6.
@@ -188,12 +192,12 @@ impl Kernel {
         self.ask(RouteNetlinkMessage::NewRoute(route), flags, &action).map(|_| tells_nothing)
     }
 
-    /// Takes the route to `prefix` that [`Kernel::lead`] has put into `table` away, if it is there.
+    /// Removes the route to `prefix` set by [`Kernel::lead`] in `table`, if it exists.
     pub(crate) fn lead_no_more(&mut self, prefix: IpNet, table: u32) -> Result<()> {
         self.delete(&self.route_in(prefix, table))
     }
 
-    /// What says which route it is, of those with our mark.
+    /// Returns the message that identifies a route with our mark.
     fn route_in(&self, prefix: IpNet, table: u32) -> RouteMessage {
         let mut route = RouteMessage::default();
         route.header = RouteHeader {
@@ -211,7 +215,7 @@ impl Kernel {
         route
     }
 
-    /// Takes `route` away, if it is there.
+    /// Removes `route`, if it exists.
     pub(crate) fn delete(&mut self, route: &RouteMessage) -> Result<()> {
         let header = RouteHeader {
             scope: RouteScope::NoWhere,
@@ -230,7 +234,7 @@ impl Kernel {
         key.header = RouteHeader { kind: RouteType::Unspec, ..header };
         key.attributes = route.attributes.iter().filter(tells).cloned().collect();
         match self.ask(RouteNetlinkMessage::DelRoute(key), NLM_F_ACK, "remove a route") {
-            // It went with its link, or somebody was faster.
+            // It was removed with its link, or by another process.
             Err(NetError::System { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {
                 Ok(())
             }
@@ -309,7 +313,7 @@ pub(crate) fn address(address: IpAddr) -> RouteAddress {
     }
 }
 
-/// The prefix of a route; the default route has no address.
+/// Returns the prefix of a route; the default route has no address.
 pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
     let told = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Destination(RouteAddress::Inet(four)) => Some(IpAddr::from(*four)),
@@ -324,7 +328,7 @@ pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
     IpNet::new(told.unwrap_or(unspecified), route.header.destination_prefix_length).ok()
 }
 
-/// The first windows that a route has by itself.
+/// The first windows of a route itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct OwnWindows {
     pub(crate) congestion: Option<Segments>,
@@ -333,7 +337,7 @@ pub(crate) struct OwnWindows {
 
 impl OwnWindows {
     pub(crate) fn of(route: &RouteMessage) -> Self {
-        // What no window can hold counts as the most that one can.
+        // A number beyond every window counts as the largest one.
         let segments = |count: u32| Segments::new(count.min(MOST_SEGMENTS)).ok();
         let mut own = Self::default();
         for metric in metrics_of(route) {
@@ -347,7 +351,7 @@ impl OwnWindows {
     }
 }
 
-/// The table of a route.
+/// Returns the table of a route.
 pub(super) fn table_of(route: &RouteMessage) -> u32 {
     let table = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),
@@ -363,7 +367,7 @@ pub(super) fn metrics_of(route: &RouteMessage) -> impl Iterator<Item = &RouteMet
     })
 }
 
-/// `base` for `prefix` alone, with `windows`, under `mark`.
+/// Returns a copy of `base` for `prefix` alone, with `windows`, under `mark`.
 fn copy_of(base: RouteMessage, prefix: IpNet, windows: Windows, mark: Mark) -> RouteMessage {
     let replaced = |metric: &RouteMetric| match metric {
         RouteMetric::InitCwnd(_) => true,
@@ -380,7 +384,8 @@ fn copy_of(base: RouteMessage, prefix: IpNet, windows: Windows, mark: Mark) -> R
     copy.header = RouteHeader {
         destination_prefix_length: prefix.prefix_len(),
         protocol: RouteProtocol::Other(mark.protocol),
-        // Where the next hop need not be on the link's own prefix, it need not be for the copy.
+        // If the original's next hop need not be on the link's own prefix, the copy's need not
+        // either.
         flags: if by_id { RouteFlags::empty() } else { base.header.flags & RouteFlags::Onlink },
         ..base.header
     };
@@ -391,7 +396,7 @@ fn copy_of(base: RouteMessage, prefix: IpNet, windows: Windows, mark: Mark) -> R
     copy
 }
 
-/// An attribute as the copy has it; a route by next-hop id states no next hops besides.
+/// Returns an attribute for the copy; a route by next-hop id has no next hops besides.
 fn copied(attribute: RouteAttribute, by_id: bool) -> Option<RouteAttribute> {
     match attribute {
         RouteAttribute::Oif(_) | RouteAttribute::Gateway(_) | RouteAttribute::Via(_) if by_id => {
@@ -414,7 +419,7 @@ fn copied(attribute: RouteAttribute, by_id: bool) -> Option<RouteAttribute> {
         | RouteAttribute::Preference(_)
         | RouteAttribute::EncapType(_)
         | RouteAttribute::Encap(_) => Some(attribute),
-        // Its prefix and metric are ours; ages, caches and metrics are not copied or are merged.
+        // Prefix and metric are replaced; ages, caches and metrics are not copied or are merged.
         _ => None,
     }
 }

@@ -1,10 +1,8 @@
-//! Rules of policy routing that look at how long a route's prefix is.
+//! Policy routing rules that depend on the length of a route's prefix.
 //!
-//! `ip rule add lookup main suppress_prefixlength 0`, which VPNs set, has a table's default route
-//! passed over. A copy
-//! of that route for one destination has a longer prefix and would not be: traffic that such rules
-//! lead into a tunnel
-//! would go round it.
+//! `ip rule add lookup main suppress_prefixlength 0`, which VPNs set, ignores a table's default
+//! route. A copy of that route for one destination has a longer prefix and would not be ignored:
+//! traffic that such rules lead into a tunnel would bypass it.
 
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
@@ -13,15 +11,15 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 
 use super::kernel::{prefix_of, table_of};
 
-/// Longest prefix that a rule takes for none, as the kernel writes "no such limit".
+/// The kernel's value for a rule without such a limit.
 const NO_LIMIT: u32 = u32::MAX;
 
-/// For each such rule its family, its table, and the longest prefix that it passes over.
+/// The family, the table, and the longest suppressed prefix length of each such rule.
 #[derive(Debug, Default)]
 pub(super) struct Suppressions(Vec<(AddressFamily, u32, u32)>);
 
 impl Suppressions {
-    /// Adds what `rule` suppresses, if it suppresses anything.
+    /// Adds the suppression of `rule`, if it has one.
     pub(super) fn add(&mut self, rule: &RuleMessage) {
         let (mut table, mut longest) = (u32::from(rule.header.table), NO_LIMIT);
         for attribute in &rule.attributes {
@@ -36,7 +34,7 @@ impl Suppressions {
         }
     }
 
-    /// Returns whether a rule passes over `base` and would not pass over a copy of it for `prefix`.
+    /// Returns whether a rule suppresses `base` and would not suppress a copy of it for `prefix`.
     pub(super) fn spare_copy(&self, base: &RouteMessage, prefix: IpNet) -> bool {
         let (family, table) = (base.header.address_family, table_of(base));
         let original = prefix_of(base).map_or(0, |prefix| prefix.prefix_len());

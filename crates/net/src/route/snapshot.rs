@@ -1,4 +1,4 @@
-//! The routes of a network namespace at one moment, by which those are found that changed without a word.
+//! A snapshot of a network namespace's routes, to find routes that changed without a notification.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -11,12 +11,12 @@ use netlink_packet_route::route::{
 
 use super::kernel::prefix_of;
 
-/// Of each prefix what stands for all its routes, in any order.
+/// A fingerprint of all routes of each prefix, independent of their order.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot(BTreeMap<IpNet, u64>);
 
 impl Snapshot {
-    /// Adds a route. One that the kernel made of another for a single address is none of its own.
+    /// Adds a route. A route that the kernel cloned for a single address is ignored.
     pub(super) fn add(&mut self, route: RouteMessage) {
         if route.header.flags.contains(RouteFlags::Cloned) {
             return;
@@ -27,7 +27,7 @@ impl Snapshot {
         }
     }
 
-    /// The prefixes whose routes are not as they were `before`.
+    /// Returns the prefixes whose routes differ from those `before`.
     pub(super) fn changed_since(&self, before: &Self) -> Vec<IpNet> {
         let differ = |(prefix, all): &(&IpNet, &u64)| before.0.get(*prefix) != Some(*all);
         let new_or_other = self.0.iter().filter(differ).map(|(prefix, _)| *prefix);
@@ -36,11 +36,11 @@ impl Snapshot {
     }
 }
 
-/// What decides where traffic goes by `route`. A next hop whose link has no carrier counts as dead where the kernel goes
-/// by that, and then it says so.
+/// Returns a hash of the fields of `route` that decide where traffic goes. A next hop whose link
+/// has no carrier counts as dead if the kernel treats it so, which it then reports.
 fn fingerprint(mut route: RouteMessage) -> u64 {
     route.header.flags &= RouteFlags::Dead | RouteFlags::Onlink;
-    // How long it has still to live, and how often it was used.
+    // Remaining lifetime and use counts.
     route.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
     let hops = route.attributes.iter_mut().filter_map(|attribute| match attribute {
         RouteAttribute::MultiPath(hops) => Some(hops),

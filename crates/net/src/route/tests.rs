@@ -1,4 +1,4 @@
-//! The kernel's own routes in a namespace made for the test.
+//! The kernel's real routes, in a namespace made for the test.
 
 use super::*;
 use crate::iproute::{Tool, batch};
@@ -9,7 +9,7 @@ fn windows(congestion: u32) -> Windows {
     Windows { congestion: Segments::new(congestion).unwrap(), receive: None }
 }
 
-/// Runs `test` on routes of a namespace with two links; says so where none can be made.
+/// Runs `test` on routes of a namespace with two links; reports if none can be made.
 fn in_namespace(name: &str, test: impl FnOnce(&Namespace, &mut Routes) + Send) {
     let may = crate::capability::may_make_networks();
     let Some(namespace) = may.then(Namespace::create).and_then(Result::ok) else {
@@ -29,7 +29,8 @@ fn in_namespace(name: &str, test: impl FnOnce(&Namespace, &mut Routes) + Send) {
         "route add 10.8.0.0/16 via 10.1.0.3 initcwnd 60",
         "route add 10.7.7.7/32 via 10.1.0.4",
         "route add 2001:db8:f::/48 via 2001:db8:1::2",
-        "route add 2001:db8:e::/48 nexthop via 2001:db8:1::2 dev wa nexthop via 2001:db8:1::3 dev wa",
+        "route add 2001:db8:e::/48 nexthop via 2001:db8:1::2 dev wa \
+         nexthop via 2001:db8:1::3 dev wa",
         "nexthop add id 7 via 10.1.0.9 dev wa",
         "route add 10.6.0.0/16 nhid 7",
         "route add 10.4.0.0/16 via 10.44.0.1 dev wa onlink",
@@ -44,7 +45,7 @@ fn ip(namespace: &Namespace, lines: &[&str]) {
     batch(namespace, Tool::Ip, &lines).unwrap();
 }
 
-/// Our routes as `ip route` prints them.
+/// Returns our routes as printed by `ip route`.
 fn shown(namespace: &Namespace, family: &str) -> String {
     let show = || {
         let arguments = [family, "route", "show", "proto", "82"];
@@ -117,8 +118,8 @@ fn next_hop_ids_onlink_and_ipv6_multipath_are_copied() {
 }
 
 #[test]
-fn what_belongs_to_others_is_left_alone() {
-    in_namespace("what_belongs_to_others_is_left_alone", |namespace, routes| {
+fn foreign_routes_are_unchanged() {
+    in_namespace("foreign_routes_are_unchanged", |namespace, routes| {
         let before = all(namespace);
         for (prefix, placed) in [
             ("10.7.7.7/32", Placed::Foreign),
@@ -159,10 +160,10 @@ fn a_copy_is_never_below_its_original_however_often_it_is_set() {
                 _ => assert_eq!(shown, "", "{congestion}"),
             }
         }
-        // Where nothing is asked of receive windows, its original's stays as well.
+        // Without a requested receive window, the original's stays as well.
         routes.set(prefix, windows(90)).unwrap();
         assert!(shown(namespace, "-4").contains("initcwnd 90 initrwnd 500"));
-        // What the original has is that of the one which leads there now.
+        // The original's windows are those of the current original.
         routes.follow();
         ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 20"]);
         assert_eq!(followed(routes, "10.8.1.1/32"), Some(Placed::Set));
@@ -180,7 +181,7 @@ fn all(namespace: &Namespace) -> String {
     String::from_utf8(namespace.run(show).unwrap()).unwrap()
 }
 
-/// What became of our route to `prefix` by what others did.
+/// Returns the result for our route to `prefix` after foreign changes.
 fn followed(routes: &mut Routes, prefix: &str) -> Option<Placed> {
     let mut outcome = routes.follow().into_iter();
     outcome.find(|(other, _)| *other == net(prefix)).map(|(_, placed)| placed.unwrap())
@@ -191,7 +192,7 @@ fn a_copy_follows_its_original() {
     in_namespace("a_copy_follows_its_original", |namespace, routes| {
         routes.set(net("10.9.1.2/32"), windows(80)).unwrap();
         routes.set(net("192.0.2.1/32"), windows(30)).unwrap();
-        // Of links that have just come up the kernel tells by and by.
+        // The kernel reports new links with a delay.
         let heard = routes.heard().prefixes;
         let ours = [net("10.9.1.2/32"), net("192.0.2.1/32")];
         assert!(!ours.iter().any(|prefix| heard.contains(prefix)), "our own changes are no news");
@@ -202,7 +203,7 @@ fn a_copy_follows_its_original() {
             "{}",
             shown(namespace, "-4")
         );
-        // A route of somebody else's for the same host: ours goes.
+        // A foreign route for the same host: ours is removed.
         ip(namespace, &["route add 10.9.1.2/32 via 10.1.0.77"]);
         assert_eq!(followed(routes, "10.9.1.2/32"), Some(Placed::Foreign));
         assert!(!shown(namespace, "-4").contains("10.9.1.2"));
@@ -213,8 +214,8 @@ fn a_copy_follows_its_original() {
 }
 
 #[test]
-fn a_link_takes_only_the_copies_along_that_go_over_it() {
-    in_namespace("a_link_takes_only_the_copies_along_that_go_over_it", |namespace, routes| {
+fn link_change_affects_only_copies_over_it() {
+    in_namespace("link_change_affects_only_copies_over_it", |namespace, routes| {
         ip(
             namespace,
             &[
@@ -234,11 +235,11 @@ fn a_link_takes_only_the_copies_along_that_go_over_it() {
             let touched = routes.follow().into_iter();
             touched.map(|(prefix, placed)| (prefix, placed.unwrap())).collect()
         };
-        // The route over it vanishes without a word, and the default leads there.
+        // The route over it vanishes without a notification, and the default route takes over.
         ip(namespace, &["link set wc down"]);
         assert_eq!(touched(routes), [(over, Placed::Set)]);
         assert!(shown(namespace, "-4").contains("10.30.1.1 via 10.1.0.254 dev wa"));
-        // What comes back with it leads to none of them.
+        // The routes that return with it lead to none of them.
         ip(namespace, &["link set wc up", "link add we type veth peer name wf", "link set we up"]);
         assert_eq!(touched(routes), []);
         ip(namespace, &["route add 10.30.0.0/16 via 10.3.0.9"]);
@@ -248,8 +249,8 @@ fn a_link_takes_only_the_copies_along_that_go_over_it() {
 }
 
 #[test]
-fn a_copy_leaves_a_link_without_carrier_where_its_original_does() {
-    let test = "a_copy_leaves_a_link_without_carrier_where_its_original_does";
+fn copy_leaves_a_link_without_carrier_like_its_original() {
+    let test = "copy_leaves_a_link_without_carrier_like_its_original";
     in_namespace(test, |namespace, routes| {
         let ignored = || sysctl::set("net.ipv4.conf.all.ignore_routes_with_linkdown", "1");
         namespace.run(ignored).unwrap().unwrap();
@@ -265,7 +266,7 @@ fn a_copy_leaves_a_link_without_carrier_where_its_original_does() {
         );
         let prefix = net("10.30.1.1/32");
         assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
-        // The kernel tells of a carrier some time after it has gone or come.
+        // The kernel reports a carrier change with a delay.
         let until_it_goes_by = |routes: &mut Routes, way: &str| {
             let goes_by = |_| {
                 routes.follow();
@@ -282,15 +283,15 @@ fn a_copy_leaves_a_link_without_carrier_where_its_original_does() {
 }
 
 #[test]
-fn a_copy_that_is_refused_keeps_no_other_from_following() {
-    in_namespace("a_copy_that_is_refused_keeps_no_other_from_following", |namespace, routes| {
+fn refused_copy_does_not_affect_others() {
+    in_namespace("refused_copy_does_not_affect_others", |namespace, routes| {
         ip(namespace, &["route add 10.88.0.0/16 via 10.2.0.3"]);
         let (refused, moved) = (net("10.8.1.1/32"), net("10.88.1.1/32"));
         for prefix in [refused, moved] {
             assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
         }
         routes.follow();
-        // The first one's route has changed and is still there, but the way to its next hop is gone.
+        // The first one's route has changed and still exists, but its next hop is unreachable.
         ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.4", "route del 10.1.0.0/24 dev wa"]);
         ip(namespace, &["route replace 10.88.0.0/16 via 10.2.0.4"]);
         let outcome = routes.follow();
@@ -304,13 +305,13 @@ fn a_copy_that_is_refused_keeps_no_other_from_following() {
     });
 }
 
-/// The way to an address, in `ip route`'s words.
+/// Returns the route to an address, in the output of `ip route`.
 fn way(namespace: &Namespace, to: &[&str]) -> String {
     let words = [&["route", "get", "fibmatch"], to].concat();
     namespace.run(|| crate::iproute::ask(Tool::Ip, &words)).unwrap().unwrap()
 }
 
-/// Adds or removes the rules of a tunnel that is to take everything, as wg-quick does.
+/// Adds or removes the rules of a tunnel for all traffic, as wg-quick does.
 fn vpn_rules(namespace: &Namespace, act: &str) {
     for family in ["-4", "-6"] {
         for rule in [
@@ -343,7 +344,7 @@ fn copies_go_into_a_vpn_that_comes_up_by_rules() {
             assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set, "{address}");
         }
         routes.follow();
-        // Nothing but rules changes.
+        // Only rules change.
         vpn_rules(namespace, "add");
         routes.follow();
         for to in [four, six] {
@@ -365,15 +366,15 @@ fn copies_go_into_a_vpn_that_comes_up_by_rules() {
 }
 
 #[test]
-fn no_copy_is_found_where_a_rule_passes_over_its_original() {
-    let test = "no_copy_is_found_where_a_rule_passes_over_its_original";
+fn no_copy_is_set_where_a_rule_suppresses_its_original() {
+    let test = "no_copy_is_set_where_a_rule_suppresses_its_original";
     in_namespace(test, |namespace, routes| {
         let (default, other) = (net("192.0.2.1/32"), net("10.9.1.2/32"));
         for prefix in [default, other] {
             assert_eq!(routes.set(prefix, windows(80)).unwrap(), Placed::Set);
         }
         routes.follow();
-        // Only what has a mark goes into the tunnel; a copy in the main table would take it out.
+        // Only marked traffic enters the tunnel; a copy in the main table would bypass it.
         ip(
             namespace,
             &[
@@ -417,14 +418,14 @@ fn a_link_that_neither_comes_nor_goes_touches_no_route() {
 }
 
 #[test]
-fn without_the_right_it_is_said() {
+fn missing_rights_are_reported() {
     let mut routes = Routes::open().unwrap();
     let prefix = net("192.0.2.1/32");
     let may = crate::capability::may_change_routes();
     let leads_there = !may && routes.base_of(prefix).unwrap().is_ok();
     if may || !leads_there {
         return skipped(
-            "without_the_right_it_is_said: this process may change routes, or none leads out",
+            "missing_rights_are_reported: this process may change routes, or none leads out",
         );
     }
     let error = routes.set(prefix, windows(20)).unwrap_err().to_string();

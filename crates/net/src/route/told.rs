@@ -1,7 +1,7 @@
-//! What routes tell the connections that take them (`ip route`: `initcwnd`, `congctl`, `quickack` and so on), for whoever leads
-//! connections another way and leaves them as whoever made the routes wants them.
+//! The metrics that routes set on their connections (`ip route`: `initcwnd`, `congctl`, `quickack`
+//! and so on), to be kept when connections are routed another way.
 //!
-//! What was learned ([`crate::route`]) is not among it: whoever has learned that follows the way that connections take.
+//! Learned values ([`crate::route`]) are not included: their maker follows the new routes itself.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,21 @@ use super::PROTOCOL;
 use super::kernel::{Kernel, metrics_of, prefix_of, table_of};
 use crate::error::Result;
 
-/// How long packets may be (`RTAX_MTU`) and segments (`RTAX_ADVMSS`) is of the way, not of the connection: another way has its own.
+/// Metrics of the path, not of the connection: packet size (`RTAX_MTU`) and segment size
+/// (`RTAX_ADVMSS`). Another path has its own.
 const OF_THE_WAY: u32 = 1 << 2 | 1 << 8;
 
-/// A prefix, and what connections to it are told.
+/// A prefix, and the metrics of connections to it.
 pub(crate) type Part = (IpNet, Vec<RouteMetric>);
 
-/// What the routes of the main table tell around and inside some ranges: of each prefix the route that counts, with its metric.
+/// The metrics of the main table's routes around and inside some ranges: for each prefix those of
+/// the preferred route, with its priority.
 #[derive(Debug, Default)]
 pub(crate) struct Told(BTreeMap<IpNet, (u32, Vec<RouteMetric>)>);
 
 impl Told {
+    /// Reads the metrics of the routes around and inside `ranges`.
+    ///
     /// # Errors
     /// When the kernel does not list its routes.
     ///
@@ -46,14 +50,15 @@ impl Told {
         }
     }
 
-    /// What connections to `range` are told, and to those parts of it that are told something else than what is around them: `range`
-    /// first, and each part behind what it is a part of.
+    /// Returns the metrics of connections to `range`, and to the parts of it whose metrics differ
+    /// from those around them: `range` first, and each part after the one that contains it.
     pub(crate) fn within(&self, range: IpNet) -> Vec<Part> {
         let all = || self.0.iter().map(|(prefix, (_, told))| (prefix, told));
         let around = all().filter(|(prefix, _)| prefix.contains(&range));
         let over = around.max_by_key(|(prefix, _)| prefix.prefix_len());
         let mut parts = vec![(range, over.map(|(_, told)| told.clone()).unwrap_or_default())];
-        // Prefixes come in order of address and length: what is around one is the last of what holds it.
+        // Prefixes are ordered by address and length, so the innermost enclosing one is the last
+        // that contains it.
         let mut around = vec![0];
         for (prefix, told) in all().filter(|(at, _)| range.contains(*at) && **at != range) {
             while around.last().is_some_and(|part| !parts[*part].0.contains(prefix)) {
@@ -68,8 +73,9 @@ impl Told {
     }
 }
 
-/// Whether packets to the prefix of `route`, wherever they come from, may leave this host by it: it is in the main table. What was learned does not count, nor what
-/// the kernel keeps of another route for one address.
+/// Returns whether packets from any source to the prefix of `route` may leave this host by it: it
+/// is in the main table. Learned routes do not count, nor the kernel's cached ones for a single
+/// address.
 fn counts(route: &RouteMessage) -> bool {
     let main = u32::from(RouteHeader::RT_TABLE_MAIN);
     let header = &route.header;
@@ -89,7 +95,7 @@ fn priority_of(route: &RouteMessage) -> u32 {
     priority.unwrap_or(0)
 }
 
-/// A metric as another way has it.
+/// Returns a metric as set on another path.
 fn carried(metric: &RouteMetric) -> Option<RouteMetric> {
     match metric {
         RouteMetric::Mtu(_) | RouteMetric::Advmss(_) => None,
@@ -130,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_told_what_leads_there_and_its_parts_what_differs() {
+    fn range_and_its_differing_parts_get_their_metrics() {
         let elsewhere = RouteMessage::default();
         let mut learned = route("10.2.9.9/32", 0, &[window(90)]);
         learned.header.protocol = RouteProtocol::Other(PROTOCOL);

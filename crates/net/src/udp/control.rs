@@ -1,4 +1,5 @@
-//! Control messages beside datagrams: what the kernel tells of those that arrive, and is told of those that go.
+//! Control messages of datagrams: metadata that the kernel reports on receipt, and takes on
+//! sending.
 
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use socket2::SockAddr;
 
-/// Room for the control messages of one message, aligned as they must be.
+/// A buffer for the control messages of one message, aligned as required.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct Room([u8; 192]);
@@ -23,30 +24,32 @@ impl Room {
     }
 }
 
-/// What the kernel told of one message.
+/// The metadata of one received message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Told {
-    /// Bytes of each datagram of a train but the last.
+    /// Length of each datagram of a train except the last.
     pub(super) segment: Option<usize>,
     /// Datagrams that the socket has dropped so far.
     pub(super) drops: Option<u32>,
-    /// Where the datagram went, when it was taken off its way.
+    /// Original destination of an intercepted datagram.
     pub(super) went_to: Option<SocketAddr>,
-    /// At which address of this host it arrived, where the socket has all of them.
+    /// The local address at which it arrived, if the socket is bound to all of them.
     pub(super) at: Option<IpAddr>,
-    /// Its differentiated services code point, where the socket tells it.
+    /// Its differentiated services code point, if the socket reports it.
     pub(super) dscp: Option<u8>,
-    /// When it came, since the Unix epoch, where the socket tells it.
+    /// Time of arrival, since the Unix epoch, if the socket reports it.
     pub(super) came: Option<Duration>,
 }
 
-/// Reads a received message's control messages.
+/// Parses a received message's control messages.
 ///
 /// # Safety
-/// `header` was filled by recvmsg or recvmmsg, and its control pointer still points to the room given there.
+/// `header` was filled by recvmsg or recvmmsg, and its control pointer still points to the room
+/// given there.
 pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
     let mut told = Told::default();
-    // SAFETY: the caller's promise; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside of what the kernel filled.
+    // SAFETY: the caller's promise; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside of what the kernel
+    // filled.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !next.is_null() {
         // SAFETY: not null, so it points to a whole header inside the room.
@@ -86,7 +89,7 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
                 // SAFETY: the message holds that structure, not necessarily aligned.
                 let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
                 let at = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                // Of an IPv4 datagram at a socket of both families IP_PKTINFO says it better.
+                // For an IPv4 datagram at a socket of both families, IP_PKTINFO is more exact.
                 if at.to_ipv4_mapped().is_none() && !at.is_multicast() {
                     told.at = Some(IpAddr::V6(at));
                 }
@@ -108,7 +111,7 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
     told
 }
 
-/// Reads an address of `length` bytes.
+/// Parses an address of `length` bytes.
 ///
 /// # Safety
 /// `data` is readable for `length` bytes.
@@ -116,7 +119,8 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
     if length > size_of::<libc::sockaddr_storage>() {
         return None;
     }
-    // SAFETY: the storage is plain data with room for `length` bytes, which the caller promises readable.
+    // SAFETY: the storage is plain data with room for `length` bytes, which the caller promises
+    // readable.
     let ((), address) = unsafe {
         SockAddr::try_init(|storage, room| {
             std::ptr::copy_nonoverlapping(data, storage.cast::<u8>(), length);
@@ -125,7 +129,7 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
         })
     }
     .ok()?;
-    // A socket of both families writes IPv4 addresses as IPv6.
+    // A socket of both families reports IPv4 addresses as IPv6.
     address.as_socket().map(|address| match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
             Some(v4) => SocketAddr::from((v4, v6.port())),
@@ -135,9 +139,8 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
     })
 }
 
-/// Writes into `room` that the message is a train of datagrams of `segment` bytes, and that it is
-/// to leave from the
-/// address `from`, each where told; returns how long that is.
+/// Writes control messages into `room`: the segment size of a train of datagrams, and the source
+/// address `from`, if given; returns their length.
 pub(super) fn write(room: &mut Room, segment: Option<u16>, from: Option<IpAddr>) -> usize {
     // SAFETY: plain data of C, for which all zeroes are a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -163,7 +166,7 @@ pub(super) fn write(room: &mut Room, segment: Option<u16>, from: Option<IpAddr>)
     length
 }
 
-/// Writes a control message of one value into the header's room behind the `before` bytes there;
+/// Writes a control message of one value into the header's buffer after the `before` bytes there;
 /// returns its length.
 fn append<T>(
     header: &mut libc::msghdr,

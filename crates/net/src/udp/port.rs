@@ -10,30 +10,33 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::{NetError, Result};
 
-/// How a socket is set up.
+/// Settings of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// Whether several sockets share the address, each with its share of the senders (`SO_REUSEPORT`).
+    /// True to share the address among several sockets, each with its share of the senders
+    /// (`SO_REUSEPORT`).
     pub reuse_port: bool,
-    /// Whether the kernel joins datagrams of one sender (`UDP_GRO`).
+    /// True to let the kernel join datagrams of one sender (`UDP_GRO`).
     pub gro: bool,
-    /// Whether trains are handed to the kernel as one (`UDP_SEGMENT`), until it refuses.
+    /// True to hand trains to the kernel as one (`UDP_SEGMENT`), until it refuses.
     pub gso: bool,
-    /// Receive and send buffer asked for, in bytes; the system's limit holds unless the process may exceed it.
+    /// Requested size of receive and send buffer, in bytes; the system's limit holds unless the
+    /// process may exceed it.
     pub buffer: usize,
-    /// Whether it takes datagrams to any address, and may send from any (`IP_TRANSPARENT`, for TPROXY; needs CAP_NET_ADMIN);
-    /// each then tells where it went.
+    /// True to receive datagrams to any address, and to send from any (`IP_TRANSPARENT`, for
+    /// TPROXY; needs CAP_NET_ADMIN); each then reports its original destination.
     pub transparent: bool,
-    /// Whether datagrams tell their differentiated services code points.
+    /// True to report the differentiated services code points of datagrams.
     pub tells_dscp: bool,
-    /// Whether a socket on `[::]` takes IPv4 as well, and IPv4 alone on a host without IPv6.
+    /// True to let a socket on `[::]` receive IPv4 as well, and IPv4 only on a host without IPv6.
     pub both_families: bool,
-    /// Whether each datagram tells how long it has waited to be fetched.
+    /// True to report how long each datagram has waited.
     pub tells_age: bool,
 }
 
 impl Default for UdpOptions {
-    /// Alone on its address, with GRO, GSO, and 4 MB of buffers. Chosen: 20 ms at 1.5 Gb/s.
+    /// Returns the defaults: alone on its address, with GRO, GSO, and 4 MB of buffers. Chosen: 20
+    /// ms at 1.5 Gb/s.
     fn default() -> Self {
         let (gro, gso, buffer) = (true, true, 4 << 20);
         Self {
@@ -49,9 +52,8 @@ impl Default for UdpOptions {
     }
 }
 
-/// A UDP socket that neither blocks nor fragments. One on a wildcard address tells at which address
-/// each datagram
-/// arrived, so that it can be answered from there.
+/// A UDP socket that neither blocks nor fragments. One on a wildcard address reports the local
+/// address of each received datagram, so that the answer can be sent from there.
 #[derive(Debug)]
 pub struct UdpPort {
     socket: Socket,
@@ -61,11 +63,11 @@ pub struct UdpPort {
 }
 
 impl UdpPort {
-    /// Binds to `address`; port 0 lets the system choose. An IPv6 address takes IPv6 alone, unless
-    /// asked for both.
+    /// Binds to `address`; with port 0 the system chooses. An IPv6 address receives only IPv6,
+    /// unless both families are requested.
     ///
     /// # Errors
-    /// When the address is taken or not here, or `transparent` is not permitted.
+    /// When the address is in use or not local, or `transparent` is not permitted.
     pub fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
         let failed =
             |what: &str, error| NetError::system(format!("{what} of udp {address}"), error);
@@ -96,7 +98,7 @@ impl UdpPort {
         Ok(Self { socket, address: bound.unwrap_or(address), gro, gso })
     }
 
-    /// Takes over a socket that is bound, such as that of the process before this one.
+    /// Takes over a bound socket, such as that of the previous process.
     ///
     /// # Errors
     /// When it is no UDP socket with an address, or an option is refused.
@@ -111,7 +113,7 @@ impl UdpPort {
         Ok(Self { socket, address, gro, gso: AtomicBool::new(gso) })
     }
 
-    /// Another hold on the socket, for the next process.
+    /// Returns another handle of the socket, for the next process.
     ///
     /// # Errors
     /// When no descriptor is left.
@@ -119,30 +121,31 @@ impl UdpPort {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// Where it is bound.
+    /// Returns the address that it is bound to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether the kernel joins what arrives.
+    /// Returns whether the kernel joins arriving datagrams.
     #[must_use]
     pub fn joins(&self) -> bool {
         self.gro
     }
 
-    /// Whether the kernel still takes trains.
+    /// Returns whether the kernel still accepts trains.
     #[must_use]
     pub fn takes_trains(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// A device on the way cannot cut trains: they go one by one from now on.
+    /// Stops sending trains, as a device on the path cannot split them.
     pub(super) fn stop_trains(&self) {
         self.gso.store(false, Ordering::Relaxed);
     }
 
-    /// Takes datagrams of `peer` alone from now on, before other sockets on the same address that take anybody's.
+    /// Receives only datagrams of `peer` from now on, in preference to other sockets on the same
+    /// address that receive anybody's.
     ///
     /// # Errors
     /// When there is no route to it.
@@ -159,7 +162,7 @@ impl UdpPort {
         self.socket.set_mark(mark)
     }
 
-    /// Bytes of receive buffer that the kernel granted, as it counts them.
+    /// Returns the receive buffer that the kernel granted, in bytes as it counts them.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
         self.socket.recv_buffer_size().unwrap_or(0)
@@ -172,7 +175,8 @@ impl AsFd for UdpPort {
     }
 }
 
-/// Options that do not depend on whether the socket is bound; returns whether the kernel joins and cuts trains.
+/// Sets the options that do not depend on whether the socket is bound; returns whether the kernel
+/// joins and splits trains.
 fn set_up(socket: &Socket, address: SocketAddr, options: &UdpOptions) -> Result<(bool, bool)> {
     let failed = |what: &str, error| NetError::system(format!("{what} of udp {address}"), error);
     forbid_fragments(socket, address).map_err(|error| failed("set DF", error))?;
@@ -192,20 +196,20 @@ fn set_up(socket: &Socket, address: SocketAddr, options: &UdpOptions) -> Result<
         tell_dscp(socket, address).map_err(|error| failed("set IP_RECVTOS", error))?;
     }
     enlarge(socket, options.buffer);
-    // Before Linux 5.0 there is neither; datagrams then come and go one by one.
+    // Linux before 5.0 has neither; datagrams are then received and sent one by one.
     let gro = options.gro && set(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     let gso = options.gso && set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
     Ok((gro, gso))
 }
 
-/// Sets DF and ignores what the kernel believes of the path's MTU, which anybody's ICMP could have told it.
+/// Sets DF and ignores the kernel's cached MTU of the path, which anybody's ICMP could have set.
 fn forbid_fragments(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let v4 = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
     let v6 = (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
     set_by_family(socket, address, v4, v6)
 }
 
-/// Has each datagram tell at which address of this host it arrived.
+/// Requests the local address of each received datagram.
 fn tell_addresses(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let v4 = (libc::IPPROTO_IP, libc::IP_PKTINFO, 1);
     let v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1);
@@ -221,7 +225,7 @@ fn tell_dscp(socket: &Socket, address: SocketAddr) -> io::Result<()> {
 /// An option's level, name and value.
 type Setting = (libc::c_int, libc::c_int, libc::c_int);
 
-/// Sets what concerns IPv4, IPv6, or both where the socket takes both.
+/// Sets the options for IPv4, for IPv6, or for both if the socket receives both.
 fn set_by_family(
     socket: &Socket,
     address: SocketAddr,

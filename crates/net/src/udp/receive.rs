@@ -1,4 +1,4 @@
-//! Datagrams in: trains that the kernel joined, many a call.
+//! Receiving datagrams: trains joined by the kernel, many per call.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,24 +17,25 @@ struct Message {
     told: Told,
 }
 
-/// What is known of a datagram beside its bytes.
+/// The metadata of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Who sent it.
+    /// Its sender.
     pub from: SocketAddr,
-    /// At which address of this host it arrived, where the socket has all of them: who answers
-    /// answers from there.
+    /// The local address at which it arrived, if the socket is bound to all of them: an answer is
+    /// sent from there.
     pub at: Option<IpAddr>,
-    /// Where it went, when it was taken off its way.
+    /// Its original destination, if it was intercepted.
     pub went_to: Option<SocketAddr>,
-    /// Its differentiated services code point, where the socket tells it ([`UdpOptions::tells_dscp`](super::UdpOptions)).
+    /// Its differentiated services code point, if the socket reports it
+    /// ([`UdpOptions::tells_dscp`](super::UdpOptions)).
     pub dscp: Option<u8>,
-    /// How long it had waited when it was fetched, where the socket tells it
+    /// The time that it had waited when it was fetched, if the socket reports it
     /// ([`UdpOptions::tells_age`](super::UdpOptions)).
     pub age: Option<Duration>,
 }
 
-/// Room for the messages of one call, and the messages of the last.
+/// Buffers for the messages of one call, and the messages of the last.
 pub struct ReceiveBatch {
     buffers: Vec<Buffer>,
     names: Vec<libc::sockaddr_storage>,
@@ -42,11 +43,11 @@ pub struct ReceiveBatch {
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     messages: Vec<Message>,
-    /// Headers that a call has used, from the first on: they are to be made ready again.
+    /// Number of headers used by the last call, which must be prepared again.
     used: usize,
-    /// Of the socket that was read last, as the kernel counts: modulo 2^32.
+    /// Drops of the last socket, as counted by the kernel: modulo 2^32.
     drops: u32,
-    /// When the last call was, since the Unix epoch.
+    /// Time of the last call, since the Unix epoch.
     fetched: Duration,
 }
 
@@ -54,7 +55,7 @@ pub struct ReceiveBatch {
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
-    /// Room for `messages` messages a call, 64 KB each.
+    /// Creates buffers for `messages` messages per call, 64 KB each.
     #[must_use]
     pub fn new(messages: usize) -> Self {
         let messages = messages.clamp(1, 1024);
@@ -74,17 +75,20 @@ impl ReceiveBatch {
         }
     }
 
-    /// Fetches what has arrived at `port`; returns how many messages that are, 0 when nothing has.
+    /// Fetches the datagrams that have arrived at `port`; returns the number of messages, 0 if
+    /// there are none.
     ///
     /// # Errors
-    /// Those of recvmmsg(2) other than that nothing is there. What ICMP told of datagrams sent before is no error.
+    /// Those of recvmmsg(2) except that nothing is there. ICMP errors of datagrams sent earlier are
+    /// ignored.
     pub fn receive(&mut self, port: &UdpPort) -> io::Result<usize> {
         self.messages.clear();
         self.prepare();
         self.used = 0;
         let count = self.headers.len() as libc::c_uint;
         let fd = port.as_fd().as_raw_fd();
-        // SAFETY: each header points to a name, a room and a vector of this batch, which live through the call.
+        // SAFETY: each header points to a name, a room and a vector of this batch, which live
+        // through the call.
         let fetched = unsafe {
             libc::recvmmsg(
                 fd,
@@ -100,7 +104,7 @@ impl ReceiveBatch {
         };
         self.used = fetched;
         self.fetched = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // The kernel tells of drops only once there are some, and then with every message.
+        // The kernel reports drops only once there are some, and then with every message.
         self.drops = 0;
         for at in 0..fetched {
             let header = &self.headers[at];
@@ -117,7 +121,8 @@ impl ReceiveBatch {
         Ok(fetched)
     }
 
-    /// Calls `take` for each datagram of the last call in the order of their arrival: what is known of it, and its bytes.
+    /// Calls `take` for each datagram of the last call in the order of arrival, with its metadata
+    /// and its bytes.
     pub fn for_each(&mut self, mut take: impl FnMut(Arrival, &mut [u8])) {
         self.for_each_train(|arrival, train| {
             let segment = train.segment();
@@ -130,7 +135,8 @@ impl ReceiveBatch {
         });
     }
 
-    /// The same for trains as the kernel has joined them. One of no bytes is an empty datagram.
+    /// Calls `take` for each train as joined by the kernel. A train of no bytes is an empty
+    /// datagram.
     pub fn for_each_train(&mut self, mut take: impl FnMut(Arrival, &mut Train<'_>)) {
         for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
             let Some(from) = message.from else { continue };
@@ -143,8 +149,8 @@ impl ReceiveBatch {
         }
     }
 
-    /// Datagrams that the kernel has dropped at the port read last because its buffer was full, modulo 2^32, as the last
-    /// message told; 0 before one has.
+    /// Returns the datagrams that the kernel has dropped at the last port because its buffer was
+    /// full, modulo 2^32, as reported by the last message; 0 before one has.
     #[must_use]
     pub fn drops(&self) -> u32 {
         self.drops
@@ -167,7 +173,7 @@ impl ReceiveBatch {
     }
 }
 
-/// Nothing is there, or the kernel tells of an ICMP message once.
+/// Returns whether nothing is there, or the kernel reports an ICMP error, which it does once.
 fn is_passing(error: &io::Error) -> bool {
     let by_icmp = [
         libc::ECONNREFUSED,

@@ -1,7 +1,9 @@
-//! Datagrams out: grouped by next hop and size, each group one super-packet, all groups one call.
+//! Sending datagrams: grouped by next hop and size, each group as one super-packet, all groups in
+//! one call.
 //!
-//! The kernel cuts a super-packet into datagrams of one size, of which the last may be shorter. So a group ends with a
-//! shorter datagram, and a longer one begins the next; to one next hop the order stays.
+//! The kernel splits a super-packet into datagrams of one size, of which the last may be shorter.
+//! So a group ends with a shorter datagram, and a longer one begins the next; the order to one next
+//! hop is kept.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,21 +15,21 @@ use super::UdpPort;
 use super::control::{self, Room};
 use super::train::{Buffer, Train, buffers};
 
-/// Datagrams of a super-packet at most. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
+/// Most datagrams of a super-packet. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
 const MOST_SEGMENTS: usize = 64;
-/// Bytes of a super-packet at most: those of an IPv4 packet, less its headers and some options.
+/// Most bytes of a super-packet: those of an IPv4 packet, less its headers and some options.
 const MOST_BYTES: usize = 65_535 - 8 - 60;
-/// Places in which the newest group to a next hop is looked for.
+/// Number of hash slots for the newest group of a next hop.
 const PLACES: usize = 256;
-/// A place that no group took.
+/// An empty slot.
 const NOBODY: u16 = u16::MAX;
 
-/// Where a datagram goes, and from where.
+/// The destination and source address of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Its next hop.
     pub to: SocketAddr,
-    /// The address of this host that it leaves from; `None` where the socket has one, or the kernel
+    /// The local address that it is sent from; `None` if the socket is bound to one, or the kernel
     /// is to choose.
     pub from: Option<IpAddr>,
 }
@@ -38,12 +40,12 @@ impl From<SocketAddr> for Target {
     }
 }
 
-/// What became of the datagrams of a batch.
+/// The results of sending a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendCounts {
     /// Datagrams handed to the kernel.
     pub sent: u64,
-    /// Calls that took.
+    /// Successful system calls.
     pub calls: u64,
     /// Datagrams dropped because the socket's buffer was full.
     pub full: u64,
@@ -57,17 +59,17 @@ pub struct SendCounts {
 struct Group {
     to: Target,
     name: SockAddr,
-    /// Bytes of each but the last.
+    /// Length of each datagram except the last.
     segment: usize,
     count: usize,
     bytes: usize,
-    /// The last is shorter than the others.
+    /// True once the last datagram is shorter than the others.
     is_closed: bool,
 }
 
-/// Datagrams on their way out.
+/// A batch of datagrams to be sent.
 pub struct SendBatch {
-    /// One for each group that there may be.
+    /// One for each possible group.
     buffers: Vec<Buffer>,
     groups: Vec<Group>,
     places: [u16; PLACES],
@@ -82,7 +84,7 @@ pub struct SendBatch {
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
-    /// Room for `groups` groups, 64 KB each.
+    /// Creates a batch with room for `groups` groups, 64 KB each.
     #[must_use]
     pub fn new(groups: usize) -> Self {
         let limit = groups.clamp(1, 1024);
@@ -98,8 +100,8 @@ impl SendBatch {
         }
     }
 
-    /// Room for a datagram of `length` bytes to `to`, to be written now; `None` when the batch must be flushed first, or
-    /// no datagram is that long.
+    /// Returns a buffer for a datagram of `length` bytes to `to`, to be written now; `None` when
+    /// the batch must be flushed first, or the datagram is too long.
     pub fn push(&mut self, to: impl Into<Target>, length: usize) -> Option<&mut [u8]> {
         let to = to.into();
         if length > MOST_BYTES {
@@ -119,7 +121,8 @@ impl SendBatch {
         Some(&mut self.buffers[at][start..start + length])
     }
 
-    /// The same where it may turn out that nothing is to be sent: then `write` says so, and what it left in the room goes nowhere.
+    /// Adds a datagram like [`SendBatch::push`], unless `write` returns that nothing is to be sent;
+    /// then the buffer's content is dropped.
     pub fn push_if(
         &mut self,
         to: impl Into<Target>,
@@ -140,14 +143,16 @@ impl SendBatch {
         } else if let Some(group) = self.groups.get_mut(usize::from(self.places[place])) {
             group.count -= 1;
             group.bytes -= length;
-            // It took this one, so nothing had ended it before.
+            // It accepted this datagram, so it was not closed before.
             group.is_closed = false;
         }
         false
     }
 
-    /// Takes all of a train that has arrived, to be sent to `to` as it is: behind the newest train there, if both are one to the kernel, whose pass through the
-    /// stack costs more than copying; else in its own buffer. `false` when the batch must be flushed first, or the train is empty or longer than any that can be sent.
+    /// Adds a whole train that has arrived, to be sent to `to` unchanged: appended to the newest
+    /// train there, if both make one for the kernel, whose pass through the stack costs more than
+    /// copying; otherwise in its own buffer. Returns `false` when the batch must be flushed first,
+    /// or the train is empty or too long.
     pub fn take(&mut self, to: impl Into<Target>, train: &mut Train<'_>) -> bool {
         let to = to.into();
         let (count, length, segment) = (train.count(), train.length, train.segment);
@@ -177,7 +182,7 @@ impl SendBatch {
         true
     }
 
-    /// Whether a datagram of `length` bytes to `to` needs a flush first.
+    /// Returns whether a datagram of `length` bytes to `to` needs a flush first.
     #[must_use]
     pub fn is_full_for(&self, to: impl Into<Target>, length: usize) -> bool {
         let to = to.into();
@@ -185,19 +190,19 @@ impl SendBatch {
         self.is_full() && !newest.is_some_and(|group| group.takes(to, length))
     }
 
-    /// Whether no further group has room.
+    /// Returns whether there is no room for another group.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.groups.len() == self.limit
     }
 
-    /// Datagrams in the batch.
+    /// Returns the number of datagrams in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.datagrams
     }
 
-    /// Whether the batch is empty.
+    /// Returns whether the batch is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.datagrams == 0
@@ -241,7 +246,8 @@ impl SendBatch {
         while done < self.groups.len() {
             let rest = &mut self.headers[done..];
             counts.calls += 1;
-            // SAFETY: each header points to a name, a room and a vector of this batch, which live through the call.
+            // SAFETY: each header points to a name, a room and a vector of this batch, which live
+            // through the call.
             let taken = unsafe {
                 libc::sendmmsg(
                     fd,
@@ -265,7 +271,7 @@ impl SendBatch {
                     counts.full += left.iter().map(|group| group.count as u64).sum::<u64>();
                     return;
                 }
-                // Before the first datagram the kernel may tell of an ICMP message, once.
+                // Before the first datagram the kernel may report an ICMP error, once.
                 _ if count > 1 || error.raw_os_error() == Some(libc::ECONNREFUSED) => {
                     self.send_train_singly(port, done, counts);
                 }
@@ -276,8 +282,9 @@ impl SendBatch {
         }
     }
 
-    /// A train was refused. When its datagrams pass one by one, trains are what the way cannot take: EIO of a device without
-    /// checksum offload, EINVAL of an old kernel. EINVAL for datagrams beyond the MTU says nothing about trains.
+    /// Sends the datagrams of a refused train one by one. If they pass, trains are not supported:
+    /// EIO of a device without checksum offload, EINVAL of an old kernel. EINVAL for datagrams
+    /// beyond the MTU proves nothing about trains.
     fn send_train_singly(&mut self, port: &UdpPort, at: usize, counts: &mut SendCounts) {
         let before = counts.sent;
         self.send_singly(port, at, counts);
@@ -367,7 +374,7 @@ impl Group {
             && self.bytes + length <= MOST_BYTES
     }
 
-    /// The same of datagrams of `segment` bytes, one behind the other.
+    /// Returns whether the group takes a train of datagrams of `segment` bytes.
     fn takes_train(&self, to: Target, segment: usize, (count, bytes): (usize, usize)) -> bool {
         self.takes(to, segment)
             && segment == self.segment
@@ -376,7 +383,8 @@ impl Group {
     }
 }
 
-/// Where the newest group to `to` is looked for: two next hops may meet there, which only costs a group more.
+/// Returns the slot of the newest group to `to`: a collision of two next hops only costs an
+/// additional group.
 fn place_of(Target { to, .. }: Target) -> usize {
     let ip = match to {
         SocketAddr::V4(v4) => u64::from(v4.ip().to_bits()),

@@ -1,14 +1,15 @@
-//! Trains: datagrams of one length that lie one behind the other, as the kernel joins and cuts them.
+//! Trains: datagrams of one length back to back, as joined and split by the kernel.
 //!
-//! Each lies in a buffer of its own, and a buffer changes hands whole: what came is sent on without being copied.
+//! Each train has a buffer of its own, which is passed on whole: received trains are sent on
+//! without being copied.
 
-/// Bytes of a buffer: the longest train that the kernel joins or cuts.
+/// Size of a buffer: the longest train that the kernel joins or splits.
 pub(super) const BUFFER: usize = 64 << 10;
 
-/// Room for a train.
+/// A buffer for a train.
 pub(super) type Buffer = Box<[u8]>;
 
-/// So many buffers.
+/// Creates buffers.
 pub(super) fn buffers(count: usize) -> Vec<Buffer> {
     std::iter::repeat_with(|| vec![0; BUFFER].into_boxed_slice()).take(count).collect()
 }
@@ -22,18 +23,19 @@ pub struct Train<'a> {
 }
 
 impl Train<'_> {
-    /// The datagrams, one behind the other; none after the train was given away ([`SendBatch::take`](super::SendBatch::take)).
+    /// Returns the datagrams, back to back; none after the train was given away
+    /// ([`SendBatch::take`](super::SendBatch::take)).
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.buffer[..self.length]
     }
 
-    /// Bytes of each datagram but the last, which may be shorter; 1 at least.
+    /// Returns the length of each datagram except the last, which may be shorter; at least 1.
     #[must_use]
     pub fn segment(&self) -> usize {
         self.segment
     }
 
-    /// How many datagrams there are, if none is empty.
+    /// Returns the number of datagrams, if none is empty.
     #[must_use]
     pub fn count(&self) -> usize {
         self.length.div_ceil(self.segment)

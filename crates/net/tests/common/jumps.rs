@@ -1,4 +1,4 @@
-//! Values for connections that jump, and what the kernel and the program tell of them.
+//! Values for connections that jump, and reports of the kernel and the program about them.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tradewind_units::{Bandwidth, Segments};
 
 use super::{Hosts, skipped};
 
-/// Far beyond any test.
+/// Far beyond the duration of any test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 impl Hosts {
-    /// The program for the near host's connections; says so where it cannot be attached.
+    /// Attaches the program for the near host's connections; reports if it cannot be attached.
     pub(crate) fn attach(&self, options: &Options) -> Option<JumpStarts> {
         match self.here.run(|| JumpStarts::attach(options)).unwrap() {
             Ok(program) => Some(program),
@@ -36,7 +36,7 @@ pub(crate) fn paced(window: u32, mbps: f64, rtt: Duration) -> Values {
     Values { rate, rtt: Some(rtt), ..values(window) }
 }
 
-/// The limit of a socket's rate in bytes a second.
+/// Returns the rate limit of a socket in bytes a second.
 pub(crate) fn limit(stream: &TcpStream) -> u64 {
     let limit = TcpInfo::of(stream).unwrap().pacing_limit;
     limit.map_or(u64::MAX, |rate| rate.as_bps() / 8)

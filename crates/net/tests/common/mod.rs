@@ -13,10 +13,10 @@ use tradewind_net::netns::Namespace;
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 
-/// The kernel's own [RFC 6928].
+/// The kernel's default first window [RFC 6928].
 pub(crate) const USUAL: u32 = 10;
 
-/// Says that a test did not run, past the capture of tests that pass.
+/// Reports that a test was skipped, past the capture of passing tests' output.
 pub(crate) fn skipped(why: &dyn std::fmt::Display) {
     let _heard = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
@@ -72,7 +72,7 @@ impl Hosts {
     }
 }
 
-/// Where `ip` finds a namespace of this process.
+/// Returns the path by which `ip` finds a namespace of this process.
 fn descriptor_path(namespace: &Namespace) -> String {
     use std::os::fd::AsRawFd as _;
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd())
