@@ -6,18 +6,18 @@
 //!
 //! | step | asserts |
 //! |---|---|
-//! | fidelity | the emulator does what it is told (`crates/lab/examples/fidelity`) |
+//! | fidelity | the emulator follows its settings (`crates/lab/examples/fidelity`) |
 //! | demo | acceleration of 2 at least, prediction within 25 % at the median, content, budget, three minutes, nothing left behind |
-//! | altered path | the plan follows the measurements: a region made far is no longer used |
+//! | altered path | the plan follows the measurements: a region moved far away is no longer used |
 //! | interrupt | Ctrl-C ends the demo and leaves nothing behind |
-//! | killed relay | so does the end of a relay, told in one line |
+//! | killed relay | the death of a relay ends the demo with one line, and leaves nothing behind |
 //! | without root | an ordinary user's demo, hosts attached by packet sockets: content, nothing left behind |
 //! | first byte | over a warm chain, by port forward and by TPROXY: after at most one end-to-end round trip and two access handshakes |
 //! | failover | new sessions avoid a dead path within 1 s or three round trips, a slow one within 2 s, fall back to direct, and none of them fails |
-//! | packets | recovery resumes within 2 s of a relay's return, the Internet path goes on meanwhile; packets go their old way within 1 s of a gateway's death |
-//! | splitting | forwarding < two splitting relays < best three <= Quick-Start `[CDD III-A]`, and warm Quick-Start within 20 % of the floor |
-//! | fairness | a lone download with `paced-start` ends within 15 % of what round trips and its rate allow, and loses no more than Cubic |
-//! | chains | files come sooner over two relays than over two HAProxys: in half the time as those come, and sooner than with kernels tuned; skipped without HAProxy |
+//! | packets | recovery resumes within 2 s of a relay's return, while the Internet path carries on; packets bypass a dead gateway within 1 s |
+//! | splitting | forwarding < two splitting relays < best three <= Quick-Start `[CDD III-A]`, and warm Quick-Start within 20 % of the lower bound |
+//! | fairness | a lone download with `paced-start` ends within 15 % of the time by round trips and its rate, and loses no more than Cubic |
+//! | chains | files arrive sooner over two relays than over two HAProxys: in half the time with default settings, and sooner than with tuned kernels; skipped without HAProxy |
 //! | soak | sessions of all kinds under faults: no byte altered, none unaccounted for, none broken without a fault, nothing grows |
 
 use std::collections::BTreeSet;

@@ -39,8 +39,8 @@ weight = 3
 usd_per_gb = 0.08
 "#;
 
-/// A log with much from `a` to `b` in even hours, little in odd ones, and a constant flow from `a`
-/// to `c`.
+/// Returns a log with much from `a` to `b` in even hours, little in odd ones, and a constant flow
+/// from `a` to `c`.
 fn rhythm(hours: u64) -> String {
     let row = |hour: u64| {
         let far = if hour.is_multiple_of(2) { "2 GB" } else { "1 kB" };

@@ -27,7 +27,7 @@ impl Log {
     }
 }
 
-/// Twelve hours of a log, alternating between much and little.
+/// Writes twelve hours of a log, alternating between much and little.
 fn rhythm(test: &str) -> Log {
     let row = |hour: u64| {
         format!("{},shop,store,{} GB\n", hour * 3600, if hour.is_multiple_of(2) { 9 } else { 1 })

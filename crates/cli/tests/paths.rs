@@ -62,7 +62,7 @@ struct Gateway {
     listen: SocketAddr,
 }
 
-/// The part of a configuration that no reload changes.
+/// Returns the part of a configuration that no reload changes.
 fn fixed_part(metrics: SocketAddr) -> String {
     let key = IdentityKey::from_entropy([3; 32]);
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();

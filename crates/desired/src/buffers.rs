@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::profile::NamedProfile;
 
-    /// A host with Linux's defaults up to 6.15; later kernels have 32 MiB to receive.
+    /// Returns a host with Linux's defaults up to 6.15; later kernels have 32 MiB to receive.
     fn stock() -> HostBuffers {
         HostBuffers {
             tuned_receive: Bytes::new(6 << 20),

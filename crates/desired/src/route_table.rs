@@ -173,7 +173,7 @@ pub struct RouteTable {
 }
 
 impl Default for RouteTable {
-    /// A table that refuses everything.
+    /// Returns a table that refuses everything.
     fn default() -> Self {
         Self { rules: Vec::new(), default: vec![Route::Refuse], names: BTreeMap::new() }
     }

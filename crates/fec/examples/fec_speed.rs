@@ -227,7 +227,7 @@ fn recover_whole(packets: Vec<Vec<u8>>, repairs: usize) -> impl FnMut() -> usize
     }
 }
 
-/// The median time per packet of each contender, in nanoseconds.
+/// Returns the median time per packet of each contender, in nanoseconds.
 fn in_turns(contenders: &mut [Contender]) -> Vec<f64> {
     let mut times = vec![Vec::new(); contenders.len()];
     let is_quick = std::env::args().any(|argument| argument == "--quick");

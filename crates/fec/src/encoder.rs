@@ -65,7 +65,6 @@ impl Encoder {
     ///
     /// # Panics
     /// When `row` is not below [`Encoder::repairs`].
-    /// When there are not so many.
     #[must_use]
     pub fn repair(&self, row: usize) -> &[u8] {
         self.repairs[row].as_bytes()

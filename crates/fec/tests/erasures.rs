@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tradewind_fec::{Decoder, Encoder, FecError, Kernel, MOST_REPAIRS, MOST_SOURCES, Members};
 
-/// Packets of different lengths, an empty one among them.
+/// Returns packets of different lengths, an empty one among them.
 fn packets(count: usize) -> Vec<Vec<u8>> {
     let packet = |index: usize| (0..index * 13 % 41).map(move |byte| (byte * 31 + index * 7) as u8);
     (0..count).map(|index| packet(index).collect()).collect()

@@ -6,7 +6,8 @@ use fec_rs::ReedSolomon;
 use fec_rs::galois::div;
 use tradewind_fec::{Decoder, Encoder, Kernel, MOST_REPAIRS, MOST_SOURCES};
 
-/// Packets of different lengths: an empty one, and some longer than any kernel processes at once.
+/// Returns packets of different lengths: an empty one, and some longer than any kernel processes at
+/// once.
 fn packets(count: usize) -> Vec<Vec<u8>> {
     let packet = |index: usize| {
         (0..index * 59 % 211).map(move |byte| (byte * 31 + index * 7 + byte * byte / 5) as u8)
@@ -14,7 +15,7 @@ fn packets(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|index| packet(index).collect()).collect()
 }
 
-/// Each packet as encoded: its length, its bytes, zeros up to the longest.
+/// Returns each packet as encoded: its length, its bytes, zeros up to the longest.
 fn padded(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let longest = packets.iter().map(Vec::len).max().unwrap_or_default();
     let pad = |packet: &Vec<u8>| {
@@ -26,8 +27,8 @@ fn padded(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     packets.iter().map(pad).collect()
 }
 
-/// The other library with this code's coefficients: a Cauchy matrix by its own field, with columns
-/// scaled so that the first row is ones.
+/// Creates the other library's code with this code's coefficients: a Cauchy matrix by its own
+/// field, with columns scaled so that the first row is ones.
 fn peer(sources: usize, repairs: usize) -> ReedSolomon {
     let first = MOST_SOURCES as u8;
     let rows = (0..repairs as u8).flat_map(|row| {

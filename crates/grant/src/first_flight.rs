@@ -108,7 +108,7 @@ mod tests {
         FirstFlightKey::of(&IdentityKey::from_entropy([seed; 32]).public())
     }
 
-    /// A record as long as ours.
+    /// Returns a record as long as ours.
     fn hello() -> Vec<u8> {
         [&[22, 3, 1, 1, 44][..], &[7; 300]].concat()
     }

@@ -8,7 +8,7 @@
 //! bytes  field
 //!     3  magic "TWW"
 //!     1  version, 1
-//!    32  identity of who dials
+//!    32  identity of the dialling side
 //!     8  issued at, ms since the Unix epoch
 //!    16  nonce: random, new for every hello
 //!    16  tag: keyed hash of the hash of the bytes so far, with the key of neighbours
@@ -126,7 +126,7 @@ mod tests {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// The hello of a relay by its main identity, at 1,000 s.
+    /// Returns the hello of a relay by its main identity, at 1,000 s.
     fn hello_of(
         relay: &mut Verifier,
         nonce: Nonce,
@@ -140,7 +140,7 @@ mod tests {
         Nonce::from_entropy([number; 16])
     }
 
-    /// A gateway of this identity, whose grant ends at 1,500 s.
+    /// Returns a gateway of this identity, whose grant ends at 1,500 s.
     fn gateway(seed: u8) -> Sealer {
         let grant = Grant {
             gateway: identity(seed).public(),
@@ -154,7 +154,7 @@ mod tests {
         Sealer::new(identity(seed), grant.sign(&operator()).unwrap()).unwrap()
     }
 
-    /// A header of the gateway `seed` over the relays `route`.
+    /// Returns a header of the gateway `seed` over the relays `route`.
     fn header(seed: u8, route: &[u8], now: Timestamp) -> Vec<u8> {
         let hop = |seed: &u8| Hop {
             address: format!("192.0.2.{seed}:7000").parse().unwrap(),
@@ -167,7 +167,7 @@ mod tests {
         gateway(seed).seal(now, nonce(200), &request).unwrap().bytes
     }
 
-    /// Relay 2, to which the gateway or relay 1 has opened a session.
+    /// Returns relay 2, to which the gateway or relay 1 has opened a session.
     fn far_that_knows_1() -> Verifier {
         let mut far = verifier(2);
         far.open(at(1000), &header(1, &[2], at(1000))).unwrap();

@@ -9,7 +9,7 @@ use tradewind_grant::{GrantError, JoinKey, Request, Sealer, Terms};
 
 const TO: &str = "10.1.2.3:443";
 
-/// Both ends' keys of the first leg of a session, for the nonce with this number.
+/// Returns both ends' keys of the first leg of a session, for the nonce with this number.
 fn keys(number: u64) -> (JoinKey, JoinKey) {
     let (flow, destination, route) = (flow(), TO.parse().unwrap(), route(&[1, 2]));
     let request = Request { flow: &flow, destination: &destination, route: &route };

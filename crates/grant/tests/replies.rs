@@ -11,8 +11,8 @@ use tradewind_grant::{GrantError, Reply, ReplyKey, Status};
 
 const TO: &str = "10.1.2.3:443";
 
-/// The keys of a session over relays 1 and 2: (gateway's, relay 1's up, relay 1's down, relay 2's
-/// up).
+/// Returns the keys of a session over relays 1 and 2: (gateway's, relay 1's up, relay 1's down,
+/// relay 2's up).
 fn session() -> (ReplyKey, ReplyKey, ReplyKey, ReplyKey) {
     let header = sealed(&[1, 2], TO);
     let mut first = verifier(1);

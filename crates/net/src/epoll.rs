@@ -113,7 +113,7 @@ impl Bell {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 
-    /// Wakes: the descriptor has input until [`Bell::silence`].
+    /// Sends a wake-up: the descriptor has input until [`Bell::silence`].
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
         // A full counter is already readable, so a failed write changes nothing.

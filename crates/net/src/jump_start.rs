@@ -101,7 +101,7 @@ pub struct Options {
     pub all_namespaces: bool,
     /// Share of connections that start by default, for comparison.
     pub control: Ratio,
-    /// Least share of a rate worth a jump, as the segments that it carries in a round-trip time.
+    /// Segments that a share of a rate must exceed in a round-trip time to be worth a jump.
     pub least: Segments,
     /// Most connections that may borrow from a destination's rate at once; unlimited when absent.
     pub at_once: Option<u32>,

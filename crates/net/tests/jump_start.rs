@@ -18,7 +18,7 @@ use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, Ratio, Segments, Timestamp};
 
-/// Two hosts, and the program for the near one's connections.
+/// Creates two hosts, and attaches the program for the near one's connections.
 fn world(options: &Options) -> Option<(Hosts, JumpStarts)> {
     let hosts = Hosts::new()?;
     let program = hosts.attach(options)?;

@@ -384,8 +384,8 @@ mod tests {
         }
     }
 
-    /// An upload whose window doubles each round trip up to the last of `windows`, as seen by both
-    /// sides.
+    /// Returns an upload whose window doubles each round trip up to the last of `windows`, as seen
+    /// by both sides.
     fn upload(windows: &[u64]) -> Observed {
         let record_of = |(index, window): (usize, &u64)| (index as u64, *window);
         let rounds: Vec<(u64, u64)> = windows.iter().enumerate().map(record_of).collect();

@@ -201,8 +201,8 @@ async fn serve(
         Ok(Preface::Data { index, test }) => {
             let waiting = shared.waiting().get(&test).cloned();
             match waiting {
-                // The test is gone, or its channel already holds a connection of this index: a
-                // duplicate.
+                // The channel holds as many connections as the test has. If it is full, a
+                // connection is a duplicate, which is dropped.
                 Some(waiting) => drop(waiting.try_send((index, stream))),
                 None => tracing::debug!(%from, "a data connection for no test"),
             }

@@ -55,8 +55,8 @@ impl Default for StabilityRule {
 }
 
 /// Returns the index at which the settled end of `intervals` begins, if it has settled: its
-/// intervals agree with their mean, and its second half differs from its first by less than half
-/// the tolerance.
+/// intervals agree with their mean, and the rates of its two halves differ by at most half the
+/// tolerance.
 #[must_use]
 pub fn settled(intervals: &[Interval], rule: &StabilityRule) -> Option<usize> {
     let start = shortest_end(intervals, rule)?;

@@ -112,7 +112,7 @@ pub(crate) mod plain_bytes {
 mod tests {
     use super::*;
 
-    /// CP's window over 100 ms: 2.875 MB in flight, no queue, no loss.
+    /// Returns CP's window over 100 ms: 2.875 MB in flight, no queue, no loss.
     fn locked() -> SenderView {
         SenderView {
             rtt_min: Duration::from_millis(100),

@@ -90,7 +90,7 @@ name_type!(
 );
 
 impl RegionId {
-    /// The part before the colon, e.g. `gcp`; the whole name when there is no colon.
+    /// Returns the part before the colon, e.g. `gcp`; the whole name when there is no colon.
     #[must_use]
     pub fn cloud(&self) -> &str {
         self.0.split_once(':').map_or(self.as_str(), |(cloud, _)| cloud)
@@ -98,7 +98,7 @@ impl RegionId {
 }
 
 impl From<RegionId> for SiteId {
-    /// Every region is a site.
+    /// Converts a region into a site, as every region is one.
     fn from(region: RegionId) -> Self {
         Self(region.0)
     }

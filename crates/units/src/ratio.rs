@@ -26,7 +26,7 @@ impl Ratio {
     /// All.
     pub const ONE: Self = Self(1.0);
 
-    /// A share of `value`.
+    /// Creates a share of `value`.
     ///
     /// # Errors
     /// When `value` is NaN or outside 0..=1.
@@ -38,7 +38,7 @@ impl Ratio {
         Ok(Self(value + 0.0))
     }
 
-    /// The share as a number from 0 to 1.
+    /// Returns the share as a number from 0 to 1.
     #[must_use]
     pub const fn as_f64(self) -> f64 {
         self.0

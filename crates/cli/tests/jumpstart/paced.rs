@@ -41,7 +41,7 @@ const LOANS_ENDED: Duration = Duration::from_millis(400);
 /// Connections opened at once.
 const CROWD: usize = 4;
 
-/// Near and far host on the lab; `None`, with a message, where that is not possible.
+/// Sets up near and far host on the lab; `None`, with a message, where that is not possible.
 pub(crate) fn on_the_lab(test: &str) -> Option<(Lab, World, String)> {
     if !may_make_networks() {
         skipped(test, &"no right to make network namespaces");

@@ -13,7 +13,7 @@ pub(crate) struct Entry {
     pub(crate) why: String,
 }
 
-/// All entries, at least 200.
+/// Returns all entries, at least 200.
 pub(crate) fn entries() -> Vec<Entry> {
     let lines = include_str!("../forbidden.txt").lines().enumerate();
     let entries: Vec<Entry> = lines

@@ -24,7 +24,7 @@ pub(crate) fn gateway() -> IdentityKey {
     IdentityKey::from_entropy([2; 32])
 }
 
-/// The relay with this number.
+/// Returns the relay with this number.
 pub(crate) fn relay(number: u8) -> IdentityKey {
     IdentityKey::from_entropy([10 + number; 32])
 }
@@ -64,7 +64,7 @@ pub(crate) fn nonce(number: u64) -> Nonce {
     Nonce::from_entropy(entropy)
 }
 
-/// A header over `relays` to `destination`, sealed at [`NOW`].
+/// Seals a header over `relays` to `destination`, at [`NOW`].
 pub(crate) fn sealed(relays: &[u8], destination: &str) -> SealedHeader {
     seal_with(signed_grant(), relays, destination).unwrap()
 }

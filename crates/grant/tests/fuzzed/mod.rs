@@ -187,7 +187,7 @@ thread_local! {
     static REPLY_KEYS: [ReplyKey; 2] = reply_keys();
 }
 
-/// The gateway's key and the first relay's for one session.
+/// Returns the gateway's key and the first relay's for one session.
 fn reply_keys() -> [ReplyKey; 2] {
     let mut cast = new_cast();
     let hop = Hop { address: "192.0.2.1:7000".parse().unwrap(), identity: cast.identities[0] };
