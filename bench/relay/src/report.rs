@@ -79,9 +79,10 @@ fn mode_table(results: &Results, mode: Mode, chains: bool) -> Table {
     let absent = |subject: &Subject| results.absent.iter().any(|(missing, _)| missing == subject);
     let subjects: Vec<Subject> =
         Subject::ALL.into_iter().filter(|s| s.is_chain() == chains && !absent(s)).collect();
-    let (ratios, compared) = match chains {
-        true => (&results.ratios_to_plain, "TLS 1.3 / plain"),
-        false => (&results.ratios_to_haproxy, "Tradewind / HAProxy"),
+    let (ratios, compared) = if chains {
+        (&results.ratios_to_plain, "TLS 1.3 / plain")
+    } else {
+        (&results.ratios_to_haproxy, "Tradewind / HAProxy")
     };
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);

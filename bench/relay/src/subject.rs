@@ -85,9 +85,10 @@ impl HaproxySettings {
 impl std::fmt::Display for HaproxySettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "nbthread {}, ", self.threads)?;
-        match self.splice {
-            true => write!(f, "splice by {} KiB", self.pipe_kib),
-            false => f.write_str("no splice"),
+        if self.splice {
+            write!(f, "splice by {} KiB", self.pipe_kib)
+        } else {
+            f.write_str("no splice")
         }
     }
 }

@@ -166,9 +166,12 @@ fn named(path: &[Stop], types: bool) -> String {
     if path.is_empty() {
         return "direct".to_owned();
     }
-    let stop = |stop: &Stop| match types {
-        true => format!("{} ({})", stop.region, stop.relay_type),
-        false => stop.region.to_string(),
+    let stop = |stop: &Stop| {
+        if types {
+            format!("{} ({})", stop.region, stop.relay_type)
+        } else {
+            stop.region.to_string()
+        }
     };
     let stops: Vec<String> = path.iter().map(stop).collect();
     format!("over {}", stops.join(" > "))

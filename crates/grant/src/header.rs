@@ -257,10 +257,8 @@ impl<'a> ReceivedHeader<'a> {
         let issued_at = from_unix_ms(reader.u64("time of issue")?);
         let nonce = Nonce(reader.array("nonce")?);
         let flow = take_flow(&mut reader)?;
-        let destination = match reader.skip_if(KIND_PROBE) {
-            true => None,
-            false => Some(Destination::take(&mut reader)?),
-        };
+        let destination =
+            if reader.skip_if(KIND_PROBE) { None } else { Some(Destination::take(&mut reader)?) };
         let at = reader.at();
         let grant_bytes = usize::from(reader.u16("length of the grant")?);
         if grant_bytes > GRANT_LIMIT {

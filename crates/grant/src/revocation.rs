@@ -194,9 +194,10 @@ impl SignedRevocations {
         if named.peek().is_none() {
             return Err(GrantError::UnknownKey(self.key_id));
         }
-        match named.any(|key| key.has_signed(&message, signature)) {
-            true => Ok(&self.list),
-            false => Err(GrantError::FalseRevocations(self.key_id)),
+        if named.any(|key| key.has_signed(&message, signature)) {
+            Ok(&self.list)
+        } else {
+            Err(GrantError::FalseRevocations(self.key_id))
         }
     }
 }

@@ -40,9 +40,10 @@ impl SourceRange {
         let kind = reader.u8(what)?;
         let base = reader.ip(kind, what)?;
         let prefix_bits = reader.u8(what)?;
-        match is_range(base, prefix_bits) {
-            true => Ok(Self { base, prefix_bits }),
-            false => Err(GrantError::Malformed { what, at }),
+        if is_range(base, prefix_bits) {
+            Ok(Self { base, prefix_bits })
+        } else {
+            Err(GrantError::Malformed { what, at })
         }
     }
 

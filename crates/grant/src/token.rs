@@ -362,10 +362,7 @@ impl Grant {
         }
         let destinations =
             (0..count).map(|_| DestinationRule::take(reader)).collect::<Result<_, _>>()?;
-        let extensions = match says_more {
-            true => Extensions::take(reader)?,
-            false => Extensions::default(),
-        };
+        let extensions = if says_more { Extensions::take(reader)? } else { Extensions::default() };
         let grant =
             Self { gateway, not_before, expires, sessions, relays, destinations, extensions };
         Ok((grant, key_id))

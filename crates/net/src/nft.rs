@@ -198,9 +198,10 @@ fn table_of(listen: SocketAddr) -> String {
 
 fn chains(rule: &Rule) -> Vec<String> {
     let family = if rule.to.is_ipv4() { "ip" } else { "ip6" };
-    let here = match rule.listen.ip().is_unspecified() {
-        true => "fib daddr type local".to_owned(),
-        false => format!("{family} daddr {}", rule.listen.ip()),
+    let here = if rule.listen.ip().is_unspecified() {
+        "fib daddr type local".to_owned()
+    } else {
+        format!("{family} daddr {}", rule.listen.ip())
     };
     let (from_port, to_port, to) = (rule.listen.port(), rule.to.port(), rule.to);
     let to_host = to.ip();

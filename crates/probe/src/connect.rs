@@ -32,9 +32,10 @@ fn absolute(target: &str, hosts: &str) -> String {
     let is_there = lines
         .flat_map(|line| line.split_whitespace().skip(1))
         .any(|name| name.eq_ignore_ascii_case(host));
-    match is_address || is_there || host.ends_with('.') {
-        true => target.to_owned(),
-        false => format!("{host}.:{port}"),
+    if is_address || is_there || host.ends_with('.') {
+        target.to_owned()
+    } else {
+        format!("{host}.:{port}")
     }
 }
 

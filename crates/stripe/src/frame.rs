@@ -188,9 +188,10 @@ impl Frame {
             return Ok(None);
         }
         bytes.advance(DATA_HEAD);
-        let payload = match size < COPY_BELOW {
-            true => Bytes::copy_from_slice(&bytes.split_to(size)),
-            false => bytes.split_to(size).freeze(),
+        let payload = if size < COPY_BELOW {
+            Bytes::copy_from_slice(&bytes.split_to(size))
+        } else {
+            bytes.split_to(size).freeze()
         };
         Ok(Some(Self::Data { offset, payload }))
     }

@@ -256,9 +256,10 @@ impl Sender {
 }
 
 fn frame(at: u64, payload: &Bytes) -> Frame {
-    match payload.is_empty() {
-        true => Frame::End(at),
-        false => Frame::Data { offset: at, payload: payload.clone() },
+    if payload.is_empty() {
+        Frame::End(at)
+    } else {
+        Frame::Data { offset: at, payload: payload.clone() }
     }
 }
 
