@@ -38,9 +38,9 @@ pub(crate) enum GrantCommand {
     },
     /// Revoke grants before their end: make a signed list, or add to one
     ///
-    /// Relays and gateways that name the file (`revocations = "FILE"`) take it over as it changes:
-    /// what it names ends there within a second, and is refused from then on. Each change raises
-    /// the list's version; an older one is refused.
+    /// Relays and gateways with the file in their configuration (`revocations = "FILE"`) apply its
+    /// changes: sessions of revoked grants end within a second, and new ones are refused. Each
+    /// change raises the list's version; an older one is refused.
     Revoke {
         /// The operator's key, which has signed the grants
         #[arg(long, value_name = "FILE")]

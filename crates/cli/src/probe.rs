@@ -155,7 +155,7 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
     }
 }
 
-/// An option without sense is wrong usage; it is called as the command line has it.
+/// Reports a failure; an invalid option is wrong usage, named as on the command line.
 fn failed(error: ProbeError) -> Outcome {
     let ProbeError::Option { option, expected, value } = error else { return Err(error.into()) };
     output::complain(format_args!("--{}: {expected}, not `{value}`", option.replace('_', "-")));

@@ -37,7 +37,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest interval of the report, however long the round trip. Chosen.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 /// Handshakes to measure the round trip with, and their spacing. Chosen: one round trip and 40 ms
-/// in all, longer than most delays of a busy host.
+/// in all, longer than most delays.
 const INTERVAL_SAMPLES: u32 = 5;
 const INTERVAL_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 /// Longest silence of a responder, beyond five intervals. Chosen: its reports share the path with

@@ -2,8 +2,8 @@
 //! forwards, or sends itself, and the answers to datagrams that it sends from foreign addresses.
 //!
 //! UDP has no connections, so every datagram is intercepted, including those of conversations older
-//! than the rules. Connection tracking is bypassed for all of them: with an entry of its own a
-//! conversation that is no longer intercepted would not be translated by a host with NAT.
+//! than the rules. Connection tracking is bypassed for all of them: with an entry, a conversation
+//! that is no longer intercepted would be forwarded untranslated by a host that does NAT.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

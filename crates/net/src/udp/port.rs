@@ -154,7 +154,7 @@ impl UdpPort {
         connected.map_err(|error| NetError::system(format!("connect udp to {peer}"), error))
     }
 
-    /// Lets another network stack's rules tell this process's datagrams from others: SO_MARK.
+    /// Sets the mark (SO_MARK) of this process's datagrams, for rules of this host.
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN.
