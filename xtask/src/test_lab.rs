@@ -521,7 +521,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_behind_is_named() {
+    fn left_over_traces_are_named() {
         let before = Traces {
             network_namespaces: BTreeSet::from(["net:[1]".into()]),
             processes: BTreeSet::new(),

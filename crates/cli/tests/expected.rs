@@ -140,7 +140,7 @@ fn packet_flows_are_reserved_in_each_period() {
 }
 
 #[test]
-fn a_surprise_goes_direct_and_is_regretted() {
+fn unexpected_flow_goes_direct_with_regret() {
     // By all earlier hours, hour 12 should be quiet between `a` and `b`; it is not.
     let quiet: String = (0..12).map(|hour| format!("{},a,c,10 MB\n", hour * 3600)).collect();
     let files = with_log("surprise", &format!("{quiet}43200,a,b,2 GB\n"));

@@ -329,7 +329,7 @@ fn packet_relay_may_send_to_a_loopback_hop() {
 }
 
 #[test]
-fn a_relay_of_packets_alone_listens_where_the_inventory_says() {
+fn packet_only_relay_listens_at_the_inventory_address() {
     let configured = Configured::new("packet-alone");
     let files = &configured.files;
     let stream = "flow = [{ id = \"far\", from = \"a\", to = \"b\", volume = \"2 GB\" }]\n";

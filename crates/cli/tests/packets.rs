@@ -119,7 +119,7 @@ fn metric(address: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn udp_goes_over_a_relay_and_directly_and_survives_the_relay() {
+fn udp_flows_survive_the_death_of_a_relay() {
     let files = Files::new();
     let operator = files.run(&["keygen", "operator", "operator.key"]);
     let [near, relay, far] = ["near", "relay", "far"]

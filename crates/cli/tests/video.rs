@@ -49,7 +49,7 @@ fn row(record: &Value, case: &str) -> f64 {
 }
 
 #[test]
-fn frames_that_the_internet_loses_come_over_the_relays() {
+fn lost_frames_arrive_over_the_relays() {
     if !is_installed("ffmpeg") {
         return skipped("ffmpeg is not installed (Debian package ffmpeg)");
     }

@@ -55,7 +55,7 @@ fn every_repairable_loss_pattern_is_repaired() {
 }
 
 #[test]
-fn any_eight_of_thirty_two_come_back() {
+fn any_eight_of_thirty_two_are_recovered() {
     let packets = packets(MOST_SOURCES);
     let encoder = encode(&packets, MOST_REPAIRS, Kernel::best());
     let all = (1u64 << (MOST_SOURCES + MOST_REPAIRS)) - 1;
@@ -138,7 +138,7 @@ proptest! {
     /// Partial blocks, with packets and repair packets in any order: the lost packets are recovered
     /// unchanged.
     #[test]
-    fn partial_blocks_in_any_order_come_back(
+    fn partial_blocks_in_any_order_are_recovered(
         packets in proptest::collection::btree_map(
             0usize..MOST_SOURCES,
             proptest::collection::vec(any::<u8>(), 0..1500),

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_flight_opens_at_its_relay_alone() {
+    fn first_flight_opens_only_at_its_relay() {
         let bytes = flight(1, [9; 16], &hello());
         assert_eq!(key(1).open(&bytes).unwrap(), Some(&hello()[..]));
         assert!(key(2).open(&bytes).is_err());

@@ -138,7 +138,7 @@ fn a_private_network_opens_only_to_a_rule_of_its_own() {
 }
 
 #[test]
-fn a_source_is_covered_whatever_its_port_and_class() {
+fn source_is_covered_for_any_port_and_class() {
     let covers = |rule: &str, source: &str| {
         rule.parse::<DestinationRule>().unwrap().covers_source(source.parse().unwrap())
     };

@@ -220,7 +220,7 @@ fn requester_rules_add_to_the_policy() {
 }
 
 #[test]
-fn a_name_is_named_by_rules_for_names_alone() {
+fn only_name_rules_name_a_name() {
     let policy = Policy { destinations: rules(INTERNET), ..Policy::default() };
     let is_local = |_| false;
     let name = HostName::new("db.tenant.example").unwrap();

@@ -13,7 +13,7 @@ use tradewind_grant::{
 use tradewind_units::{Duration, Timestamp};
 
 #[test]
-fn a_signed_grant_is_read_back_as_it_was() {
+fn a_signed_grant_survives_a_round_trip() {
     let signed = signed_grant();
     let read = SignedGrant::from_bytes(signed.as_bytes()).unwrap();
     assert_eq!(read.verify(&[operator().public()]).unwrap(), &grant());
@@ -135,7 +135,7 @@ fn with_sources(sources: &[&str]) -> Grant {
 }
 
 #[test]
-fn a_grant_with_sources_is_read_back_as_it_was() {
+fn a_grant_with_sources_survives_a_round_trip() {
     let grant = with_sources(&["10.1.0.0/16", "fd00:1::/64", "10.2.0.7"]);
     let signed = grant.clone().sign(&operator()).unwrap();
     assert_eq!(signed.as_bytes()[3], 2, "who reads version 1 alone refuses it");

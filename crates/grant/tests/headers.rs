@@ -19,7 +19,7 @@ use tradewind_units::{Duration, FlowId, Timestamp};
 const TO: &str = "10.1.2.3:443";
 
 #[test]
-fn a_header_passes_three_relays_and_tells_each_its_place() {
+fn header_passes_three_relays() {
     let mut header = sealed(&[1, 2, 3], TO);
     for hop in 0..3_usize {
         let mut relay = verifier(hop as u8 + 1);
@@ -93,7 +93,7 @@ fn every_truncation_and_every_trailing_byte_is_refused() {
 }
 
 #[test]
-fn the_prefix_tells_the_length() {
+fn prefix_gives_the_length() {
     let header = sealed(&[1, 2, 3], TO);
     let prefix = &header.bytes[..HEADER_PREFIX_BYTES];
     assert_eq!(header_length(prefix), Ok(header.bytes.len()));
@@ -347,7 +347,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_gateway_seals_a_relay_reads(
+    fn relay_opens_what_a_gateway_seals(
         flow in "[a-zA-Z0-9][a-zA-Z0-9_.:-]{0,63}",
         destination in any_destination(),
         relays in proptest::sample::subsequence(vec![1u8, 2, 3], 1..=3).prop_shuffle(),

@@ -22,7 +22,7 @@ fn keys(number: u64) -> (JoinKey, JoinKey) {
 }
 
 #[test]
-fn both_ends_of_a_leg_know_the_session_and_nobody_else_does() {
+fn only_the_ends_of_a_leg_share_the_session_key() {
     let (near, far) = keys(1);
     assert_eq!(near.session(), far.session());
     let join = near.join(3);

@@ -18,7 +18,7 @@ fn probe(grant: SignedGrant, relays: &[u8], number: u64) -> Result<SealedHeader,
 }
 
 #[test]
-fn a_probe_passes_every_relay_and_its_echo_comes_back() {
+fn probe_passes_every_relay_and_its_echo_returns() {
     let header = probe(signed_grant(), &[1, 2], 1).unwrap();
     let mut first = verifier(1);
     let open = first.open(NOW, &header.bytes).unwrap();

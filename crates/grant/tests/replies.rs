@@ -23,7 +23,7 @@ fn session() -> (ReplyKey, ReplyKey, ReplyKey, ReplyKey) {
 }
 
 #[test]
-fn a_reply_passes_back_over_each_hop_and_keeps_its_words() {
+fn reply_passes_back_unchanged_over_each_hop() {
     let (gateway, first_up, first_down, last_up) = session();
     for reply in [Reply::ok(1), Reply::failed(Status::ConnectionRefused, 1, "10.1.2.3:443: no")] {
         let heard = first_down.open(&last_up.seal(&reply)).unwrap();

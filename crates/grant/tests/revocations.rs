@@ -81,7 +81,7 @@ fn a_grant_for_later_is_revoked_by_when_it_was_issued() {
 }
 
 #[test]
-fn an_operators_list_counts_for_its_own_grants_alone() {
+fn list_applies_only_to_its_operators_grants() {
     let operators = [operator().public(), other_operator().public()];
     let names_all = RevocationList {
         gateways: [gateway().public()].into(),
@@ -145,7 +145,7 @@ fn altered_or_truncated_list_is_refused() {
 }
 
 #[test]
-fn a_relay_tells_a_proven_gateway_that_its_grant_was_revoked() {
+fn proven_gateway_is_told_of_a_revocation() {
     let by_gateway = RevocationList { gateways: [gateway().public()].into(), ..list(2) };
     let trust = Trust::new(vec![operator().public()], in_force(&by_gateway));
     let mut verifier = verifier(1);

@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_works_here_and_the_rest_answers() {
+    fn needed_abilities_work_and_all_answer() {
         // Namespaces would move the whole test process.
         for ability in
             ABILITIES.iter().filter(|ability| !matches!(ability.name, "namespaces" | "tun"))

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_group_of_version_2_is_refused() {
+    fn only_groups_of_version_2_are_accepted() {
         for path in ["/proc", "/no/such/group"] {
             let error = numbers_below(Path::new(path)).unwrap_err().to_string();
             assert!(error.contains(path) && error.contains("version 2"), "{error}");

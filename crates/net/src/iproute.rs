@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_that_failed_is_told() {
+    fn failed_line_is_reported() {
         let lines = ["link set lo up".to_owned(), "addr add 10.0.0.1 dev none".to_owned()];
         let stderr = "Cannot find device \"none\"\nCommand failed -:2\n";
         assert_eq!(failed_line(stderr, &lines), lines[1]);

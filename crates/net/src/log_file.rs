@@ -32,7 +32,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn a_log_is_written_to_files_alone() {
+    fn log_is_written_only_to_regular_files() {
         let name = format!("tradewind-log-file-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).unwrap();

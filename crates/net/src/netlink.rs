@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_short_or_absurd_ends_the_messages() {
+    fn truncated_or_absurd_message_ends_the_iteration() {
         let message = |length: u32| [length.to_ne_bytes().to_vec(), vec![0; 16]].concat();
         assert_eq!(messages(&message(20)).count(), 1);
         assert_eq!(messages(&[message(20), message(20)].concat()).count(), 2);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_pipes_rest_than_allowed() {
+    fn number_of_idle_pipes_is_bounded() {
         let mut pool = PipePool::new(2);
         let pipes: Vec<_> = (0..3).map(|_| pool.take().unwrap()).collect();
         for pipe in pipes {

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_paused_and_goes_on() {
+    fn process_is_paused_and_resumed() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let state = || {
             let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();

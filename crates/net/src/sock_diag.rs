@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_connection() {
+    fn truncated_answer_is_no_connection() {
         let filter = Filter::default();
         let mut answer = vec![0; ANSWER + 4 + 104];
         answer[0] = libc::AF_INET as u8;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_is_read_where_it_is_told() {
+    fn control_group_is_parsed_if_reported() {
         let mut answer = vec![0; ANSWER];
         assert_eq!(group_of(&answer), None);
         answer.extend([12_u16.to_ne_bytes(), INET_DIAG_CGROUP_ID.to_ne_bytes()].concat());

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_is_unread_until_it_is_read() {
+    fn received_bytes_are_unread_until_read() {
         let (mut client, mut server) = pair(&SocketOptions::default());
         client.write_all(b"five!").unwrap();
         let mut buffer = [0; 5];
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_has_acknowledged_is_no_longer_queued() {
+    fn acknowledged_bytes_leave_the_queue() {
         let (mut client, mut server) = pair(&SocketOptions::default());
         client.write_all(&[7; 10_000]).unwrap();
         server.read_exact(&mut [0; 10_000]).unwrap();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_tells_its_figures() {
+    fn figures_of_a_connection_are_read() {
         let (mut near, mut far) = pair();
         near.write_all(&[7; 1000]).unwrap();
         far.read_exact(&mut [0; 1000]).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_socket_is_refused() {
+    fn other_sockets_are_refused() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         assert!(TcpInfo::of(&socket).is_err());
     }

@@ -56,7 +56,7 @@ fn windows_are_per_connection() {
 }
 
 #[test]
-fn what_a_listener_accepts_inherits_its_window() {
+fn accepted_connections_inherit_the_window() {
     let Some(windows) = attached() else { return };
     let listener = listen(&options(&windows, 222));
     for _ in 0..3 {
@@ -90,7 +90,7 @@ fn a_rate_makes_the_window_what_a_round_trip_holds() {
 }
 
 #[test]
-fn the_program_goes_with_its_last_owner() {
+fn program_is_detached_with_its_last_owner() {
     let Some(windows) = attached() else { return };
     let listener = listen(&options(&windows, 300));
     drop(windows);

@@ -108,7 +108,7 @@ fn a_value_ends_by_the_programs_own_clock() {
 }
 
 #[test]
-fn the_program_goes_with_its_owner() {
+fn program_is_detached_with_its_owner() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
     program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
@@ -196,7 +196,7 @@ fn a_handshake_over_another_path_starts_by_default() {
 }
 
 #[test]
-fn the_control_share_starts_by_default_and_is_told() {
+fn control_share_starts_by_default_and_is_reported() {
     let control = Ratio::new(0.3).unwrap();
     let Some((hosts, mut program)) = world(&Options { control, ..Options::default() }) else {
         return;
@@ -252,7 +252,7 @@ fn the_receiving_side_is_prepared_before_it_dials_or_listens() {
 }
 
 #[test]
-fn a_route_with_less_or_more_of_its_own_is_left_alone() {
+fn routes_with_own_windows_are_unchanged() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
     program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();

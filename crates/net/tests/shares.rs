@@ -128,7 +128,7 @@ fn shares_of_those_that_start_at_once_never_exceed_the_rate() {
 }
 
 #[test]
-fn where_one_may_borrow_at_once_the_others_begin_by_default() {
+fn number_of_borrowers_is_limited() {
     let options = Options { at_once: Some(1), ..Options::default() };
     let Some(world) = World::new(&options, 80.0) else { return };
     for _ in 0..2 {

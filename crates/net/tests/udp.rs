@@ -38,7 +38,7 @@ fn of_length(number: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn datagrams_of_any_length_come_in_order_to_each_next_hop() {
+fn datagrams_arrive_in_order_at_each_next_hop() {
     for local in LOCAL {
         for (gso, gro) in [(true, true), (true, false), (false, true), (false, false)] {
             let options = UdpOptions { gso, gro, ..UdpOptions::default() };
@@ -124,7 +124,7 @@ fn trains_change_hands_whole_and_keep_their_order() {
 /// A datagram that is not sent after all leaves no trace, whether it would have begun, continued or
 /// ended a train.
 #[test]
-fn what_is_not_written_is_not_sent() {
+fn unwritten_datagrams_are_not_sent() {
     let [sender, receiver] = [(); 2].map(|()| port(LOCAL[0], UdpOptions::default()));
     let (to, mut batch, mut expected) = (receiver.address(), SendBatch::new(4), Vec::new());
     for (number, (length, is_sent)) in

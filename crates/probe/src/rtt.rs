@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn retransmitted_and_failed_handshakes_are_counted_and_left_out() {
+    fn retransmitted_and_failed_handshakes_are_left_out() {
         let refused = std::io::ErrorKind::ConnectionRefused;
         let report = report(vec![
             Ok(sample(1030, Some(1030), true)),

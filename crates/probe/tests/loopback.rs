@@ -271,7 +271,7 @@ async fn a_responder_killed_midway_gives_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_responder_that_shuts_down_says_so() {
+async fn responder_reports_its_shutdown() {
     let running = responder(|_| {}).await;
     let (target, options) = (running.target.clone(), without_end(Direction::Download));
     let test = tokio::spawn(async move { rate::measure(&target, &options).await });
@@ -332,7 +332,7 @@ async fn options_without_sense_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn a_caller_may_have_as_many_connections_as_a_responder_grants() {
+async fn connections_up_to_the_responders_limit_are_allowed() {
     let running = responder(|_| {}).await;
     let duration = Duration::from_millis(100);
     let most = RateOptions { connections: MAX_CONNECTIONS, duration, ..RateOptions::default() };

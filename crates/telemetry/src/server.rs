@@ -1,9 +1,9 @@
 //! `/metrics`, `/healthz`, `/readyz` and the process's own pages on a port and a thread of their
 //! own.
 //!
-//! Everything that a client can use is bounded: connections, header bytes, header count, time.
-//! Where there are too many connections the client that holds most of them loses its oldest, so
-//! that idle ones delay nobody. There is no authentication: addresses other than loopback need an
+//! Everything that a client can use is bounded: connections, header bytes, header count, time. If
+//! there are too many connections, the client that holds most of them loses its oldest, so that
+//! idle ones delay nobody. There is no authentication: addresses other than loopback need an
 //! explicit setting, and a request is answered only if its host is an address, `localhost` or a
 //! configured name, so that no page of a foreign site reads these pages under its own name (DNS
 //! rebinding).

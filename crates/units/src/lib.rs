@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_a_rust_type_reaches_a_user() {
+    fn serde_messages_name_no_rust_types() {
         for (said, plain) in [
             ("invalid value: integer `-1`, expected usize", "`-1`, expected a whole number from 0"),
             (

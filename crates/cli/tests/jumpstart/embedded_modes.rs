@@ -90,7 +90,7 @@ fn hints_and_the_kill_switch_reach_a_process_of_ones_choice() {
 }
 
 #[test]
-fn it_learns_and_acts_by_ipv6() {
+fn learner_works_with_ipv6() {
     let test = "embedded-ipv6";
     let Some(world) = World::new(test).filter(|world| can_attach(test, &world.near)) else {
         return;

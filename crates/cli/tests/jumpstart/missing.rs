@@ -138,7 +138,7 @@ fn a_route_with_several_next_hops_is_copied_with_all_of_them() {
 }
 
 #[test]
-fn a_host_of_ipv6_alone_jumps_by_sockops_and_by_routes() {
+fn ipv6_only_host_jumps_by_sockops_and_by_routes() {
     for act in [AUTO, "through = \"routes\""] {
         let Some(world) = World::new("missing-ipv4") else { return };
         ip(&world.near, "addr flush dev wa scope global");

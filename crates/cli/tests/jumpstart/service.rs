@@ -37,7 +37,7 @@ fn watchdog_is_notified_between_polls() {
 }
 
 #[test]
-fn hints_of_a_file_reach_the_routes_and_a_bad_one_is_told() {
+fn hint_file_reaches_the_routes_and_bad_hints_are_reported() {
     let Some(world) = World::new("jumpstart-hints") else { return };
     let config = std::fs::read_to_string(world.directory.join("config.toml")).unwrap();
     let config = format!("hints = \"hints.toml\"\n{config}");
@@ -58,7 +58,7 @@ fn hints_of_a_file_reach_the_routes_and_a_bad_one_is_told() {
 }
 
 #[test]
-fn the_switch_is_turned_without_a_daemon_and_says_so() {
+fn kill_switch_works_without_a_daemon() {
     let Some(world) = World::new("jumpstart-alone") else { return };
     let directory = world.directory.join("never-made");
     let turn = |word: &str| {
@@ -76,7 +76,7 @@ fn the_switch_is_turned_without_a_daemon_and_says_so() {
 }
 
 #[test]
-fn the_switch_of_root_is_led_nowhere_by_other_users() {
+fn kill_switch_of_root_follows_no_link_of_other_users() {
     let test = "jumpstart-astray";
     let Some(world) = World::new(test) else { return };
     let (theirs, link) = (world.directory.join("theirs"), world.directory.join("link"));

@@ -325,8 +325,8 @@ fn vpn_rules(namespace: &Namespace, act: &str) {
 }
 
 #[test]
-fn copies_go_into_a_vpn_that_comes_up_by_rules() {
-    in_namespace("copies_go_into_a_vpn_that_comes_up_by_rules", |namespace, routes| {
+fn copies_follow_the_rules_of_a_new_vpn() {
+    in_namespace("copies_follow_the_rules_of_a_new_vpn", |namespace, routes| {
         let (four, six, inside) = ("192.0.2.1", "2001:db8:bbbb::1", "10.9.1.2");
         ip(
             namespace,
@@ -396,7 +396,7 @@ fn no_copy_is_set_where_a_rule_suppresses_its_original() {
 }
 
 #[test]
-fn a_link_that_neither_comes_nor_goes_touches_no_route() {
+fn other_link_changes_affect_no_route() {
     let mut links = Links::default();
     let told = |flags| {
         let mut link = LinkMessage::default();
