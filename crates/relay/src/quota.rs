@@ -4,7 +4,8 @@
 //! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
 //! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
 //! far. Bookings are small and are served in the order in which they were made, so sessions that share a
-//! rate get equal parts of it. A session that no rate binds has no [`Meter`] and pays nothing.
+//! rate get equal parts of it. They are kept in bytes, so that another rate binds what waits already. A
+//! session that no rate binds has no [`Meter`] and pays nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -31,51 +32,75 @@ const BURST: Duration = Duration::from_millis(100);
 const BOOKING: Duration = Duration::from_millis(20);
 const LEAST_BOOKING: usize = 2048;
 
+/// Between two looks whether a rate has changed that somebody waits for. Chosen: a rate that is raised
+/// is felt within a second.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A rate that sessions share.
 #[derive(Debug)]
 pub(crate) struct Rate(Mutex<Booked>);
 
+/// What is booked, counted in bytes: so whatever waits goes by another rate as soon as there is one.
 #[derive(Debug)]
 struct Booked {
     /// Absent once the rate was taken back: whoever was bound by it moves freely.
     rate: Option<Bandwidth>,
-    /// Until when everything is booked.
-    until: Instant,
+    /// Bytes that were ever booked: where the next booking starts.
+    end: u64,
+    /// Bytes that might have moved by the time of `at`, by the rate since then.
+    passed: u64,
+    at: Instant,
+    /// Where the first booking started that is bound by a rate without a break.
+    bound_from: u64,
 }
 
 impl Rate {
     pub(crate) fn new(rate: Bandwidth) -> Self {
-        Self(Mutex::new(Booked { rate: Some(rate), until: Instant::now() }))
+        let (rate, at) = (Some(rate), Instant::now());
+        Self(Mutex::new(Booked { rate, end: 0, passed: 0, at, bound_from: 0 }))
     }
 
-    /// Has whoever this binds go by another rate from now on.
-    pub(crate) fn set(&self, rate: Option<Bandwidth>) {
+    /// Has whoever this binds go by another rate from now on, with as many bytes before them as there
+    /// were.
+    fn set(&self, now: Instant, rate: Option<Bandwidth>) {
         let mut booked = self.lock();
-        booked.rate = rate;
-        if rate.is_none() {
-            booked.until = Instant::now();
+        booked.advance(now);
+        if booked.rate.is_none() {
+            booked.bound_from = booked.end;
         }
+        booked.rate = rate;
     }
 
-    /// Books `bytes`, and says when they may move.
-    fn book(&self, now: Instant, bytes: usize) -> Instant {
+    /// Books `bytes`, and returns where among all bookings they start.
+    fn book(&self, now: Instant, bytes: usize) -> u64 {
         let mut booked = self.lock();
-        let start = now.max(booked.until);
-        booked.until = start + booked.time_for(bytes);
-        start.checked_sub(BURST).map_or(now, |due| due.max(now))
+        if booked.due(booked.end) <= now {
+            booked.advance(now);
+        }
+        let start = booked.end;
+        booked.end = booked.end.saturating_add(bytes as u64);
+        start
     }
 
-    /// Gives back what was booked and did not move.
-    fn give_back(&self, bytes: usize) {
+    /// Returns when what was booked from `start` on may move, as far as is known `now`.
+    fn due(&self, now: Instant, start: u64) -> Instant {
+        let due = self.lock().due(start).checked_sub(BURST);
+        due.map_or(now, |due| due.max(now))
+    }
+
+    /// Gives back what was booked from `start` on and did not move.
+    fn give_back(&self, start: u64, bytes: usize) {
         let mut booked = self.lock();
-        if let Some(earlier) = booked.until.checked_sub(booked.time_for(bytes)) {
-            booked.until = earlier;
+        // What no rate bound took nothing from those that came after it.
+        if start >= booked.bound_from {
+            booked.end = booked.end.saturating_sub(bytes as u64);
         }
     }
 
     /// Whether nothing is booked any more, so that to forget it gives nothing away.
     fn rests(&self, now: Instant) -> bool {
-        self.lock().until <= now
+        let booked = self.lock();
+        booked.due(booked.end) <= now
     }
 
     fn booking(&self) -> usize {
@@ -90,8 +115,19 @@ impl Rate {
 }
 
 impl Booked {
-    fn time_for(&self, bytes: usize) -> Duration {
-        self.rate.map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(bytes as u64)))
+    /// Returns when everything before `start` has moved.
+    fn due(&self, start: u64) -> Instant {
+        let before = Bytes::new(start.saturating_sub(self.passed));
+        let span = self.rate.map_or(Duration::ZERO, |rate| rate.time_for(before));
+        self.at + span
+    }
+
+    /// Counts what might have moved by `now`. A rest saves nothing up.
+    fn advance(&mut self, now: Instant) {
+        let span = now.saturating_duration_since(self.at);
+        let moved = self.rate.map_or(u64::MAX, |rate| rate.volume_in(span).as_u64());
+        self.passed = self.passed.saturating_add(moved).min(self.end);
+        self.at = self.at.max(now);
     }
 }
 
@@ -100,7 +136,7 @@ impl Booked {
 pub(crate) fn rate_of(held: Option<&Arc<Rate>>, rate: Option<Bandwidth>) -> Option<Arc<Rate>> {
     match held {
         Some(held) => {
-            held.set(rate);
+            held.set(Instant::now(), rate);
             Some(Arc::clone(held))
         }
         None => rate.map(|rate| Arc::new(Rate::new(rate))),
@@ -110,8 +146,9 @@ pub(crate) fn rate_of(held: Option<&Arc<Rate>>, rate: Option<Bandwidth>) -> Opti
 /// One direction's way through the rates that bind it.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    rates: Vec<Arc<Rate>>,
-    /// Until the booking may move.
+    /// With where its booking starts.
+    rates: Vec<(Arc<Rate>, u64)>,
+    /// Until the booking may move, or rates are looked at again.
     wait: Option<Pin<Box<Sleep>>>,
     booked: usize,
 }
@@ -124,10 +161,8 @@ impl Meter {
         }
         let moved = usize::try_from(moved).unwrap_or(usize::MAX);
         let now = Instant::now();
-        for rate in rates {
-            rate.book(now, moved);
-        }
-        Some(Self { rates: rates.to_vec(), wait: None, booked: 0 })
+        let rates = rates.iter().map(|rate| (Arc::clone(rate), rate.book(now, moved))).collect();
+        Some(Self { rates, wait: None, booked: 0 })
     }
 
     /// Ready with how much may move now; `on_wait` is called once for each wait.
@@ -139,26 +174,37 @@ impl Meter {
         if self.booked == 0 {
             let now = Instant::now();
             // Rates may have changed since the last one.
-            let booking = self.rates.iter().map(|rate| rate.booking()).min();
+            let booking = self.rates.iter().map(|(rate, _)| rate.booking()).min();
             self.booked = booking.unwrap_or(BUFFER_BYTES);
-            let due = self.rates.iter().map(|rate| rate.book(now, self.booked)).max();
-            if let Some(due) = due.filter(|due| *due > now) {
+            for (rate, start) in &mut self.rates {
+                *start = rate.book(now, self.booked);
+            }
+            if let Some(until) = self.wait_until(now) {
                 on_wait();
-                self.wait = Some(Box::pin(tokio::time::sleep_until(due)));
+                self.wait = Some(Box::pin(tokio::time::sleep_until(until)));
             }
         }
-        if let Some(wait) = &mut self.wait {
+        while let Some(wait) = &mut self.wait {
             ready!(wait.as_mut().poll(cx));
-            self.wait = None;
+            match self.wait_until(Instant::now()) {
+                Some(until) => self.wait.iter_mut().for_each(|wait| wait.as_mut().reset(until)),
+                None => self.wait = None,
+            }
         }
         Poll::Ready(self.booked)
+    }
+
+    /// Returns until when to wait, if the booking may not move `now`.
+    fn wait_until(&self, now: Instant) -> Option<Instant> {
+        let due = self.rates.iter().map(|(rate, start)| rate.due(now, *start)).max();
+        due.filter(|due| *due > now).map(|due| due.min(now + LOOK))
     }
 
     /// Ends the booking, of which `moved` was used.
     pub(crate) fn settle(&mut self, moved: usize) {
         let unused = std::mem::take(&mut self.booked).saturating_sub(moved);
         if unused > 0 {
-            self.rates.iter().for_each(|rate| rate.give_back(unused));
+            self.rates.iter().for_each(|(rate, start)| rate.give_back(*start, unused));
         }
     }
 }
@@ -327,7 +373,25 @@ impl<K: Ord + Copy> Drop for Place<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::connection::tests::runtime;
+
+    impl Rate {
+        /// Books `bytes`, and returns when they may move.
+        fn due_of(&self, now: Instant, bytes: usize) -> Instant {
+            let start = self.book(now, bytes);
+            self.due(now, start)
+        }
+    }
+
+    fn rate(bps: u64) -> Rate {
+        Rate::new(Bandwidth::from_bps(bps).unwrap())
+    }
 
     fn share(sessions: u32) -> Share {
         Share { sessions: NonZeroU32::new(sessions), ..Share::default() }
@@ -381,10 +445,10 @@ mod tests {
         let members = Members::new(Share { rate: Some(rate), ..Share::default() });
         let place = members.enter(1, None).unwrap();
         let now = Instant::now();
-        let first = place.rate.as_ref().unwrap().book(now, 1000);
+        let first = place.rate.as_ref().unwrap().due_of(now, 1000);
         drop(place);
         let place = members.enter(1, None).unwrap();
-        let second = place.rate.as_ref().unwrap().book(now, 1);
+        let second = place.rate.as_ref().unwrap().due_of(now, 1);
         assert_eq!(first, now);
         assert!(second >= now + Duration::from_secs(999), "{:?}", second - now);
     }
@@ -398,7 +462,7 @@ mod tests {
         assert!(members.enter(1, None).is_none(), "it has more than its share");
         let (now, held) = (Instant::now(), open[0].rate.as_ref().unwrap());
         held.book(now, 1000);
-        let due = held.book(now, 1) - now;
+        let due = held.due_of(now, 1) - now;
         assert!(due < Duration::from_secs(2), "{due:?}");
         drop(open);
         let taken: Vec<_> = (0..9).map_while(|_| members.enter(1, None)).collect();
@@ -414,12 +478,67 @@ mod tests {
 
     #[test]
     fn bookings_are_served_in_turn_and_what_did_not_move_is_given_back() {
-        let rate = Rate::new(Bandwidth::from_bps(8_000).unwrap());
-        let start = rate.lock().until;
+        let rate = rate(8_000);
+        let now = rate.lock().at;
         // 1,000 bytes a second: the burst holds 100 bytes, each later hundred comes a tenth of a second later.
-        let dues: Vec<_> = (0..4).map(|_| rate.book(start, 100) - start).collect();
+        let dues: Vec<_> = (0..4).map(|_| rate.due_of(now, 100) - now).collect();
         assert_eq!(dues, [0, 0, 100, 200].map(Duration::from_millis));
-        rate.give_back(200);
-        assert_eq!(rate.book(start, 100) - start, Duration::from_millis(100));
+        rate.give_back(200, 200);
+        assert_eq!(rate.due_of(now, 100) - now, Duration::from_millis(100));
+        let rested = now + Duration::from_secs(60);
+        assert!(rate.rests(rested));
+        let dues: Vec<_> = (0..3).map(|_| rate.due_of(rested, 100) - rested).collect();
+        assert_eq!(dues, [0, 0, 100].map(Duration::from_millis), "a rest saves nothing up");
+    }
+
+    #[test]
+    fn another_rate_moves_what_is_booked_by_as_many_bytes_as_are_before_it() {
+        let rate = rate(8_000);
+        let now = rate.lock().at;
+        // A second of this rate each.
+        let starts = [(); 3].map(|()| rate.book(now, 1_000));
+        let dues = |now| starts.map(|start| rate.due(now, start) - now);
+        let later = now + Duration::from_millis(500);
+        assert_eq!(dues(later), [0, 400, 1_400].map(Duration::from_millis));
+        rate.set(later, Bandwidth::from_bps(80_000).ok());
+        assert_eq!(dues(later), [0, 0, 50].map(Duration::from_millis), "ten times as fast");
+        rate.set(later, Bandwidth::from_bps(800).ok());
+        assert_eq!(dues(later), [0, 4_900, 14_900].map(Duration::from_millis), "as slow again");
+        rate.set(later, None);
+        assert_eq!(dues(later), [Duration::ZERO; 3]);
+    }
+
+    #[test]
+    fn what_is_given_back_after_a_rate_was_cut_takes_nothing_from_others() {
+        let (rate, low) = (rate(8_000_000), Bandwidth::from_bps(8_000).ok());
+        let now = rate.lock().at;
+        let unused = rate.book(now, 10_000);
+        for _ in 0..2 {
+            rate.book(now, 10_000);
+        }
+        rate.set(now, low);
+        rate.give_back(unused, 10_000);
+        assert_eq!(rate.due_of(now, 1) - now, Duration::from_millis(19_900));
+        // Nor does what no rate had bound.
+        rate.set(now, None);
+        let free = rate.book(now, 10_000);
+        rate.set(now, low);
+        rate.book(now, 1_000);
+        rate.give_back(free, 10_000);
+        assert_eq!(rate.due_of(now, 1) - now, Duration::from_millis(900));
+    }
+
+    #[test]
+    fn whoever_waits_already_goes_by_a_rate_that_is_raised() {
+        let rate = Arc::new(rate(8));
+        runtime().block_on(async {
+            let mut meter = Meter::through(&[Arc::clone(&rate)], 1_000_000).unwrap();
+            let mut waits = 0;
+            let mut moves = pin!(poll_fn(|cx| meter.poll_booked(cx, || waits += 1)));
+            assert!(timeout(Duration::ZERO, &mut moves).await.is_err(), "for eleven days");
+            rate.set(Instant::now(), Bandwidth::from_bps(8_000_000_000).ok());
+            assert!(timeout(Duration::from_secs(60), moves).await.is_ok());
+            assert_eq!(waits, 1);
+        });
     }
 }
