@@ -16,7 +16,7 @@ use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
 use crate::connection::Connection;
-use crate::failure::{Failure, plain};
+use crate::failure::{Failure, out_of_descriptors, plain};
 use crate::local_ports::{self, LocalPorts};
 use crate::own_identities::OwnIdentities;
 use crate::profile::Legs;
@@ -93,7 +93,8 @@ impl Dialler {
         let leg = self.legs.to(address);
         // A reload may take the identity away while this dials.
         let own = self.own.get(from);
-        let stream = self.dial_until(address, speaker, deadline, &leg.early).await;
+        let begun = AtomicBool::new(false);
+        let stream = self.dial_until(address, speaker, deadline, &leg.early, &begun).await;
         let stream = stream.map_err(|error| Failure::dial(address, &error))?;
         if !leg.is_encrypted {
             return Ok(Connection::plain(stream));
@@ -110,12 +111,14 @@ impl Dialler {
         }
     }
 
+    /// Dials `address`. Sets `begun` where that fails and the other end may have seen something.
     async fn dial_until(
         &self,
         address: SocketAddr,
         speaker: Speaker,
         deadline: Instant,
         more: &SocketOptions,
+        begun: &AtomicBool,
     ) -> io::Result<TcpStream> {
         let attempt = async {
             let socket = match address {
@@ -134,16 +137,21 @@ impl Dialler {
         };
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut));
         let dialled = timeout_at(deadline, attempt).await.unwrap_or_else(|_| late());
-        if dialled.as_ref().is_err_and(local_ports::are_exhausted) {
-            self.local_ports.note_exhausted(address);
-        }
-        dialled
+        dialled.map_err(|error| {
+            let is_unsent = local_ports::are_exhausted(&error) || out_of_descriptors(&error);
+            begun.fetch_or(!is_unsent, Relaxed);
+            let cause = local_ports::cause_of(error, address, self.mark);
+            if local_ports::are_exhausted(&cause) {
+                self.local_ports.note_exhausted(address);
+            }
+            cause
+        })
     }
 
     /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as one of
     /// `lookups`; of its addresses those that `check` allows are dialled, until one answers or the time
-    /// is over. One that is never dialled condemns the name: no honest one has it. `begun` is set when
-    /// the destination may have seen something.
+    /// is over. One that is never dialled condemns the name: no honest one has it. `begun` is set where
+    /// that fails and the destination may have seen something.
     ///
     /// What is told of a name holds none of its addresses.
     pub(crate) async fn dial_destination(
@@ -159,14 +167,8 @@ impl Dialler {
         check.allows(Target::of(destination))?;
         let (name, port) = match destination {
             Destination::Address(address) => {
-                begun.store(true, Relaxed);
-                let dialled = self.dial_until(*address, speaker, deadline, &none).await;
-                return dialled.map_err(|error| {
-                    if local_ports::are_exhausted(&error) {
-                        begun.store(false, Relaxed);
-                    }
-                    Failure::dial(*address, &error)
-                });
+                let dialled = self.dial_until(*address, speaker, deadline, &none, begun).await;
+                return dialled.map_err(|error| Failure::dial(*address, &error));
             }
             Destination::Name { name, port } => (name, *port),
         };
@@ -192,10 +194,9 @@ impl Dialler {
                 Err(cause) => refusal = Some(refused(cause)),
             }
         }
-        begun.store(!allowed.is_empty(), Relaxed);
         let none = &none;
         let dial = |address| async move {
-            let dialled = self.dial_until(address, speaker, deadline, none).await;
+            let dialled = self.dial_until(address, speaker, deadline, none, begun).await;
             dialled.map_err(|error| {
                 let failure = Failure::dial(address, &error);
                 let own = format!("dial {address}");
@@ -265,7 +266,15 @@ fn poll_each<F: Future>(cx: &mut Context<'_>, dials: &mut Vec<Pin<Box<F>>>) -> P
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tradewind_grant::{IdentityKey, Policy};
+    use tradewind_net::iproute::{Tool, batch};
+    use tradewind_net::netns::Namespace;
+    use tradewind_net::sysctl;
+
     use super::*;
+    use crate::config::{LegProfiles, Timeouts};
+    use crate::connection::tests::{key, runtime};
 
     #[test]
     fn families_take_turns_and_keep_their_order() {
@@ -279,5 +288,79 @@ mod tests {
             assert_eq!(in_turns_of_families(addresses(given)), addresses(wanted));
         }
         assert!(in_turns_of_families(Vec::new()).is_empty());
+    }
+
+    fn dialler(resolver: Resolver, own: &[IdentityKey]) -> Dialler {
+        let timeouts = Timeouts::default();
+        Dialler {
+            legs: Arc::new(Legs::new(&LegProfiles::default(), &timeouts, None)),
+            timeouts: LiveTimeouts::new(&timeouts),
+            own_listeners: Vec::new(),
+            resolver,
+            mark: None,
+            local_ports: LocalPorts::default(),
+            own: Arc::new(OwnIdentities::new(own).unwrap()),
+        }
+    }
+
+    #[test]
+    fn dial_outlives_a_reload_that_takes_its_identity_away() {
+        let dialler = dialler(Resolver::default(), &[key(1)]);
+        runtime().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (from, identity) = (key(1).public(), key(2).public());
+            let hop = Hop { address: listener.local_addr().unwrap(), identity };
+            let mut dial = pin!(dialler.dial(&from, &hop, Speaker::Us));
+            // Under way, and not connected yet: nobody has looked whether it is.
+            let begun = poll_fn(|cx| Poll::Ready(dial.as_mut().poll(cx).is_pending())).await;
+            assert!(begun);
+            dialler.own.set(Vec::new());
+            let hello = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.readable().await.unwrap();
+                stream.try_read(&mut [0; 1]).unwrap()
+            };
+            tokio::select! {
+                ended = dial => panic!("{:?}", ended.err()),
+                read = hello => assert_eq!(read, 1, "of the handshake"),
+            }
+        });
+    }
+
+    /// Dials a name that means loopback, and returns why that failed and whether it had begun.
+    fn dial_by_name(port: u16) -> (Status, bool) {
+        let dialler = dialler(Resolver::by(|_| vec![[127, 0, 0, 1].into()]), &[]);
+        let destinations = ["127.0.0.0/8:*", "*.test:*"].map(|rule| rule.parse().unwrap());
+        let destinations = destinations.to_vec();
+        let policy = Policy { destinations, allow_loopback: true, ..Policy::default() };
+        let (is_local, begun) = (|_| false, AtomicBool::new(false));
+        let check = Check::new(&policy, &is_local);
+        let to = format!("db.test:{port}").parse().unwrap();
+        let lookups = Lookups::of_one();
+        let dial = dialler.dial_destination(&to, Speaker::Unknown, &lookups, &check, &begun);
+        let failure = runtime().block_on(dial).unwrap_err();
+        (failure.status, begun.into_inner())
+    }
+
+    #[test]
+    fn name_that_no_local_port_is_left_for_has_not_been_dialled() {
+        let host = match Namespace::create() {
+            Ok(host) => host,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        batch(&host, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+        let test = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let to = listener.local_addr().unwrap();
+            sysctl::set("net.ipv4.ip_local_port_range", "61000 61003").unwrap();
+            let connect = |_| std::net::TcpStream::connect(to).ok();
+            let taken: Vec<_> = (0..9).map_while(connect).collect();
+            assert!((1..9).contains(&taken.len()), "{}", taken.len());
+            assert_eq!(dial_by_name(to.port()), (Status::Overloaded, false));
+            drop((taken, listener));
+            // Whoever refuses has seen it.
+            assert_eq!(dial_by_name(9), (Status::ConnectionRefused, true));
+        };
+        host.run(test).unwrap();
     }
 }

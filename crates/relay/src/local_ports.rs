@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use tradewind_desired::Connections;
-use tradewind_net::sysctl;
+use tradewind_net::{sysctl, tcp};
 use tradewind_telemetry::{LogLimit, limited};
 
 use crate::config::{LegProfiles, Limits};
@@ -24,6 +24,38 @@ const MOST_ADAPTIVE: u64 = 16;
 /// Returns whether a dial failed since no local port is left for that address.
 pub(crate) fn are_exhausted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+/// Returns why a dial of `address`, whose packets would bear `mark`, failed with `error`. The kernel has
+/// one number for a host without a local port left and for one without an address that leads there,
+/// as without IPv6: where no datagram could be sent either, the network is unreachable.
+pub(crate) fn cause_of(error: io::Error, address: SocketAddr, mark: Option<u32>) -> io::Error {
+    /// What the standard library names, and makes no error of.
+    const NETWORK_UNREACHABLE: i32 = 101;
+    if are_exhausted(&error) && !has_source(address, mark) {
+        return io::Error::from_raw_os_error(NETWORK_UNREACHABLE);
+    }
+    error
+}
+
+/// Returns whether this host has an address from which packets with `mark` go to `address`. Nothing is
+/// sent.
+fn has_source(address: SocketAddr, mark: Option<u32>) -> bool {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let connected = UdpSocket::bind((any, 0)).and_then(|socket| {
+        if let Some(mark) = mark {
+            tcp::set_mark(&socket, mark).map_err(io::Error::other)?;
+        }
+        socket.connect(address)
+    });
+    // Any other error says nothing about addresses.
+    connected.err().is_none_or(|error| {
+        let kinds = [io::ErrorKind::AddrNotAvailable, io::ErrorKind::NetworkUnreachable];
+        !kinds.contains(&error.kind())
+    })
 }
 
 /// The words for that.
@@ -112,7 +144,39 @@ pub fn shortfalls(limits: &Limits, legs: &LegProfiles, ports: u64) -> Vec<String
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use tradewind_net::iproute::{Tool, batch};
+    use tradewind_net::netns::Namespace;
+
     use super::*;
+
+    #[test]
+    fn host_without_an_address_of_a_family_is_told_from_one_without_a_local_port() {
+        let host = match Namespace::create() {
+            Ok(host) => host,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        batch(&host, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+        let cause = |to: SocketAddr| {
+            let error = TcpStream::connect(to).unwrap_err();
+            assert!(are_exhausted(&error), "{to}: {error}");
+            cause_of(error, to, None).kind()
+        };
+        let test = || {
+            sysctl::set("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
+            for to in ["[2001:db8::1]:80", "[::1]:80"] {
+                assert_eq!(cause(to.parse().unwrap()), io::ErrorKind::NetworkUnreachable, "{to}");
+            }
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let to = listener.local_addr().unwrap();
+            sysctl::set(RANGE, "61000 61003").unwrap();
+            let taken: Vec<_> = (0..9).map_while(|_| TcpStream::connect(to).ok()).collect();
+            assert!((1..9).contains(&taken.len()), "{}", taken.len());
+            assert_eq!(cause(to), io::ErrorKind::AddrNotAvailable);
+        };
+        host.run(test).unwrap();
+    }
 
     #[test]
     fn sessions_to_one_next_hop_are_held_against_the_ports_for_it() {
