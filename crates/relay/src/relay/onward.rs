@@ -71,23 +71,10 @@ impl RelayService {
             Err(Closed::Refused(outcome)) => return Err(outcome),
         };
         self.pools.keep_ready(&next.from, hop);
-        let sealed = header.upstream.seal(&reply);
         if reply.status != Status::Ok {
-            limited!(
-                info,
-                worker.lines(),
-                Cause::Gateway(header.grant.gateway),
-                flow = %header.flow,
-                "flow to {} by {}: hop {}: {}",
-                header.destination,
-                upstream.remote(),
-                reply.hop + 1,
-                reply.message
-            );
-            note(|facts| facts.failed(reply.status, &reply.message));
-            part(upstream, worker, &sealed).await;
-            return Err(Outcome::Failed(reply.status));
+            return Err(self.end_with(upstream, worker, header, &reply, &reply.message).await);
         }
+        let sealed = header.upstream.seal(&reply);
         let offer = Offer::of_dialled(&self.dialler, hop, next);
         let offers = Offers::new(self.offer(header), offer);
         match agree(&upstream, sealed, early, unused.into_bytes()).await {

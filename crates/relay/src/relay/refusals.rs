@@ -42,24 +42,38 @@ impl RelayService {
         failure: Failure,
         dial: Dial,
     ) -> Outcome {
-        limited!(
-            info,
-            worker.lines(),
-            Cause::Gateway(header.grant.gateway),
-            flow = %header.flow,
-            "flow to {} by {}: {}",
-            header.destination,
-            stream.remote(),
-            failure.message
-        );
-        note(|facts| facts.failed(failure.status, &failure.message));
         let failed = Reply::failed(failure.status, header.hop, failure.told());
         let reply = match dial {
             Dial::NotBegun => failed.before_dial(),
             Dial::PerhapsBegun => failed,
         };
-        part(stream, worker, &header.upstream.seal(&reply)).await;
-        Outcome::Failed(failure.status)
+        self.end_with(stream, worker, header, &reply, &failure.message).await
+    }
+
+    /// Passes the reply of the hop at which the path could not be opened to the neighbour; `why` is
+    /// for this host's logs.
+    pub(super) async fn end_with(
+        &self,
+        stream: Connection,
+        worker: &Worker,
+        header: &OpenHeader,
+        reply: &Reply,
+        why: &str,
+    ) -> Outcome {
+        let is_own = reply.hop == header.hop;
+        let hop = if is_own { String::new() } else { format!("hop {}: ", reply.hop + 1) };
+        limited!(
+            info,
+            worker.lines(),
+            Cause::Gateway(header.grant.gateway),
+            flow = %header.flow,
+            "flow to {} by {}: {hop}{why}",
+            header.destination,
+            stream.remote()
+        );
+        note(|facts| facts.failed(reply.status, why));
+        part(stream, worker, &header.upstream.seal(reply)).await;
+        Outcome::Failed(reply.status)
     }
 
     /// Tells the neighbour that there is no room, and for whom.
