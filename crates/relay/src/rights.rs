@@ -125,7 +125,10 @@ struct HeldKey {
 impl HeldKeys {
     /// Reads the secret identity in `path`; one that is held still counts where it may not be read.
     pub(crate) fn read(&self, path: &Path) -> Result<IdentityKey, RelayError> {
-        let file = File::open(path);
+        self.read_opened(path, File::open(path))
+    }
+
+    fn read_opened(&self, path: &Path, file: io::Result<File>) -> Result<IdentityKey, RelayError> {
         let is_denied =
             file.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
         match self.0.iter().find(|held| held.path == path).filter(|_| is_denied) {
@@ -212,6 +215,9 @@ impl<T: std::ops::Deref<Target = String>> AsRef<str> for SecretText<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{OpenOptions, Permissions};
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+
     use super::*;
 
     fn relay(more: &str) -> Vec<Capability> {
@@ -251,9 +257,69 @@ mod tests {
         assert_eq!(of(forward), []);
         let tproxy = "direct = true\n[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\n";
         assert_eq!(of(tproxy), [Capability::NetAdmin]);
+        let both = [Capability::NetBindService, Capability::NetAdmin];
+        assert_eq!(of(&format!("{tproxy}port = 1023\n")), both);
+        assert_eq!(of(&format!("{tproxy}port = 1024\n")), [Capability::NetAdmin]);
+        let packets = |port: u16| format!("{forward}[[packet]]\ntproxy = {{ port = {port} }}\n");
+        assert_eq!(of(&packets(1023)), both);
+        assert_eq!(of(&packets(1024)), [Capability::NetAdmin]);
         let tun = format!("{forward}[[packet]]\ntun = {{}}\n");
         assert_eq!(of(&tun), [Capability::NetAdmin]);
         let far = format!("{forward}[packet_endpoint]\nkeep_sources = ['10.1.0.0/16:*']\n");
         assert_eq!(of(&far), [Capability::NetAdmin]);
+    }
+
+    /// A file of this process's own that holds `key`, gone with it.
+    struct KeyFile(PathBuf);
+
+    impl KeyFile {
+        fn new(name: &str, key: &IdentityKey) -> Self {
+            let name = format!("tradewind-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
+            io::Write::write_all(&mut file, key.to_secret_text().as_bytes()).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for KeyFile {
+        fn drop(&mut self) {
+            let _gone = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn held_key_counts_while_its_own_file_may_not_be_read() {
+        let [own, other] = [1, 2].map(|seed| IdentityKey::from_entropy([seed; 32]));
+        let file = KeyFile::new("held-key", &own);
+        let number = number_of(file.0.metadata());
+        let held = HeldKeys(vec![HeldKey { path: file.0.clone(), number, key: own.clone() }]);
+        let denied = || Err(ErrorKind::PermissionDenied.into());
+        let read = |path: &Path| held.read_opened(path, denied()).map(|key| key.public());
+        assert_eq!(read(&file.0).unwrap(), own.public());
+        // Another file was never held.
+        let beside = KeyFile::new("held-key-beside", &other);
+        assert!(read(&beside.0).unwrap_err().to_string().ends_with("permission denied"));
+        assert_eq!(held.read(&beside.0).unwrap().public(), other.public());
+        // Nor does the key count for a file that has come in the place of its own.
+        std::fs::rename(&beside.0, &file.0).unwrap();
+        let line = read(&file.0).unwrap_err().to_string();
+        assert!(line.contains("is another file than at the start of this process"), "{line}");
+        assert_eq!(held.read(&file.0).unwrap().public(), other.public(), "which may be read");
+        // Whoever sees nothing there goes on.
+        std::fs::remove_file(&file.0).unwrap();
+        assert_eq!(read(&file.0).unwrap(), own.public());
+        assert!(held.read(&file.0).is_err(), "it is not there, and that is no denial");
+    }
+
+    #[test]
+    fn key_that_others_may_read_is_refused_at_a_reload() {
+        let key = IdentityKey::from_entropy([3; 32]);
+        let file = KeyFile::new("open-key", &key);
+        let held = HeldKeys::default();
+        assert_eq!(held.read(&file.0).unwrap().public(), key.public());
+        std::fs::set_permissions(&file.0, Permissions::from_mode(0o644)).unwrap();
+        assert!(held.read(&file.0).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tradewind_desired::{Connections, Encryption, Hop, Route, RouteTable};
 use tradewind_grant::{Extensions, Grant};
@@ -182,6 +182,31 @@ fn a_gateways_lower_limits_keep_open_sessions_and_refuse_new_ones() {
     reloader.apply(&changed).unwrap();
     assert!(open_session(&chain).unwrap().read_exact(&mut [0; 1]).is_err(), "silent for too long");
     open.iter_mut().for_each(|stream| ping(stream).unwrap());
+}
+
+#[test]
+fn a_striped_session_keeps_the_idle_limit_that_it_began_with() {
+    let config = relay_config();
+    let (relay, reloader) = reloadable(&config);
+    let mut gateway = gateway_config(route_over(std::slice::from_ref(&relay)));
+    gateway.forward = vec![forward(echo())];
+    gateway.leg.dial.connections = Connections::fixed(2).unwrap();
+    gateway.leg.dial.stripe_after = Bytes::new(0);
+    let gateway = Running::gateway(&gateway);
+    let mut old = connect(gateway.address());
+    ping(&mut old).unwrap();
+    wait_for("the stripe", || relay.handle.snapshot().striped_connections == 2);
+    let silent_since = Instant::now();
+    let mut changed = config.clone();
+    changed.timeouts.idle = Some(Duration::from_millis(100));
+    assert_eq!(reloader.apply(&changed).unwrap(), 0);
+    // Striped sessions are looked at once a second.
+    while silent_since.elapsed() < Duration::from_secs(2) {
+        let mut new = connect(gateway.address());
+        ping(&mut new).unwrap();
+        assert!(new.read_exact(&mut [0; 1]).is_err(), "silent for too long");
+    }
+    ping(&mut old).unwrap();
 }
 
 /// Returns whether a connection to `port` of loopback is being dialled.

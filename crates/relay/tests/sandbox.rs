@@ -1,0 +1,53 @@
+//! A gateway in the sandbox: threads that read what strangers send start no programs. Alone in its
+//! process, which nothing leads out of the sandbox again.
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use tradewind_desired::Hop;
+use tradewind_net::sandbox;
+use tradewind_relay::{Gateway, GatewayConfig, Resolver};
+
+use support::names::{NameServer, Says};
+use support::{Running, gateway_config_text, identity, loopback, skipped, wait_for};
+
+/// How many filters bind a thread, of which this is the status; since Linux 5.9.
+fn filters(status: &Path) -> Option<u32> {
+    let text = fs::read_to_string(status).ok()?;
+    let number = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
+    number.trim().parse().ok()
+}
+
+/// Threads of this process that are called so, with how many filters bind each.
+fn threads(name: &str) -> Vec<Option<u32>> {
+    let all = fs::read_dir("/proc/self/task").unwrap().flatten().map(|entry| entry.path());
+    let called = |thread: &Path| fs::read_to_string(thread.join("comm")).unwrap_or_default();
+    let named = all.filter(|thread| called(thread).trim_end() == name);
+    named.map(|thread| filters(&thread.join("status"))).collect()
+}
+
+#[test]
+fn threads_that_read_what_strangers_send_start_no_programs() {
+    let names = [("relay.example.com", Says::Address([127, 0, 0, 1]))];
+    let names = NameServer::new("sandbox", &names);
+    // Whatever this thread starts from now on is in it as well.
+    sandbox::enter(&[]).unwrap();
+    let Some(of_all) = filters(Path::new("/proc/thread-self/status")) else {
+        return skipped(&"the kernel does not count filters");
+    };
+    let hop =
+        Hop { name: "r".parse().unwrap(), address: loopback(), identity: identity().public() };
+    let text = gateway_config_text(&identity(), &hop, "192.0.2.1:9".parse().unwrap());
+    let text = text.replace("address = '127.0.0.1:0'", "address = 'relay.example.com:7000'");
+    let config = GatewayConfig::parse(&text).unwrap();
+    let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
+    let gateway = Gateway::bind(&config).unwrap().with_resolver(resolver);
+    let _gateway = Running::gateway_of(gateway);
+    for name in ["worker 0", "prober", "names"] {
+        // Started, and bound by then.
+        wait_for(name, || threads(name) == [Some(of_all + 1)]);
+    }
+}
