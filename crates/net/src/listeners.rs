@@ -1,13 +1,13 @@
 //! Which listeners cannot be beside each other.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Returns the first listener that an earlier one leaves no room for, behind that one: both have
-/// the
-/// same address, or the wildcard of their family is among them and the port is the same. Port 0 is
-/// another one each time.
-pub fn first_clash<K: Copy>(
+/// the same address, or the wildcard of their family is among them and the port is the same. Port 0
+/// is another one each time. One on `[::]` that takes IPv4 as well counts twice: as
+/// [`of_both_families`] has it.
+pub fn first_clash<K: Clone>(
     listeners: impl IntoIterator<Item = (K, SocketAddr)>,
 ) -> Option<[(K, SocketAddr); 2]> {
     let mut by_port: BTreeMap<(bool, u16), Vec<(K, SocketAddr)>> = BTreeMap::new();
@@ -17,11 +17,19 @@ pub fn first_clash<K: Copy>(
             known.ip().is_unspecified() || address.ip().is_unspecified() || *known == address
         };
         if let Some(other) = earlier.iter().find(clashes) {
-            return Some([*other, (key, address)]);
+            return Some([other.clone(), (key, address)]);
         }
         earlier.push((key, address));
     }
     None
+}
+
+/// Returns the addresses that a socket at `address` has for itself where one on `[::]` takes IPv4 as
+/// well.
+pub fn of_both_families(address: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    let is_both = address.is_ipv6() && address.ip().is_unspecified();
+    let v4 = is_both.then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())));
+    std::iter::once(address).chain(v4)
 }
 
 #[cfg(test)]
@@ -40,5 +48,19 @@ mod tests {
         assert_eq!(clash(&["0.0.0.0:7", "[::]:7", "127.0.0.1:8"]), None);
         assert_eq!(clash(&["127.0.0.1:0", "127.0.0.1:0", "0.0.0.0:0"]), None);
         assert_eq!(clash(&["[fe80::1%1]:7", "[fe80::1%2]:7"]), None);
+    }
+
+    #[test]
+    fn wildcard_of_both_families_clashes_with_either() {
+        let clashes = |texts: [&str; 2]| {
+            let [both, other] = texts.map(|text| text.parse().unwrap());
+            let all = of_both_families(both).map(|address| ("both", address));
+            first_clash(all.chain([("other", other)])).is_some()
+        };
+        for other in ["127.0.0.1:7", "0.0.0.0:7", "[::1]:7"] {
+            assert!(clashes(["[::]:7", other]), "{other}");
+        }
+        assert!(!clashes(["[::]:7", "127.0.0.1:8"]) && !clashes(["[::1]:7", "127.0.0.1:7"]));
+        assert!(!clashes(["0.0.0.0:7", "[::1]:7"]) && !clashes(["[::]:0", "127.0.0.1:0"]));
     }
 }

@@ -399,7 +399,6 @@ impl NodeConfig {
             let problem = "missing: expected one for packets to be sent (`tradewind grant issue`)";
             return refused("grant", problem);
         }
-        self.check_listeners()?;
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
         self.rendezvous.check()?;

@@ -416,13 +416,21 @@ impl GatewayConfig {
         Ok(config)
     }
 
+    /// Returns whether other hosts reach one of its proxies.
+    pub(crate) fn has_open_proxies(&self) -> bool {
+        self.socks5.iter().chain(&self.connect).any(|address| !address.ip().is_loopback())
+    }
+
     /// Where it listens, and the keys that say so.
-    fn listeners(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
-        let forwards = self.forward.iter().map(|forward| ("forward", forward.listen));
-        let socks5 = self.socks5.iter().map(|at| ("socks5", *at));
-        let connect = self.connect.iter().map(|at| ("connect", *at));
-        let tproxy = self.tproxy.iter().flat_map(Tproxy::listeners).map(|at| ("tproxy", at));
-        let metrics = self.metrics.map(|at| ("metrics", at));
+    fn listeners(&self) -> impl Iterator<Item = (String, SocketAddr)> {
+        let forwards = self.forward.iter().map(|forward| (forward.key(), forward.listen));
+        let one = |key: &'static str| move |at: &SocketAddr| (key.to_owned(), *at);
+        let socks5 = self.socks5.iter().map(one("socks5"));
+        let connect = self.connect.iter().map(one("connect"));
+        let tproxy = self.tproxy.iter().enumerate().flat_map(|(index, tproxy)| {
+            tproxy.listeners().map(move |at| (format!("tproxy[{index}].port"), at))
+        });
+        let metrics = self.metrics.iter().map(one("metrics"));
         forwards.chain(socks5).chain(connect).chain(tproxy).chain(metrics)
     }
 
@@ -504,14 +512,14 @@ impl GatewayConfig {
             return Err(refused("socks5_udp", "expected `socks5` beside it"));
         }
         users::check(&self.user)?;
-        let is_open = self.expose && (self.expose_without_password || !self.user.is_empty());
-        for (index, forward) in self.forward.iter().enumerate() {
-            check_zones(&format!("forward[{index}].listen"), [&forward.listen])?;
+        let may_be_open = self.expose && (self.expose_without_password || !self.user.is_empty());
+        for forward in &self.forward {
+            check_zones(&forward.key(), [&forward.listen])?;
         }
         for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
             check_zones(key, addresses)?;
             let outside = addresses.iter().find(|address| !address.ip().is_loopback());
-            if let Some(address) = outside.filter(|_| !is_open) {
+            if let Some(address) = outside.filter(|_| !may_be_open) {
                 let problem = format!(
                     "{address} is no loopback address: whoever reaches it could use the grant; \
                      if that is wanted, set `expose = true`, and add users (`[[user]]`) or set \

@@ -57,6 +57,11 @@ impl Lookups {
         Self { under_way: Arc::default(), most: MOST_LOOKUPS }
     }
 
+    /// Those of many askers that cannot be told apart: as many as they leave to others.
+    pub(crate) fn of_many() -> Self {
+        Self { under_way: Arc::default(), most: usize::MAX }
+    }
+
     /// Whether none is under way.
     pub(crate) fn rest(&self) -> bool {
         self.under_way.load(Relaxed) == 0

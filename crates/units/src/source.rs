@@ -22,6 +22,12 @@ impl Source {
             v4 => Self(v4),
         }
     }
+
+    /// Returns whether it is loopback, where all programs of a host come from.
+    #[must_use]
+    pub fn is_loopback(self) -> bool {
+        self == Self::of(Ipv6Addr::LOCALHOST.into()) || self.0.is_loopback()
+    }
 }
 
 impl fmt::Display for Source {
@@ -44,6 +50,8 @@ mod tests {
         assert_ne!(of("2001:db8:1:200::1"), of("2001:db8:1:300::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
+        assert!(["127.0.0.1", "127.9.9.9", "::1"].iter().all(|text| of(text).is_loopback()));
+        assert!(!["192.0.2.1", "2001:db8::1"].iter().any(|text| of(text).is_loopback()));
         assert_eq!(of("2001:db8:1:2aa::1").to_string(), "2001:db8:1:200::/56");
     }
 }

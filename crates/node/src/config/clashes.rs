@@ -1,31 +1,29 @@
 //! Ports and devices that two sections want.
 
-use tradewind_net::listeners::first_clash;
+use tradewind_net::listeners::{first_clash, of_both_families};
 
 use super::*;
 
-impl NodeConfig {
-    /// Each port is of one section.
-    pub(super) fn check_listeners(&self) -> Result<(), NodeError> {
-        let of_paths = self.paths.iter().filter_map(|path| match &path.entrance {
-            Entrance::Port { listen, .. } => Some(*listen),
-            Entrance::Tunnel(_) | Entrance::Taken(_) => None,
-        });
-        let of_groups = self.groups.iter().map(|group| group.listen);
-        let of_deposits = self.rendezvous.deposits.iter().map(|deposits| deposits.listen);
-        let sections = of_paths.chain(of_groups).chain(of_deposits);
-        let listeners = std::iter::once(("packet_endpoint.listen", self.listen))
-            .chain(sections.map(|listen| ("packet.listen", listen)));
-        let Some([(other, taken), (key, address)]) = first_clash(listeners) else {
-            return Ok(());
-        };
-        let problem = format!(
-            "{address} is listened on twice: `{other}` has {taken} already; expected another \
-             address or port for one of them"
-        );
-        Err(NodeError::Config { key, problem })
-    }
+/// Refuses two sections of which one leaves the other no room to listen: the node's own, whose socket
+/// on `[::]` takes IPv4 as well, and applications' ports.
+pub(super) fn check_listeners(
+    own: (Section, SocketAddr),
+    ports: impl IntoIterator<Item = (Section, SocketAddr)>,
+) -> Result<(), NodeError> {
+    let own = of_both_families(own.1).map(|address| (own, address));
+    let all = own.chain(ports.into_iter().map(|port| (port, port.1)));
+    let Some([((other, taken), _), ((section, address), _)]) = first_clash(all) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "{address} is listened on twice: {other} has {taken} already; expected another address or \
+         port for one of them"
+    );
+    let error = NodeError::Config { key: "listen", problem };
+    Err(NodeError::Section { section, error: error.into() })
+}
 
+impl NodeConfig {
     /// Each TUN device is of one section.
     pub(super) fn check_devices(&self) -> Result<(), NodeError> {
         let of_paths = self.paths.iter().filter_map(|path| match &path.entrance {

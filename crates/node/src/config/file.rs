@@ -19,6 +19,7 @@ use tradewind_packet::sender::select::Rules;
 use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in_plain_words};
 
+use super::clashes::check_listeners;
 use super::{
     ANY_PORT, Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group,
     GroupMember, LegSeal, NodeConfig, Path, RelayServices, Rendezvous, Section, ServiceCosts,
@@ -296,6 +297,16 @@ enum Ordered {
 }
 
 impl Ordered {
+    /// Returns the port that applications write to, if there is one.
+    fn listen(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Path(Path { entrance: Entrance::Port { listen, .. }, .. }, _) => Some(*listen),
+            Self::Path(..) => None,
+            Self::Group(group) => Some(group.listen),
+            Self::Deposits(deposits) => Some(deposits.listen),
+        }
+    }
+
     /// What a section orders, when it makes sense by itself.
     fn checked(packet: &toml::Value) -> Result<Self, NodeError> {
         let ordered = Self::of(packet)?;
@@ -420,14 +431,14 @@ impl NodeConfig {
             None => EndpointSection::default(),
         };
         let (mut paths, mut groups, mut deposits) = (Vec::new(), Vec::new(), Vec::new());
-        let mut further_addresses = BTreeMap::new();
+        let (mut further_addresses, mut ports) = (BTreeMap::new(), Vec::new());
         for (at, packet) in packets.iter().enumerate() {
-            let of_which = |error: NodeError| {
-                let (number, is_only) = (Some(at + 1), packets.len() == 1);
-                let section = Section { name: "packet", number, is_only };
-                NodeError::Section { section, error: error.into() }
-            };
-            match Ordered::checked(packet).map_err(of_which)? {
+            let (number, is_only) = (Some(at + 1), packets.len() == 1);
+            let section = Section { name: "packet", number, is_only };
+            let of_which = |error: NodeError| NodeError::Section { section, error: error.into() };
+            let ordered = Ordered::checked(packet).map_err(of_which)?;
+            ports.extend(ordered.listen().map(|listen| (section, listen)));
+            match ordered {
                 Ordered::Path(path, several) => {
                     paths.push(path);
                     further_addresses.extend(several);
@@ -436,6 +447,7 @@ impl NodeConfig {
                 Ordered::Deposits(told) => deposits.push(told),
             }
         }
+        check_listeners((Section::of("packet_endpoint"), endpoint.listen), ports)?;
         let bare = Self::bare(endpoint.listen, identity);
         Ok(Self {
             operators: endpoint.operators,

@@ -92,15 +92,16 @@ pub(super) fn check_zones<'a>(
 
 /// Refuses two listeners that leave no room for each other, each told with the key that it stands
 /// under.
-pub(crate) fn check_twice<'a>(
-    listeners: impl IntoIterator<Item = (&'a str, SocketAddr)>,
+pub(crate) fn check_twice<K: Clone + AsRef<str>>(
+    listeners: impl IntoIterator<Item = (K, SocketAddr)>,
 ) -> Result<(), RelayError> {
     let Some([(other, taken), (key, address)]) = first_clash(listeners) else { return Ok(()) };
     let problem = format!(
-        "{address} is listened on twice: `{other}` has {taken} already; expected another address \
-         or port for one of them"
+        "{address} is listened on twice: `{}` has {taken} already; expected another address or \
+         port for one of them",
+        other.as_ref()
     );
-    Err(refused(key, problem))
+    Err(refused(key.as_ref(), problem))
 }
 
 pub(super) fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result<(), RelayError> {

@@ -20,6 +20,8 @@ const TO_EXPECTED: &str =
 /// A port whose connections all go to one destination.
 #[derive(Debug, Clone)]
 pub struct Forward {
+    /// Which `[[forward]]` of the file says so, from 0.
+    pub section: usize,
     /// Where applications reach it.
     pub listen: SocketAddr,
     /// Where its connections go.
@@ -32,6 +34,13 @@ pub struct Forward {
     /// Sources whose connections begin with a PROXY header, always; ports do not count. Others'
     /// begin with data.
     pub accept_proxy: Vec<DestinationRule>,
+}
+
+impl Forward {
+    /// Returns the key that says where it listens.
+    pub(super) fn key(&self) -> String {
+        format!("forward[{}].listen", self.section)
+    }
 }
 
 /// A version of the PROXY protocol.
@@ -68,7 +77,10 @@ struct Section(Vec<Forward>);
 /// Reads all sections.
 pub(super) fn list<'de, D: Deserializer<'de>>(sections: D) -> Result<Vec<Forward>, D::Error> {
     let sections = Vec::<Section>::deserialize(sections)?;
-    Ok(sections.into_iter().flat_map(|Section(forwards)| forwards).collect())
+    let numbered = |(section, Section(forwards)): (usize, Section)| {
+        forwards.into_iter().map(move |forward| Forward { section, ..forward })
+    };
+    Ok(sections.into_iter().enumerate().flat_map(numbered).collect())
 }
 
 impl TryFrom<Text> for Section {
@@ -92,6 +104,7 @@ impl TryFrom<Text> for Section {
             let goal = if goals == 1 { 0 } else { index };
             let goal = to.ports.clone().nth(goal).expect("as many as ports to listen on");
             Ok(Forward {
+                section: 0,
                 listen: SocketAddr::new(listen.ip, port),
                 to: Destination::new(&to.host, goal).map_err(|error| error.to_string())?,
                 flow: flow.clone(),

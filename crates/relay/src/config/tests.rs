@@ -144,14 +144,15 @@ fn an_address_that_is_listened_on_twice_is_told_with_both_places() {
     let forward = |listen: &str| format!("[[forward]]\nlisten = '{listen}'\nto = '192.0.2.1:1'");
     let (ports, port) = (forward("127.0.0.1:8000-8002"), forward("127.0.0.1:8001"));
     let found = line(GatewayConfig::parse(&format!("{ports}\n{port}")));
-    assert_eq!(found, twice("forward", "127.0.0.1:8001", "forward", "127.0.0.1:8001"));
+    let (one_port, keys) = ("127.0.0.1:8001", ["forward[0].listen", "forward[1].listen"]);
+    assert_eq!(found, twice(keys[1], one_port, keys[0], one_port));
     let text = format!("connect = ['{one}']\nsocks5 = ['{one}']");
     let found = line(GatewayConfig::parse(&text));
     assert_eq!(found, twice("connect", one, "socks5", one));
     let text =
         format!("connect = ['{one}']\n[[tproxy]]\nport = 7000\ndestinations = ['10.0.0.0/8:1']");
     let found = line(GatewayConfig::parse(&text));
-    assert_eq!(found, twice("tproxy", one, "connect", one));
+    assert_eq!(found, twice("tproxy[0].port", one, "connect", one));
 }
 
 #[test]

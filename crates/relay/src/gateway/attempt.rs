@@ -28,7 +28,6 @@ use crate::opening::{NextRelay, Waited};
 use crate::pool::Warm;
 use crate::pump::Direction;
 use crate::relay::unix_now;
-use crate::resolver::Lookups;
 use crate::stripe::Offer;
 use crate::worker::{Cause, Worker};
 
@@ -200,10 +199,9 @@ impl GatewayService {
             ..Check::new(&routing.policy, &is_local)
         };
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
-        let asker = self.askers.enter((wanted.entrance.number, wanted.source), None);
-        let lookups = asker.as_ref().map_or_else(Lookups::of_one, |asker| asker.lookups.clone());
-        let (to, lookups) = (wanted.destination, &lookups);
-        let dialling = self.dialler.dial_destination(to, speaker, lookups, &check, &begun);
+        let (lookups, _place) = self.lookups_of(wanted.entrance, wanted.source);
+        let to = wanted.destination;
+        let dialling = self.dialler.dial_destination(to, speaker, &lookups, &check, &begun);
         let dialled = wanted.unless_reset(dialling).await;
         let downstream = match dialled? {
             Ok(downstream) => downstream,

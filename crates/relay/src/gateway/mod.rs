@@ -13,6 +13,7 @@
 mod attempt;
 mod health;
 mod http;
+mod lookups;
 mod loops;
 mod names;
 mod paths;
@@ -51,7 +52,7 @@ use crate::local_ports::LocalPorts;
 use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
 use crate::relay::unix_now;
-use crate::resolver::Resolver;
+use crate::resolver::{Lookups, Resolver};
 use crate::server::{Additions, Server, Setup};
 use crate::shutdown::Phase;
 use crate::timeouts::LiveTimeouts;
@@ -273,6 +274,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let plain = |kind, name| Entrance {
         kind,
         number: 0,
+        own_lookups: Lookups::of_many(),
         flow: word(name),
         tells_client: false,
         accept_proxy: Vec::new(),
@@ -281,6 +283,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
         let entrance = Entrance {
             kind: Kind::Forward { to: forward.to.clone() },
             number: 0,
+            own_lookups: Lookups::of_many(),
             flow: forward.flow.clone(),
             tells_client: forward.send_proxy.is_some(),
             accept_proxy: forward.accept_proxy.clone(),

@@ -1,4 +1,4 @@
-//! A gateway's routes, grant, limits and timeouts, replaced while it runs.
+//! A gateway's routes, grant, users, limits and timeouts, replaced while it runs.
 
 use std::sync::{Arc, LazyLock, PoisonError};
 
@@ -23,23 +23,23 @@ static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
         "identity_file",
         "previous_identity",
         "previous_identity_file",
+        "user",
     ];
     own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
 });
 
-/// Replaces a gateway's routes, grant, limits and timeouts; clones reload the same gateway.
+/// Replaces a gateway's routes, grant, users, limits and timeouts; clones reload the same gateway.
 #[derive(Clone)]
 pub struct GatewayReloader(pub(super) Arc<GatewayService>);
 
 impl GatewayReloader {
-    /// Takes routes, identities, grant, limits and timeouts of `config` over. New sessions use
-    /// them; open ones go
-    /// on, and so does what is known of paths that remain.
+    /// Takes routes, identities, grant, users, limits and timeouts of `config` over. New sessions
+    /// use them; open ones go on, and so does what is known of paths that remain.
     ///
     /// # Errors
-    /// When an identity cannot be read, the grant has expired or is for another gateway, or routes
-    /// go over relays and the gateway was started without
-    /// identity or grant. Nothing changes then.
+    /// When an identity cannot be read, the grant has expired or is for another gateway, routes go
+    /// over relays and the gateway was started without identity or grant, or a proxy that is open
+    /// to other hosts would have no users. Nothing changes then.
     pub fn apply(&self, config: &GatewayConfig) -> Result<(), RelayError> {
         self.ready(config.clone()).map(|take_over| drop(take_over()))
     }
@@ -50,6 +50,12 @@ impl GatewayReloader {
         check_own_host(&service.tproxy, &config.routes)?;
         let prepare = |live: &LiveLimits| live.prepare(&config.limits, &config.timeouts);
         let limits = service.limits.as_ref().map(prepare).transpose()?;
+        if service.needs_users && config.user.is_empty() {
+            let problem = "missing, and a proxy of this process is open to other hosts; expected \
+                           users, or a restart with `expose_without_password = true`";
+            return Err(refused("user", problem));
+        }
+        let users = config.user.clone();
         let own = service.dialler.own.prepare(&config.identities()?)?;
         let (identity, grant) = (config.identity()?, config.grant()?);
         let routing = service.routes.prepare(config.routes)?;
@@ -72,6 +78,7 @@ impl GatewayReloader {
                 sealer.lock().unwrap_or_else(PoisonError::into_inner).replace(new);
             }
             service.routes.replace(routing);
+            service.users.set(&users);
             if let (Some(live), Some(limits)) = (&service.limits, limits) {
                 live.set(&limits);
             }

@@ -51,6 +51,8 @@ pub(super) struct Entrance {
     pub(super) kind: Kind,
     /// Its number among all.
     pub(super) number: usize,
+    /// The names that programs of this host look up here.
+    pub(super) own_lookups: Lookups,
     pub(super) flow: FlowId,
     /// Whether destinations are told whose connection it is.
     pub(super) tells_client: bool,
@@ -124,12 +126,14 @@ pub(super) struct GatewayService {
     pub(super) dialler: Arc<Dialler>,
     /// Connections to first relays that are kept ready; `None` without an identity.
     pub(super) pools: Option<Arc<Pools>>,
-    /// Who looks names up for direct paths: clients, told apart by listener and source.
+    /// Who looks names up for direct paths: other hosts' clients, told apart by listener and source.
     pub(super) askers: Arc<Members<(usize, Source)>>,
     /// Those of relays by name: applications' dead names do not hold them up.
     pub(super) relay_lookups: Lookups,
-    /// Who may use the proxies; everybody where absent.
-    pub(super) users: Option<Arc<Users>>,
+    /// Who may use the proxies.
+    pub(super) users: Users,
+    /// Whether some proxy is open to other hosts, and to none of them without a password.
+    pub(super) needs_users: bool,
     /// Keys that were read at the start.
     pub(super) held: HeldKeys,
     /// Which connections are taken off their way.
@@ -202,6 +206,7 @@ impl GatewayService {
             tproxy: config.tproxy.clone(),
             held: config.held.clone(),
             users: Users::new(&config.user, key),
+            needs_users: config.has_open_proxies() && !config.expose_without_password,
             loops: Arc::default(),
             plane: OnceLock::new(),
         })
@@ -442,9 +447,11 @@ impl GatewayService {
         application: &Connection,
         shown: impl FnOnce() -> Option<Credentials>,
     ) -> Result<(), NotLetIn> {
-        let Some(users) = &self.users else { return Ok(()) };
+        if !self.users.are_asked() {
+            return Ok(());
+        }
         let peer = application.stream().peer_addr().map_err(|_| NotLetIn::Nothing)?;
-        users.admit(peer.ip(), shown()).await
+        self.users.admit(peer.ip(), shown()).await
     }
 
     async fn request_by_socks5(
@@ -456,14 +463,12 @@ impl GatewayService {
         let refused = |error| bad_request(error, socks5::SocksError::answer);
         let failed = |error| refused(HeadError::Io(error));
         let (stock, most) = (&worker.stock, socks5::MOST_BYTES);
-        let method = match &self.users {
-            Some(_) => socks5::PASSWORD,
-            None => socks5::NO_AUTHENTICATION,
-        };
+        let asks = self.users.are_asked();
+        let method = if asks { socks5::PASSWORD } else { socks5::NO_AUTHENTICATION };
         let greeting = |bytes: &[u8]| socks5::greeting(bytes, method);
         unused.read_head(application, stock, most, greeting).await.map_err(refused)?;
         application.write_all(&socks5::accepted(method)).await.map_err(failed)?;
-        if self.users.is_some() {
+        if asks {
             let shown = unused.read_head(application, stock, most, socks5::credentials);
             let shown = shown.await.map_err(refused)?;
             let admitted = self.admit(application, || Some(shown)).await;

@@ -10,6 +10,7 @@ use tradewind_net::interception::{Capture, Interception, make_transparent};
 
 use super::session::{Entrance, Kind};
 use crate::config::Tproxy;
+use crate::resolver::Lookups;
 use crate::server::Server;
 use crate::{GatewayConfig, RelayError};
 
@@ -18,6 +19,7 @@ pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let entrance = |tproxy: &Tproxy| Entrance {
         kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
         number: 0,
+        own_lookups: Lookups::of_many(),
         flow: tproxy.flow.clone(),
         tells_client: tproxy.send_proxy.is_some(),
         accept_proxy: tproxy.accept_proxy.clone(),

@@ -205,8 +205,7 @@ impl GatewayService {
             facts.path = Some("packets".to_owned());
             facts.datagrams_to = Some(0);
         });
-        let asker = self.askers.enter((entrance.number, permit.source()), None);
-        let lookups = asker.as_ref().map_or_else(Lookups::of_one, |asker| asker.lookups.clone());
+        let (lookups, _place) = self.lookups_of(entrance, permit.source());
         let association = Arc::new(Association {
             plane: Arc::clone(plane),
             resolver: self.dialler.resolver.clone(),

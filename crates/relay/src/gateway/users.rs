@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 use tradewind_units::Source;
 
 use crate::config::users::{Hashed, User};
+use crate::live::Live;
 
 /// Passwords that are checked at a time. Chosen: two take 38 MiB, and leave the machine its cores.
 const MOST_CHECKS: usize = 2;
@@ -40,9 +41,9 @@ pub(super) enum NotLetIn {
     Busy,
 }
 
-/// Those who may use the proxies.
+/// Those who may use the proxies: everybody, where there are none. A reload replaces them.
 pub(super) struct Users {
-    hashes: BTreeMap<String, Hashed>,
+    hashes: Live<BTreeMap<String, Hashed>>,
     key: [u8; 32],
     /// The keyed hash of each user's password, once it was right.
     known: Mutex<BTreeMap<String, blake3::Hash>>,
@@ -61,22 +62,31 @@ struct Turn {
 }
 
 impl Users {
-    /// Those of `users`; `None` where everybody may. `key` is secret, and this process's own.
-    pub(super) fn new(users: &[User], key: [u8; 32]) -> Option<Arc<Self>> {
-        let hashes: BTreeMap<_, _> =
-            users.iter().map(|user| (user.name.clone(), user.password.clone())).collect();
-        (!hashes.is_empty()).then(|| {
-            Arc::new(Self {
-                hashes,
-                key,
-                known: Mutex::default(),
-                free: Arc::new(Semaphore::new(MOST_CHECKS)),
-                waiting: Arc::default(),
-            })
-        })
+    /// Begins with `users`; `key` is secret, and this process's own.
+    pub(super) fn new(users: &[User], key: [u8; 32]) -> Self {
+        Self {
+            hashes: Live::new(hashes_of(users)),
+            key,
+            known: Mutex::default(),
+            free: Arc::new(Semaphore::new(MOST_CHECKS)),
+            waiting: Arc::default(),
+        }
     }
 
-    /// Whether a client from `source` may come in.
+    /// Lets `users` in from now on, and nobody else. Passwords that stay are known still.
+    pub(super) fn set(&self, users: &[User]) {
+        let (old, new) = (self.hashes.current(), hashes_of(users));
+        let mut known = lock(&self.known);
+        known.retain(|name, _| new.contains_key(name) && new.get(name) == old.get(name));
+        self.hashes.replace(new);
+    }
+
+    /// Returns whether clients are asked for a name and a password.
+    pub(super) fn are_asked(&self) -> bool {
+        !self.hashes.current().is_empty()
+    }
+
+    /// Lets a client from `source` in, or not.
     ///
     /// # Errors
     /// Why not.
@@ -85,6 +95,10 @@ impl Users {
         source: IpAddr,
         shown: Option<Credentials>,
     ) -> Result<(), NotLetIn> {
+        let hashes = self.hashes.current();
+        if hashes.is_empty() {
+            return Ok(());
+        }
         let Credentials { name, password } = shown.ok_or(NotLetIn::Nothing)?;
         let digest = self.digest(&name, &password);
         // Hashes of this kind are compared in constant time.
@@ -94,8 +108,8 @@ impl Users {
         let turn = self.waiting.enter(Source::of(source)).ok_or(NotLetIn::Busy)?;
         let free = Arc::clone(&self.free).acquire_owned().await.map_err(|_| NotLetIn::Busy)?;
         // A name that nobody has takes as long as any other.
-        let own = self.hashes.get(&name);
-        let hash = own.or_else(|| self.hashes.values().next()).ok_or(NotLetIn::Wrong)?.clone();
+        let own = hashes.get(&name);
+        let hash = own.or_else(|| hashes.values().next()).ok_or(NotLetIn::Wrong)?.clone();
         let check = move || {
             let _until_it_is_done = (turn, free);
             hash.is_of(&password)
@@ -104,7 +118,12 @@ impl Users {
         if !is_right {
             return Err(NotLetIn::Wrong);
         }
-        lock(&self.known).insert(name, digest);
+        let mut known = lock(&self.known);
+        // A reload may have come meanwhile.
+        if self.hashes.current().get(&name) != own {
+            return Err(NotLetIn::Wrong);
+        }
+        known.insert(name, digest);
         Ok(())
     }
 
@@ -114,6 +133,10 @@ impl Users {
         hasher.update(name.as_bytes()).update(password);
         hasher.finalize()
     }
+}
+
+fn hashes_of(users: &[User]) -> BTreeMap<String, Hashed> {
+    users.iter().map(|user| (user.name.clone(), user.password.clone())).collect()
 }
 
 impl Waiting {
@@ -145,18 +168,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
     use super::*;
     use crate::connection::tests::runtime;
 
     fn users(checks: usize) -> Arc<Users> {
-        let user = |name: &str, password: &[u8]| User {
-            name: name.to_owned(),
-            password: Hashed::cheap(password).unwrap(),
-        };
-        let users = [user("ann", b"one"), user("bob", b"two")];
-        let mut users = Users::new(&users, [3; 32]).unwrap();
-        Arc::get_mut(&mut users).unwrap().free = Arc::new(Semaphore::new(checks));
-        users
+        let mut users = Users::new(&[user("ann", b"one"), user("bob", b"two")], [3; 32]);
+        users.free = Arc::new(Semaphore::new(checks));
+        Arc::new(users)
+    }
+
+    fn user(name: &str, password: &[u8]) -> User {
+        User { name: name.to_owned(), password: Hashed::cheap(password).unwrap() }
     }
 
     fn shown(name: &str, password: &[u8]) -> Option<Credentials> {
@@ -178,7 +204,35 @@ mod tests {
                 }
                 assert_eq!(users.admit(source(1), None).await, Err(NotLetIn::Nothing));
             }
-            assert!(Users::new(&[], [3; 32]).is_none());
+            assert!(users.are_asked());
+            let everybody = Users::new(&[], [3; 32]);
+            assert_eq!(everybody.admit(source(1), None).await, Ok(()));
+            assert!(!everybody.are_asked());
+        });
+    }
+
+    #[test]
+    fn users_that_are_replaced_come_in_by_their_new_passwords_alone() {
+        runtime().block_on(async {
+            let users = users(2);
+            let ann = || users.admit(source(1), shown("ann", b"one"));
+            let bob = |password: &'static [u8]| users.admit(source(1), shown("bob", password));
+            assert_eq!((ann().await, bob(b"two").await), (Ok(()), Ok(())));
+            users.set(&[user("ann", b"one"), user("bob", b"three"), user("eve", b"five")]);
+            assert_eq!(bob(b"two").await, Err(NotLetIn::Wrong), "though it was known");
+            assert_eq!(bob(b"three").await, Ok(()));
+            // From now on no check comes to its end.
+            let held = Arc::clone(&users.free).acquire_many_owned(2).await.unwrap();
+            assert_eq!(ann().await, Ok(()), "who has stayed is known still");
+            // One that waits for its check when its password goes does not come in by it.
+            let mut late = pin!(users.admit(source(1), shown("eve", b"five")));
+            assert!(poll_fn(|cx| Poll::Ready(late.as_mut().poll(cx).is_pending())).await);
+            users.set(&[user("ann", b"four")]);
+            drop(held);
+            assert_eq!(late.await, Err(NotLetIn::Wrong));
+            assert_eq!(bob(b"three").await, Err(NotLetIn::Wrong));
+            users.set(&[]);
+            assert_eq!(bob(b"two").await, Ok(()), "everybody may");
         });
     }
 

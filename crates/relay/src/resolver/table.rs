@@ -193,6 +193,21 @@ mod tests {
     }
 
     #[test]
+    fn many_askers_that_are_taken_for_one_leave_as_much_to_others_as_they_have() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let many = [Lookups::of_many(), Lookups::of_many()];
+        let mut told = Vec::new();
+        let mut begun = |asker: usize| {
+            for name in 0..MOST_LOOKUPS {
+                let name = format!("{name}.dead-{asker}.test");
+                told.push(want(&mut table, now, &name, &many[asker]));
+            }
+            started(&mut table).len()
+        };
+        assert_eq!([begun(0), begun(1)], [MOST_LOOKUPS / 2, MOST_LOOKUPS / 4]);
+    }
+
+    #[test]
     fn name_that_was_not_found_is_remembered_for_a_moment() {
         let (mut table, now) = (Table::default(), Instant::now());
         let asker = Lookups::of_one();

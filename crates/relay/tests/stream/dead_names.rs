@@ -105,6 +105,29 @@ fn dead_names_of_one_listener_of_a_gateway_delay_no_direct_name_of_another() {
 }
 
 #[test]
+fn dead_names_of_one_program_delay_no_name_of_another_at_the_same_listener() {
+    const DEAD: usize = 64;
+    let dead = dead_names("program", DEAD);
+    let mut names: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
+    names.push(("healthy.test", Says::Address([127, 0, 0, 1])));
+    let names = NameServer::new("programs", &names);
+    let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
+    let mut config = gateway_config(Route::Direct);
+    config.connect = vec![loopback()];
+    let gateway = Gateway::bind(&config).unwrap().with_resolver(resolver);
+    let gateway = Running::gateway_of(gateway);
+    let waiting: Vec<_> = dead.iter().map(|name| ask(&gateway, &format!("{name}:1"))).collect();
+    wait_for("the sessions", || gateway.handle.snapshot().open == DEAD as u64);
+    let mut healthy = ask(&gateway, "healthy.test:1");
+    // Nobody listens there, which is known once it is found.
+    assert_eq!(status(&mut healthy), "HTTP/1.1 502");
+    drop(healthy);
+    wait_for("its end", || gateway.handle.snapshot().open <= DEAD as u64);
+    assert_eq!(gateway.handle.snapshot().open, DEAD as u64, "the others wait on");
+    drop(waiting);
+}
+
+#[test]
 fn names_are_looked_up_for_a_gateway_whatever_grants_it_has() {
     const MOST: usize = 32;
     let dead = dead_names("grants", 2 * MOST + 20);

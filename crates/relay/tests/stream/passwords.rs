@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
+use tradewind_desired::Route;
+use tradewind_relay::Gateway;
 use tradewind_relay::config::users::{Hashed, User};
 
 use crate::support::{Running, connect, echo, gateway_config, loopback, relay_config, route_over};
@@ -20,8 +22,7 @@ impl Proxy {
         let mut config = gateway_config(route_over(&relay));
         config.socks5 = vec![loopback()];
         config.connect = vec![loopback()];
-        let password = Hashed::cheap(b"correct horse").unwrap();
-        config.user = vec![User { name: "ann".to_owned(), password }];
+        config.user = vec![user("ann", b"correct horse")];
         Self { gateway: Running::gateway(&config), _relay: relay }
     }
 
@@ -32,6 +33,10 @@ impl Proxy {
     fn connect(&self) -> SocketAddr {
         self.gateway.handle.local_addrs()[1]
     }
+}
+
+fn user(name: &str, password: &[u8]) -> User {
+    User { name: name.to_owned(), password: Hashed::cheap(password).unwrap() }
 }
 
 /// Speaks SOCKS5 with a name and a password, and returns what the gateway says of them.
@@ -70,6 +75,55 @@ fn a_socks5_client_with_the_right_password_is_carried_and_others_are_not() {
     crate::support::wait_for("the outcomes", || {
         proxy.gateway.handle.snapshot().outcome("not_let_in") == 3
     });
+}
+
+#[test]
+fn users_are_taken_over_at_a_reload_and_open_sessions_go_on() {
+    let mut config = gateway_config(Route::Direct);
+    config.socks5 = vec![loopback()];
+    config.user = vec![user("ann", b"correct horse")];
+    let gateway = Gateway::bind(&config).unwrap();
+    let reloader = gateway.reloader();
+    let gateway = Running::gateway_of(gateway);
+    let says = |name, password| say(&mut connect(gateway.address()), name, password);
+    let (right, wrong) = ([5, 2, 1, 0], [5, 2, 1, 1]);
+    let mut open = connect(gateway.address());
+    assert_eq!(say(&mut open, "ann", "correct horse"), right);
+    config.user = vec![user("ann", b"new"), user("bob", b"two")];
+    reloader.apply(&config).unwrap();
+    assert_eq!(says("ann", "correct horse"), wrong);
+    assert_eq!((says("ann", "new"), says("bob", "two")), (right.to_vec(), right.to_vec()));
+    let SocketAddr::V4(to) = echo() else { panic!() };
+    let request = [&[5, 1, 0, 1][..], &to.ip().octets(), &to.port().to_be_bytes()].concat();
+    open.write_all(&[&request[..], b"hi"].concat()).unwrap();
+    let mut answer = [0; 12];
+    open.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer[10..], b"hi");
+    config.user.clear();
+    reloader.apply(&config).unwrap();
+    let mut stream = connect(gateway.address());
+    stream.write_all(&[5, 1, 0]).unwrap();
+    let mut answer = [0; 2];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [5, 0], "everybody may, on loopback");
+}
+
+#[test]
+fn users_of_a_proxy_that_is_open_to_others_are_not_all_taken_away() {
+    let mut config = gateway_config(Route::Direct);
+    config.connect = vec!["0.0.0.0:0".parse().unwrap()];
+    config.expose = true;
+    config.user = vec![user("ann", b"one")];
+    let gateway = Gateway::bind(&config).unwrap();
+    let reloader = gateway.reloader();
+    // What a reload does not take over changes nothing of it.
+    config.expose_without_password = true;
+    config.connect = vec![loopback()];
+    config.user.clear();
+    let line = reloader.apply(&config).unwrap_err().to_string();
+    assert!(line.starts_with("configuration, user: missing, and a proxy"), "{line}");
+    config.user = vec![user("bob", b"two")];
+    reloader.apply(&config).unwrap();
 }
 
 #[test]

@@ -322,6 +322,7 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
 
 pub fn forward(to: SocketAddr) -> Forward {
     Forward {
+        section: 0,
         listen: loopback(),
         to: to.to_string().parse().unwrap(),
         flow: "test".parse().unwrap(),

@@ -111,21 +111,34 @@ fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
 
 #[test]
 fn two_sections_cannot_have_one_port() {
-    let check = |ports: &[&str]| {
+    let check = |own: Option<&str>, ports: &[&str]| {
         let section = |port: &&str| {
             let text = format!("listen = '{port}'\nto = '10.0.0.7:1'\nfar = {}", hop(4));
             toml::Value::Table(text.parse().unwrap())
         };
         let packets: Vec<_> = ports.iter().map(section).collect();
         let key = IdentityKey::from_entropy([2; 32]);
-        let node = NodeConfig::of_gateway(&packets, None, key, None).unwrap();
-        node.check_listeners().map_err(|error| error.to_string())
+        let own = own.map(|own| toml::Value::Table(format!("listen = '{own}'").parse().unwrap()));
+        let node = NodeConfig::of_gateway(&packets, own.as_ref(), key, None);
+        node.map(drop).map_err(|error| error.to_string())
     };
-    let refused = check(&["127.0.0.1:5", "127.0.0.2:5", "0.0.0.0:5"]).unwrap_err();
-    let expected =
-        "packet.listen: 0.0.0.0:5 is listened on twice: `packet.listen` has 127.0.0.1:5 already";
-    assert!(refused.starts_with(expected), "{refused}");
-    check(&["127.0.0.1:5", "127.0.0.1:6", "127.0.0.1:0", "127.0.0.1:0"]).unwrap();
+    let twice = |section: &str, address: &str, other: &str, taken: &str| {
+        Err(format!(
+            "{section}: listen: {address} is listened on twice: {other} has {taken} already; \
+             expected another address or port for one of them"
+        ))
+    };
+    let (one, all) = ("127.0.0.1:5", "0.0.0.0:5");
+    let found = check(None, &[one, "127.0.0.2:5", all]);
+    assert_eq!(found, twice("the 3. [[packet]]", all, "the 1. [[packet]]", one));
+    let found = check(None, &["127.0.0.1:6", one, one]);
+    assert_eq!(found, twice("the 3. [[packet]]", one, "the 2. [[packet]]", one));
+    check(None, &[one, "127.0.0.1:6", "127.0.0.1:0", "127.0.0.1:0"]).unwrap();
+    // The node's own socket takes both families, applications' ports do not.
+    let found = check(Some("[::]:5"), &[one]);
+    assert_eq!(found, twice("[[packet]]", one, "[packet_endpoint]", "[::]:5"));
+    check(None, &["[::]:5", one]).unwrap();
+    check(Some("[::1]:5"), &[one]).unwrap();
 }
 
 #[test]
