@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tradewind_grant::{Check, Destination, GrantError, Hop, PublicIdentity, Status, Target};
+use tradewind_grant::{
+    Check, Destination, GrantError, Hop, HostName, PublicIdentity, Status, Target,
+};
 use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
@@ -105,7 +107,9 @@ impl Dialler {
         };
         let failed =
             |status, cause: String| Failure::new(status, format!("next relay {address}: {cause}"));
-        match timeout_at(deadline, own.tls.seal_dialled(stream, hop.identity)).await {
+        // On the heap: it takes more room than all else, and is over soon.
+        let sealing = Box::pin(own.tls.seal_dialled(stream, hop.identity));
+        match timeout_at(deadline, sealing).await {
             Ok(sealed) => sealed.map_err(|error| failed(Status::NextHopFailed, error.to_string())),
             Err(_) => Err(failed(Status::TimedOut, "no TLS handshake in time".to_owned())),
         }
@@ -172,6 +176,20 @@ impl Dialler {
             }
             Destination::Name { name, port } => (name, *port),
         };
+        // On the heap: addresses, which most destinations are, need none of its room.
+        Box::pin(self.dial_name((name, port), (speaker, deadline), lookups, check, begun)).await
+    }
+
+    /// Resolves a name, and connects to the first of its allowed addresses that answers.
+    async fn dial_name(
+        &self,
+        (name, port): (&HostName, u16),
+        (speaker, deadline): (Speaker, Instant),
+        lookups: &Lookups,
+        check: &Check<'_>,
+        begun: &AtomicBool,
+    ) -> Result<TcpStream, Failure> {
+        let none = SocketOptions::default();
         let resolving = self.resolver.resolve(name.as_str(), port, lookups);
         let found = timeout_at(deadline, resolving).await.map_err(|_| {
             Failure::new(Status::TimedOut, format!("resolve {name}: no answer in time"))
@@ -200,7 +218,7 @@ impl Dialler {
             dialled.map_err(|error| {
                 let failure = Failure::dial(address, &error);
                 let own = format!("dial {address}");
-                let told = failure.message.replacen(&own, &format!("dial {destination}"), 1);
+                let told = failure.message.replacen(&own, &format!("dial {name}:{port}"), 1);
                 failure.telling(told)
             })
         };

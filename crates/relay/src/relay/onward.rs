@@ -61,7 +61,9 @@ impl RelayService {
         let early = !unused.is_empty();
         let leading = unused.into_bytes();
         let taken = self.pools.take(&next.from, hop);
-        let opened = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken).await;
+        let opening = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken);
+        // The last relay, where most sessions are, needs a tenth of its room.
+        let opened = Box::pin(opening).await;
         let Opened { downstream, up, reply, unused } = match opened {
             Ok(opened) => opened,
             Err(Closed::Failed(failure, dial)) => {

@@ -59,7 +59,8 @@ impl RelayService {
             Ok(Flight::Hello(own)) => {
                 let peer = peer_of(&stream);
                 let hello = &bytes[PROOF_BYTES..];
-                let sealed = timeout_at(deadline, own.tls.seal_accepted(stream, hello)).await;
+                let sealing = Box::pin(own.tls.seal_accepted(stream, hello));
+                let sealed = timeout_at(deadline, sealing).await;
                 let connection = sealed.map_err(|_| Outcome::NoHeader)?.map_err(|error| {
                     limited!(warn, lines, cause, "refused: {peer} {error}");
                     Outcome::TlsFailed
@@ -170,7 +171,8 @@ pub(super) async fn stay_silent(stream: &TcpStream, deadline: Instant) {
     let _reset = tcp::end_in_order_on_close(stream);
     let mut left = MOST_BYTES;
     let read = async {
-        let mut buffer = [0; 2048];
+        // On the heap, so that connections that are welcome hold no such room.
+        let mut buffer = vec![0; 2048];
         while left > 0 && stream.readable().await.is_ok() {
             match stream.try_read(&mut buffer) {
                 Ok(0) => return,
