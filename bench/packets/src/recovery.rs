@@ -12,13 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use tradewind_net::udp::UdpOptions;
 use tradewind_node::{Node, NodeConfig, RelayServices};
 use tradewind_packet::ingress::Coding;
 
 use crate::nodes::{FAR, RELAY, near, plain};
 use crate::services::Carried;
-use crate::traffic::port;
+use crate::traffic::application;
 
 /// Length of each packet; longer than any control message.
 const BYTES: usize = 1_000;
@@ -107,7 +106,7 @@ fn carry_back(up: Arc<UdpSocket>, by: Arc<UdpSocket>, to: SocketAddr, seen: Arc<
 /// When a node does not start, or too few packets come back.
 pub(crate) fn run(carried: Carried) -> anyhow::Result<Vec<Duration>> {
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let ends = [(); FLOWS].map(|()| port(UdpOptions::default()));
+    let ends = [(); FLOWS].map(|()| application());
     let far = Node::start(plain(FAR, &[RELAY]))?;
     let wire = wire(far.address(), Arc::clone(&seen))?;
     // Blocks span all flows and are solved at the relay with the other flows' packets, which the

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tradewind_net::udp::{UdpOptions, UdpPort};
+use tradewind_node::counts::Snapshot;
 use tradewind_node::{LegSeal, Node, NodeConfig};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -13,7 +14,7 @@ use tradewind_packet::sender::Paths;
 use crate::loops::Apart;
 use crate::nodes::{FAR, RELAY, hop, near, plain};
 use crate::straight::{self, HEAD, Sources};
-use crate::traffic::{self, Traffic, Way, port};
+use crate::traffic::{self, Traffic, Way, application, port};
 use crate::{Outcome, cpu};
 
 /// What the relay does with packets.
@@ -73,42 +74,35 @@ struct Gateway {
 /// The relay while it is measured.
 struct Relay {
     node: Node,
-    /// Its workers.
-    threads: Vec<u32>,
 }
 
 impl Relay {
     fn start(feed: Feed) -> anyhow::Result<Self> {
         let (workers, leg_seal) = (if feed == Feed::TwoGateways { 2 } else { 1 }, feed.leg_seal());
-        let before = cpu::threads(std::process::id())?;
         let node = Node::start(NodeConfig { workers, leg_seal, ..plain(RELAY, &[]) })?;
-        let after = cpu::threads(std::process::id())?;
-        let threads: Vec<u32> = after.difference(&before).copied().collect();
-        if threads.len() < workers {
-            bail!("the relay has {} threads, expected {workers}", threads.len());
-        }
-        Ok(Self { node, threads })
+        Ok(Self { node })
     }
 
     /// The CPU time that each worker has had.
     fn times(&self) -> anyhow::Result<Vec<Duration>> {
-        let process = std::process::id();
-        self.threads.iter().map(|thread| cpu::of_thread(process, *thread)).collect()
+        let (process, workers) = (std::process::id(), self.node.workers());
+        workers.iter().map(|worker| cpu::of_thread(process, worker.thread)).collect()
     }
 
-    /// Which worker does most while a gateway's packets come.
+    /// Which worker takes most while a gateway's packets come.
     fn worker_of(&self, gateway: &Gateway) -> anyhow::Result<usize> {
-        let before = self.times()?;
-        open(gateway.node.local_addresses()[0], &self.node)?;
-        let after = self.times()?;
-        let spent = after.iter().zip(before).map(|(after, before)| *after - before);
-        let most = spent.enumerate().max_by_key(|(_, spent)| *spent);
+        let before = self.node.workers();
+        open(&gateway.node, &self.node)?;
+        let after = self.node.workers();
+        let taken = after.iter().zip(before);
+        let taken = taken.map(|(after, before)| carried(after.counts) - carried(before.counts));
+        let most = taken.enumerate().max_by_key(|(_, taken)| *taken);
         most.map(|(worker, _)| worker).context("a relay has workers")
     }
 
     /// Starts gateways until each worker has one.
     fn gateways(&self, carried: Carried, feed: Feed, ends: Ends) -> anyhow::Result<Vec<Gateway>> {
-        let mut gateways: Vec<Option<Gateway>> = self.threads.iter().map(|_| None).collect();
+        let mut gateways: Vec<Option<Gateway>> = self.node.workers().iter().map(|_| None).collect();
         for number in (FAR + 1..).take(MOST_TRIES) {
             let gateway = start_gateway(number, carried, feed, (self.node.address(), ends))?;
             let worker = self.worker_of(&gateway)?;
@@ -138,11 +132,12 @@ pub(crate) fn run(
     bytes: usize,
     span: Duration,
 ) -> anyhow::Result<Outcome> {
-    let end = port(UdpOptions::default());
     let relay = Relay::start(feed)?;
     if feed == Feed::Straight {
+        let end = port(UdpOptions::default());
         return run_straight(&relay, &end, traffic, bytes, span);
     }
+    let end = application();
     let far = Node::start(plain(FAR, &[RELAY]))?;
     let ends = Ends { far: far.address(), end: end.address() };
     let gateways = relay.gateways(carried, feed, ends)?;
@@ -215,16 +210,21 @@ fn start_gateway(
     Ok(Gateway { node, _apart: apart })
 }
 
-/// Sends until the relay takes what comes.
-fn open(entrance: SocketAddr, relay: &Node) -> anyhow::Result<()> {
+/// Returns how many packets a relay has carried: passed on, kept, or coded.
+fn carried(counts: Snapshot) -> u64 {
+    counts.forwarded + counts.kept + counts.repairs
+}
+
+/// Sends until the relay carries what comes.
+fn open(gateway: &Node, relay: &Node) -> anyhow::Result<()> {
     let application = UdpSocket::bind("127.0.0.1:0")?;
-    let (begun, before) = (Instant::now(), relay.snapshot().received);
-    // Questions whether a path is open count, too: so many are none.
-    while relay.snapshot().received < before + 200 {
+    let (begun, before) = (Instant::now(), carried(relay.snapshot()));
+    while carried(relay.snapshot()) < before + 20 {
         if begun.elapsed() > PATIENCE {
-            bail!("nothing came to the relay in {PATIENCE:?}: {:?}", relay.snapshot());
+            let (relay, refusals) = (relay.snapshot(), gateway.report().refusals);
+            bail!("the relay carries nothing within {PATIENCE:?}: {relay:?}, {refusals:?}");
         }
-        application.send_to(&[0; 64], entrance)?;
+        application.send_to(&[0; 64], gateway.local_addresses()[0])?;
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())

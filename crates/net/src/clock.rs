@@ -26,6 +26,13 @@ pub fn thread_cpu() -> Duration {
     Duration::from_nanos(read(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
+/// Returns the kernel's number of the calling thread, as `/proc/self/task` has it.
+#[must_use]
+pub fn thread_number() -> u32 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { libc::gettid() }.unsigned_abs()
+}
+
 /// Returns the CPU time that all threads of this process have used.
 #[must_use]
 pub fn process_cpu() -> Duration {

@@ -52,9 +52,11 @@ use std::mem::take;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use tradewind_net::NetError;
+use tradewind_net::clock;
 use tradewind_net::interception::{self, OWN_MARK};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_telemetry::{Health, Registry};
@@ -105,6 +107,15 @@ pub enum NodeError {
     System(#[from] std::io::Error),
 }
 
+/// One worker of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// The kernel's number of its thread.
+    pub thread: u32,
+    /// What it has done so far.
+    pub counts: Snapshot,
+}
+
 /// A node; it ends when this is dropped.
 pub struct Node {
     address: SocketAddr,
@@ -124,6 +135,8 @@ pub struct Node {
     holds: Vec<Named>,
     before: Option<Before>,
     threads: Vec<JoinHandle<()>>,
+    /// Their numbers, by worker.
+    thread_numbers: Vec<u32>,
     journal: Option<Arc<dyn Journal>>,
     /// After all else: the next process waits for it.
     _life: PipeWriter,
@@ -180,6 +193,7 @@ impl Node {
             holds,
             before,
             threads: Vec::new(),
+            thread_numbers: Vec::new(),
             journal: None,
             _life: life,
         })
@@ -206,14 +220,17 @@ impl Node {
         for (number, worker) in self.waiting.drain(..).enumerate() {
             let stopped = Arc::clone(&self.stop);
             let name = format!("packets-{number}");
+            let (tell, told) = mpsc::channel();
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || {
+                let _told = tell.send(clock::thread_number());
                 if let Err(error) = tradewind_net::sandbox::start_no_programs() {
                     tracing::warn!(%error, "a worker may start programs");
                 }
                 worker.run(&stopped)
             });
             self.threads.push(thread?);
+            self.thread_numbers.extend(told.recv());
         }
         if !self.rules.is_empty() {
             let ticks = self.outsides.iter().map(|outside| Ticks::clone(&outside.ticks));
@@ -277,6 +294,14 @@ impl Node {
     pub fn snapshot(&self) -> Snapshot {
         let all = self.outsides.iter().map(|outside| outside.counts.snapshot());
         all.fold(Snapshot::default(), Snapshot::plus)
+    }
+
+    /// Returns what each worker has done so far, once they run.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        let counts = self.outsides.iter().map(|outside| outside.counts.snapshot());
+        let numbered = self.thread_numbers.iter().zip(counts);
+        numbered.map(|(thread, counts)| WorkerStatus { thread: *thread, counts }).collect()
     }
 
     fn boards(&self) -> impl Iterator<Item = &Board> {

@@ -322,3 +322,22 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
     let error = Node::start(relay).unwrap_err();
     assert_eq!(error.to_string(), "coding: expected 1 to 8 repair packets for 1 to 32 packets");
 }
+
+#[test]
+fn each_worker_tells_its_thread_and_what_it_has_taken() {
+    let node = Node::start(NodeConfig { workers: 2, ..plain(2, loopback(), &[]) }).unwrap();
+    let name = |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap();
+    let names: Vec<_> = node.workers().iter().map(|worker| name(worker.thread)).collect();
+    assert_eq!(names, ["packets-0\n", "packets-1\n"]);
+    // The kernel gives one worker all that comes from one port.
+    let stranger = UdpSocket::bind(loopback()).unwrap();
+    for _ in 0..10 {
+        stranger.send_to(b"who is there?", node.address()).unwrap();
+    }
+    let begun = Instant::now();
+    while node.snapshot().received < 10 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", node.snapshot());
+    }
+    let taken: Vec<u64> = node.workers().iter().map(|worker| worker.counts.received).collect();
+    assert!(taken == [10, 0] || taken == [0, 10], "{taken:?}");
+}
