@@ -5,7 +5,9 @@
 
 mod nodes;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
@@ -160,5 +162,65 @@ fn a_neighbour_is_reached_at_whichever_of_its_addresses_answers() {
         if is_first {
             until("copies", &near, || is_answered(&application, 2) && near.snapshot().copied > 10);
         }
+    }
+}
+
+/// An application that answers every datagram with the same, and remembers from where they come.
+fn echo_that_remembers() -> (SocketAddr, Arc<Mutex<BTreeSet<SocketAddr>>>) {
+    let socket = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let (address, sources) = (socket.local_addr().unwrap(), Arc::default());
+    let known: Arc<Mutex<BTreeSet<SocketAddr>>> = Arc::clone(&sources);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            known.lock().unwrap().insert(from);
+            let _lost = socket.send_to(&buffer[..length], from);
+        }
+    });
+    (address, sources)
+}
+
+/// Packets over the Internet alone, and those that are numbered, of one flow.
+#[test]
+fn a_flow_keeps_its_port_at_the_far_side_whichever_address_it_goes_to() {
+    let far = Node::start(plain(4, loopback(), &[2])).unwrap();
+    let relay = Node::start(plain(2, loopback(), &[])).unwrap();
+    let ways = [Wire::to(far.address()), Wire::to(far.address())];
+    let (to, sources) = echo_that_remembers();
+    for (service, relays) in [
+        ("direct", String::new()),
+        (
+            "caching",
+            format!(
+                "relays = [{{ address = '{}', identity = '{}' }}]",
+                relay.address(),
+                identity(2).public()
+            ),
+        ),
+    ] {
+        let [one, other] = ways.each_ref().map(|way| way.address);
+        let text = format!(
+            "listen = '127.0.0.1:0'\nto = '{to}'\n{relays}\nservice = '{service}'\n\
+             far = {{ address = ['{one}', '{other}'], identity = '{}' }}",
+            identity(4).public()
+        );
+        let packet = text.parse::<toml::Table>().unwrap().into();
+        let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
+        let config = NodeConfig::of_gateway(&[packet], None, identity(1), grant).unwrap();
+        let near = Node::start(config).unwrap();
+        sources.lock().unwrap().clear();
+        let application = application(near.local_addresses()[0]);
+        until("the first answer", &near, || is_answered(&application, 0));
+        let socket = SocketAddr::from(([127, 0, 0, 1], near.address().port()));
+        for (number, way) in (1..).zip(ways.iter().cycle().take(3)) {
+            way.cut(socket, true);
+            until("an answer by another address", &near, || is_answered(&application, number));
+            way.cut(socket, false);
+            until("an answer by the address before", &near, || {
+                is_answered(&application, number + 10)
+            });
+        }
+        let sources = sources.lock().unwrap();
+        assert_eq!(sources.len(), 1, "{service}: the application sees {sources:?}");
     }
 }

@@ -53,6 +53,11 @@ impl PathMtu {
         Self { fits: BASE, too_long: None, probe: None, rest_until: now, raise_at, found: None }
     }
 
+    /// Searches anew: the path leads elsewhere. What was found is told until the search has ended.
+    pub fn begin_again(&mut self, now: Timestamp) {
+        *self = Self { found: self.found, ..Self::new(now) };
+    }
+
     /// The size of the probe that is to be sent now, if one is. To be asked only while the path answers otherwise: its death says nothing about
     /// sizes.
     pub fn poll(&mut self, now: Timestamp, round_trip: Duration) -> Option<usize> {
@@ -193,6 +198,18 @@ mod tests {
         assert!((1297..=1300).contains(&machine.longest().unwrap()), "{machine:?}");
         assert!((90..=110).contains(&probes), "{probes} probes");
         run(&mut machine, &mut now, 1472, Duration::from_secs(110));
+        assert_eq!(machine.longest(), Some(1472));
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_searched_anew_at_once() {
+        let mut now = Timestamp::ZERO;
+        let mut machine = PathMtu::new(now);
+        run(&mut machine, &mut now, 1300, Duration::from_secs(15));
+        machine.begin_again(now);
+        assert!((1297..=1300).contains(&machine.longest().unwrap()), "it is told until then");
+        assert!(!machine.is_too_long(1472) && machine.proven() == BASE);
+        run(&mut machine, &mut now, 1472, Duration::from_secs(3));
         assert_eq!(machine.longest(), Some(1472));
     }
 

@@ -246,6 +246,9 @@ impl Engine {
         (round_trip, bytes): (Duration, usize),
     ) {
         if let Link::Internet(_) = link {
+            if !self.is_of_its_address(peer, link) {
+                return;
+            }
             self.several.note_answer(now.steady, peer, round_trip);
             self.members.note_answer(now.steady, peer, round_trip);
         }
@@ -350,6 +353,12 @@ impl Far {
     pub(super) fn is_there(&self, now: Now) -> bool {
         let heard = self.internet_heard.max(self.overlay_heard);
         heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
+    }
+
+    /// It is reached at another of its addresses from now on, which was measured.
+    pub(super) fn is_elsewhere(&mut self, now: Now, round_trip: Option<Duration>) {
+        (self.internet_heard, self.round_trip) = (Some(now.steady), round_trip);
+        self.mtus.internet.begin_again(now.steady);
     }
 
     /// Relays serve a flow along a path that has answered nobody here yet: it counts as alive until

@@ -1,24 +1,38 @@
-//! Neighbours with several addresses: all are asked, and the best that has answered is taken.
+//! Neighbours with several addresses: all are asked, and the best that answers is taken.
 //!
-//! Each address has a leg of its own, so that a change takes no handshake. The one in use stays
-//! while
-//! it answers, unless another is better by more than noise for a while.
+//! Each address has a session of its own, by which it is measured. Packets go over one of them, and
+//! that one is led from address to address: it trades places with the one that was there before. So
+//! a neighbour stays the same, with all that is said to it, wherever it is reached.
+//!
+//! An address is left for another when that is better by more than noise for a while, or at once
+//! when it is silent for longer than its own losses explain.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tradewind_grant::{Hop, PublicIdentity};
-use tradewind_packet::session::{Now, PeerId};
+use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 
-/// Silence after which an address counts as dead. Chosen: four questions, as for a far endpoint.
-const DEAD_AFTER: Duration = Duration::from_millis(800);
+/// Questions without an answer after which an address that loses nothing counts as dead. Chosen: as
+/// for a far endpoint.
+const LEAST_SILENT: u32 = 4;
+/// The same for any. Chosen: five seconds.
+const MOST_SILENT: u32 = 25;
+/// How seldom losses alone may look like death: once in so many questions. Chosen: once in half an
+/// hour.
+const SELDOM: f64 = 10_000.0;
+/// Questions over which the share that gets lost is averaged. Chosen: those of the last 13 s.
+const AVERAGED: u32 = 64;
 /// By how much another address must be better to be taken instead: this, and a fifth. Chosen: as
-/// for
-/// relays.
+/// for relays.
 const BETTER_BY: Duration = Duration::from_millis(1);
+/// The share of questions by which a nearer address may lose more, and by which one must lose less
+/// than half of what the other does to be better for that. Chosen.
+const MORE_LOST: f64 = 0.02;
+const LESS_LOST: f64 = 0.05;
 /// For how long it must be better. Chosen: longer than a burst of queueing.
 const BETTER_FOR: Duration = Duration::from_secs(5);
 
@@ -35,40 +49,102 @@ struct Addresses {
 #[derive(Debug)]
 struct Address {
     at: SocketAddr,
+    /// The session that leads there now.
     peer: PeerId,
     round_trip: Option<Duration>,
     heard: Option<Timestamp>,
+    /// When it was asked last.
+    asked: Timestamp,
+    /// Questions since the last answer.
+    silent: u32,
+    /// The share of questions that get lost, until the last answer; and of how many it is the mean.
+    lost: f64,
+    counted: u32,
 }
 
 impl Address {
-    fn answers(&self, now: Timestamp) -> bool {
-        self.heard.is_some_and(|heard| now.since(heard) < DEAD_AFTER)
+    fn new(at: SocketAddr, peer: PeerId) -> Self {
+        let (round_trip, heard, asked) = (None, None, Timestamp::ZERO);
+        Self { at, peer, round_trip, heard, asked, silent: 0, lost: 0.0, counted: 0 }
+    }
+
+    fn answers(&self) -> bool {
+        // So many in a row get lost by chance seldom enough.
+        let by_chance = (-SELDOM.ln() / self.lost.ln()).ceil();
+        let patience = by_chance.clamp(LEAST_SILENT.into(), MOST_SILENT.into());
+        self.heard.is_some() && f64::from(self.silent) < patience
+    }
+
+    fn note_answer(&mut self, now: Timestamp, round_trip: Duration) {
+        self.heard = Some(now);
+        self.round_trip = Some(match self.round_trip {
+            Some(before) => (before * 7 + round_trip) / 8,
+            None => round_trip,
+        });
+    }
+
+    /// Counts whether the last question was answered; another is asked now.
+    fn note_asked(&mut self, now: Timestamp) {
+        let Some(heard) = self.heard else { return };
+        let asked = std::mem::replace(&mut self.asked, now);
+        if heard <= asked {
+            self.silent = self.silent.saturating_add(1);
+            return;
+        }
+        for _ in 0..std::mem::take(&mut self.silent).min(MOST_SILENT) {
+            self.count(1.0);
+        }
+        self.count(0.0);
+    }
+
+    fn count(&mut self, lost: f64) {
+        self.counted = (self.counted + 1).min(AVERAGED);
+        self.lost += (lost - self.lost) / f64::from(self.counted);
+    }
+
+    fn is_better_than(&self, other: &Self) -> bool {
+        let (Some(round_trip), Some(others)) = (self.round_trip, other.round_trip) else {
+            return false;
+        };
+        let is_nearer = round_trip + round_trip / 5 + BETTER_BY < others;
+        (is_nearer && self.lost <= other.lost + MORE_LOST)
+            || self.lost * 2.0 + LESS_LOST < other.lost
     }
 }
 
 impl Addresses {
-    /// Chooses by what has been measured; `true` when another is to be taken.
-    fn choose(&mut self, now: Timestamp) -> bool {
-        let answering = self.all.iter().enumerate().filter(|(_, address)| address.answers(now));
-        let timed = answering.filter_map(|(at, address)| Some((address.round_trip?, at)));
-        let Some((best, at)) = timed.min() else { return false };
+    fn new(all: Vec<Address>) -> Self {
+        Self { all, chosen: 0, better: None }
+    }
+
+    /// Asks all, and tells which is to be taken by what has been measured, if another.
+    fn ask(&mut self, now: Timestamp) -> Option<usize> {
+        self.all.iter_mut().for_each(|address| address.note_asked(now));
         let current = &self.all[self.chosen];
-        let before = current.round_trip.filter(|_| current.answers(now));
-        let is_better = before.is_none_or(|before| best + best / 5 + BETTER_BY < before);
-        if at == self.chosen || !is_better {
+        let is_alive = current.answers();
+        let others = self.all.iter().enumerate().filter(|(at, address)| {
+            let is_wanted = !is_alive || address.is_better_than(current);
+            *at != self.chosen && address.answers() && is_wanted
+        });
+        let Some((at, _)) = others.min_by_key(|(_, address)| address.round_trip) else {
             self.better = None;
-            return false;
-        }
+            return None;
+        };
         let since = match self.better {
             Some((known, since)) if known == at => since,
             _ => now,
         };
         self.better = Some((at, since));
-        let is_proven = before.is_none() || now.since(since) >= BETTER_FOR;
-        if is_proven {
-            (self.chosen, self.better) = (at, None);
-        }
-        is_proven
+        (!is_alive || now.since(since) >= BETTER_FOR).then_some(at)
+    }
+
+    /// Takes another address for what is said from now on; returns both sessions, and where each
+    /// leads, the one that packets go over first.
+    fn take(&mut self, at: usize) -> [(PeerId, SocketAddr); 2] {
+        let (before, peer) = (self.chosen, self.all[self.chosen].peer);
+        self.all[before].peer = std::mem::replace(&mut self.all[at].peer, peer);
+        (self.chosen, self.better) = (at, None);
+        [at, before].map(|at| (self.all[at].peer, self.all[at].at))
     }
 }
 
@@ -84,29 +160,20 @@ impl Several {
 
     /// Takes an answer over the Internet.
     pub(super) fn note_answer(&mut self, now: Timestamp, peer: PeerId, round_trip: Duration) {
-        let all = self.0.values_mut().flat_map(|known| &mut known.all);
-        for address in all.filter(|address| address.peer == peer) {
-            address.heard = Some(now);
-            address.round_trip = Some(match address.round_trip {
-                Some(before) => (before * 7 + round_trip) / 8,
-                None => round_trip,
-            });
+        let mut all = self.0.values_mut().flat_map(|known| &mut known.all);
+        if let Some(address) = all.find(|address| address.peer == peer) {
+            address.note_answer(now, round_trip);
         }
-    }
-
-    /// Returns where a neighbour is asked for now.
-    fn address_of(&self, hop: Hop) -> SocketAddr {
-        self.0.get(&hop.identity).map_or(hop.address, |known| known.all[known.chosen].at)
     }
 }
 
 impl Engine {
-    /// Returns the session with a neighbour at the best of its addresses; `None` when there are too
+    /// Returns the session with a neighbour, at the best of its addresses; `None` when there are too
     /// many.
     pub(super) fn leg_to(&mut self, now: Now, hop: Hop) -> Option<PeerId> {
+        let peer = self.leg(now, hop.identity, hop.address);
         self.begin_several(now, hop);
-        let address = self.several.address_of(hop);
-        self.leg(now, hop.identity, address)
+        peer
     }
 
     /// Begins a leg to each address of a neighbour, if it has several.
@@ -118,27 +185,36 @@ impl Engine {
         let mut all = Vec::new();
         for at in std::iter::once(hop.address).chain(others.clone()) {
             if let Some(peer) = self.leg(now, hop.identity, at) {
-                all.push(Address { at, peer, round_trip: None, heard: None });
+                all.push(Address::new(at, peer));
             }
         }
         if all.len() > 1 {
-            self.several.0.insert(hop.identity, Addresses { all, chosen: 0, better: None });
+            self.several.0.insert(hop.identity, Addresses::new(all));
         }
     }
 
-    /// Has routes lead to better addresses.
+    /// Has sessions lead to better addresses.
     pub(super) fn tend_several(&mut self, now: Now) {
-        let mut is_changed = false;
         for (identity, known) in &mut self.several.0 {
-            if known.choose(now.steady) {
-                let address = known.all[known.chosen].at;
-                tracing::info!(%identity, %address, "another address of a neighbour is taken");
-                is_changed = true;
+            let Some(better) = known.ask(now.steady) else { continue };
+            let sessions = known.take(better);
+            let (peer, address) = sessions[0];
+            tracing::info!(%identity, %address, "another address of a neighbour is taken");
+            for (peer, address) in sessions {
+                self.sessions.lead_to(now, peer, Link::to(address));
             }
+            let round_trip = known.all[better].round_trip;
+            if let Some(far) = self.fars.get_mut(&peer) {
+                far.is_elsewhere(now, round_trip);
+            }
+            self.leg_round_trips.extend(round_trip.map(|round_trip| (peer, round_trip)));
         }
-        if is_changed {
-            self.aim_all(now);
-        }
+    }
+
+    /// Returns whether an answer over the Internet tells of a neighbour: where it has several
+    /// addresses, it must come from where it is asked for now.
+    pub(super) fn is_of_its_address(&self, peer: PeerId, link: Link) -> bool {
+        !self.several.has(peer) || self.sessions.link_of(peer) == Some(link)
     }
 }
 
@@ -147,39 +223,37 @@ mod tests {
     use super::*;
 
     fn addresses(number: usize) -> Addresses {
-        let address = |at: usize| Address {
-            at: ([192, 0, 2, at as u8], 7001).into(),
-            peer: super::super::routes::nobody(),
-            round_trip: None,
-            heard: None,
-        };
-        Addresses { all: (0..number).map(address).collect(), chosen: 0, better: None }
+        let peer = super::super::routes::nobody();
+        let address = |at: usize| Address::new(([192, 0, 2, at as u8], 7001).into(), peer);
+        Addresses::new((0..number).map(address).collect())
     }
 
     fn at_ms(ms: u64) -> Timestamp {
         Timestamp::ZERO + Duration::from_millis(ms)
     }
 
-    /// Lets addresses answer each 200 ms from `from` on, each after so long or never; which is in
-    /// use
-    /// at the end.
-    fn pass(known: &mut Addresses, from: u64, span: u64, round_trips: &[Option<u64>]) -> usize {
-        for ms in (from..from + span).step_by(200) {
-            for (address, round_trip) in known.all.iter_mut().zip(round_trips) {
-                if let Some(round_trip) = round_trip {
-                    address.heard = Some(at_ms(ms));
-                    address.round_trip = Some(Duration::from_millis(*round_trip));
-                }
-            }
-            known.choose(at_ms(ms));
+    /// Asks all once, 200 ms after the last time; each answers after so long, or not.
+    fn step(known: &mut Addresses, ms: u64, round_trips: &[Option<u64>]) {
+        if let Some(better) = known.ask(at_ms(ms)) {
+            known.take(better);
         }
+        for (address, round_trip) in known.all.iter_mut().zip(round_trips) {
+            if let Some(round_trip) = round_trip {
+                address.note_answer(at_ms(ms + 100), Duration::from_millis(*round_trip));
+            }
+        }
+    }
+
+    /// Lets time pass from `from` on; returns which is in use at the end.
+    fn pass(known: &mut Addresses, from: u64, span: u64, round_trips: &[Option<u64>]) -> usize {
+        (from..from + span).step_by(200).for_each(|ms| step(known, ms, round_trips));
         known.chosen
     }
 
     #[test]
     fn the_first_that_answers_is_taken_and_the_best_once_it_has_proved_itself() {
         let mut known = addresses(3);
-        assert_eq!(pass(&mut known, 0, 1000, &[None, None, None]), 0);
+        assert_eq!(pass(&mut known, 200, 800, &[None, None, None]), 0);
         assert_eq!(pass(&mut known, 1000, 1000, &[None, None, Some(50)]), 2);
         assert_eq!(pass(&mut known, 2000, 4000, &[None, Some(20), Some(50)]), 2, "too soon");
         assert_eq!(pass(&mut known, 6000, 2000, &[None, Some(20), Some(50)]), 1);
@@ -188,22 +262,56 @@ mod tests {
     #[test]
     fn noise_moves_nothing() {
         let mut known = addresses(2);
-        assert_eq!(pass(&mut known, 0, 1000, &[Some(50), Some(50)]), 0);
+        assert_eq!(pass(&mut known, 200, 800, &[Some(50), Some(50)]), 0);
         assert_eq!(pass(&mut known, 1000, 60_000, &[Some(50), Some(42)]), 0);
         // It is better for moments alone.
         for round in 0..20 {
-            let from = 100_000 + round * 5000;
-            pass(&mut known, from, 4000, &[Some(50), Some(20)]);
-            assert_eq!(pass(&mut known, from + 4000, 1000, &[Some(50), Some(50)]), 0);
+            let from = 100_000 + round * 6000;
+            pass(&mut known, from, 3000, &[Some(50), Some(20)]);
+            assert_eq!(pass(&mut known, from + 3000, 3000, &[Some(50), Some(50)]), 0);
         }
     }
 
     #[test]
     fn an_address_that_falls_silent_is_left_at_once() {
         let mut known = addresses(2);
-        assert_eq!(pass(&mut known, 0, 1000, &[Some(20), Some(90)]), 0);
-        assert_eq!(pass(&mut known, 1000, 1200, &[None, Some(90)]), 1);
+        assert_eq!(pass(&mut known, 200, 800, &[Some(20), Some(90)]), 0);
+        assert_eq!(pass(&mut known, 1000, 800, &[None, Some(90)]), 0, "four questions");
+        assert_eq!(pass(&mut known, 1800, 400, &[None, Some(90)]), 1);
         assert_eq!(pass(&mut known, 3000, 4000, &[Some(20), Some(90)]), 1);
-        assert_eq!(pass(&mut known, 7000, 3000, &[Some(20), Some(90)]), 0);
+        assert_eq!(
+            pass(&mut known, 7000, 60_000, &[Some(20), Some(90)]),
+            0,
+            "it has proved itself"
+        );
+    }
+
+    /// Two addresses of which each loses so many of a hundred questions; how often another was
+    /// taken in ten minutes, and which is in use at the end.
+    fn changes_at(percent: [u64; 2], round_trips: [u64; 2]) -> (usize, usize) {
+        let (mut known, mut seed, mut changes) = (addresses(2), 7_u64, 0);
+        for ms in (200..600_000).step_by(200) {
+            let before = known.chosen;
+            let answers = [0, 1].map(|at| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) % 100 >= percent[at]
+            });
+            let answers = [0, 1].map(|at| answers[at].then_some(round_trips[at]));
+            step(&mut known, ms, &answers);
+            changes += usize::from(known.chosen != before);
+        }
+        (changes, known.chosen)
+    }
+
+    #[test]
+    fn loss_flaps_no_address() {
+        for percent in [5, 20, 35, 50] {
+            let (changes, _) = changes_at([percent; 2], [50; 2]);
+            assert!(changes <= 2, "{changes} changes where {percent} % are lost");
+        }
+        // What is nearer and loses more is no better; what loses less is.
+        assert_eq!(changes_at([0, 20], [50, 20]), (0, 0));
+        let (changes, chosen) = changes_at([30, 0], [20, 50]);
+        assert!(changes <= 2 && chosen == 1, "{changes} changes, {chosen}");
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Peer {
     pub(super) link_heard: Timestamp,
     /// Where it is by configuration, for who connects to it.
     pub(super) home: Option<Link>,
+    /// It was led to another address, and keys were not agreed on there yet.
+    pub(super) is_led: bool,
     /// Another address where it has answered.
     pub(super) candidate: Option<Candidate>,
     /// Over which way the response to its last initiation went.
@@ -129,6 +131,7 @@ impl Peer {
             side,
             link,
             link_heard: now.steady,
+            is_led: false,
             candidate: None,
             responded: None,
             sending: None,

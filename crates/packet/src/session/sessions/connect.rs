@@ -59,7 +59,18 @@ impl Sessions {
                 && question.asked >= peer.heard
                 && now.steady.since(question.asked) >= PATIENCE
         });
-        is_worn || is_deaf
+        is_worn || is_deaf || peer.is_led
+    }
+
+    /// Has a neighbour that this side connects to be at another of its addresses from now on, and
+    /// agrees on keys there: from that it knows where to answer. What was agreed on stays good.
+    pub fn lead_to(&mut self, now: Now, peer: PeerId, link: Link) {
+        let Some(known) = self.peers.get_mut(peer.0).filter(|known| known.home.is_some()) else {
+            return;
+        };
+        (known.home, known.link, known.link_heard) = (Some(link), link, now.steady);
+        (known.candidate, known.is_led) = (None, true);
+        self.initiate(now, peer);
     }
 
     /// Sends an initiation; one that was not answered yet is given up.
@@ -114,7 +125,7 @@ impl Sessions {
         session.phase = Phase::Open { theirs, keys: Box::new(keys) };
         peer.heard = now.steady;
         if let Some(door) = door {
-            peer.link_heard = now.steady;
+            (peer.link_heard, peer.is_led) = (now.steady, false);
             if door != peer.link {
                 (peer.link, peer.candidate) = (door, None);
                 self.events.push_back(Event::Moved { peer: peer_id, link: door });
