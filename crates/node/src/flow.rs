@@ -146,21 +146,8 @@ impl Node {
         options: FlowOptions,
     ) -> Result<Flow, NodeError> {
         let judge = options.judge.clone();
-        self.begin_judged((None, destination), options.course(budget)?, judge)
-    }
-
-    /// Begins a flow for `client` over a course that was read from a configuration
-    /// ([`crate::NodeConfig::course`]).
-    ///
-    /// # Errors
-    /// As [`Node::register`].
-    pub fn begin(
-        &self,
-        client: SocketAddr,
-        destination: SocketAddr,
-        course: Course,
-    ) -> Result<Flow, NodeError> {
-        self.begin_judged((Some(client), destination), course, None)
+        let course = options.course(budget)?;
+        self.flow_opener()?.begin_judged((None, destination), course, judge)
     }
 
     /// Returns what begins flows of this node from any thread, also while it starts or ends.
@@ -178,15 +165,6 @@ impl Node {
         let (desk, has_members) = (Arc::clone(desk), self.config.members.is_some());
         Ok(FlowOpener { desk, has_members })
     }
-
-    fn begin_judged(
-        &self,
-        (client, destination): (Option<SocketAddr>, SocketAddr),
-        course: Course,
-        judge: Option<Judge>,
-    ) -> Result<Flow, NodeError> {
-        self.flow_opener()?.begin_judged((client, destination), course, judge)
-    }
 }
 
 /// What begins flows of a node; clones begin flows of the same.
@@ -197,10 +175,11 @@ pub struct FlowOpener {
 }
 
 impl FlowOpener {
-    /// As [`Node::begin`]. Of a node that has ended, the flow never opens.
+    /// Begins a flow for `client` over a course that was read from a configuration
+    /// ([`crate::NodeConfig::course`]). Of a node that has ended, it never opens.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Node::register`].
     pub fn begin(
         &self,
         client: SocketAddr,

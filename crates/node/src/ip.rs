@@ -21,8 +21,18 @@ pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let (from, to) = addresses(packet)?;
     let Some(told_of) = told_of(packet) else { return Some((from, to)) };
     let (sender, receiver) = addresses(told_of)?;
-    // Whoever sent the packet is told.
-    (sender == to).then_some((receiver, sender))
+    // Whoever sent the packet is told, by one host.
+    (sender == to && is_one_host(from) && is_one_host(to)).then_some((receiver, sender))
+}
+
+/// Returns whether an address is that of one host, which may say and be told errors. Source:
+/// RFC 1122, 3.2.1.3 and 3.2.2; RFC 4443, 2.4.
+fn is_one_host(address: IpAddr) -> bool {
+    match address {
+        // This network, groups, and what is kept for later, everybody among it.
+        IpAddr::V4(v4) => !matches!(v4.octets()[0], 0 | 224..) && !v4.is_loopback(),
+        IpAddr::V6(v6) => !v6.is_unspecified() && !v6.is_multicast() && !v6.is_loopback(),
+    }
 }
 
 fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
@@ -73,11 +83,10 @@ const HOPS: u8 = 64;
 /// Returns the ICMP error that tells the sender of `packet` that it is too long, from whom it goes
 /// to:
 /// packets may have `mtu` bytes. `None` for what no error may be about: another error, a later
-/// piece,
-/// or an IPv4 packet that routers may cut.
+/// piece, an IPv4 packet that routers may cut, or one that does not go from one host to one.
 pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let (from, to) = addresses(packet)?;
-    if told_of(packet).is_some() {
+    if told_of(packet).is_some() || !is_one_host(from) || !is_one_host(to) {
         return None;
     }
     match (from, to) {
@@ -258,6 +267,31 @@ mod tests {
         }
         sent[7] = 1;
         assert_eq!(too_long(&sent, 1300), None, "a later piece");
+    }
+
+    #[test]
+    fn no_error_goes_to_or_comes_from_more_than_one_host() {
+        let odd = [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]];
+        for odd in odd {
+            for (from, to) in [(odd, SERVER), (CLIENT, odd)] {
+                let mut sent = v4(17, from, to, &[7; 1400]);
+                sent[6] = 0x40;
+                assert_eq!(too_long(&sent, 1300), None, "{from:?} to {to:?}");
+            }
+            let error =
+                |sender| [&[3, 0, 0, 0, 0, 0, 0, 0], &v4(17, sender, SERVER, &[0; 8])[..]].concat();
+            assert_eq!(ends(&v4(ICMP, ROUTER, odd, &error(odd))), None, "told {odd:?}");
+            assert_eq!(ends(&v4(ICMP, odd, CLIENT, &error(CLIENT))), None, "by {odd:?}");
+        }
+        let (client, server) = ([1; 16], [2; 16]);
+        let loopback = Ipv6Addr::LOCALHOST.octets();
+        for odd in [[0; 16], [0xff; 16], loopback] {
+            for (from, to) in [(odd, server), (client, odd)] {
+                assert_eq!(too_long(&v6(17, from, to, &[7; 1400]), 1280), None, "{odd:?}");
+            }
+            let error = [&[1, 0, 0, 0, 0, 0, 0, 0], &v6(17, odd, server, &[0; 8])[..]].concat();
+            assert_eq!(ends(&v6(ICMP6, client, odd, &error)), None, "told {odd:?}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
+use super::long::Ways;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::records::{Origin, Tally};
 use super::routes::{Part, Route};
@@ -200,8 +201,9 @@ impl Engine {
         let is_known = outbound.is_known;
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
         let first_bytes = FIRST_BYTES + if from.is_some() { SOURCE_BYTES } else { 0 };
-        let fits = |bytes: usize| self.fits(now, far, around + bytes + payload.len());
-        let is_cut = self.has_to_be_cut(now, (far, carriage), around + payload.len());
+        let ways = Ways::of(far, carriage, end);
+        let fits = |bytes: usize| self.fits(now, ways, around + bytes + payload.len());
+        let is_cut = self.has_to_be_cut(now, (ways, carriage), around + payload.len());
         let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
         let message = match is_known || needs_begin {
             true => Message::Datagram { conversation, payload },
@@ -214,7 +216,7 @@ impl Engine {
         if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
             return;
         }
-        let is_too_long = self.note_if_too_long(now, (far, to), (around, payload.len()));
+        let is_too_long = self.note_if_too_long(now, (ways, to), (around, payload.len()));
         if is_too_long && is_whole {
             return self.tell_too_long(now, Some(at), payload);
         }
@@ -251,7 +253,8 @@ impl Engine {
             return;
         }
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        let is_too_long = self.note_if_too_long(now, (far, source), (around, payload.len()));
+        let ways = Ways::of(far, carriage, end);
+        let is_too_long = self.note_if_too_long(now, (ways, source), (around, payload.len()));
         if is_too_long && is_whole {
             return self.tell_too_long(now, None, payload);
         }

@@ -469,7 +469,7 @@ impl Engine {
     }
 
     /// Forgets ends that `is_used` does not name.
-    pub(super) fn forget_ends(&mut self, is_used: impl Fn(FlowNumber) -> bool) {
+    pub(super) fn forget_ends(&mut self, now: Now, is_used: impl Fn(FlowNumber) -> bool) {
         let ends = &mut self.services.ends;
         let unused: Vec<FlowNumber> =
             ends.by_outgoing.keys().copied().filter(|flow| !is_used(*flow)).collect();
@@ -483,6 +483,7 @@ impl Engine {
                 self.services.joined.remove(&incoming);
             }
         }
+        self.deliver_ready(now);
     }
 }
 
@@ -525,6 +526,17 @@ impl End {
         match self.heard {
             Some((_, service)) if self.is_up && self.is_served => service,
             _ => self.carried_by(),
+        }
+    }
+
+    /// Returns whether what is missing of the flow that comes in may come from a relay, or by the
+    /// other of two ways.
+    fn brings_back(&self, now: Timestamp) -> bool {
+        let told = self.heard.filter(|(heard, _)| now.since(*heard) < SERVED_FOR);
+        match told.map_or(self.carriage.service, |(_, service)| service) {
+            Service::Caching | Service::Coding => told.is_some(),
+            Service::Forwarding => self.carriage.paths == Paths::Both,
+            Service::Direct => false,
         }
     }
 

@@ -30,7 +30,7 @@ impl Engine {
                     self.register(now, (flow, client), (to, *course), mailbox);
                 }
                 Order::Collect { flow } => self.collect(now, flow),
-                Order::Close { flow } => self.close(flow),
+                Order::Close { flow } => self.close(now, flow),
                 Order::Listen { number, to, queue } => {
                     self.listeners.insert(to, (number, queue));
                 }
@@ -106,7 +106,7 @@ impl Engine {
         let mailbox = Arc::new(Mailbox::new().ok()?);
         mailbox.set_open(true);
         let local = Local::Flow(Held(Arc::clone(&mailbox)));
-        let id = self.add_inbound(Inbound::new(now, local, far, ends))?;
+        let id = self.add_inbound(now, Inbound::new(now, local, far, ends))?;
         let flow = Flow::of_another(mailbox, Arc::clone(&self.desk));
         self.accepted.insert(flow.number(), id);
         queue.put(Accepted { flow, from });
@@ -123,9 +123,9 @@ impl Engine {
         }
     }
 
-    fn close(&mut self, flow: u64) {
+    fn close(&mut self, now: Now, flow: u64) {
         if let Some(id) = self.accepted.remove(&flow) {
-            return self.drop_inbound(id, Outcome::Closed);
+            return self.drop_inbound(now, id, Outcome::Closed);
         }
         let Some(id) = self.flows.remove(&flow) else { return };
         let conversations = self.routes.get(id).map(|route| route.sources.values().copied());

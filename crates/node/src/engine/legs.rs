@@ -110,10 +110,10 @@ impl Engine {
     }
 
     /// Ends a leg now, if nothing needs it any more.
-    pub(super) fn leave_leg(&mut self, peer: PeerId) {
+    pub(super) fn leave_leg(&mut self, now: Now, peer: PeerId) {
         let is_needed = self.is_kept_near(peer) || self.needed().any(|needed| needed == peer);
         if !is_needed && self.legs.peers().any(|leg| leg == peer) {
-            self.end_leg(peer);
+            self.end_leg(now, peer);
         }
     }
 
@@ -134,7 +134,7 @@ impl Engine {
                 gone.push(leg.peer);
             }
         }
-        gone.into_iter().for_each(|peer| self.end_leg(peer));
+        gone.into_iter().for_each(|peer| self.end_leg(now, peer));
     }
 
     /// A neighbour that is not there, is another, or does not let this node in, answers nothing: its operator is to look.
@@ -142,6 +142,10 @@ impl Engine {
         for ((_, identity, address), leg) in &mut self.legs.by_hop {
             let is_open = self.sessions.is_open(leg.peer);
             if !is_open && !leg.is_told && now.steady.since(leg.begun) >= ANSWERS_WITHIN {
+                let address = match self.sessions.link_of(leg.peer) {
+                    Some(Link::Internet(pair)) => pair.remote,
+                    Some(Link::Overlay(_)) | None => *address,
+                };
                 // Tenants name next hops: who has legs begun to nobody fills no log.
                 limited!(
                     warn,
@@ -172,7 +176,7 @@ impl Engine {
         of_routes.chain(of_paths).chain(of_flows).chain(of_conversations)
     }
 
-    fn end_leg(&mut self, peer: PeerId) {
+    fn end_leg(&mut self, now: Now, peer: PeerId) {
         self.legs.by_hop.retain(|_, leg| leg.peer != peer);
         self.leg_round_trips.remove(&peer);
         // The path to it that this node has opened needs a leg, too.
@@ -180,7 +184,7 @@ impl Engine {
             self.drop_label(label);
         }
         self.sessions.close(peer);
-        self.forget(peer);
+        self.forget(now, peer);
     }
 }
 

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 
 use tradewind_packet::fragment::{FRAGMENT_HEADER_BYTES, Joined, Piece, cut};
 use tradewind_packet::id::FlowNumber;
-use tradewind_packet::message::{Carriage, Class, Message};
+use tradewind_packet::message::{Carriage, Class, Message, Service};
+use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 use tradewind_units::Duration;
 
 use super::Engine;
 use super::conversations::DATAGRAM_BYTES;
 use super::mtu::NUMBER_BYTES;
+use super::routes::Far;
 use crate::counts::add;
 
 /// How long pieces are waited for where no latency budget tells. Chosen: a round trip around the
@@ -20,22 +22,42 @@ const UNTOLD_WAIT: Duration = Duration::from_secs(1);
 /// them.
 const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
 
+/// Where datagrams of a conversation may go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ways {
+    pub(super) far: PeerId,
+    /// Whether over relays as well, where there is a path over such: other routes to the same far
+    /// endpoint may have opened it.
+    takes_relays: bool,
+}
+
+impl Ways {
+    /// Returns those of a conversation that is carried so, in a flow if its packets are numbered.
+    pub(super) fn of(far: PeerId, carriage: Carriage, end: Option<FlowNumber>) -> Self {
+        Self { far, takes_relays: end.is_some() || carriage.service == Service::Forwarding }
+    }
+
+    /// Returns what is known of the way over relays, where that is one of these and answers.
+    fn overlay(self, now: Now, far: &Far) -> Option<&PathMtu> {
+        let is_over = self.takes_relays && far.label.is_some() && far.is_overlay_alive(now);
+        is_over.then_some(&far.mtus.overlay)
+    }
+}
+
 impl Engine {
-    /// Returns whether a message of so many bytes is known to be too long for no way that there is
-    /// to a far endpoint.
-    pub(super) fn fits(&self, now: Now, far: PeerId, bytes: usize) -> bool {
+    /// Returns whether a message of so many bytes is known to be too long for no way that there is.
+    pub(super) fn fits(&self, now: Now, ways: Ways, bytes: usize) -> bool {
         let sealed = OVERHEAD + bytes;
-        let Some(far) = self.fars.get(&far) else { return true };
-        let is_over = far.label.is_some() && far.is_overlay_alive(now);
-        !far.mtus.internet.is_too_long(sealed) || (is_over && !far.mtus.overlay.is_too_long(sealed))
+        let Some(far) = self.fars.get(&ways.far) else { return true };
+        let takes = |way: &PathMtu| !way.is_too_long(sealed);
+        takes(&far.mtus.internet) || ways.overlay(now, far).is_some_and(takes)
     }
 
     /// Returns whether a message of so many bytes is proven to arrive over a way that there is.
-    fn is_proven(&self, now: Now, far: PeerId, bytes: usize) -> bool {
-        let sealed = OVERHEAD + bytes;
-        let Some(far) = self.fars.get(&far) else { return false };
-        let is_over = far.label.is_some() && far.is_overlay_alive(now);
-        sealed <= far.mtus.internet.proven() || (is_over && sealed <= far.mtus.overlay.proven())
+    fn is_proven(&self, now: Now, ways: Ways, bytes: usize) -> bool {
+        let Some(far) = self.fars.get(&ways.far) else { return false };
+        let takes = |way: &PathMtu| OVERHEAD + bytes <= way.proven();
+        takes(&far.mtus.internet) || ways.overlay(now, far).is_some_and(takes)
     }
 
     /// Counts a datagram that is longer than any way takes, if this is one, and tells of it at
@@ -43,30 +65,28 @@ impl Engine {
     pub(super) fn note_if_too_long(
         &mut self,
         now: Now,
-        (far, other): (PeerId, SocketAddr),
+        (ways, other): (Ways, SocketAddr),
         (around, bytes): (usize, usize),
     ) -> bool {
-        if self.fits(now, far, around + DATAGRAM_BYTES + bytes) {
+        if self.fits(now, ways, around + DATAGRAM_BYTES + bytes) {
             return false;
         }
         add(&self.counts.too_long, 1);
         if now.steady >= self.next_too_long {
             self.next_too_long = now.steady + TELL_OF_LENGTH_EVERY;
-            let longest = self.longest_to(now, far);
+            let longest = self.longest_to(now, ways);
             let longest = longest.and_then(|takes| takes.checked_sub(around));
-            let far = self.name_of(far);
+            let far = self.name_of(ways.far);
             tracing::warn!(far, %other, bytes, longest, "a datagram is too long for the way there");
         }
         true
     }
 
-    /// Returns the longest datagram of a conversation that is known which some way to a far
-    /// endpoint
-    /// takes, once that was found.
-    pub(super) fn longest_to(&self, now: Now, far: PeerId) -> Option<usize> {
-        let far = self.fars.get(&far)?;
-        let is_over = far.label.is_some() && far.is_overlay_alive(now);
-        let overlay = far.mtus.overlay.longest().filter(|_| is_over);
+    /// Returns the longest datagram of a conversation that is known which some way takes, once that
+    /// was found.
+    pub(super) fn longest_to(&self, now: Now, ways: Ways) -> Option<usize> {
+        let far = self.fars.get(&ways.far)?;
+        let overlay = ways.overlay(now, far).and_then(PathMtu::longest);
         let longest = far.mtus.internet.longest()?.max(overlay.unwrap_or(0));
         longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
     }
@@ -76,10 +96,10 @@ impl Engine {
     pub(super) fn has_to_be_cut(
         &self,
         now: Now,
-        (far, carriage): (PeerId, Carriage),
+        (ways, carriage): (Ways, Carriage),
         bytes: usize,
     ) -> bool {
-        carriage.fragment && !self.is_proven(now, far, DATAGRAM_BYTES + bytes)
+        carriage.fragment && !self.is_proven(now, ways, DATAGRAM_BYTES + bytes)
     }
 
     /// Sends a datagram in pieces, if it has to be and may; `false` when it is to go as it is.
@@ -91,10 +111,11 @@ impl Engine {
         payload: &[u8],
     ) -> bool {
         let around = if end.is_some() { NUMBER_BYTES } else { 0 };
-        if !self.has_to_be_cut(now, (far, carriage), around + payload.len()) {
+        let ways = Ways::of(far, carriage, end);
+        if !self.has_to_be_cut(now, (ways, carriage), around + payload.len()) {
             return false;
         }
-        let most = self.most_of_piece(now, far, carriage, end);
+        let most = self.most_of_piece(now, ways, self.served_bytes(carriage.service, end));
         let number = self.next_cut;
         let Some(pieces) = cut(number, payload, most) else { return false };
         self.next_cut = number.wrapping_add(1);
@@ -114,19 +135,11 @@ impl Engine {
     /// Returns the most bytes of a piece: so many that all ways take it, and relays what they make
     /// of
     /// it.
-    fn most_of_piece(
-        &self,
-        now: Now,
-        far: PeerId,
-        carriage: Carriage,
-        end: Option<FlowNumber>,
-    ) -> usize {
-        let served = self.served_bytes(carriage.service, end);
-        let Some(far) = self.fars.get(&far) else { return 0 };
-        let is_over = far.label.is_some() && far.is_overlay_alive(now);
+    fn most_of_piece(&self, now: Now, ways: Ways, served: usize) -> usize {
+        let Some(far) = self.fars.get(&ways.far) else { return 0 };
         let internet = far.mtus.internet.proven() - served;
-        let overlay = far.mtus.overlay.proven();
-        let takes = if is_over { internet.min(overlay) } else { internet };
+        let overlay = ways.overlay(now, far).map(PathMtu::proven);
+        let takes = overlay.map_or(internet, |overlay| internet.min(overlay));
         takes.saturating_sub(OVERHEAD + NUMBER_BYTES + FRAGMENT_HEADER_BYTES)
     }
 

@@ -230,11 +230,11 @@ impl Engine {
         self.know_members();
         self.register_with(now);
         if let Some(old) = registry.and_then(|hop| self.legs.to(self.sessions.public(), hop)) {
-            self.leave_leg(old);
+            self.leave_leg(now, old);
         }
         self.members.nearest = self.members.choose();
         self.aim_all(now);
-        before.into_iter().for_each(|gone| self.leave_leg(gone.peer));
+        before.into_iter().for_each(|gone| self.leave_leg(now, gone.peer));
     }
 
     /// Has nobody's packets end at members.
@@ -308,7 +308,7 @@ impl Engine {
         [Some(far_before), first_before]
             .into_iter()
             .flatten()
-            .for_each(|gone| self.leave_leg(gone));
+            .for_each(|gone| self.leave_leg(now, gone));
         Some(())
     }
 

@@ -31,7 +31,7 @@ mod taken;
 mod tunnel;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,6 +84,9 @@ const DEAD_AFTER: Duration = Duration::from_millis(600);
 /// Signatures and Diffie-Hellman steps a second that gateways may ask for over paths; each gets its
 /// share. Chosen: at some 150 us each a sixth of a core, as handshakes with a cookie have.
 const DEAR_A_SECOND: usize = 1000;
+/// ICMP errors a second that senders of packets are told; each gets its share. Chosen: as many as
+/// Linux says of its own.
+const ERRORS_A_SECOND: usize = 1000;
 /// Labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
 /// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be conversations.
@@ -149,6 +152,8 @@ pub(crate) struct Engine {
     /// What takes a signature or Diffie-Hellman step and is asked for by a gateway or its
     /// neighbour.
     dear: SharedRate<PublicIdentity>,
+    /// ICMP errors, by whom they are told.
+    errors: SharedRate<IpAddr>,
     refusals: Refusals,
     /// Pieces of datagrams that wait for others.
     joiner: Joiner<PeerId>,
@@ -191,6 +196,14 @@ fn trust(config: &NodeConfig) -> Trust {
     Trust::new(config.operators.clone(), config.revocations.clone())
 }
 
+/// What checks the headers of paths.
+fn verifier(config: &NodeConfig, trust: &Arc<Trust>) -> Verifier {
+    let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
+    verifier.set_identities(&identities(config));
+    verifier.set_trust(Arc::clone(trust));
+    verifier
+}
+
 /// The sockets towards neighbours, of which several workers have one each.
 fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<Sockets, NodeError> {
     let own = match config.workers {
@@ -204,7 +217,7 @@ fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<S
 }
 
 /// No session yet, and who may have one.
-fn sessions(config: &NodeConfig, now: Now) -> Result<Sessions, NodeError> {
+fn sessions(config: &NodeConfig, trust: &Arc<Trust>, now: Now) -> Result<Sessions, NodeError> {
     let own = SessionsConfig {
         identity: config.identity.clone(),
         operators: config.operators.clone(),
@@ -213,6 +226,7 @@ fn sessions(config: &NodeConfig, now: Now) -> Result<Sessions, NodeError> {
     };
     let mut sessions = Sessions::new(own, now, entropy::bytes::<32>()?);
     sessions.set_identities(identities(config));
+    sessions.set_trust(Arc::clone(trust), config.neighbours.clone());
     Ok(sessions)
 }
 
@@ -227,23 +241,17 @@ impl Engine {
     ) -> Result<Self, NodeError> {
         let now = now();
         let access = Access::new(config.known_policy(), port.address())?;
-        let (sockets, mut sessions) = (sockets(&config, port, &counts)?, sessions(&config, now)?);
-        let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
-        let sealer = sealer(&config)?;
         let trust = Arc::new(trust(&config));
-        verifier.set_identities(&identities(&config));
-        verifier.set_trust(Arc::clone(&trust));
-        sessions.set_trust(Arc::clone(&trust), config.neighbours.clone());
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
         let tunnel = tunnel.transpose()?;
         let mut engine = Self {
             access,
+            sockets: sockets(&config, port, &counts)?,
             counts,
-            sockets,
-            sessions,
-            verifier,
-            sealer,
-            trust: Arc::clone(&trust),
+            sessions: sessions(&config, &trust, now)?,
+            verifier: verifier(&config, &trust),
+            sealer: sealer(&config)?,
+            trust,
             labels: Table::new(LABELS),
             opened: BTreeMap::new(),
             legs: Legs::default(),
@@ -276,6 +284,7 @@ impl Engine {
             next_ask: Timestamp::ZERO,
             refusal_lines: LogLimit::new(),
             dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
+            errors: SharedRate::new(ERRORS_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),
             joiner: Joiner::new(JoinLimits::default()),
             order: Order::default(),
@@ -285,16 +294,22 @@ impl Engine {
             age: Duration::ZERO,
             drops_counted: 0,
             salt: 0,
-            config: Arc::clone(&config),
+            config,
         };
+        engine.add_configured(now, handover)?;
+        Ok(engine)
+    }
+
+    /// Adds the paths, groups and deposits of the configuration.
+    fn add_configured(&mut self, now: Now, handover: &mut Handover) -> Result<(), NodeError> {
+        let config = Arc::clone(&self.config);
         for path in &config.paths {
-            engine.add_path(now, handover, path)?;
+            self.add_path(now, handover, path)?;
         }
         for group in &config.groups {
-            engine.add_group(now, handover, group)?;
+            self.add_group(now, handover, group)?;
         }
-        engine.add_meetings(now, handover)?;
-        Ok(engine)
+        self.add_meetings(now, handover)
     }
 
     /// Nobody else reads what comes from now on. What was issued before, another process may have seen.
@@ -521,7 +536,7 @@ impl Engine {
                 Event::Answered { peer, link, round_trip, bytes } => {
                     self.answered(now, peer, link, (round_trip, bytes));
                 }
-                Event::Closed { peer, .. } => self.forget(peer),
+                Event::Closed { peer, .. } => self.forget(now, peer),
                 Event::Established { peer, identity, link } => {
                     tracing::debug!(?peer, %identity, ?link, "session established");
                     self.introduce_again(peer);
@@ -595,11 +610,11 @@ impl Engine {
     }
 
     /// A neighbour that is gone takes its paths and flows along.
-    fn forget(&mut self, peer: PeerId) {
+    fn forget(&mut self, now: Now, peer: PeerId) {
         self.refusals.forget(peer);
         let gone: Vec<u32> =
             self.inbound_ids.range((peer, 0)..=(peer, u32::MAX)).map(|(_, id)| *id).collect();
-        gone.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Gone));
+        gone.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Gone));
         self.fars.remove(&peer);
         self.drop_labels_of(peer);
     }

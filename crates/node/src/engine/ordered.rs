@@ -31,8 +31,8 @@ impl Engine {
         if !has_order || self.order.pass(key, packet.sequence) {
             return self.deliver_message(now, peer, message);
         }
-        let measured = self.fars.get(&peer).and_then(|far| far.round_trip);
-        let patience = self.services.ends.patience(packet.flow, measured);
+        let far = self.fars.get(&peer);
+        let patience = far.and_then(|far| self.services.ends.patience(now, packet.flow, far));
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         message.write(&mut bytes);
@@ -51,6 +51,18 @@ impl Engine {
         }
         let waited = self.order.waited();
         self.counts.reordered.store(waited, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Hands over what waits for its turn in the flow of a conversation that ends here, and is
+    /// over.
+    pub(super) fn deliver_waiting(&mut self, now: Now, id: u32) {
+        let Some(inbound) = self.inbound.get(id).filter(|it| it.carriage.in_order) else { return };
+        let far = inbound.far;
+        let incoming = inbound.end.and_then(|end| self.services.ends.incoming_of(end));
+        if let Some(incoming) = incoming {
+            self.order.end_flow(far, incoming);
+            self.deliver_ready(now);
+        }
     }
 
     fn deliver_message(&mut self, now: Now, peer: PeerId, message: &Message<'_>) {

@@ -34,7 +34,7 @@ impl Engine {
         // Sessions that have ended take theirs along.
         self.dispatch(now);
         let paths = self.drop_refused_paths();
-        let conversations = self.drop_refused_conversations(|_| true);
+        let conversations = self.drop_refused_conversations(now, |_| true);
         self.judge_senders_again(now);
         if paths + conversations > 0 {
             tracing::info!(paths, conversations, "packets: ended, since rules allow them no more");
@@ -47,7 +47,11 @@ impl Engine {
     }
 
     /// Ends the conversations with some far endpoints that the rules let in no more; returns how many.
-    pub(super) fn drop_refused_conversations(&mut self, is_of: impl Fn(PeerId) -> bool) -> usize {
+    pub(super) fn drop_refused_conversations(
+        &mut self,
+        now: Now,
+        is_of: impl Fn(PeerId) -> bool,
+    ) -> usize {
         let is_refused = |id: &u32| {
             self.inbound.get(*id).is_some_and(|inbound| {
                 let to = inbound.to();
@@ -60,7 +64,7 @@ impl Engine {
             })
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
-        refused.iter().for_each(|id| self.let_go(*id, Outcome::Revoked));
+        refused.iter().for_each(|id| self.let_go(now, *id, Outcome::Revoked));
         refused.len()
     }
 }

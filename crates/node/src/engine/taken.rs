@@ -12,6 +12,7 @@ use tradewind_packet::session::Now;
 
 use super::Engine;
 use super::local::{Local, Port};
+use super::long::Ways;
 use super::mtu::NUMBER_BYTES;
 use super::routes::Route;
 use crate::NodeError;
@@ -139,7 +140,8 @@ impl Engine {
             return 0;
         }
         let around = if route.end.is_some() { NUMBER_BYTES } else { 0 };
-        let longest = self.longest_to(now, route.far).and_then(|most| most.checked_sub(around));
+        let ways = Ways::of(route.far, route.carriage(), route.end);
+        let longest = self.longest_to(now, ways).and_then(|most| most.checked_sub(around));
         longest.map_or(0, |most| u16::try_from(most).unwrap_or(u16::MAX))
     }
 

@@ -23,6 +23,7 @@ use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 use super::Engine;
 use super::conversations::{Inbound, Written};
 use super::local::Local;
+use super::long::Ways;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::routes::{Far, Route};
 use crate::NodeError;
@@ -160,25 +161,35 @@ impl Engine {
     /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how
     /// long one
     /// may be: the kernel will know soon, and this one is lost.
-    pub(super) fn tell_too_long(&self, now: Now, at: Option<u32>, packet: &[u8]) {
+    pub(super) fn tell_too_long(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let device = match at {
             Some(at) => self.routes.get(at).and_then(|route| route.local.tunnel()),
             None => self.tunnel.as_ref().map(|tunnel| &tunnel.device),
         };
+        let device = device.map(Arc::clone);
         let (from, to) = match ip::ends(packet) {
             Some((from, to)) => (whole(from), whole(to)),
             None => return,
         };
-        let far = match at {
-            Some(at) => self.routes.get(at).map(|route| route.far),
-            None => self.kept.get(&(to, from)).and_then(|id| Some(self.inbound.get(*id)?.far)),
+        let of_route = |route: &Route| Ways::of(route.far, route.carriage(), route.end);
+        let of_inbound = |it: &Inbound| Ways::of(it.far, it.carriage, it.end);
+        let ways = match at {
+            Some(at) => self.routes.get(at).map(of_route),
+            None => self.kept.get(&(to, from)).and_then(|id| self.inbound.get(*id)).map(of_inbound),
         };
-        let (Some(device), Some(far)) = (device, far) else { return };
-        let most = self.longest_to(now, far).map(|most| most.saturating_sub(NUMBER_BYTES));
+        let (Some(device), Some(ways)) = (device, ways) else { return };
+        let most = self.longest_to(now, ways).map(|most| most.saturating_sub(NUMBER_BYTES));
         let most = most.and_then(|most| u16::try_from(most).ok());
-        if let Some(error) = most.and_then(|most| ip::too_long(packet, most)) {
-            let _lost = hand_over(device, &error);
+        if let Some(error) = most.and_then(|most| self.too_long(now, packet, most)) {
+            let _lost = hand_over(&device, &error);
         }
+    }
+
+    /// Returns the error that tells a packet's sender how long one may be, unless enough is told.
+    pub(super) fn too_long(&mut self, now: Now, packet: &[u8], most: u16) -> Option<Vec<u8>> {
+        let (from, _) = ip::ends(packet)?;
+        let error = ip::too_long(packet, most)?;
+        self.errors.take(now.steady, from).then_some(error)
     }
 
     /// A packet that came back was lost on the Internet, and its sender will not notice: the packet itself tells of congestion, where its ends
@@ -305,4 +316,35 @@ impl Far {
 /// Whose whole packets a conversation with `to` is about, if it is about such.
 pub(super) fn whole_packets(from: Option<SocketAddr>, to: SocketAddr) -> Option<IpAddr> {
     from.filter(|from| from.port() == 0 && to.port() == 0).map(|from| from.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_units::Duration;
+
+    use super::super::ERRORS_A_SECOND;
+    use super::super::by_hand::{Hosts, anybody};
+
+    /// A packet that no router may cut.
+    fn packet(last: u8) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0];
+        packet.extend([10, 0, 0, last, 10, 1, 0, 2]);
+        packet.resize(1400, 7);
+        packet
+    }
+
+    #[test]
+    fn one_sender_is_told_no_more_errors_than_its_share() {
+        let mut hosts = Hosts::new([(1, anybody(1))]);
+        let mut now = hosts.now;
+        let mut told = |now, last| {
+            let engine = hosts.at(1);
+            (0..2000).filter(|_| engine.too_long(now, &packet(last), 1300).is_some()).count()
+        };
+        let first = told(now, 1);
+        assert_eq!(first, ERRORS_A_SECOND / 2);
+        assert!((1..first).contains(&told(now, 2)), "the next one is told, too");
+        now.steady = now.steady + Duration::from_secs(1);
+        assert_eq!(told(now, 1), first);
+    }
 }

@@ -27,6 +27,16 @@ impl PathSection {
         let wanted = self.service.unwrap_or(default);
         let (in_order, fragment) = (self.in_order, self.fragment);
         let carriage = Carriage { in_order, fragment, ..carriage(wanted, self.ways, self.budget)? };
+        let brings_back = match wanted {
+            Wanted::Direct | Wanted::Rendezvous => false,
+            Wanted::Forwarding => carriage.paths == Paths::Both,
+            Wanted::Auto | Wanted::Caching | Wanted::Coding => true,
+        };
+        if in_order && !brings_back {
+            let problem = "expected only where something may come back: with caching, coding, \
+                           auto, or forwarding over both ways";
+            return Err(NodeError::Config { key: "in_order", problem: problem.to_owned() });
+        }
         let bearable_loss = match (wanted, self.bearable_loss) {
             (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
             (_, None) => None,

@@ -196,3 +196,23 @@ fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
         assert!(refused.contains(expected), "{keys}: {refused}");
     }
 }
+
+#[test]
+fn in_order_is_refused_where_nothing_comes_back() {
+    for (keys, is_good) in [
+        ("service = 'caching'", true),
+        ("service = 'coding'", true),
+        ("service = 'auto'\nbudget = '150 ms'", true),
+        ("service = 'forwarding'", true),
+        ("service = 'forwarding'\nways = 'relays'", false),
+        ("service = 'direct'", false),
+    ] {
+        let told = assumed(&format!("in_order = true\n{keys}"));
+        match told {
+            Ok(_) => assert!(is_good, "{keys}"),
+            Err(why) => {
+                assert!(!is_good && why.contains("in_order: expected only"), "{keys}: {why}")
+            }
+        }
+    }
+}

@@ -102,17 +102,17 @@ impl Engine {
         // A client whose gateway has started again, or has changed: answers must come to the
         // newest.
         let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
-        older.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Replaced));
+        older.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Replaced));
         let ends = (conversation, carriage, to);
         let origin = Origin::told(from);
         let inbound = Inbound { kept, origin, ..Inbound::new(now, local, far, ends) };
-        let id = self.add_inbound(inbound)?;
+        let id = self.add_inbound(now, inbound)?;
         self.fresh.push(id);
         Some(())
     }
 
-    pub(in crate::engine) fn add_inbound(&mut self, mut inbound: Inbound) -> Option<u32> {
-        self.make_room_for_inbound();
+    pub(in crate::engine) fn add_inbound(&mut self, now: Now, mut inbound: Inbound) -> Option<u32> {
+        self.make_room_for_inbound(now);
         inbound.origin = self.origin_of(inbound.far, inbound.origin.source);
         let salt = self.next_salt();
         let (far, conversation) = (inbound.far, inbound.conversation);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_grant::PublicIdentity;
 use tradewind_packet::message::Message;
-use tradewind_packet::session::PeerId;
+use tradewind_packet::session::{Now, PeerId};
 
 use super::{Inbound, MOST, Outbound};
 use crate::counts::add;
@@ -55,7 +55,7 @@ impl Engine {
     }
 
     /// Lets a conversation go that ends here, if there is no room for another one.
-    pub(super) fn make_room_for_inbound(&mut self) {
+    pub(super) fn make_room_for_inbound(&mut self, now: Now) {
         if self.inbound.len() < MOST {
             return;
         }
@@ -70,15 +70,15 @@ impl Engine {
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
         if let Some(id) = oldest.map(|(id, _)| id) {
             add(&self.counts.conversations_evicted, 1);
-            self.let_go(id, Outcome::Evicted);
+            self.let_go(now, id, Outcome::Evicted);
         }
     }
 
     /// Ends a conversation here, and tells who began it: should there be more to say, it begins anew.
-    pub(in crate::engine) fn let_go(&mut self, id: u32, why: Outcome) {
+    pub(in crate::engine) fn let_go(&mut self, now: Now, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
-        self.drop_inbound(id, why);
+        self.drop_inbound(now, id, why);
         self.let_go.add(far, conversation);
         self.say(far, &Message::Unknown { conversation });
     }

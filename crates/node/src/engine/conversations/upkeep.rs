@@ -3,9 +3,14 @@
 use super::*;
 
 impl Engine {
-    pub(in crate::engine) fn drop_inbound(&mut self, id: u32, why: Outcome) {
+    pub(in crate::engine) fn drop_inbound(&mut self, now: Now, id: u32, why: Outcome) {
+        // What is allowed no more is not delivered either.
+        if why != Outcome::Revoked {
+            self.deliver_waiting(now, id);
+        }
         self.record_inbound(id, why);
-        if let Some(inbound) = self.inbound.remove(id) {
+        if let Some(mut inbound) = self.inbound.remove(id) {
+            inbound.local.flush(&self.counts);
             self.inbound_ids.remove(&(inbound.far, inbound.conversation));
             self.joiner.remove(inbound.far, inbound.conversation);
             if let Some(from) = inbound.kept {
@@ -34,14 +39,14 @@ impl Engine {
         let is_over = |it: &Inbound| is_idle(it.used) && matches!(it.local, Local::Flow(_));
         let all = self.inbound.ids().zip(self.inbound.values());
         let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
-        over.into_iter().for_each(|id| self.drop_inbound(id, Outcome::Idle));
+        over.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Idle));
         self.record_silent(now);
         if std::mem::take(&mut self.ends_are_due) {
             let ids = self.inbound_ids.values();
             let inbound = ids.filter_map(|id| self.inbound.get(*id)?.end);
             let routes = self.routes.values().filter_map(|route| route.end);
             let used: BTreeSet<FlowNumber> = inbound.chain(routes).collect();
-            self.forget_ends(|flow| used.contains(&flow));
+            self.forget_ends(now, |flow| used.contains(&flow));
         }
     }
 

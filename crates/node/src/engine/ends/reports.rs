@@ -12,7 +12,7 @@ use tradewind_units::{Duration, Timestamp};
 use super::super::Engine;
 use super::super::bills::Role;
 use super::super::local::Local;
-use super::super::routes::{Part, Route};
+use super::super::routes::{Far, Part, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
 use crate::status::{Billed, Direction, Fared, FlowStatus};
 
@@ -69,14 +69,24 @@ impl Ends {
         })
     }
 
-    /// Returns how long something that is missing of the flow that comes in is worth waiting for.
+    /// Returns how long something that is missing of the flow that comes in is worth waiting for:
+    /// not at all where nothing can bring it.
     pub(in super::super) fn patience(
         &self,
+        now: Now,
         incoming: FlowNumber,
-        measured: Option<Duration>,
+        far: &Far,
     ) -> Option<Duration> {
         let end = self.by_outgoing.get(self.outgoing.get(&incoming)?)?;
-        Some(end.at_receiver(measured).patience)
+        if !far.is_overlay_alive(now) || !end.brings_back(now.steady) {
+            return Some(Duration::ZERO);
+        }
+        Some(end.at_receiver(far.round_trip).patience)
+    }
+
+    /// Returns the flow that comes in at the end that sends `outgoing`.
+    pub(in super::super) fn incoming_of(&self, outgoing: FlowNumber) -> Option<FlowNumber> {
+        self.by_outgoing.get(&outgoing)?.incoming
     }
 
     /// How the flows of one end fare: the one that is sent, the one that comes in.

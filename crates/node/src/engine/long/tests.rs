@@ -1,6 +1,6 @@
 //! Datagrams that are longer than any way, between engines over real sockets.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 
 use tradewind_packet::message::Carriage;
 use tradewind_packet::path_mtu::PathMtu;
@@ -10,6 +10,7 @@ use tradewind_units::Duration;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
+use super::Ways;
 use crate::config::Course;
 
 /// Gateway 1 and far endpoint 4, an application behind each, and a way that takes 1,200 bytes.
@@ -23,11 +24,7 @@ struct World {
 impl World {
     fn new(fragment: bool) -> Self {
         let mut hosts = Hosts::new([(1, gateway(1)), (4, anybody(4))]);
-        let [client, server] = [loopback(), application()].map(|at| {
-            let socket = UdpSocket::bind(at).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            socket
-        });
+        let [client, server] = [loopback(), application()].map(socket_at);
         let (far, now) = (hosts.hop(4), hosts.now);
         let carriage = Carriage { fragment, budget_ms: 300, ..Carriage::DIRECT };
         let course = Course { carriage, ..forwarded(far, Vec::new()) };
@@ -71,6 +68,12 @@ impl World {
         self.hosts.pass(Duration::from_millis(50));
         got(&self.client).map(|got| got.len())
     }
+}
+
+fn socket_at(address: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
 }
 
 fn got(socket: &UdpSocket) -> Option<Vec<u8>> {
@@ -122,4 +125,38 @@ fn a_datagram_of_which_a_piece_is_lost_is_given_up_and_holds_nothing() {
     let counts = far.counts.snapshot();
     assert!(counts.unjoined > 5 && counts.unjoined + counts.joined == 10, "{counts:?}");
     assert_eq!((far.joiner.len(), far.joiner.bytes()), (0, 0));
+}
+
+/// A route that goes directly, beside one to the same far endpoint whose path over a relay takes
+/// more.
+#[test]
+fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
+    let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
+    let (relay, far, now) = (hosts.hop(2), hosts.hop(4), hosts.now);
+    let (client, server) = (socket_at(loopback()), socket_at(application()));
+    let to = server.local_addr().unwrap();
+    let direct = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+    let [direct, over] = [direct, forwarded(far, vec![relay])].map(|course| {
+        let local = Local::bind(loopback(), false).unwrap();
+        hosts.at(1).add_route(now, local, to, &course).unwrap()
+    });
+    hosts.pass(Duration::from_secs(2));
+    let peer = hosts.at(1).routes.get(direct).unwrap().far;
+    let mut world = World { hosts, route: direct, client, server };
+    world.limit(1, peer);
+    for (route, too_long) in [(over, 0), (direct, 1)] {
+        let (now, by) = (world.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        let engine = world.hosts.at(1);
+        assert!(engine.fars.get(&peer).unwrap().is_overlay_alive(now));
+        engine.take_application(now, route, by, &[7; 1300]);
+        assert_eq!(engine.counts.snapshot().too_long, too_long);
+    }
+    let now = world.hosts.now;
+    let engine = world.hosts.at(1);
+    let longest = [over, direct].map(|route| {
+        let route = engine.routes.get(route).unwrap();
+        let ways = Ways::of(route.far, route.carriage(), route.end);
+        engine.longest_to(now, ways)
+    });
+    assert!(longest[0] > longest[1], "{longest:?}");
 }

@@ -1,9 +1,11 @@
 //! Packets that a relay brings back, in order or not, between engines over real sockets.
 
 use std::net::UdpSocket;
+use std::ops::Range;
 
 use tradewind_packet::message::{Carriage, Service};
-use tradewind_units::Duration;
+use tradewind_packet::sender::Paths;
+use tradewind_units::{Duration, Ratio};
 
 use super::super::TICK;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
@@ -11,39 +13,69 @@ use super::super::conversations::Written;
 use super::super::local::Local;
 use crate::config::Course;
 
-/// The numbers of packets in the order in which an application gets them, where the Internet loses
-/// one
-/// of twelve and a relay keeps them; and how many have waited.
-fn received(in_order: bool) -> (Vec<u64>, u64) {
-    let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
-    let mut hosts = Hosts::new(all);
-    let server = UdpSocket::bind(application()).unwrap();
-    server.set_nonblocking(true).unwrap();
-    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let carriage =
-        Carriage { service: Service::Caching, budget_ms: 1000, in_order, ..Carriage::DIRECT };
-    let course = Course { carriage, ..forwarded(far, relays) };
-    let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
-    let to = server.local_addr().unwrap();
-    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
-    hosts.pass(Duration::from_secs(3));
-    let (mut numbers, mut room) = (Vec::new(), [0; 2048]);
-    for burst in 0..80_u64 {
-        if burst == 8 {
-            hosts.lose_each(1, 4, 12);
+/// Gateway 1 and far endpoint 4 with a relay near each, and an application at the far side.
+struct World {
+    hosts: Hosts,
+    route: u32,
+    server: UdpSocket,
+}
+
+impl World {
+    /// How packets are carried; and what may be lost of them before a stronger service is chosen,
+    /// if one is.
+    fn new(carriage: Carriage, bearable_loss: Option<Ratio>) -> Self {
+        let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
+        let mut hosts = Hosts::new(all);
+        let server = UdpSocket::bind(application()).unwrap();
+        server.set_nonblocking(true).unwrap();
+        let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+        let course = Course { carriage, bearable_loss, ..forwarded(far, relays) };
+        let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
+        let to = server.local_addr().unwrap();
+        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        hosts.pass(Duration::from_secs(3));
+        Self { hosts, route, server }
+    }
+
+    /// The application writes these numbers.
+    fn write(&mut self, numbers: Range<u64>) {
+        for number in numbers {
+            let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+            let packet = number.to_be_bytes().repeat(100);
+            self.hosts.at(1).take_application(now, self.route, by, &packet);
         }
-        for number in burst * 5..burst * 5 + 5 {
-            let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
-            hosts.at(1).take_application(now, route, by, &number.to_be_bytes().repeat(100));
-        }
-        hosts.exchange();
-        hosts.pass(TICK);
-        while let Ok(length) = server.recv(&mut room) {
+        self.hosts.exchange();
+    }
+
+    /// Those that have come since the last time.
+    fn come(&mut self) -> Vec<u64> {
+        let (mut numbers, mut room) = (Vec::new(), [0; 2048]);
+        while let Ok(length) = self.server.recv(&mut room) {
             assert_eq!(length, 800);
             numbers.push(u64::from_be_bytes(room[..8].try_into().unwrap()));
         }
+        numbers
     }
-    let far = hosts.at(4);
+}
+
+/// Kept by relays, within a budget.
+const CACHED: Carriage =
+    Carriage { service: Service::Caching, budget_ms: 1000, in_order: true, ..Carriage::DIRECT };
+
+/// The numbers of packets in the order in which an application gets them, where the Internet loses
+/// one of twelve and a relay keeps them; and how many have waited.
+fn received(in_order: bool) -> (Vec<u64>, u64) {
+    let mut world = World::new(Carriage { in_order, ..CACHED }, None);
+    let mut numbers = Vec::new();
+    for burst in 0..80_u64 {
+        if burst == 8 {
+            world.hosts.lose_each(1, 4, 12);
+        }
+        world.write(burst * 5..burst * 5 + 5);
+        world.hosts.pass(TICK);
+        numbers.extend(world.come());
+    }
+    let far = world.hosts.at(4);
     assert_eq!(far.order.bytes(), 0);
     (numbers, far.counts.snapshot().reordered)
 }
@@ -56,4 +88,43 @@ fn packets_that_come_back_are_delivered_in_their_turn_where_that_is_asked_for() 
     let (ordered, waited) = received(true);
     assert!(ordered.is_sorted() && waited > 0, "{waited} waited of {ordered:?}");
     assert!(ordered.len() > 390, "{} of 400", ordered.len());
+}
+
+/// Whatever is missing stays missing: by a flow that was left to the Internet, and over relays
+/// alone.
+#[test]
+fn nothing_waits_for_what_nothing_brings_back() {
+    let auto = Carriage { in_order: true, budget_ms: 1000, ..Carriage::DIRECT };
+    let over = Carriage { service: Service::Forwarding, paths: Paths::Overlay, ..auto };
+    let any_loss = Ratio::new(1.0).unwrap();
+    for (carriage, bearable_loss, lossy) in [(auto, Some(any_loss), 1), (over, None, 3)] {
+        let mut world = World::new(carriage, bearable_loss);
+        for burst in 0..20_u64 {
+            if burst == 4 {
+                world.hosts.lose_each(lossy, 4, 6);
+            }
+            world.write(burst * 5..burst * 5 + 5);
+            let come = world.come().len();
+            assert!(come >= 4, "{come} of 5, and others wait, with {:?}", carriage.service);
+            world.hosts.pass(TICK);
+        }
+        assert_eq!(world.hosts.at(4).counts.snapshot().reordered, 0);
+    }
+}
+
+#[test]
+fn what_waits_for_its_turn_is_delivered_when_its_gateway_leaves() {
+    let mut world = World::new(CACHED, None);
+    world.write(0..10);
+    world.hosts.pass(Duration::from_secs(2));
+    assert_eq!(world.come().len(), 10);
+    world.hosts.lose_each(1, 4, 4);
+    world.write(10..15);
+    assert_eq!(world.come(), [10, 11, 12], "the fourth is lost, and the fifth waits");
+    let near = world.hosts.at(1);
+    let far = near.routes.get(world.route).unwrap().far;
+    near.sessions.close(far);
+    world.hosts.exchange();
+    assert_eq!(world.hosts.at(4).inbound.len(), 0);
+    assert_eq!(world.come(), [14]);
 }
