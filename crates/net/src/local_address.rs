@@ -1,9 +1,11 @@
-//! The host's own addresses, looked up in the kernel each time.
+//! The host's own addresses, as the kernel's route look-up shows them.
 //!
 //! Traffic that stays on the host passes none of the firewall rules for external traffic. An
-//! address may be added to the host at any time, so nothing is cached: the kernel's route look-up
-//! shows what it would do with a packet now.
+//! address may be added to the host at any time. The kernel queues a message for each change of
+//! addresses, routes and rules before the change returns to whoever makes it; so what was looked up
+//! is used again for as long as that queue is empty, and is never out of date.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -11,24 +13,42 @@ use std::sync::{Mutex, PoisonError};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::error::{NetError, Result};
-use crate::netlink::{NLM_F_REQUEST, Netlink};
+use crate::netlink::{NLM_F_REQUEST, Netlink, listen};
 use crate::route::kernel::{address, family_of, is_unreachable};
+
+/// Groups of changes that may make an address local, or stop it (`linux/rtnetlink.h`): links,
+/// addresses, routes, rules and next hops.
+const CHANGES: [u32; 8] = [1, 5, 7, 8, 9, 11, 19, 32];
+/// Most addresses that are kept. Chosen: some 50 KB, above the destinations of most relays.
+const MOST_KNOWN: usize = 1024;
 
 /// A look-up of local addresses in the network namespace where it was opened. It needs no
 /// privileges.
 #[derive(Debug)]
-pub struct LocalAddresses(Mutex<Netlink>);
+pub struct LocalAddresses(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    netlink: Netlink,
+    changes: Socket,
+    /// The addresses looked up since the last change, and whether they are local.
+    addresses: BTreeMap<IpAddr, bool>,
+}
 
 impl LocalAddresses {
-    /// Opens the netlink socket.
+    /// Opens the netlink sockets.
     ///
     /// # Errors
     /// When the system has no descriptor to give.
     pub fn open() -> Result<Self> {
-        Ok(Self(Mutex::new(Netlink::open(NETLINK_ROUTE)?)))
+        let netlink = Netlink::open(NETLINK_ROUTE)?;
+        let changes = listen(&CHANGES)
+            .map_err(|source| NetError::system("listen to changes of addresses", source))?;
+        Ok(Self(Mutex::new(Known { netlink, changes, addresses: BTreeMap::new() })))
     }
 
     /// Returns whether packets to `ip` would be delivered to this host itself: as unicast, or as
@@ -37,34 +57,66 @@ impl LocalAddresses {
     /// # Errors
     /// When the kernel cannot be queried.
     pub fn contains(&self, ip: IpAddr) -> Result<bool> {
-        let mut question = RouteMessage::default();
-        let (family, bits) = family_of(ip.to_canonical());
-        question.header.address_family = family;
-        question.header.destination_prefix_length = bits;
-        question.attributes.push(RouteAttribute::Destination(address(ip.to_canonical())));
-        let mut packet = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(question));
-        packet.header.flags = NLM_F_REQUEST;
-        packet.finalize();
-        let mut request = vec![0; packet.buffer_len()];
-        packet.serialize(&mut request);
-        let mut kind = None;
-        let mut netlink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = netlink.ask(&mut request, |answer| kind = kind_of(answer).or(kind));
-        match asked {
-            Ok(()) => {}
-            Err(error) if is_unreachable(&error) => return Ok(false),
-            Err(error) => return Err(NetError::system(format!("look up {ip}"), error)),
+        let ip = ip.to_canonical();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.has_changed() || known.addresses.len() >= MOST_KNOWN {
+            known.addresses.clear();
         }
-        let silent = || {
-            let source = io::Error::from(io::ErrorKind::InvalidData);
-            NetError::system(format!("look up {ip}"), source)
-        };
-        let kind = kind.ok_or_else(silent)?;
-        Ok(matches!(
-            kind,
-            RouteType::Local | RouteType::Anycast | RouteType::Broadcast | RouteType::Multicast
-        ))
+        if let Some(is_local) = known.addresses.get(&ip) {
+            return Ok(*is_local);
+        }
+        let is_local = look_up(&mut known.netlink, ip)?;
+        known.addresses.insert(ip, is_local);
+        Ok(is_local)
     }
+}
+
+impl Known {
+    /// Takes all reported changes from the queue, and returns whether there were any; also when
+    /// more were reported than it holds.
+    fn has_changed(&self) -> bool {
+        let mut has_changed = false;
+        loop {
+            let mut room = [0_u8; 64];
+            match self.changes.recv(&mut &mut room[..], libc::MSG_DONTWAIT) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return has_changed,
+                // A message is cut off to its head: that it came says enough.
+                Ok(_) => has_changed = true,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => has_changed = true,
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+/// Asks the kernel for the route to `ip`.
+fn look_up(netlink: &mut Netlink, ip: IpAddr) -> Result<bool> {
+    let mut question = RouteMessage::default();
+    let (family, bits) = family_of(ip);
+    question.header.address_family = family;
+    question.header.destination_prefix_length = bits;
+    question.attributes.push(RouteAttribute::Destination(address(ip)));
+    let mut packet = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(question));
+    packet.header.flags = NLM_F_REQUEST;
+    packet.finalize();
+    let mut request = vec![0; packet.buffer_len()];
+    packet.serialize(&mut request);
+    let mut kind = None;
+    let asked = netlink.ask(&mut request, |answer| kind = kind_of(answer).or(kind));
+    match asked {
+        Ok(()) => {}
+        Err(error) if is_unreachable(&error) => return Ok(false),
+        Err(error) => return Err(NetError::system(format!("look up {ip}"), error)),
+    }
+    let silent = || {
+        let source = io::Error::from(io::ErrorKind::InvalidData);
+        NetError::system(format!("look up {ip}"), source)
+    };
+    let kind = kind.ok_or_else(silent)?;
+    Ok(matches!(
+        kind,
+        RouteType::Local | RouteType::Anycast | RouteType::Broadcast | RouteType::Multicast
+    ))
 }
 
 fn kind_of(answer: &[u8]) -> Option<RouteType> {
@@ -120,5 +172,34 @@ mod tests {
         assert!(!holds("203.0.113.8") && !holds("2001:db8::8"));
         set(&["addr del 203.0.113.7/24 dev left"]);
         assert!(!holds("203.0.113.7"));
+        // A route, and a rule that leads to another table, make addresses local as well.
+        set(&[
+            "route add local 198.51.100.0/24 dev lo",
+            "route add local 192.0.2.9 dev lo table 77",
+        ]);
+        assert!(holds("198.51.100.1") && !holds("192.0.2.9"));
+        set(&["rule add to 192.0.2.9 lookup 77"]);
+        assert!(holds("192.0.2.9"));
+    }
+
+    #[test]
+    fn look_ups_are_kept_until_something_changes() {
+        let host = match Namespace::create() {
+            Ok(host) => host,
+            Err(error) => return crate::skipped(&format!("addresses of a host: {error}")),
+        };
+        let addresses = host.run(LocalAddresses::open).unwrap().unwrap();
+        let kept = || addresses.0.lock().unwrap().addresses.len();
+        for last in 0..5 {
+            addresses.contains(IpAddr::from([192, 0, 2, last])).unwrap();
+        }
+        assert_eq!(kept(), 5);
+        batch(&host, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
+        addresses.contains(IpAddr::from([192, 0, 2, 1])).unwrap();
+        assert_eq!(kept(), 1);
+        for number in 0..2 * MOST_KNOWN as u32 {
+            addresses.contains(IpAddr::from(number.to_be_bytes())).unwrap();
+        }
+        assert!(kept() <= MOST_KNOWN);
     }
 }

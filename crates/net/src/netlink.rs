@@ -2,6 +2,7 @@
 
 use std::io;
 
+use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{NetError, Result};
@@ -71,6 +72,18 @@ impl Netlink {
             }
         }
     }
+}
+
+/// Opens a non-blocking socket of the routing protocol that receives what changes in `groups`. A
+/// group that an old kernel lacks is left out.
+pub(crate) fn listen(groups: &[u32]) -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    for group in groups {
+        let _ = socket.add_membership(*group);
+    }
+    Ok(socket)
 }
 
 /// Splits the received bytes into messages; a truncated one ends the iteration.

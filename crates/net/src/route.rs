@@ -27,11 +27,11 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteMessage, RouteProtocol};
-use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use netlink_sys::Socket;
 use tradewind_units::Segments;
 
 use crate::error::{NetError, Result};
-use crate::netlink::{messages, u16_at};
+use crate::netlink::{listen, messages, u16_at};
 use crate::sysctl;
 
 pub(crate) mod kernel;
@@ -124,17 +124,9 @@ impl Routes {
     /// Opens them for routes with `mark`; `is_asked` if an operator sets their windows.
     pub(crate) fn open_as(mark: Mark, is_asked: bool) -> Result<Self> {
         let kernel = Kernel::open(mark)?;
-        let listen = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
-            socket.set_non_blocking(true)?;
-            for group in GROUPS {
-                // An old kernel lacks the group of next hops and reports their routes instead.
-                let _ = socket.add_membership(group);
-            }
-            Ok::<_, std::io::Error>(socket)
-        };
-        let changes = listen().map_err(|e| NetError::system("listen to route changes", e))?;
+        // An old kernel lacks the group of next hops and reports their routes instead.
+        let changes =
+            listen(&GROUPS).map_err(|e| NetError::system("listen to route changes", e))?;
         Ok(Self {
             kernel,
             changes,
