@@ -25,6 +25,7 @@ mod routes;
 mod rules;
 mod services;
 mod serving;
+mod setup;
 mod several;
 mod sockets;
 mod taken;
@@ -35,17 +36,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tradewind_grant::{IdentityKey, PublicIdentity, Sealer, Trust, Verifier};
+use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
+use tradewind_net::clock;
 use tradewind_net::udp::{Train, UdpPort};
-use tradewind_net::{clock, entropy};
 use tradewind_packet::event::Way;
 use tradewind_packet::fragment::{JoinLimits, Joiner};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
 use tradewind_packet::order::Order;
 use tradewind_packet::session::{
-    AddressPair, DropReason, Event, HEADER_BYTES, Limits, Link, Now, OVERHEAD, Opened,
-    PASSED_BYTES, PeerId, Run, Sessions, SessionsConfig, Table,
+    AddressPair, DropReason, Event, HEADER_BYTES, Link, Now, OVERHEAD, Opened, PASSED_BYTES,
+    PeerId, Run, Sessions, Table,
 };
 use tradewind_telemetry::LogLimit;
 use tradewind_units::{Duration, SharedRate, Timestamp};
@@ -56,7 +57,6 @@ use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::listener::HeldQueue;
 use crate::mailbox::{Desk, Outgoing};
-use crate::neighbours_options;
 use crate::record::{Journal, Outcome};
 use crate::shared::Shared;
 
@@ -69,8 +69,9 @@ use refusals::Refusals;
 use rendezvous::Meetings;
 use routes::{Far, Route};
 use services::Services;
+use setup::{identities, sealer, sessions, sockets, trust, verifier};
 use several::Several;
-use sockets::{Outlet, Sockets};
+use sockets::Sockets;
 pub(crate) use tunnel::MOST_PACKET;
 use tunnel::TunnelEnd;
 
@@ -177,57 +178,6 @@ pub(crate) fn now() -> Now {
     let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let unix = Timestamp::ZERO + unix.unwrap_or_default();
     Now { steady: clock::monotonic(), unix }
-}
-
-/// What seals the headers of its own paths, if it has a grant for any.
-fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
-    let Some(grant) = &config.grant else { return Ok(None) };
-    let refused = |error| NodeError::Config { key: "grant", problem: format!("{error}") };
-    Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
-}
-
-/// Whom it answers to, its own name first.
-fn identities(config: &NodeConfig) -> Vec<IdentityKey> {
-    std::iter::once(&config.identity).chain(&config.other_identities).cloned().collect()
-}
-
-/// Whose grants it believes.
-fn trust(config: &NodeConfig) -> Trust {
-    Trust::new(config.operators.clone(), config.revocations.clone())
-}
-
-/// What checks the headers of paths.
-fn verifier(config: &NodeConfig, trust: &Arc<Trust>) -> Verifier {
-    let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
-    verifier.set_identities(&identities(config));
-    verifier.set_trust(Arc::clone(trust));
-    verifier
-}
-
-/// The sockets towards neighbours, of which several workers have one each.
-fn sockets(config: &NodeConfig, port: UdpPort, counts: &Arc<Counts>) -> Result<Sockets, NodeError> {
-    let own = match config.workers {
-        1 => None,
-        _ => {
-            let any = SocketAddr::new(config.listen.ip(), 0);
-            Some(Outlet::new(UdpPort::bind(any, &neighbours_options())?))
-        }
-    };
-    Ok(Sockets { shared: Outlet::new(port), own, counts: Arc::clone(counts) })
-}
-
-/// No session yet, and who may have one.
-fn sessions(config: &NodeConfig, trust: &Arc<Trust>, now: Now) -> Result<Sessions, NodeError> {
-    let own = SessionsConfig {
-        identity: config.identity.clone(),
-        operators: config.operators.clone(),
-        neighbours: config.neighbours.clone(),
-        limits: Limits::default(),
-    };
-    let mut sessions = Sessions::new(own, now, entropy::bytes::<32>()?);
-    sessions.set_identities(identities(config));
-    sessions.set_trust(Arc::clone(trust), config.neighbours.clone());
-    Ok(sessions)
 }
 
 impl Engine {
