@@ -21,8 +21,8 @@ use crate::netlink::{NLM_F_REQUEST, Netlink, listen};
 use crate::route::kernel::{address, family_of, is_unreachable};
 
 /// Groups of changes that may make an address local, or stop it (`linux/rtnetlink.h`): links,
-/// addresses, routes, rules and next hops.
-const CHANGES: [u32; 8] = [1, 5, 7, 8, 9, 11, 19, 32];
+/// addresses, routes and rules of both families.
+const CHANGES: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
 /// Most addresses that are kept. Chosen: some 50 KB, above the destinations of most relays.
 const MOST_KNOWN: usize = 1024;
 

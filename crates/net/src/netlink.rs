@@ -74,15 +74,17 @@ impl Netlink {
     }
 }
 
-/// Opens a non-blocking socket of the routing protocol that receives what changes in `groups`. A
-/// group that an old kernel lacks is left out.
+/// Group of changes of next hops (`linux/rtnetlink.h`). Linux before 5.3 has no such objects.
+const NEXT_HOPS: u32 = 32;
+
+/// Opens a non-blocking socket of the routing protocol that receives what changes in `groups`, and
+/// of next hops where the kernel has these.
 pub(crate) fn listen(groups: &[u32]) -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.set_non_blocking(true)?;
-    for group in groups {
-        let _ = socket.add_membership(*group);
-    }
+    groups.iter().try_for_each(|group| socket.add_membership(*group))?;
+    let _old_kernel = socket.add_membership(NEXT_HOPS);
     Ok(socket)
 }
 

@@ -54,9 +54,9 @@ const SEGMENT_BYTES: u64 = 1448;
 /// Most segments of a first receive window. Chosen: with the largest segments, it still fits into
 /// the kernel's 32 bits.
 const MOST_RECEIVE_SEGMENTS: u16 = u16::MAX;
-/// Multicast groups of messages about links, IPv4 routes and rules, IPv6 routes and rules, and next
-/// hops (`linux/rtnetlink.h`).
-const GROUPS: [u32; 6] = [1, 7, 8, 11, 19, 32];
+/// Multicast groups of messages about links, IPv4 routes and rules, and IPv6 routes and rules
+/// (`linux/rtnetlink.h`).
+const GROUPS: [u32; 5] = [1, 7, 8, 11, 19];
 /// Message types of a new and of a removed rule (`RTM_NEWRULE`, `RTM_DELRULE`).
 const OF_RULES: [u16; 2] = [32, 33];
 
@@ -124,7 +124,6 @@ impl Routes {
     /// Opens them for routes with `mark`; `is_asked` if an operator sets their windows.
     pub(crate) fn open_as(mark: Mark, is_asked: bool) -> Result<Self> {
         let kernel = Kernel::open(mark)?;
-        // An old kernel lacks the group of next hops and reports their routes instead.
         let changes =
             listen(&GROUPS).map_err(|e| NetError::system("listen to route changes", e))?;
         Ok(Self {

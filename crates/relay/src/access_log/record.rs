@@ -18,25 +18,28 @@ use crate::pump::Broken;
 
 tokio::task_local! {
     /// The record of the connection that the task serves.
-    static RECORD: Arc<Record>;
+    static RECORD: Option<Arc<Record>>;
 }
 
-/// Runs `serve`, which [`note`]s into `record`.
-pub(crate) async fn recorded<T>(record: Option<Arc<Record>>, serve: impl Future<Output = T>) -> T {
-    match record {
-        Some(record) => RECORD.scope(record, serve).await,
-        None => serve.await,
-    }
+/// Runs `serve`, which [`note`]s into `record`. This is no `async` function, since that would hold
+/// `serve` twice: as its argument, and as what it awaits.
+pub(crate) fn recorded<T>(
+    record: Option<Arc<Record>>,
+    serve: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    RECORD.scope(record, serve)
 }
 
 /// Notes something of the session that the current task serves, if it is recorded.
 pub(crate) fn note(note: impl FnOnce(&mut SessionFacts)) {
-    let _unrecorded = RECORD.try_with(|record| note(&mut record.facts()));
+    let _unserved =
+        RECORD.try_with(|record| record.as_ref().map(|record| note(&mut record.facts())));
 }
 
 /// Counts bytes of the session that the current task serves, if it is recorded.
 pub(crate) fn count(goes: Goes, bytes: u64) {
-    let _unrecorded = RECORD.try_with(|record| record.moved(goes, bytes));
+    let _unserved =
+        RECORD.try_with(|record| record.as_ref().map(|record| record.moved(goes, bytes)));
 }
 
 /// Which direction of a session.
@@ -249,5 +252,21 @@ impl Follower {
     pub(crate) fn ended(&self) {
         let goes = self.goes as u8;
         let _later = self.record.ended_first.compare_exchange(0, goes, Relaxed, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_session_is_held_once() {
+        let serve = async {
+            let state = [0_u8; 4096];
+            std::future::ready(()).await;
+            assert_eq!(state.len(), 4096);
+        };
+        let bare = size_of_val(&serve);
+        assert!(size_of_val(&recorded(None, serve)) < bare + 128);
     }
 }
