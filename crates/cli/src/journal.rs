@@ -14,8 +14,8 @@ pub(crate) struct Logs {
 }
 
 impl Journal for Logs {
-    fn conversation_ended(&self, record: &ConversationRecord) {
-        let Some(log) = &self.access else { return };
+    fn conversation_ended(&self, record: &ConversationRecord) -> bool {
+        let Some(log) = &self.access else { return false };
         log.tell_fields(record.outcome.is_in_order(), || {
             let mut fields = match serde_json::to_value(record) {
                 Ok(serde_json::Value::Object(fields)) => fields,
@@ -24,7 +24,7 @@ impl Journal for Logs {
             };
             fields.insert("kind".to_owned(), "packets".into());
             fields
-        });
+        })
     }
 
     fn path_opened(&self, header: &OpenHeader) {

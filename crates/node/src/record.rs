@@ -13,8 +13,8 @@ use crate::status::Fared;
 /// What takes the records of a node. Workers call it: it returns at once, whatever becomes of a
 /// record.
 pub trait Journal: fmt::Debug + Send + Sync {
-    /// Takes the record of a conversation that is over.
-    fn conversation_ended(&self, record: &ConversationRecord);
+    /// Takes the record of a conversation that is over. Returns whether it is kept.
+    fn conversation_ended(&self, record: &ConversationRecord) -> bool;
 
     /// Takes the header of an overlay path that others open and that is let in.
     fn path_opened(&self, header: &OpenHeader);
@@ -68,6 +68,15 @@ pub struct ConversationRecord {
     pub timeout: Option<&'static str>,
     /// Why the other endpoint took nothing of it.
     pub cause: Option<String>,
+    /// Conversations that ended before this one of which no record was made, since gateways had
+    /// used up their shares.
+    #[serde(skip_serializing_if = "is_none_left_out")]
+    pub left_out: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_none_left_out(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Why a conversation is over.

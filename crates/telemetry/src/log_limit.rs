@@ -40,8 +40,25 @@ impl<K: Ord> LogLimit<K> {
     /// Creates an unused limit.
     #[must_use]
     pub fn new() -> Self {
-        let state = State { rate: SharedRate::new(LINES, WINDOW), left_out: 0 };
+        Self::of(LINES, WINDOW)
+    }
+
+    /// Creates one of `lines` in each `window`, of which one cause alone gets half.
+    #[must_use]
+    pub fn of(lines: usize, window: Duration) -> Self {
+        let state = State { rate: SharedRate::new(lines, window), left_out: 0 };
         Self { begin: Instant::now(), state: Mutex::new(state) }
+    }
+
+    /// Returns the lines that were left out before one that is told whatever the limit.
+    pub fn admit_always(&self) -> u64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.left_out)
+    }
+
+    /// Counts lines as left out that were admitted and not written.
+    pub fn give_back(&self, left_out: u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).left_out += left_out;
     }
 
     /// Returns the number of lines left out before this one, which `cause` caused; `None` when this

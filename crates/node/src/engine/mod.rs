@@ -150,6 +150,8 @@ pub(crate) struct Engine {
     next_ask: Timestamp,
     /// Lines of refused paths, by the neighbours that asked for them; `None` is this node itself.
     pub(crate) refusal_lines: LogLimit<Option<PublicIdentity>>,
+    /// Of conversations that are over, by gateway.
+    records: LogLimit<Option<PublicIdentity>>,
     /// What takes a signature or Diffie-Hellman step and is asked for by a gateway or its
     /// neighbour.
     dear: SharedRate<PublicIdentity>,
@@ -193,7 +195,6 @@ impl Engine {
         let access = Access::new(config.known_policy(), port.address())?;
         let trust = Arc::new(trust(&config));
         let tunnel = config.tunnel.as_ref().map(|tunnel| TunnelEnd::new(handover, tunnel));
-        let tunnel = tunnel.transpose()?;
         let mut engine = Self {
             access,
             sockets: sockets(&config, port, &counts)?,
@@ -224,7 +225,7 @@ impl Engine {
             unflushed: Vec::new(),
             let_go: LetGo::default(),
             kept: BTreeMap::new(),
-            tunnel,
+            tunnel: tunnel.transpose()?,
             fresh: Vec::new(),
             scratch: Vec::new(),
             sealed: Vec::new(),
@@ -233,6 +234,7 @@ impl Engine {
             ends_are_due: false,
             next_ask: Timestamp::ZERO,
             refusal_lines: LogLimit::new(),
+            records: records::limit(),
             dear: SharedRate::new(DEAR_A_SECOND, Duration::from_secs(1)),
             errors: SharedRate::new(ERRORS_A_SECOND, Duration::from_secs(1)),
             refusals: Refusals::default(),

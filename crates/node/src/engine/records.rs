@@ -7,7 +7,8 @@ use tradewind_grant::{GrantId, PublicIdentity, SignedGrant};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Refusal, Service};
 use tradewind_packet::session::{Link, PeerId};
-use tradewind_units::Timestamp;
+use tradewind_telemetry::LogLimit;
+use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::conversations::{Inbound, Outbound};
@@ -210,6 +211,12 @@ impl Engine {
 
     fn tell(&self, tally: &Tally, outcome: Outcome, carried: Option<FlowsOfEnd>, sides: Sides) {
         let (Some(journal), Some((first, last))) = (&self.journal, tally.span) else { return };
+        let left_out = match outcome {
+            // All at once, and no more: this node ends.
+            Outcome::Cut => Some(self.records.admit_always()),
+            _ => self.records.admit(sides.origin.gateway),
+        };
+        let Some(left_out) = left_out else { return };
         let flow = carried.map(|now| match &tally.flow {
             Some((_, before)) => {
                 [now.told.since(&before.told), now.received.since(&before.received)]
@@ -225,7 +232,7 @@ impl Engine {
         let outcome = if is_refused { Outcome::Refused } else { outcome };
         let ms = |from: Timestamp, to: Timestamp| to.since(from).as_nanos() as f64 / 1e6;
         let Origin { gateway, grant, peer, source } = sides.origin;
-        journal.conversation_ended(&ConversationRecord {
+        let is_kept = journal.conversation_ended(&ConversationRecord {
             grant: grant.map(|grant| grant.to_string()),
             gateway: gateway.map(|gateway| gateway.to_string()),
             far: sides.far.map(|far| far.to_string()),
@@ -249,8 +256,21 @@ impl Engine {
             ended_by: ended_by(outcome, sides.is_outbound),
             timeout: (outcome == Outcome::Idle).then_some("idle"),
             cause: tally.refused.filter(|_| is_refused).map(|reason| reason.to_string()),
+            left_out,
         });
+        if !is_kept {
+            self.records.give_back(left_out);
+        }
     }
+}
+
+/// Returns a limit of records by gateway.
+pub(super) fn limit() -> LogLimit<Option<PublicIdentity>> {
+    /// Records in ten seconds of a worker. Chosen: more than a resolver's clients begin, and 100 kB
+    /// a second at most; each conversation takes no more of its gateway than one datagram.
+    const RECORDS: usize = 2000;
+    const WINDOW: Duration = Duration::from_secs(10);
+    LogLimit::of(RECORDS, WINDOW)
 }
 
 /// Returns who ended a conversation.

@@ -65,20 +65,20 @@ impl AccessLog {
     }
 
     /// Tells of something else that is over, by `fields` beside the time and the program. Of what
-    /// ended in order one in so many is told. Returns at once.
+    /// ended in order one in so many is told. Returns at once, whether there is a line.
     pub fn tell_fields(
         &self,
         ended_in_order: bool,
         fields: impl FnOnce() -> serde_json::Map<String, serde_json::Value>,
-    ) {
+    ) -> bool {
         if self.leaves_out(ended_in_order) {
-            return;
+            return false;
         }
         let mut line = fields();
         line.insert("time".to_owned(), in_words(unix_now()).into());
         line.insert("program".to_owned(), self.program.into());
         let line = serde_json::Value::Object(line);
-        let _counted = self.queue.put(line.to_string().as_bytes());
+        self.queue.put(line.to_string().as_bytes())
     }
 
     /// Counts what is over, and returns whether it is left out.

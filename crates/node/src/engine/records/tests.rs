@@ -9,7 +9,7 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
-use super::super::conversations::Written;
+use super::super::conversations::{MOST, Written};
 use super::super::local::Local;
 use crate::config::Course;
 use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
@@ -28,8 +28,9 @@ impl Kept {
 }
 
 impl Journal for Kept {
-    fn conversation_ended(&self, record: &ConversationRecord) {
+    fn conversation_ended(&self, record: &ConversationRecord) -> bool {
         self.records.lock().unwrap().push(record.clone());
+        true
     }
 
     fn path_opened(&self, header: &OpenHeader) {
@@ -165,4 +166,26 @@ fn a_conversation_ends_with_its_gateway_s_session_and_names_it() {
     let near = world.hosts.at(1).sessions.public().to_string();
     assert_eq!((record.gateway.as_ref(), record.far.as_ref()), (Some(&near), Some(&near)));
     assert!(record.grant.is_some() && record.flow_up.is_none());
+}
+
+#[test]
+fn one_gateway_makes_a_thousand_records_in_ten_seconds_and_the_rest_is_counted() {
+    const SHARE: u64 = 1000;
+    let mut world = World::new(Carriage::DIRECT);
+    let begun = std::time::Instant::now();
+    let (now, conversations) = (world.hosts.now, MOST as u64 + 3 * SHARE);
+    for number in 0..u32::try_from(conversations).unwrap() {
+        // Each takes the place of an older one, by one datagram.
+        let by = Written::by((std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into());
+        world.hosts.at(1).take_application(now, world.route, by, b"any");
+    }
+    let told = world.journals[0].take().len() as u64;
+    let windows = 1 + begun.elapsed().as_secs() / 10;
+    assert!((SHARE..=SHARE * windows).contains(&told), "{told} in {windows}");
+    // What ends with the node is told of in any case, and how many were not.
+    world.hosts.at(1).end();
+    let last = world.journals[0].take();
+    assert_eq!(last.len(), MOST);
+    assert_eq!(last[0].left_out, 3 * SHARE - told);
+    assert_eq!(last[1].left_out, 0);
 }
