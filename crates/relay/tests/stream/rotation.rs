@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use tradewind_desired::{Connections, Hop, Route, RouteTable};
 use tradewind_grant::IdentityKey;
-use tradewind_relay::{Gateway, GatewayConfig, GatewayReloader, Relay, RelayConfig, RelayReloader};
+use tradewind_relay::{
+    Gateway, GatewayConfig, GatewayReloader, Handle, Relay, RelayConfig, RelayReloader,
+};
 use tradewind_units::Bytes;
 
+use crate::drain::get;
 use crate::support::{
-    Running, connect, echo, forward, gateway_config, grant_for, identity, relay_config, wait_for,
+    Running, connect, echo, forward, gateway_config, grant_for, identity, loopback, relay_config,
+    wait_for,
 };
 
 fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
@@ -67,6 +71,13 @@ fn routes(relays: &[ToldRelay]) -> RouteTable {
     RouteTable::new(Vec::new(), route).unwrap()
 }
 
+/// Returns a counter of a relay or gateway by the name that it has at the metrics port.
+fn metric(of: &Handle, name: &str) -> u64 {
+    let page = get(of.metrics_addr().unwrap(), "/metrics");
+    let line = page.lines().find_map(|line| line.split_once(&format!("_{name} ")));
+    line.unwrap_or_else(|| panic!("{page}")).1.trim().parse().unwrap()
+}
+
 /// Opens sessions at `gateway`, one after the other, until `over`; counts them, and returns how
 /// many failed.
 fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -> usize {
@@ -78,16 +89,24 @@ fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -
     failed
 }
 
+/// Uses of what is tried, in each step of a rotation, at each process that shows them.
+const USES: u64 = 5;
+
+/// What tells how often what is tried was used so far: of a gateway and its two relays, in order.
+type Used = fn(&[Handle]) -> Vec<u64>;
+
 /// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run
-/// and begin.
-fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile)) {
+/// and begin, in each step of which what `used` counts is used.
+fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) {
     let mut relays = [relay_config(), relay_config()].map(|mut config| {
         leg(&mut config.leg.dial);
+        config.metrics = Some(loopback());
         relay(config)
     });
     let mut config = gateway_config(Route::Refuse);
     config.routes = routes(&relays);
     config.forward = vec![forward(echo())];
+    config.metrics = Some(loopback());
     leg(&mut config.leg.dial);
     let gateway = Gateway::bind(&config).unwrap();
     let reloader = gateway.reloader();
@@ -96,12 +115,18 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile)) {
     let mut lasting = connect(address);
     ping(&mut lasting).unwrap();
     let old_routes = gateway.config.routes.clone();
+    let all = [&gateway.running].into_iter().chain(relays.iter().map(|relay| &relay.running));
+    let all: Vec<_> = all.map(|running| running.handle.clone()).collect();
     let (count, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failed = std::thread::scope(|scope| {
         let opener = scope.spawn(|| opens_sessions(address, &count, &over));
         let mut some_sessions = || {
-            let before = count.load(Relaxed);
+            let (before, used_before) = (count.load(Relaxed), used(&all));
             wait_for("sessions", || count.load(Relaxed) >= before + 5);
+            wait_for("uses", || {
+                let mut both = used(&all).into_iter().zip(&used_before);
+                both.all(|(now, before)| now >= before + USES)
+            });
             ping(&mut lasting).unwrap();
         };
         some_sessions();
@@ -137,18 +162,26 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile)) {
 
 #[test]
 fn sessions_succeed_throughout_a_rotation_of_identities() {
-    assert_rotates(|_| {});
+    assert_rotates(|_| {}, |_| Vec::new());
 }
 
 #[test]
 fn sessions_over_warm_connections_succeed_throughout_a_rotation_of_identities() {
-    assert_rotates(|leg| leg.warm = std::num::NonZeroU16::new(2));
+    // At the gateway and at the first relay, whichever identity the connections were made under:
+    // fewer rest than are used in each step.
+    assert_rotates(
+        |leg| leg.warm = std::num::NonZeroU16::new(2),
+        |all| all[..2].iter().map(|one| metric(one, "warm_hits_total")).collect(),
+    );
 }
 
 #[test]
 fn striped_sessions_succeed_throughout_a_rotation_of_identities() {
-    assert_rotates(|leg| {
-        leg.connections = Connections::fixed(2).unwrap();
-        leg.stripe_after = Bytes::new(0);
-    });
+    assert_rotates(
+        |leg| {
+            leg.connections = Connections::fixed(2).unwrap();
+            leg.stripe_after = Bytes::new(0);
+        },
+        |all| all[1..].iter().map(|relay| relay.snapshot().outcome("joined")).collect(),
+    );
 }
