@@ -11,12 +11,14 @@ use tradewind_jumpstart::{IpNet, Order};
 use tradewind_jumpstart_daemon::config::Through;
 use tradewind_jumpstart_daemon::{Daemon, DaemonConfig, DaemonError, Request, Switch, ask};
 use tradewind_net::capability::{may_change_routes, user_id};
+use tradewind_net::privileges::Capability;
 use tradewind_net::route::Routes;
 use tradewind_net::signals::Signals;
 use tradewind_units::time::{as_millis_f64, parse_duration};
 use tradewind_units::{Bytes, Duration, Ratio, Segments, UnitError};
 
 use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
+use crate::privileges::Kept;
 use crate::relay::{Log, start_log};
 
 /// Where root's control socket is unless told otherwise.
@@ -181,7 +183,13 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     }
     // Before the log's thread is there, which a signal would end with the process.
     let stop = Signals::take_termination()?;
+    // Its socket and its kill switch lie in a folder that must be root's.
+    let changes_something = config.act.through != Through::None;
+    let capabilities: &[_] =
+        if changes_something { &[Capability::NetAdmin, Capability::Bpf] } else { &[] };
+    let told = Kept { stays_root: true, capabilities, ..Kept::default() }.alone()?;
     start_log(args.log)?;
+    told.iter().for_each(|line| tracing::warn!("{line}"));
     let socket = socket_at(args.socket.as_deref().or(config.socket.as_deref()));
     let daemon = Daemon::open(&config, &socket)?;
     let (through, why) = daemon.acts_through();

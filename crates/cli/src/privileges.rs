@@ -1,4 +1,4 @@
-//! What a relay's or gateway's process gives up before it serves anybody.
+//! What a long-running process gives up before it serves anybody.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,40 +11,138 @@ use tradewind_net::sandbox;
 /// The user that a daemon goes on as which root has started, unless another is named.
 const DEFAULT_USER: &str = "tradewind";
 
-/// Goes on as the user `named`, if root has started this process with the configuration `file`,
-/// with the capabilities `keep`, and in the sandbox, unless root is named. Returns lines to be told
-/// in the log; no thread may run yet.
+/// What a process keeps of its rights.
+#[derive(Default)]
+pub(crate) struct Kept<'a> {
+    /// The user to go on as when root has started it, if one is named.
+    pub(crate) user: Option<&'a str>,
+    /// The capabilities that it takes all its life.
+    pub(crate) capabilities: &'a [Capability],
+    /// Of these, those that its workers take.
+    pub(crate) of_workers: &'a [Capability],
+    /// True to stay root's, since what it writes to is.
+    pub(crate) stays_root: bool,
+    /// The configuration that it was started with, and may read again.
+    pub(crate) file: Option<&'a Path>,
+}
+
+impl Kept<'_> {
+    /// Gives up all rights but these: goes on as another user if root has started this process,
+    /// with these capabilities, in the sandbox; not if root is named as the user. Returns lines to
+    /// be told in the log; no thread may run yet.
+    ///
+    /// # Errors
+    /// When there is no such user, or the kernel refuses a step: the process must end then.
+    pub(crate) fn alone(&self) -> anyhow::Result<Vec<String>> {
+        let told = match is_root() {
+            true => match self.leave_root()? {
+                Root::Chosen => {
+                    sandbox::unhide()?;
+                    return Ok(Vec::new());
+                }
+                Root::Left(user) => self.out_of_reach(&user),
+                Root::Stays(why) => {
+                    let mut told: Vec<_> = why.into_iter().collect();
+                    told.extend(self.give_capabilities_up()?);
+                    told.extend(self.out_of_reach("root"));
+                    told
+                }
+            },
+            false => self.give_capabilities_up()?,
+        };
+        sandbox::enter(self.capabilities, self.of_workers)?;
+        Ok(told)
+    }
+
+    /// Goes on as another user than root, if there is one and root need not stay.
+    fn leave_root(&self) -> anyhow::Result<Root> {
+        if self.stays_root {
+            return Ok(Root::Stays(None));
+        }
+        let name = self.user.unwrap_or(DEFAULT_USER);
+        let account = Account::find(name)?;
+        if account.as_ref().is_some_and(Account::is_root) {
+            return Ok(Root::Chosen);
+        }
+        if sandbox::is_inherited() {
+            return Ok(Root::Stays(Some(format!(
+                "runs as root, as the process before this one: restart it to have it go on as \
+                 `{name}`"
+            ))));
+        }
+        let (why, cure) = match account {
+            Some(account) => match account.out_of_reach() {
+                None => {
+                    become_user(&account, self.capabilities).context("give root's rights up")?;
+                    return Ok(Root::Left(account.name().to_owned()));
+                }
+                Some(why) => (why, "start it where it can be"),
+            },
+            None => (
+                "no such user on this host",
+                "make it (`systemd-sysusers systemd/tradewind.sysusers.conf`, or `useradd \
+                 --system --no-create-home --shell /usr/sbin/nologin tradewind`)",
+            ),
+        };
+        if self.user.is_some() {
+            bail!("user `{name}`: {why}");
+        }
+        Ok(Root::Stays(Some(format!(
+            "runs as root, with the capabilities that it takes alone, since there is no other user \
+             for it (`{name}`: {why}): {cure}, or name another user"
+        ))))
+    }
+
+    /// Gives up capabilities that are not taken, and tells which of those are missing that the
+    /// process before this one should have kept.
+    fn give_capabilities_up(&self) -> anyhow::Result<Vec<String>> {
+        let mut lacking = keep_only(self.capabilities)?;
+        // Workers do with another one.
+        lacking.retain(|capability| *capability != Capability::NetRaw);
+        if !handover::is_successor() {
+            return Ok(Vec::new());
+        }
+        let told = |capability: &Capability| {
+            format!(
+                "the process before this one has not kept {capability}, which this configuration \
+                 takes: restart it instead of upgrading it"
+            )
+        };
+        Ok(lacking.iter().map(told).collect())
+    }
+
+    /// Tells what `user`, who this process is of now, cannot reach and will need.
+    fn out_of_reach(&self, user: &str) -> Vec<String> {
+        let Some(file) = self.file else { return Vec::new() };
+        let mut told = Vec::new();
+        if File::open(file).is_err() {
+            told.push(format!(
+                "{}: user `{user}` may not read it, so that SIGHUP and SIGUSR2 change nothing: \
+                 `chgrp {user}` and `chmod 640` it",
+                file.display()
+            ));
+        }
+        if let Ok(program) = Program::of_this_process()
+            && !program.may_start()
+        {
+            told.push(format!(
+                "{}: user `{user}` may not start it, so that SIGUSR2 changes nothing",
+                program.path().display()
+            ));
+        }
+        told
+    }
+}
+
+/// Gives up the capabilities that were kept, since what took them is done; no thread may run yet.
 ///
 /// # Errors
-/// When there is no such user, or the kernel refuses a step: the process must end then.
-pub(crate) fn give_up(
-    named: Option<&str>,
-    keep: &[Capability],
-    file: &Path,
-) -> anyhow::Result<Vec<String>> {
-    let mut told = Vec::new();
-    if is_root() {
-        match leave_root(named, keep)? {
-            Root::Chosen => {
-                sandbox::unhide()?;
-                return Ok(told);
-            }
-            Root::Kept(why) => told.push(why),
-            Root::Left(user) => told.extend(out_of_reach(&user, file)),
-        }
-    } else {
-        let lacking = keep_only(keep)?;
-        if handover::is_successor() {
-            told.extend(lacking.iter().map(|capability| {
-                format!(
-                    "the process before this one has not kept {capability}, which this \
-                     configuration takes: restart it instead of upgrading it"
-                )
-            }));
-        }
+/// When the kernel refuses.
+pub(crate) fn give_capabilities_up() -> anyhow::Result<()> {
+    if sandbox::is_bound() {
+        keep_only(&[])?;
     }
-    sandbox::enter(keep)?;
-    Ok(told)
+    Ok(())
 }
 
 /// What became of root's rights.
@@ -53,58 +151,6 @@ enum Root {
     Left(String),
     /// They stay, since that is wanted.
     Chosen,
-    /// They stay, for this reason.
-    Kept(String),
-}
-
-/// Goes on as another user than root, if there is one.
-fn leave_root(named: Option<&str>, keep: &[Capability]) -> anyhow::Result<Root> {
-    let name = named.unwrap_or(DEFAULT_USER);
-    let account = Account::find(name)?;
-    if account.as_ref().is_some_and(Account::is_root) {
-        return Ok(Root::Chosen);
-    }
-    if sandbox::is_inherited() {
-        return Ok(Root::Kept(format!(
-            "runs as root, as the process before this one: restart it to have it go on as `{name}`"
-        )));
-    }
-    let why = match account {
-        Some(account) => match account.out_of_reach() {
-            None => {
-                become_user(&account, keep).context("give root's rights up")?;
-                return Ok(Root::Left(account.name().to_owned()));
-            }
-            Some(why) => why,
-        },
-        None => "no such user on this host",
-    };
-    if named.is_some() {
-        bail!("user `{name}`: {why}");
-    }
-    Ok(Root::Kept(format!(
-        "runs as root, since there is no other user for it (`{name}`: {why}): make that one \
-         (systemd/tradewind.sysusers.conf), name another by `run_as`, or say `run_as = \"root\"`"
-    )))
-}
-
-/// Tells what `user`, who this process is of now, cannot reach and will need.
-fn out_of_reach(user: &str, file: &Path) -> Vec<String> {
-    let mut told = Vec::new();
-    if File::open(file).is_err() {
-        told.push(format!(
-            "{}: user `{user}` may not read it, so that SIGHUP and SIGUSR2 change nothing: \
-             `chgrp {user}` and `chmod 640` it",
-            file.display()
-        ));
-    }
-    if let Ok(program) = Program::of_this_process()
-        && !program.may_start()
-    {
-        told.push(format!(
-            "{}: user `{user}` may not start it, so that SIGUSR2 changes nothing",
-            program.path().display()
-        ));
-    }
-    told
+    /// They stay but for the capabilities, for this reason if it is to be told.
+    Stays(Option<String>),
 }

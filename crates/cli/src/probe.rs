@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::TypedValueParser;
+use tradewind_net::sandbox;
 use tradewind_probe::protocol::MAX_CONNECTIONS;
 use tradewind_probe::rtt::MAX_SAMPLES;
 use tradewind_probe::steady::StabilityRule;
@@ -15,6 +16,7 @@ use tradewind_probe::{
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
 use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, read_text, table};
+use crate::privileges::Kept;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -86,6 +88,9 @@ pub(crate) enum ProbeCommand {
         /// A file with a secret that callers must know
         #[arg(long, value_name = "FILE")]
         secret: Option<PathBuf>,
+        /// The user to go on as when root starts it; `tradewind`, if there is one, when absent
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
     },
 }
 
@@ -147,10 +152,11 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
                 Err(error) => failed(error),
             }
         }
-        ProbeCommand::Responder { listen, max_tests, secret } => {
+        ProbeCommand::Responder { listen, max_tests, secret, user } => {
+            sandbox::hide()?;
             let secret = read_secret(secret.as_ref())?;
             let config = ResponderConfig { max_tests, secret, ..ResponderConfig::new(listen) };
-            runtime.block_on(respond(config))
+            runtime.block_on(respond(config, user.as_deref()))
         }
     }
 }
@@ -162,11 +168,13 @@ fn failed(error: ProbeError) -> Outcome {
     Ok(BAD_USAGE.into())
 }
 
-async fn respond(config: ResponderConfig) -> Outcome {
+async fn respond(config: ResponderConfig, user: Option<&str>) -> Outcome {
     let responder = match Responder::bind(config).await {
         Ok(responder) => responder,
         Err(error) => return failed(error),
     };
+    // It takes nothing but the port, which it has.
+    Kept { user, ..Kept::default() }.alone()?.iter().for_each(output::say);
     output::line(serde_json::json!({
         "schema_version": 1,
         "ready": "responder",

@@ -15,7 +15,7 @@ use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
 use crate::packet_plane::{self, Running, Told};
-use crate::privileges;
+use crate::privileges::Kept;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -53,7 +53,14 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let mut inheritance = Inheritance::take()?;
     config.hold_identity(&mut inheritance).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
-    let told = privileges::give_up(user, &config.capabilities(), &args.config)?;
+    let told = Kept {
+        user,
+        capabilities: &config.capabilities(),
+        of_workers: &config.worker_capabilities(),
+        file: Some(&args.config),
+        ..Kept::default()
+    }
+    .alone()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &mut inheritance).with_context(place)?;

@@ -1,227 +1,34 @@
-//! What a relay's or gateway's process may do: the user that it goes on as, its capabilities, and
-//! its sandbox, also after an upgrade; and keys that others may read.
+//! What a long-running process may do: the user that it goes on as, its capabilities, and its
+//! sandbox, also after an upgrade; and keys that others may read.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod common;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use common::daemon::{Folder, capabilities, field, is_root, nobody, skipped, status, until};
 use tradewind_grant::IdentityKey;
-
-/// Far beyond what anything here takes; only a failed test waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bits of capabilities (capabilities(7)).
 const NET_ADMIN: u64 = 1 << 12;
+const NET_RAW: u64 = 1 << 13;
 const BPF: u64 = 1 << 39;
 
-/// Says that a test did not run, past the capture of tests that pass.
-fn skipped(test: &str, why: &str) {
-    let _heard = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
-}
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
-/// The number of the user `nobody`, where this is root's process and may start some as that user.
-fn nobody(test: &str) -> Option<u32> {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let number = users.lines().find_map(|line| line.strip_prefix("nobody:")?.split(':').nth(1));
-    let number = number.and_then(|number| number.parse().ok());
-    let may = |number: &u32| Command::new("true").uid(*number).status().is_ok();
-    let found = number.filter(|number| is_root() && may(number));
-    if found.is_none() {
-        skipped(test, "needs root, and a user `nobody`");
-    }
-    found
-}
-
-fn until(what: &str, mut true_now: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !true_now() {
-        assert!(started.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A folder of a test's own with keys, a configuration, and the program where any user may start
-/// it; removed at its end, with all processes that have the configuration.
-struct Folder(PathBuf);
-
-impl Folder {
-    /// With a relay's configuration.
-    fn new(name: &str, more: &str) -> Self {
-        let folder = Self::empty(name);
-        let (_, operator) = (folder.keygen("identity"), folder.keygen("operator"));
-        let text = format!(
-            "listen = ['127.0.0.1:0']\nidentity_file = '{}'\noperators = ['{operator}']\n\
-             workers = 1\n",
-            folder.key().display(),
-        );
-        fs::write(folder.0.join("common"), text).unwrap();
-        folder.configure(more);
-        folder
-    }
-
-    fn empty(name: &str) -> Self {
-        let name = format!("tradewind-privileges-{name}-{}", std::process::id());
-        let folder = Self(std::env::temp_dir().join(name));
-        fs::create_dir(&folder.0).unwrap();
-        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
-        let (program, link) = (env!("CARGO_BIN_EXE_tradewind"), folder.0.join("tradewind"));
-        fs::hard_link(program, &link).or_else(|_| fs::copy(program, &link).map(drop)).unwrap();
-        folder
-    }
-
-    fn keygen(&self, kind: &str) -> String {
-        let file = self.0.join(format!("{kind}.key"));
-        let made = self.command().args(["keygen", kind]).arg(file).output().unwrap();
-        String::from_utf8(made.stdout).unwrap().trim().to_owned()
-    }
-
-    fn command(&self) -> Command {
-        Command::new(self.0.join("tradewind"))
-    }
-
-    fn key(&self) -> PathBuf {
-        self.0.join("identity.key")
-    }
-
-    fn config(&self) -> PathBuf {
-        self.0.join("relay.toml")
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.0.join("log")).unwrap_or_default()
-    }
-
-    /// Waits until it is logged.
-    fn is_told(&self, words: &str) {
-        until(words, || self.log().contains(words));
-    }
-
-    /// Has the relay's configuration say `more` beside what all have.
-    fn configure(&self, more: &str) {
-        let common = fs::read_to_string(self.0.join("common")).unwrap();
-        fs::write(self.config(), format!("{common}{more}")).unwrap();
-    }
-
-    /// A folder inside that is this user's.
-    fn of_user(&self, user: u32) -> PathBuf {
-        let path = self.0.join("theirs");
-        fs::create_dir(&path).unwrap();
-        chown(&path, Some(user), None).unwrap();
-        path
-    }
-
-    fn relay(&self) -> Process {
-        self.start("relay", &[])
-    }
-
-    fn start(&self, role: &str, arguments: &[&str]) -> Process {
-        let mut command = self.command();
-        command.arg(role).arg("--config").arg(self.config()).args(arguments);
-        command.env("TRADEWIND_RUNTIME_DIR", &self.0).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(fs::File::create(self.0.join("log")).unwrap());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut process = Process { child, lines, ready: Value::Null };
-        process.ready = process.next_line().unwrap_or_else(|| panic!("{}", self.log()));
-        process
-    }
-
-    /// The processes that have the configuration.
-    fn processes(&self) -> Vec<u32> {
-        let place = self.config().display().to_string();
-        let numbers = fs::read_dir("/proc").unwrap().flatten();
-        let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let has_it = |number: &u32| {
-            let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).split('\0').any(|word| word == place)
-        };
-        numbers.filter(has_it).collect()
-    }
-
-    /// Has the next process take over, and returns it once the one before has ended.
-    fn upgrade(&self, process: &mut Process) -> u32 {
-        let before = self.processes();
-        let taken_over = || self.log().matches("serves; open sessions end here").count();
-        let first = taken_over();
-        process.signal("USR2", before[0]);
-        until("a successor", || {
-            assert!(!self.log().contains("upgrade failed"), "{}", self.log());
-            taken_over() > first
-        });
-        process.ready = process.next_line().unwrap();
-        until("one process", || self.processes().len() == 1);
-        let after = self.processes();
-        assert_ne!(before, after);
-        after[0]
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        for process in self.processes() {
-            let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).status();
-        }
-        let _gone = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A relay's or gateway's process, and what it and its successors say; it ends with its folder.
-struct Process {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    ready: Value,
-}
-
-impl Process {
-    fn next_line(&mut self) -> Option<Value> {
-        Some(serde_json::from_str(&self.lines.next()?.unwrap()).unwrap())
-    }
-
-    fn signal(&self, name: &str, process: u32) {
-        let words = [format!("-{name}"), process.to_string()];
-        assert!(Command::new("kill").args(words).status().unwrap().success());
-    }
-
-    fn number(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
-/// A field of a process's or thread's status, such as `CapEff`.
-fn field(status: &Path, field: &str) -> String {
-    let text = fs::read_to_string(status).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
-    line.unwrap_or_default().split_whitespace().next().unwrap_or_default().to_owned()
-}
-
-fn status(process: u32) -> PathBuf {
-    format!("/proc/{process}/status").into()
-}
-
-fn capabilities(process: u32, set: &str) -> u64 {
-    u64::from_str_radix(&field(&status(process), set), 16).unwrap()
-}
-
-/// Checks that a process is in the sandbox, is one of `user`, and may do no more than `kept` says.
+/// Checks that a process and its workers are in the sandbox, and that the process is one of `user`,
+/// and may do no more than `kept` says.
 fn assert_bound(process: u32, user: u32, kept: u64) {
+    assert_bound_alone(process, user, kept);
+    assert_sandboxed(process);
+}
+
+/// Checks that of a process that may have no workers.
+fn assert_bound_alone(process: u32, user: u32, kept: u64) {
     let of = |name: &str| field(&status(process), name);
     let text = fs::read_to_string(status(process)).unwrap();
     let numbers = |name: &str| {
@@ -229,11 +36,14 @@ fn assert_bound(process: u32, user: u32, kept: u64) {
         line.split_whitespace().map(|number| number.parse().unwrap()).collect::<Vec<u32>>()
     };
     assert_eq!(numbers("Uid:"), [user; 4]);
-    assert_eq!(of("Groups"), of("Gid"), "no group of root's");
+    assert!(user == 0 || of("Groups") == of("Gid"), "no group of root's");
     for set in ["CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd"] {
         assert_eq!(capabilities(process, set), kept, "{set}");
     }
-    assert_sandboxed(process);
+    assert_has_sandbox(process);
+    if user == 0 {
+        return;
+    }
     // Another process of the same user may look at nothing of it.
     for file in ["maps", "environ", "mem"] {
         let mut look = Command::new("cat");
@@ -245,9 +55,6 @@ fn assert_bound(process: u32, user: u32, kept: u64) {
 
 /// Checks that a process gains no privileges, and that its workers start no programs.
 fn assert_sandboxed(process: u32) {
-    let of = |name: &str| field(&status(process), name);
-    assert_eq!((of("NoNewPrivs"), of("Seccomp")), ("1".into(), "2".into()));
-    assert_eq!(fs::metadata(format!("/proc/{process}/mem")).unwrap().uid(), 0, "is dumpable");
     let filters = |thread: &Path| field(&thread.join("status"), "Seccomp_filters").parse::<u32>();
     let tasks = PathBuf::from(format!("/proc/{process}/task"));
     // Since Linux 5.9.
@@ -259,6 +66,35 @@ fn assert_sandboxed(process: u32) {
     until("workers without the right to start programs", || {
         let mut exposed = threads().filter(|thread| is_exposed(&called(thread))).peekable();
         exposed.peek().is_some() && exposed.all(|thread| filters(&thread) == Ok(of_main + 1))
+    });
+}
+
+/// Checks that a process gains no privileges, and that nobody reads its memory.
+fn assert_has_sandbox(process: u32) {
+    let of = |name: &str| field(&status(process), name);
+    assert_eq!((of("NoNewPrivs"), of("Seccomp")), ("1".into(), "2".into()));
+    assert_eq!(fs::metadata(format!("/proc/{process}/mem")).unwrap().uid(), 0, "is dumpable");
+}
+
+/// Returns the capabilities of the threads that are called so, once there are any.
+fn of_threads(process: u32, name: &str) -> Vec<u64> {
+    let tasks = PathBuf::from(format!("/proc/{process}/task"));
+    let mut found = Vec::new();
+    until(name, || {
+        let threads = fs::read_dir(&tasks).unwrap().flatten().map(|entry| entry.path());
+        let called = |thread: &Path| fs::read_to_string(thread.join("comm")).unwrap_or_default();
+        let threads = threads.filter(|thread| called(thread).starts_with(name));
+        let of = |thread: PathBuf| field(&thread.join("status"), "CapPrm");
+        found = threads.map(|thread| u64::from_str_radix(&of(thread), 16).unwrap()).collect();
+        !found.is_empty()
+    });
+    found
+}
+
+/// Checks what a process's workers keep, once they are bound.
+fn assert_workers_keep(process: u32, kept: u64) {
+    until("workers that have given up the rest", || {
+        of_threads(process, "worker").iter().all(|of_worker| *of_worker == kept)
     });
 }
 
@@ -289,7 +125,10 @@ fn only_the_capabilities_that_the_configuration_takes_are_kept() {
     let folder = Folder::new("capabilities", warm);
     let mut relay = folder.relay();
     assert_bound(relay.number(), user, NET_ADMIN);
-    assert_bound(folder.upgrade(&mut relay), user, NET_ADMIN);
+    assert_workers_keep(relay.number(), 0);
+    let successor = folder.upgrade(&mut relay);
+    assert_bound(successor, user, NET_ADMIN);
+    assert_workers_keep(successor, 0);
     folder.configure(plain);
     let successor = folder.upgrade(&mut relay);
     let sets = ["CapPrm", "CapEff", "CapInh", "CapAmb"];
@@ -396,14 +235,83 @@ fn a_relay_that_stays_roots_says_why_and_is_in_the_sandbox_unless_that_is_wanted
         skipped("root", "there is a user `tradewind`");
     } else {
         let mut relay = folder.relay();
-        assert_sandboxed(relay.number());
-        folder.is_told("runs as root, since there is no other user for it (`tradewind`: no such");
-        assert_sandboxed(folder.upgrade(&mut relay));
+        assert_bound(relay.number(), 0, 0);
+        folder.is_told("(`tradewind`: no such user on this host): make it (`systemd-sysusers");
+        assert_bound(folder.upgrade(&mut relay), 0, 0);
+        folder.configure("[leg.dial]\nwarm = 4\n");
+        assert_bound(folder.relay().number(), 0, NET_ADMIN);
     }
     let relay = folder.start("relay", &["--user", "root"]);
     let of = |process: u32| field(&status(process), "Seccomp_filters");
     assert_eq!(of(relay.number()), of(std::process::id()));
     assert!(!folder.log().contains("runs as root"), "{}", folder.log());
+}
+
+#[test]
+fn workers_of_a_gateway_that_intercepts_keep_no_right_to_change_rules() {
+    let Some(user) = nobody("workers") else { return };
+    let folder = Folder::empty("workers");
+    let tproxy = "[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\nport = 7001\n";
+    for (more, kept) in [("", 0), ("own_host = true\n", NET_RAW)] {
+        let text = format!(
+            "run_as = 'nobody'\ndirect = true\nworkers = 1\nmetrics = '127.0.0.1:0'\n{tproxy}\
+             {more}[routes]\ndefault = 'direct'\n"
+        );
+        fs::write(folder.config(), text).unwrap();
+        let gateway =
+            folder.start_apart(&["gateway", "--config", folder.config().to_str().unwrap()]);
+        assert_bound(gateway.number(), user, NET_ADMIN | kept);
+        assert_workers_keep(gateway.number(), kept);
+        assert_eq!(of_threads(gateway.number(), "telemetry"), [0]);
+    }
+}
+
+#[test]
+fn a_forwarder_goes_on_as_another_user_and_leaves_its_rules_to_the_tool_that_holds_them() {
+    let Some(user) = nobody("forward") else { return };
+    let folder = Folder::empty("forward");
+    let forwarder =
+        folder.start_apart(&["forward", "--user", "nobody", "192.0.2.1:7000=192.0.2.9:443"]);
+    assert_eq!(forwarder.ready["ready"], "forward", "{}", folder.log());
+    let of = |process: u32| ["CapPrm", "CapAmb"].map(|set| capabilities(process, set));
+    assert_eq!(of(forwarder.number()), [0; 2]);
+    assert_has_sandbox(forwarder.number());
+    let children = format!("/proc/{0}/task/{0}/children", forwarder.number());
+    let children = fs::read_to_string(children).unwrap();
+    let tool: u32 = children.trim().parse().unwrap();
+    assert_eq!(of(tool), [NET_ADMIN; 2]);
+    for process in [forwarder.number(), tool] {
+        assert_eq!(field(&status(process), "Uid"), user.to_string());
+    }
+    forwarder.signal("TERM", forwarder.number());
+    until("the end of its tool", || !status(tool).exists());
+}
+
+#[test]
+fn a_responder_of_probes_goes_on_as_another_user_with_no_rights() {
+    let Some(user) = nobody("responder") else { return };
+    let folder = Folder::empty("responder");
+    let words = ["probe", "responder", "--listen", "127.0.0.1:0", "--user", "nobody"];
+    let mut command = folder.command();
+    command.args(words);
+    let responder = folder.begin(command);
+    assert_bound_alone(responder.number(), user, 0);
+    let missing = folder.command().args(&words[..5]).arg("tradewind-no-such-user").output();
+    let line = String::from_utf8(missing.unwrap().stderr).unwrap();
+    assert_eq!(line, "tradewind: user `tradewind-no-such-user`: no such user on this host\n");
+}
+
+#[test]
+fn a_jump_start_daemon_stays_roots_with_what_it_takes_alone() {
+    if !is_root() {
+        return skipped("daemon", "needs root");
+    }
+    let folder = Folder::empty("daemon");
+    for (more, kept) in [(&[][..], NET_ADMIN | BPF), (&["--dry-run"][..], 0)] {
+        let daemon = folder.start_apart(&[&["jumpstart", "run"][..], more].concat());
+        assert_eq!(daemon.ready["ready"], "jumpstart", "{}", folder.log());
+        assert_bound_alone(daemon.number(), 0, kept);
+    }
 }
 
 #[test]

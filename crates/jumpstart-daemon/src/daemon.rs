@@ -8,11 +8,11 @@ use serde_json::json;
 use tradewind_jumpstart::{
     Begun, Change, Config, Explanation, Hint, IpNet, Learner, Reason, Setting,
 };
-use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
 use tradewind_net::jump_start::Told;
 use tradewind_net::signals::Signals;
+use tradewind_net::{NetError, sandbox};
 use tradewind_telemetry::{Health, Registry, Server, serve};
 use tradewind_units::{Duration, Segments, Timestamp};
 
@@ -115,7 +115,10 @@ impl Daemon {
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
         metrics.register(&registry);
         let server = match config.metrics {
-            Some(address) => Some(serve(address, &config.metrics_hosts, registry, health.clone())?),
+            Some(address) => {
+                let serve = || serve(address, &config.metrics_hosts, registry, health.clone());
+                Some(sandbox::as_reader(serve)??)
+            }
             None => None,
         };
         Ok(Self {

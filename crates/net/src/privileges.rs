@@ -3,11 +3,13 @@
 //!
 //! These stay with whatever program it starts, such as its successor after an upgrade (they are
 //! *ambient*), and nothing that it starts can get more of them: the bounding set is cut to them.
+//! Threads that meet strangers' bytes give up what their sockets do not take besides.
 
 use std::ffi::CString;
 use std::{fmt, io};
 
 use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setresgid, setresuid};
+use socket2::{Domain, Socket, Type};
 
 use crate::NetError;
 use crate::error::Result;
@@ -19,6 +21,8 @@ pub enum Capability {
     NetBindService = 10,
     /// To set rules, routes, devices, and what the kernel keeps for those who configure networks.
     NetAdmin = 12,
+    /// To send from others' addresses, and to mark what is sent.
+    NetRaw = 13,
     /// To load programs into the kernel.
     Bpf = 39,
 }
@@ -28,6 +32,7 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::NetBindService => "CAP_NET_BIND_SERVICE",
             Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::NetRaw => "CAP_NET_RAW",
             Self::Bpf => "CAP_BPF",
         })
     }
@@ -134,8 +139,9 @@ pub fn become_user(account: &Account, keep: &[Capability]) -> Result<()> {
     keep_only(keep).map(drop)
 }
 
-/// Gives up all capabilities of this process but `keep`, which go on to what it starts. Returns
-/// those of `keep` that it does not have. To be called before any thread is started.
+/// Gives up all capabilities of this process but `keep`, which go on to what it starts, and which
+/// nothing that it starts exceeds, root's programs included. Returns those of `keep` that it does
+/// not have. To be called before any thread is started.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -144,7 +150,8 @@ pub fn keep_only(keep: &[Capability]) -> Result<Vec<Capability>> {
     let held = permitted()?;
     let (kept, lacking): (Vec<Capability>, _) =
         keep.iter().copied().partition(|capability| held & capability.bit() != 0);
-    let wanted = kept.iter().fold(0, |bits, capability| bits | capability.bit());
+    let wanted = bits_of(&kept);
+    cut_bounding_set(keep)?;
     let ambient = |order: i32, capability: Option<&Capability>| {
         let number = capability.map_or(0, |capability| *capability as u64);
         prctl(libc::PR_CAP_AMBIENT, u64::from(order.unsigned_abs()), number)
@@ -161,6 +168,64 @@ pub fn keep_only(keep: &[Capability]) -> Result<Vec<Capability>> {
     Ok(lacking)
 }
 
+/// Gives up all capabilities of the calling thread, and of those that it will start, but those of
+/// `keep` that it has.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_in_thread(keep: &[Capability]) -> Result<()> {
+    set_capabilities(permitted()? & bits_of(keep))
+}
+
+/// Returns which capabilities the sockets of a thread take on this host where `wanted` would do:
+/// in place of [`Capability::NetRaw`] it is [`Capability::NetAdmin`] where this process lacks the
+/// former or the kernel marks nothing for it (before Linux 5.17), and [`Capability::Bpf`] goes
+/// where the kernel lets everybody who has a map write to it (since Linux 5.19).
+#[must_use]
+pub fn of_sockets(wanted: &[Capability]) -> Vec<Capability> {
+    let mut taken = wanted.to_vec();
+    if taken.contains(&Capability::NetRaw) && !works_with(&[Capability::NetRaw], may_spoof) {
+        taken.retain(|capability| *capability != Capability::NetRaw);
+        taken.push(Capability::NetAdmin);
+    }
+    if taken.contains(&Capability::Bpf) && works_with(&[], may_write_to_maps) {
+        taken.retain(|capability| *capability != Capability::Bpf);
+    }
+    taken.sort_unstable();
+    taken.dedup();
+    taken
+}
+
+/// Returns whether `works` is true for a thread with the capabilities `keep`.
+fn works_with(keep: &[Capability], works: fn() -> bool) -> bool {
+    let attempt = || keep_in_thread(keep).is_ok() && works();
+    std::thread::scope(|scope| scope.spawn(attempt).join()).unwrap_or(false)
+}
+
+/// Returns whether this thread's sockets may have others' addresses, and marks.
+fn may_spoof() -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None);
+    socket.is_ok_and(|socket| {
+        socket.set_ip_transparent_v4(true).is_ok() && socket.set_mark(1).is_ok()
+    })
+}
+
+/// Returns whether this thread may write to a map of programs for the kernel that it has open.
+fn may_write_to_maps() -> bool {
+    /// `BPF_MAP_UPDATE_ELEM`.
+    const UPDATE: libc::c_long = 2;
+    // No map, no key, no value: who may comes as far as the map's descriptor, which is none.
+    let attributes = [u64::from(u32::MAX), 0, 0, 0];
+    let size = size_of_val(&attributes);
+    // SAFETY: the attributes live through the call, have this size, and name nothing to write to.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, UPDATE, attributes.as_ptr(), size) };
+    done == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)
+}
+
+fn bits_of(capabilities: &[Capability]) -> u64 {
+    capabilities.iter().fold(0, |bits, capability| bits | capability.bit())
+}
+
 fn check_alone(purpose: &str) -> Result<()> {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads == 1 {
@@ -174,14 +239,14 @@ fn check_alone(purpose: &str) -> Result<()> {
 fn cut_bounding_set(keep: &[Capability]) -> Result<()> {
     /// One more than any kernel has.
     const MOST: u64 = 64;
-    let kept = keep.iter().fold(0, |bits, capability| bits | capability.bit());
+    let kept = bits_of(keep);
     for number in (0..MOST).filter(|number| kept & (1 << number) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, number, 0) {
             Err(NetError::System { source, .. }) => match source.raw_os_error() {
                 // The kernel has no more.
                 Some(libc::EINVAL) => break,
-                // Root of some containers may not. It is about to lose root's number, and then
-                // takes nothing from the set: what it starts gains no privileges.
+                // Who is not root may not, nor may root of some containers. The sandbox has what
+                // they start gain no privileges in any case.
                 Some(libc::EPERM) => break,
                 _ => return Err(NetError::system("bounding set".to_owned(), source)),
             },
@@ -264,6 +329,33 @@ mod tests {
         let root_alone = "0 1000 1\n";
         assert!(is_covered(root_alone, 0) && !is_covered(root_alone, 998));
         assert!(!is_covered("", 0));
+    }
+
+    #[test]
+    fn a_thread_gives_capabilities_up_and_the_others_keep_theirs() {
+        let before = permitted().unwrap();
+        std::thread::spawn(|| {
+            keep_in_thread(&[Capability::NetRaw]).unwrap();
+            assert_eq!(permitted().unwrap() & !Capability::NetRaw.bit(), 0);
+            let further = std::thread::spawn(|| permitted().unwrap()).join().unwrap();
+            assert_eq!(further, permitted().unwrap(), "what it starts has no more");
+        })
+        .join()
+        .unwrap();
+        assert_eq!(permitted().unwrap(), before);
+    }
+
+    #[test]
+    fn sockets_take_the_least_that_this_kernel_asks_for() {
+        use Capability::{Bpf, NetAdmin, NetBindService, NetRaw};
+        assert_eq!(of_sockets(&[]), []);
+        assert_eq!(of_sockets(&[NetAdmin, NetBindService]), [NetBindService, NetAdmin]);
+        // One of the two, by what this process has and its kernel asks for.
+        let spoofs = of_sockets(&[NetRaw]);
+        assert!(spoofs == [NetRaw] || spoofs == [NetAdmin], "{spoofs:?}");
+        let least = works_with(&spoofs, may_spoof);
+        assert_eq!(least, permitted().unwrap() & bits_of(&spoofs) != 0);
+        assert!(of_sockets(&[Bpf]).iter().all(|capability| *capability == Bpf));
     }
 
     #[test]

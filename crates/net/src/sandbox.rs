@@ -3,8 +3,8 @@
 //!
 //! The list says what is refused, not what is allowed: an allow-list that misses a call which a
 //! library makes once a month would end sessions of people who attacked nobody. What is refused
-//! fails with `EPERM`. Workers, which meet strangers' bytes, start no programs besides; the threads
-//! that upgrade the process or run `nft` must.
+//! fails with `EPERM`. Threads that meet strangers' bytes start no programs besides, and keep no
+//! capability but what their sockets take; those that upgrade the process or run `nft` must.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use seccompiler::{
 };
 
 use crate::error::Result;
-use crate::privileges::{Capability, prctl};
+use crate::privileges::{Capability, keep_in_thread, of_sockets, prctl};
 use crate::{NetError, handover};
 
 /// The environment variable that names the filters of the previous process for its successor.
@@ -113,8 +113,10 @@ static BOUND: OnceLock<Bound> = OnceLock::new();
 struct Bound {
     /// By which filters.
     by: String,
-    /// What workers are bound by besides.
-    of_workers: BpfProgram,
+    /// What threads that meet strangers' bytes are bound by besides.
+    exposed: BpfProgram,
+    /// The capabilities that workers keep.
+    of_workers: Vec<Capability>,
 }
 
 /// Has nobody but root read this process's memory, and the kernel write none of it to core files,
@@ -136,36 +138,66 @@ pub fn unhide() -> Result<()> {
 
 /// Binds this process and all that it starts: its memory is hidden, what it starts gets no more
 /// rights, and the calls above fail. Programs for the kernel may be loaded only with
-/// [`Capability::Bpf`] in `keep`. To be called before any thread is started.
+/// [`Capability::Bpf`] in `keep`. Of these capabilities workers will keep what their sockets take,
+/// `of_workers`. To be called before any thread is started.
 ///
 /// A successor that the same filters bind already gets no second ones: each call passes all of
 /// them, and the kernel takes no more than some.
 ///
 /// # Errors
 /// When the kernel refuses a step.
-pub fn enter(keep: &[Capability]) -> Result<()> {
+pub fn enter(keep: &[Capability], of_workers: &[Capability]) -> Result<()> {
     hide()?;
+    let of_workers = of_sockets(of_workers);
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)?;
     let filters = [filter(never(keep)?)?, other_numbers()];
     let by = name_of(&filters);
     if !is_bound_by(&by) {
         filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter).map_err(refused))?;
     }
-    let of_workers = filter(always(PROGRAMS))?;
-    let _again = BOUND.set(Bound { by, of_workers });
+    let exposed = filter(always(PROGRAMS))?;
+    let _again = BOUND.set(Bound { by, exposed, of_workers });
     Ok(())
 }
 
-/// Has the calling thread, and those that it starts, start no programs from now on. Nothing changes
-/// in a process that is not bound.
+/// Has the calling thread, and those that it starts, start no programs from now on, and keep no
+/// capability but what workers' sockets take. Nothing changes in a process that is not bound.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn start_no_programs() -> Result<()> {
-    match BOUND.get() {
-        Some(bound) => seccompiler::apply_filter(&bound.of_workers).map_err(refused),
-        None => Ok(()),
+pub fn bind_worker() -> Result<()> {
+    BOUND.get().map_or(Ok(()), |bound| bound.bind_thread(&bound.of_workers))
+}
+
+/// Binds a thread as [`bind_worker`] does, without any capability.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn bind_reader() -> Result<()> {
+    BOUND.get().map_or(Ok(()), |bound| bound.bind_thread(&[]))
+}
+
+/// Runs `start` on a thread that is bound as [`bind_reader`] says, and so are those that it starts.
+///
+/// # Errors
+/// When the kernel refuses, or the thread ends by a panic.
+pub fn as_reader<T: Send>(start: impl FnOnce() -> T + Send) -> Result<T> {
+    let started =
+        std::thread::scope(|scope| scope.spawn(|| bind_reader().map(|()| start())).join());
+    started.unwrap_or_else(|_| Err(refused(std::io::Error::other("ended by a bug"))))
+}
+
+impl Bound {
+    fn bind_thread(&self, keep: &[Capability]) -> Result<()> {
+        keep_in_thread(keep)?;
+        seccompiler::apply_filter(&self.exposed).map_err(refused)
     }
+}
+
+/// Returns whether this process is bound.
+#[must_use]
+pub fn is_bound() -> bool {
+    BOUND.get().is_some()
 }
 
 /// Returns whether the process before this one has bound this one, by whatever filters.

@@ -55,10 +55,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use tradewind_net::NetError;
-use tradewind_net::clock;
 use tradewind_net::interception::{self, OWN_MARK};
-use tradewind_net::udp::{UdpOptions, UdpPort};
+use tradewind_net::udp::{UdpOptions, UdpPort, shortfall_without_rights};
+use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Registry};
 
 pub use config::{
@@ -224,8 +223,8 @@ impl Node {
             // A worker holds pointers for the kernel, which stay on its thread once it runs.
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let _told = tell.send(clock::thread_number());
-                if let Err(error) = tradewind_net::sandbox::start_no_programs() {
-                    tracing::warn!(%error, "a worker may start programs");
+                if let Err(error) = tradewind_net::sandbox::bind_worker() {
+                    tracing::warn!(%error, "a worker keeps all rights of its process");
                 }
                 worker.run(&stopped)
             });
@@ -323,6 +322,12 @@ fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPor
         }
         address = port.address();
         ports.push(port);
+    }
+    // Those of applications are as large, but for those that bound workers open.
+    let of_workers = || sandbox::is_bound().then(|| shortfall_without_rights(&options)).flatten();
+    let shortfall = ports.first().and_then(|port| port.shortfall(&options)).or_else(of_workers);
+    if let Some(shortfall) = shortfall {
+        tracing::warn!("packets: {shortfall}");
     }
     Ok(ports)
 }

@@ -24,8 +24,8 @@ const TEST: &str =
 /// Conversations that there may be.
 const CONVERSATIONS: u16 = 1024;
 
-/// The server, by family.
-const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
+/// The server, by family: at a port that takes a capability, and at one that does not.
+const SERVERS: [&str; 2] = ["10.89.2.2:53", "[fd89:2::2]:9000"];
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
 /// The near gateway's host as the server's side of the network sees it, and the far gateway's as the server does.
 const NEAR: [&str; 2] = ["10.89.1.1", "fd89:1::1"];

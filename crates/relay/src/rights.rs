@@ -8,9 +8,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use tradewind_grant::IdentityKey;
+use tradewind_desired::LegProfile;
+use tradewind_grant::{DestinationRule, IdentityKey};
 use tradewind_net::privileges::Capability;
-use tradewind_net::{congestion, secret_file};
+use tradewind_net::{congestion, secret_file, sysctl};
+use tradewind_units::Bytes;
 
 use crate::config::{LegProfiles, Tproxy};
 use crate::failure::plain;
@@ -26,12 +28,26 @@ const KEY_FILE: &str = "key file ";
 const FIRST_FREE_PORT: u16 = 1024;
 
 impl RelayConfig {
-    /// The capabilities that a relay needs after its start.
+    /// Returns the capabilities that a relay needs after its start.
     #[must_use]
     pub fn capabilities(&self) -> Vec<Capability> {
-        let listens = self.listen.iter().copied().chain(self.metrics);
-        let packets = self.packet.iter();
-        needed(listens, packets, &self.leg, self.jumpstart.is_some(), false)
+        self.takes().of_process()
+    }
+
+    /// Returns those that its workers need.
+    #[must_use]
+    pub fn worker_capabilities(&self) -> Vec<Capability> {
+        self.takes().of_workers()
+    }
+
+    fn takes(&self) -> Takes<'_> {
+        Takes {
+            listens: self.listen.iter().copied().chain(self.metrics).collect(),
+            packets: self.packet.iter().collect(),
+            legs: &self.leg,
+            learns: self.jumpstart.is_some(),
+            tproxy: &[],
+        }
     }
 
     /// Reads the key, and goes on with it whoever may read its file later; the next process, which
@@ -46,16 +62,29 @@ impl RelayConfig {
 }
 
 impl GatewayConfig {
-    /// The capabilities that a gateway needs after its start.
+    /// Returns the capabilities that a gateway needs after its start.
     #[must_use]
     pub fn capabilities(&self) -> Vec<Capability> {
+        self.takes().of_process()
+    }
+
+    /// Returns those that its workers need.
+    #[must_use]
+    pub fn worker_capabilities(&self) -> Vec<Capability> {
+        self.takes().of_workers()
+    }
+
+    fn takes(&self) -> Takes<'_> {
         let forwards = self.forward.iter().map(|forward| forward.listen);
         let proxies = self.socks5.iter().chain(&self.connect).copied();
         let tproxies = self.tproxy.iter().flat_map(Tproxy::listeners);
-        let listens = forwards.chain(proxies).chain(self.metrics).chain(tproxies);
-        let packets = self.packet.iter().chain(&self.packet_endpoint);
-        let intercepts = !self.tproxy.is_empty();
-        needed(listens, packets, &self.leg, self.jumpstart.is_some(), intercepts)
+        Takes {
+            listens: forwards.chain(proxies).chain(self.metrics).chain(tproxies).collect(),
+            packets: self.packet.iter().chain(&self.packet_endpoint).collect(),
+            legs: &self.leg,
+            learns: self.jumpstart.is_some(),
+            tproxy: &self.tproxy,
+        }
     }
 
     /// As [`RelayConfig::hold_identity`].
@@ -68,45 +97,107 @@ impl GatewayConfig {
     }
 }
 
-fn needed<'a>(
-    listens: impl Iterator<Item = SocketAddr>,
-    packets: impl Iterator<Item = &'a toml::Value>,
-    legs: &LegProfiles,
+/// The parts of a configuration that take rights.
+struct Takes<'a> {
+    listens: Vec<SocketAddr>,
+    packets: Vec<&'a toml::Value>,
+    legs: &'a LegProfiles,
     learns: bool,
-    intercepts: bool,
-) -> Vec<Capability> {
-    let mut needed = Vec::new();
-    let is_low = |address: SocketAddr| (1..FIRST_FREE_PORT).contains(&address.port());
-    let packets: Vec<_> = packets.collect();
-    let has = |key: &str| packets.iter().any(|packet| packet.get(key).is_some());
-    let listens_low = |packet: &&toml::Value| {
-        let text = packet.get("listen").and_then(toml::Value::as_str);
-        let led_to = packet.get("tproxy").and_then(|taken| taken.get("port"));
-        let led_to = led_to.and_then(toml::Value::as_integer);
-        text.and_then(|text| text.parse().ok()).is_some_and(is_low)
-            || led_to.is_some_and(|port| (1..i64::from(FIRST_FREE_PORT)).contains(&port))
+    tproxy: &'a [Tproxy],
+}
+
+impl Takes<'_> {
+    fn of_process(&self) -> Vec<Capability> {
+        let mut needed = self.of_workers();
+        let packets_listen = self.packets.iter().any(|packet| listens_low(packet));
+        if self.listens.iter().any(|address| is_low(address.port())) || packets_listen {
+            needed.push(Capability::NetBindService);
+        }
+        // Buffers beyond the host's limit, and the setting by which warm connections keep their
+        // window.
+        let tunes = self.profiles().any(|profile| {
+            profile.send_buffer.is_some()
+                || profile.receive_buffer.is_some()
+                || profile.warm.is_some()
+        });
+        let restricted = self.profiles().any(is_restricted);
+        let takes_packets = ["tun", "tproxy", "keep_sources"].iter().any(|key| self.has(key));
+        let intercepts = !self.tproxy.is_empty() || takes_packets;
+        if self.starts() || tunes || restricted || intercepts {
+            needed.push(Capability::NetAdmin);
+        }
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    }
+
+    /// What the sockets take that workers make while they serve.
+    fn of_workers(&self) -> Vec<Capability> {
+        let mut needed = Vec::new();
+        let spoofed = || self.packets.iter().flat_map(|packet| spoofed(packet));
+        if spoofed().any(|rule| is_low(*rule.ports().start())) {
+            needed.push(Capability::NetBindService);
+        }
+        let dials = || [&self.legs.dial].into_iter().chain(self.legs.to.iter().map(|to| &to.dial));
+        if dials().any(|profile| is_restricted(profile) || exceeds_buffers(profile)) {
+            needed.push(Capability::NetAdmin);
+        }
+        if spoofed().next().is_some() || self.tproxy.iter().any(|tproxy| tproxy.own_host) {
+            needed.push(Capability::NetRaw);
+        }
+        if self.starts() {
+            needed.push(Capability::Bpf);
+        }
+        needed
+    }
+
+    fn profiles(&self) -> impl Iterator<Item = &LegProfile> {
+        let to = self.legs.to.iter().map(|to| &to.dial);
+        [&self.legs.accept, &self.legs.dial].into_iter().chain(to)
+    }
+
+    /// Returns whether the kernel starts connections with other windows than its own.
+    fn starts(&self) -> bool {
+        self.learns || self.profiles().any(|profile| profile.initial_window.is_some())
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.packets.iter().any(|packet| packet.get(key).is_some())
+    }
+}
+
+fn is_low(port: u16) -> bool {
+    (1..FIRST_FREE_PORT).contains(&port)
+}
+
+fn listens_low(packet: &toml::Value) -> bool {
+    let listens = packet.get("listen").and_then(toml::Value::as_str);
+    let listens = listens.and_then(|text| text.parse().ok());
+    let led_to = packet.get("tproxy").and_then(|taken| taken.get("port"));
+    let led_to = led_to.and_then(toml::Value::as_integer).and_then(|port| port.try_into().ok());
+    listens.is_some_and(|listens: SocketAddr| is_low(listens.port())) || led_to.is_some_and(is_low)
+}
+
+/// Returns others' addresses that packets are delivered or answered from.
+fn spoofed(packet: &toml::Value) -> impl Iterator<Item = DestinationRule> {
+    let answers = packet.get("tproxy").and_then(|taken| taken.get("destinations"));
+    let rules = answers.into_iter().chain(packet.get("keep_sources"));
+    let rules = rules.filter_map(toml::Value::as_array).flatten();
+    rules.filter_map(|rule| rule.as_str()?.parse().ok())
+}
+
+fn is_restricted(profile: &LegProfile) -> bool {
+    profile.congestion_control.as_deref().is_some_and(congestion::is_restricted)
+}
+
+/// Returns whether its buffers are larger than everybody's may be on this host.
+fn exceeds_buffers(profile: &LegProfile) -> bool {
+    let exceeds = |wanted: Option<Bytes>, name: &str| {
+        let most = || sysctl::get(name).ok()?.parse().ok();
+        wanted.is_some_and(|wanted| most().is_none_or(|most: u64| wanted.as_u64() > most))
     };
-    if listens.into_iter().any(is_low) || packets.iter().any(listens_low) {
-        needed.push(Capability::NetBindService);
-    }
-    let profiles =
-        || [&legs.accept, &legs.dial].into_iter().chain(legs.to.iter().map(|to| &to.dial));
-    let starts = learns || profiles().any(|profile| profile.initial_window.is_some());
-    // Buffers beyond the host's limit, and the setting by which warm connections keep their window.
-    let tunes = profiles().any(|profile| {
-        profile.send_buffer.is_some() || profile.receive_buffer.is_some() || profile.warm.is_some()
-    });
-    let takes_packets = has("tun") || has("tproxy") || has("keep_sources");
-    let restricted = profiles()
-        .filter_map(|profile| profile.congestion_control.as_deref())
-        .any(congestion::is_restricted);
-    if starts || tunes || restricted || intercepts || takes_packets {
-        needed.push(Capability::NetAdmin);
-    }
-    if starts {
-        needed.push(Capability::Bpf);
-    }
-    needed
+    exceeds(profile.receive_buffer, "net.core.rmem_max")
+        || exceeds(profile.send_buffer, "net.core.wmem_max")
 }
 
 /// Keys that a process has read at its start, by the files that they were in: its user may not be
@@ -265,8 +356,35 @@ mod tests {
         assert_eq!(of(&packets(1024)), [Capability::NetAdmin]);
         let tun = format!("{forward}[[packet]]\ntun = {{}}\n");
         assert_eq!(of(&tun), [Capability::NetAdmin]);
-        let far = format!("{forward}[packet_endpoint]\nkeep_sources = ['10.1.0.0/16:*']\n");
-        assert_eq!(of(&far), [Capability::NetAdmin]);
+    }
+
+    #[test]
+    fn workers_keep_what_their_sockets_take_alone() {
+        use Capability::{Bpf, NetAdmin, NetBindService, NetRaw};
+        let of = |more: &str| {
+            let text = format!("direct = true\nsocks5 = ['127.0.0.1:0']\n{more}");
+            let config = GatewayConfig::parse(&text).unwrap();
+            (config.capabilities(), config.worker_capabilities())
+        };
+        let tproxy = "[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\n";
+        assert_eq!(of(tproxy), (vec![NetAdmin], vec![]));
+        let own_host = format!("{tproxy}own_host = true\n");
+        assert_eq!(of(&own_host), (vec![NetAdmin, NetRaw], vec![NetRaw]));
+        // What is delivered under others' addresses may be from their low ports.
+        let far = |ports: &str| {
+            of(&format!("[packet_endpoint]\nkeep_sources = ['10.1.0.0/16:{ports}']\n"))
+        };
+        assert_eq!(far("1024-65535"), (vec![NetAdmin, NetRaw], vec![NetRaw]));
+        let low = [NetBindService, NetRaw].to_vec();
+        assert_eq!(far("*"), (vec![NetBindService, NetAdmin, NetRaw], low.clone()));
+        let taken = "[[packet]]\ntproxy = { destinations = ['192.0.2.0/24:53'] }\n";
+        assert_eq!(of(taken), (vec![NetBindService, NetAdmin, NetRaw], low));
+        assert_eq!(of("[leg.dial]\nwarm = 4\n"), (vec![NetAdmin], vec![]));
+        assert_eq!(of("[jumpstart]\n"), (vec![NetAdmin, Bpf], vec![Bpf]));
+        let buffers = |bytes: u64| of(&format!("[leg.dial]\nsend_buffer = '{bytes} B'\n"));
+        assert_eq!(buffers(4096), (vec![NetAdmin], vec![]));
+        let most: u64 = sysctl::get("net.core.wmem_max").unwrap().parse().unwrap();
+        assert_eq!(buffers(most + 1), (vec![NetAdmin], vec![NetAdmin]));
     }
 
     /// A file of this process's own that holds `key`, gone with it.

@@ -18,7 +18,7 @@ use tradewind_grant::{GrantError, Nonce, PublicIdentity};
 use tradewind_net::handover::tell_systemd;
 use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
-use tradewind_net::{clock, sandbox};
+use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
 use tradewind_units::Timestamp;
 
@@ -251,7 +251,7 @@ impl Server {
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
                 clock::sharpen_timers();
-                start_no_programs();
+                bind_worker();
                 bench.work(&service, shutdown.watch(), &timeouts, heart);
             };
             match thread.spawn(body) {
@@ -302,19 +302,23 @@ fn serve_telemetry(
     registry.register(|inner| inner.register_collector(collector));
     (setup.register)(&registry);
     let (hosts, health) = (setup.metrics_hosts, health.clone());
-    let serve = || {
-        // What it starts reads strangers' bytes as well.
-        start_no_programs();
-        tradewind_telemetry::serve_on(listener, hosts, registry, health)
-    };
-    let served = std::thread::scope(|scope| scope.spawn(serve).join());
-    Ok(served.map_err(|_| TelemetryError::Thread(io::Error::other("ended by a bug")))??)
+    let serve = || tradewind_telemetry::serve_on(listener, hosts, registry, health);
+    Ok(sandbox::as_reader(serve)??)
 }
 
-/// Has this thread, and those that it starts, start no programs from now on.
-pub(crate) fn start_no_programs() {
-    if let Err(error) = sandbox::start_no_programs() {
-        tracing::warn!(%error, "a worker may start programs");
+/// Has this thread, and those that it starts, keep no rights but what workers' sockets take.
+pub(crate) fn bind_worker() {
+    warn_of_rights(sandbox::bind_worker());
+}
+
+/// Has this thread, and those that it starts, keep no rights.
+pub(crate) fn bind_reader() {
+    warn_of_rights(sandbox::bind_reader());
+}
+
+fn warn_of_rights(bound: Result<(), NetError>) {
+    if let Err(error) = bound {
+        tracing::warn!(%error, "a worker keeps all rights of its process");
     }
 }
 

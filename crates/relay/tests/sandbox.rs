@@ -34,7 +34,7 @@ fn threads_that_read_what_strangers_send_start_no_programs() {
     let names = [("relay.example.com", Says::Address([127, 0, 0, 1]))];
     let names = NameServer::new("sandbox", &names);
     // Whatever this thread starts from now on is in it as well.
-    sandbox::enter(&[]).unwrap();
+    sandbox::enter(&[], &[]).unwrap();
     let Some(of_all) = filters(Path::new("/proc/thread-self/status")) else {
         return skipped(&"the kernel does not count filters");
     };

@@ -60,7 +60,7 @@ fn main() {
 
 fn be_a_gateway(config: &str) {
     let config = GatewayConfig::parse(config).unwrap();
-    give_up_all_but(&config.capabilities());
+    give_up_all_but(&config.capabilities(), &config.worker_capabilities());
     let shutdown = Shutdown::on_signals().unwrap();
     let mut gateway = Gateway::bind(&config).unwrap();
     gateway.intercept(&shutdown).unwrap();
@@ -68,14 +68,15 @@ fn be_a_gateway(config: &str) {
     gateway.run(&shutdown).unwrap();
 }
 
-/// Goes on as another user with these capabilities, in the sandbox, as the program does.
-fn give_up_all_but(keep: &[Capability]) {
+/// Goes on as another user with these capabilities, of which workers keep some, in the sandbox, as
+/// the program does.
+fn give_up_all_but(keep: &[Capability], of_workers: &[Capability]) {
     let nobody = Account::find("nobody").unwrap().filter(|_| is_root());
     match nobody.filter(|nobody| nobody.out_of_reach().is_none()) {
         Some(nobody) => become_user(&nobody, keep).unwrap(),
         None => drop(keep_only(keep).unwrap()),
     }
-    sandbox::enter(keep).unwrap();
+    sandbox::enter(keep, of_workers).unwrap();
 }
 
 /// This program where any user may start it, as an upgrade does; gone with this.

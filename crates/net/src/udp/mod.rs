@@ -16,7 +16,7 @@ mod receive;
 mod send;
 mod train;
 
-pub use port::{UdpOptions, UdpPort};
+pub use port::{UdpOptions, UdpPort, shortfall_without_rights};
 pub use receive::{Arrival, ReceiveBatch};
 pub use send::{SendBatch, SendCounts, Target};
 pub use train::Train;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::{NetError, Result};
+use crate::sysctl;
 
 /// Settings of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +163,13 @@ impl UdpPort {
         self.socket.set_mark(mark)
     }
 
+    /// Says what the kernel did not grant of the buffers that `options` ask for, and what helps.
+    #[must_use]
+    pub fn shortfall(&self, options: &UdpOptions) -> Option<String> {
+        let granted = [self.socket.recv_buffer_size(), self.socket.send_buffer_size()];
+        told_shortfall(granted.map(|granted| granted.ok().map(|granted| granted / 2)), options)
+    }
+
     /// Returns the receive buffer that the kernel granted, in bytes as it counts them.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
@@ -173,6 +181,32 @@ impl AsFd for UdpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Says what sockets of threads without rights are not granted of such buffers, and what helps.
+#[must_use]
+pub fn shortfall_without_rights(options: &UdpOptions) -> Option<String> {
+    let most = |limit| sysctl::get(limit).ok()?.parse().ok();
+    told_shortfall([RECEIVE_LIMIT, SEND_LIMIT].map(most), options)
+}
+
+fn told_shortfall(granted: [Option<usize>; 2], options: &UdpOptions) -> Option<String> {
+    let [receive, send] = granted;
+    let all = [("receive", receive, RECEIVE_LIMIT), ("send", send, SEND_LIMIT)];
+    let short = all.into_iter().filter_map(|(which, granted, limit)| {
+        let granted = granted.filter(|granted| *granted < options.buffer)?;
+        let cure = format!("{limit}={}", options.buffer);
+        Some((format!("{which} buffers of {granted} bytes"), cure))
+    });
+    let (granted, cures): (Vec<_>, Vec<_>) = short.unzip();
+    (!granted.is_empty()).then(|| {
+        let (granted, cures) = (granted.join(" and "), cures.join(" "));
+        format!(
+            "UDP sockets have {granted}, not {} as wanted, so that bursts are lost sooner: \
+             `sysctl -w {cures}`",
+            options.buffer,
+        )
+    })
 }
 
 /// Sets the options that do not depend on whether the socket is bound; returns whether the kernel
@@ -262,16 +296,35 @@ fn transparency_error(address: SocketAddr, error: io::Error) -> NetError {
     }
 }
 
-/// Enlarges both buffers beyond the system's limit where allowed, else up to it.
+/// The settings up to which everybody may enlarge buffers.
+const RECEIVE_LIMIT: &str = "net.core.rmem_max";
+const SEND_LIMIT: &str = "net.core.wmem_max";
+
+/// Enlarges both buffers beyond the system's limit where allowed, else up to it. What a process
+/// with more rights has granted stays.
 fn enlarge(socket: &Socket, bytes: usize) {
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    let pairs = [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
-    for (force, ask) in pairs {
-        if set(socket, libc::SOL_SOCKET, force, bytes).is_err() {
-            // The kernel clamps what is asked for; `receive_buffer` tells what it granted.
-            let _ = set(socket, libc::SOL_SOCKET, ask, bytes);
+    let (receive, send) = (socket.recv_buffer_size(), socket.send_buffer_size());
+    let buffers = [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive, RECEIVE_LIMIT),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send, SEND_LIMIT),
+    ];
+    for (force, ask, granted, limit) in buffers {
+        let granted = granted.unwrap_or(0);
+        let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        if granted >= doubled(bytes) || set(socket, libc::SOL_SOCKET, force, value).is_ok() {
+            continue;
+        }
+        let most = sysctl::get(limit).ok().and_then(|most| most.parse().ok()).unwrap_or(bytes);
+        if granted < doubled(bytes.min(most)) {
+            // `shortfall` tells what was granted.
+            let _ = set(socket, libc::SOL_SOCKET, ask, value);
         }
     }
+}
+
+/// Returns a buffer's size as the kernel counts it, with what it needs itself (socket(7)).
+const fn doubled(bytes: usize) -> usize {
+    bytes.saturating_mul(2)
 }
 
 fn set(
@@ -286,4 +339,60 @@ fn set(
         libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length)
     };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::privileges::keep_in_thread;
+
+    /// Runs `test` as a process without rights would.
+    fn without_rights<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+        let bare = || {
+            keep_in_thread(&[]).unwrap();
+            test()
+        };
+        std::thread::scope(|scope| scope.spawn(bare).join()).unwrap()
+    }
+
+    /// More than everybody may have.
+    fn large() -> (usize, UdpOptions) {
+        let most = sysctl::get(RECEIVE_LIMIT).unwrap().parse().unwrap();
+        (most, UdpOptions { buffer: 3 * most, ..UdpOptions::default() })
+    }
+
+    fn bind(options: &UdpOptions) -> UdpPort {
+        UdpPort::bind("127.0.0.1:0".parse().unwrap(), options).unwrap()
+    }
+
+    #[test]
+    fn buffers_that_are_not_granted_are_told_with_what_helps() {
+        let (most, options) = large();
+        let told = without_rights(|| bind(&options).shortfall(&options)).unwrap();
+        assert!(told.contains(&format!("receive buffers of {most} bytes")), "{told}");
+        let wanted = options.buffer;
+        assert!(told.contains(&format!(", not {wanted} as wanted")), "{told}");
+        assert!(told.contains(&format!("net.core.rmem_max={wanted}")), "{told}");
+        let small = UdpOptions { buffer: 4096, ..options };
+        assert_eq!(without_rights(|| bind(&small).shortfall(&small)), None);
+    }
+
+    #[test]
+    fn what_threads_without_rights_will_lack_is_told_before() {
+        let (_, options) = large();
+        let told = shortfall_without_rights(&options);
+        assert_eq!(told, without_rights(|| bind(&options).shortfall(&options)));
+    }
+
+    #[test]
+    fn who_takes_a_socket_over_without_rights_keeps_its_large_buffers() {
+        let (_, options) = large();
+        let port = bind(&options);
+        if port.shortfall(&options).is_some() {
+            return eprintln!("SKIPPED large buffers: needs CAP_NET_ADMIN");
+        }
+        let held = port.hold().unwrap();
+        let told = without_rights(|| UdpPort::adopt(held, &options).unwrap().shortfall(&options));
+        assert_eq!(told, None);
+    }
 }

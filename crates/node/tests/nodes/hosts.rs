@@ -111,7 +111,9 @@ pub fn connected_to(server: &str) -> UdpSocket {
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();
-    give_up_all_but(&[Capability::NetAdmin]);
+    // Workers deliver and answer under others' addresses, from any port.
+    let of_workers = [Capability::NetBindService, Capability::NetRaw];
+    give_up_all_but(&[&of_workers[..], &[Capability::NetAdmin]].concat(), &of_workers);
     let mut node = Node::open(config_of(&config, destinations), Vec::new()).unwrap();
     node.run(None).unwrap();
     println!("ready");
@@ -126,13 +128,14 @@ pub fn is_a_gateway(destinations: &str) -> bool {
     true
 }
 
-/// Goes on as another user with these capabilities, in the sandbox, as the program does.
-fn give_up_all_but(keep: &[Capability]) {
+/// Goes on as another user with these capabilities, of which workers keep some, in the sandbox, as
+/// the program does.
+fn give_up_all_but(keep: &[Capability], of_workers: &[Capability]) {
     let nobody = Account::find("nobody").unwrap();
     if let Some(nobody) = nobody.filter(|nobody| nobody.out_of_reach().is_none()) {
         become_user(&nobody, keep).unwrap();
     }
-    sandbox::enter(keep).unwrap();
+    sandbox::enter(keep, of_workers).unwrap();
 }
 
 fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {

@@ -23,7 +23,7 @@ use crate::RelayError;
 use crate::failure::Failure;
 use crate::probe_leg::{Ask, ProbeLeg};
 use crate::relay::unix_now;
-use crate::server::start_no_programs;
+use crate::server::bind_worker;
 use crate::shutdown::Phase;
 use crate::stock::Stock;
 
@@ -61,7 +61,7 @@ pub(super) fn start(
     let _known = runtime.block_on(async { timeout(FIRST_NAMES, looking_up).await });
     let probe = move || {
         // It reads what relays, and whoever has their address, send.
-        start_no_programs();
+        bind_worker();
         runtime.block_on(async {
             tokio::select! {
                 () = probe_all(&service) => {}

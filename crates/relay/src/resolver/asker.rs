@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::table::{Answer, Table, Wanted};
-use crate::server::start_no_programs;
+use crate::server::bind_reader;
 
 /// How long a name that has addresses of one family is waited for those of the other. Source: RFC
 /// 8305, 3.
@@ -62,7 +62,7 @@ pub(super) fn start(files: Files) -> io::Result<UnboundedSender<Wanted>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("names".to_owned()).spawn(move || {
         // It reads what strangers answer.
-        start_no_programs();
+        bind_reader();
         // What the library has to say of others' answers is no line of a log, which they would
         // write.
         let silent = tracing::subscriber::NoSubscriber::default();

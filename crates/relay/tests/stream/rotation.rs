@@ -89,6 +89,15 @@ fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -
     failed
 }
 
+/// Sets a flag when dropped, by a panic as well.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Uses of what is tried, in each step of a rotation, at each process that shows them.
 const USES: u64 = 5;
 
@@ -120,6 +129,7 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
     let (count, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failed = std::thread::scope(|scope| {
         let opener = scope.spawn(|| opens_sessions(address, &count, &over));
+        let is_over = Over(&over);
         let mut some_sessions = || {
             let (before, used_before) = (count.load(Relaxed), used(&all));
             wait_for("sessions", || count.load(Relaxed) >= before + 5);
@@ -150,7 +160,7 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
             told.forgets_previous();
             some_sessions();
         }
-        over.store(true, Relaxed);
+        drop(is_over);
         opener.join().unwrap()
     });
     assert_eq!(failed, 0, "of {}", count.load(Relaxed));
