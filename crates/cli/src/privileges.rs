@@ -34,8 +34,8 @@ impl Kept<'_> {
     /// # Errors
     /// When there is no such user, or the kernel refuses a step: the process must end then.
     pub(crate) fn alone(&self) -> anyhow::Result<Vec<String>> {
-        let told = match is_root() {
-            true => match self.leave_root()? {
+        let told = if is_root() {
+            match self.leave_root()? {
                 Root::Chosen => {
                     sandbox::unhide()?;
                     return Ok(Vec::new());
@@ -47,8 +47,9 @@ impl Kept<'_> {
                     told.extend(self.out_of_reach("root"));
                     told
                 }
-            },
-            false => self.give_capabilities_up()?,
+            }
+        } else {
+            self.give_capabilities_up()?
         };
         sandbox::enter(self.capabilities, self.of_workers)?;
         Ok(told)
