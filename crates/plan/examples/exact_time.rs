@@ -12,11 +12,13 @@
     reason = "a command that reads a clock and the tests' problems, not part of the pure library"
 )]
 
+mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use std::time::Instant;
 
+use command::Words;
 use common::near_regions::{Pattern, near_regions};
 use tradewind_plan::solver::exact::Size;
 use tradewind_plan::solver::{Exact, ExactCp, Greedy};
@@ -26,11 +28,9 @@ use tradewind_units::Duration;
 const BUDGETS_USD: [f64; 2] = [0.2, 0.5];
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let limit = arguments.next().map_or(10.0, |text| text.parse().expect("seconds are expected"));
-    let limit = Duration::from_secs_f64(limit);
-    let mut counts: Vec<usize> =
-        arguments.map(|text| text.parse().expect("a number of flows is expected")).collect();
+    let words = Words::of("exact_time");
+    let limit = Duration::from_secs_f64(words.number(0, 10.0));
+    let mut counts: Vec<usize> = words.numbers_from(1, 0);
     if counts.is_empty() {
         counts = vec![10, 20, 40, 60];
     }

@@ -9,11 +9,13 @@
     reason = "a command that reads a clock and the tests' problems, not part of the pure library"
 )]
 
+mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use std::time::Instant;
 
+use command::Words;
 use tradewind_plan::solver::{Exhaustive, Greedy};
 use tradewind_plan::{Limits, Plan, Problem, SolveError, Solver};
 
@@ -33,11 +35,8 @@ const REGIONS: [&str; 12] = [
 ];
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mut number = |default: f64| {
-        arguments.next().map_or(default, |text| text.parse().expect("a number is expected"))
-    };
-    let (budget_usd, steps) = (number(6.0), number(1e6));
+    let words = Words::of("four_cities");
+    let (budget_usd, steps) = (words.number(0, 6.0), words.number(1, 1e6));
     let start = Instant::now();
     let problem = Problem::new(common::four_cities(&REGIONS, budget_usd)).expect("it makes sense");
     let paths: usize = (0..12).map(|flow| problem.candidates(flow).len()).sum();

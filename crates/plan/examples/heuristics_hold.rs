@@ -8,11 +8,13 @@
     reason = "a command with an argument and the tests' problems, not part of the pure library"
 )]
 
+mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use std::process::ExitCode;
 
+use command::Words;
 use common::random::{Kind, random};
 use tradewind_plan::solver::{
     FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, OneProxy, TwoProxy, TwoProxyRollback,
@@ -23,7 +25,7 @@ const SOLVERS: [&dyn Solver; 6] =
     [&FlowGreedyFct, &FlowGreedyCost, &FlowGreedyRatio, &OneProxy, &TwoProxy, &TwoProxyRollback];
 
 fn main() -> ExitCode {
-    let seeds = std::env::args().nth(1).map_or(6_000, |text| text.parse().expect("a number"));
+    let seeds: u64 = Words::of("heuristics_hold").number(0, 6_000);
     let (mut problems, mut plans, mut unsound) = (0, 0, 0);
     for beyond_paper in [false, true] {
         for seed in 0..seeds {

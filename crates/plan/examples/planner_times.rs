@@ -17,6 +17,7 @@
     reason = "a command that reads a clock and the tests' problems, not part of the pure library"
 )]
 
+mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
 #[path = "../../experiments/src/crew.rs"]
@@ -24,8 +25,8 @@ mod common;
 mod crew;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
+use command::{Since, Words};
 use common::near_regions::{Pattern, near_regions};
 use crew::Threads;
 use tradewind_model::StartUp;
@@ -52,51 +53,16 @@ const AUTO_BAR_S: f64 = 10.0;
 /// What of the time is kept for bringing a large plan to its end and verifying it.
 const KEPT: f64 = 0.08;
 
-/// Since when, by the wall and by this thread's processor time.
-#[derive(Clone, Copy)]
-struct Since(Instant, Duration);
-
-impl Since {
-    fn now() -> Self {
-        Self(Instant::now(), processor())
-    }
-
-    fn wall_s(self) -> f64 {
-        self.0.elapsed().as_secs_f64()
-    }
-
-    fn cpu_s(self) -> f64 {
-        processor().saturating_sub(self.1).as_secs_f64()
-    }
-}
-
-/// Processor time of this thread: the kernel counts it in nanoseconds.
-fn processor() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
-    Duration::from_nanos(nanos)
-}
-
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let by_cpu = arguments.first().is_some_and(|first| first == "--cpu");
-    arguments.drain(..usize::from(by_cpu));
-    let number = |at: usize, default: f64| {
-        let parse = |text: &String| {
-            text.parse().unwrap_or_else(|_| {
-                eprintln!("planner_times, word {}: expected a number, not `{text}`", at + 1);
-                std::process::exit(2)
-            })
-        };
-        arguments.get(at).map_or(default, parse)
-    };
-    let start_up = match arguments.get(3).map(String::as_str) {
+    let mut words = Words::of("planner_times");
+    let by_cpu = words.take("--cpu");
+    let start_up = match words.at(3) {
         Some("ignored") => StartUp::Ignored,
         Some("warm") => StartUp::Warm,
         _ => StartUp::Cold,
     };
-    let (seconds, usd_per_flow) = (number(0, 10.0), number(4, 0.5));
-    let asked = (number(1, 0.0) as usize, number(2, 0.0) as usize);
+    let (seconds, usd_per_flow) = (words.number(0, 10.0), words.number(4, 0.5));
+    let asked: (usize, usize) = (words.number(1, 0), words.number(2, 0));
     let mut met = asked.0 > 0 || heuristics();
     if seconds <= 0.0 {
         return exit_code(met);
@@ -202,8 +168,7 @@ fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) -> (f64, f64
     let built = (start.wall_s(), start.cpu_s());
     let paths: usize = (0..flows).map(|flow| problem.candidates(flow).len()).sum();
     let limit = Duration::from_secs_f64(seconds * (1.0 - KEPT));
-    let passed = || if by_cpu { start.cpu_s() } else { start.wall_s() };
-    let left = || limit.saturating_sub(Duration::from_secs_f64(passed()));
+    let left = || limit.saturating_sub(start.passed(by_cpu));
     let should_stop = || left().is_zero();
     let threads = Threads::available();
     let crew: &dyn Crew = if by_cpu { &OneByOne } else { &threads };

@@ -11,9 +11,11 @@
     reason = "a command over the tests' problems, not part of the pure library"
 )]
 
+mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use command::Words;
 use tradewind_plan::forecast::{Forecast, History, PastFlow, forecast, regret};
 use tradewind_plan::solver::Exhaustive;
 use tradewind_plan::{Flow, Inputs, Limits};
@@ -48,7 +50,7 @@ enum Guess {
 }
 
 fn main() {
-    let is_quick = std::env::args().nth(1).is_some_and(|first| first == "--quick");
+    let is_quick = Words::of("speculative").take("--quick");
     let (noises, predicted) = if is_quick { (1, 1) } else { (3, PREDICTED) };
     println!("| noise | planned for | predictor | wrong by | regret, mean | regret, most |");
     println!("|---|---|---|---|---|---|");

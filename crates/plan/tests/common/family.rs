@@ -28,7 +28,8 @@ const TERMS: [(f64, f64, f64); 6] = [
     (0.5, 0.12, 1.0),
 ];
 
-const PATTERNS: [Pattern; 5] = [
+/// Who sends to whom, in turn.
+pub(crate) const PATTERNS: [Pattern; 5] = [
     Pattern::OneToMany,
     Pattern::ManyToOne,
     Pattern::ManyToMany,
@@ -49,16 +50,28 @@ pub(crate) fn about(number: usize) -> String {
     format!("{pattern:?}, set-up {set_up}, budget {budget}")
 }
 
+/// The class of problems that it is of, in a few words: those that differ in no terms.
+pub(crate) fn class(number: usize) -> String {
+    let (set_up, transfer, budget) = terms(number);
+    let of = if number < COUNT / 2 { "one-to-one" } else { "five patterns" };
+    let budget = budget * FLOWS as f64;
+    format!("{of}, set-up ${set_up:.2}, transfer ${transfer:.2} a GB, budget ${budget:.2}")
+}
+
+/// Set-up, transfer, and the budget a flow, in dollars.
+fn terms(number: usize) -> (f64, f64, f64) {
+    match number.checked_sub(COUNT / 2) {
+        None => (1.0, 0.0, BUDGETS_USD[number % BUDGETS_USD.len()] / FLOWS as f64),
+        Some(other) => TERMS[other / PATTERNS.len()],
+    }
+}
+
 fn pattern(number: usize) -> Pattern {
     if number < COUNT / 2 { Pattern::OneToOne } else { PATTERNS[number % PATTERNS.len()] }
 }
 
 fn inputs(number: usize) -> Inputs {
-    let other = number.checked_sub(COUNT / 2);
-    let (set_up, transfer, budget) = match other {
-        None => (1.0, 0.0, BUDGETS_USD[number % BUDGETS_USD.len()] / FLOWS as f64),
-        Some(other) => TERMS[other / PATTERNS.len()],
-    };
+    let (set_up, transfer, budget) = terms(number);
     let mut inputs = near_regions(FLOWS, budget, pattern(number), number as u64 + 1);
     inputs.relay_types[0].set_up = usd(set_up);
     inputs.prices = Prices::Flat(PricePerGb::from_usd_per_gb(transfer).expect("it is a price"));
