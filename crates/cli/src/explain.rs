@@ -93,6 +93,9 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
          move together may fare otherwise.",
     )?;
     show_groups(&explanation.groups, most, types)?;
+    if let Some(why) = explanation.groups_left_out {
+        output::say(format_args!("not all flows that move together are judged: {why}"));
+    }
     let hidden = explanation.alternatives.len().saturating_sub(rows.len());
     if hidden > 0 {
         output::say(format_args!("{hidden} other paths not shown (`--alternatives`)"));

@@ -172,6 +172,9 @@ pub struct Explanation {
     pub alternatives: Vec<Alternative>,
     /// Other flows with which it could go over one more relay, the best group first.
     pub groups: Vec<Group>,
+    /// Why not all groups were looked for, where that is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_left_out: Option<&'static str>,
 }
 
 /// Names of flows told to who asks for one that is not there. Chosen: they fit a line.
@@ -204,6 +207,7 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
     let alternatives = judge.alternatives(&offers)?;
     let mut legs = legs_of(problem, index, &offers).ok_or_else(foreign)?;
     name_sharers(&mut legs, plan, planned);
+    let groups = groups::groups(problem, plan, index, groups::MOST_LOOKED_AT);
     Ok(Explanation {
         flow: flow.clone(),
         path: stops(problem, &offers),
@@ -218,7 +222,8 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
         binding: binding(&legs, &alternatives),
         legs,
         alternatives,
-        groups: groups::groups(problem, plan, index),
+        groups: groups.found,
+        groups_left_out: groups.left_out,
     })
 }
 
@@ -417,6 +422,9 @@ impl Judge<'_> {
                 rates.push(rate);
             }
             let used = relays_used(&pack(&rates, offer.capacity_bps())?);
+            if offer.excess(used) > 0 {
+                return None;
+            }
             cost = cost + offer.set_up(used);
             count += used;
         }

@@ -112,7 +112,7 @@ pub struct Plan {
 
 impl Plan {
     /// The plan in which flow `f` takes candidate `choice[f]`, with as few relays as carry that;
-    /// `None` when a relay cannot carry one of them.
+    /// `None` when a relay cannot carry one of them, or there may not be as many.
     pub(crate) fn from_choice(
         problem: &Problem,
         choice: &[usize],
@@ -179,6 +179,9 @@ impl Plan {
             for (relay, number) in chosen(flow).relays.iter().zip(numbers) {
                 counts[*relay] = counts[*relay].max(number + 1);
             }
+        }
+        if problem.offers().iter().zip(&counts).any(|(offer, count)| offer.excess(*count) > 0) {
+            return None;
         }
         let relays = named_relays(problem, &counts);
         let path = |flow: usize| -> Vec<RelayId> {

@@ -131,13 +131,28 @@ pub struct Offer {
     pub running: usize,
     /// Whether it can be had; no path passes it otherwise.
     pub is_offered: bool,
+    /// How many of it a plan may have, those that run included; none where that is not limited.
+    pub most: Option<usize>,
+    /// What each relay beyond `most` costs on top: twice as much as any plan without one.
+    beyond: Money,
 }
 
 impl Offer {
-    /// What it costs to have `count` of it.
+    /// Returns what it costs to have `count` of it. More than there may be cost more than any plan.
     #[must_use]
-    pub const fn set_up(&self, count: usize) -> Money {
-        self.relay_type.set_up.times(count.saturating_sub(self.running) as u64)
+    pub fn set_up(&self, count: usize) -> Money {
+        let set_up = self.relay_type.set_up.times(count.saturating_sub(self.running) as u64);
+        set_up.saturating_add(self.beyond.times(self.excess(count) as u64))
+    }
+
+    /// Returns what each relay costs on top that is more than there may be.
+    pub(crate) const fn beyond(&self) -> Money {
+        self.beyond
+    }
+
+    /// Returns by how many `count` of it are more than there may be.
+    pub(crate) fn excess(&self, count: usize) -> usize {
+        self.most.map_or(0, |most| count.saturating_sub(most))
     }
 
     /// What one of it carries, in bit/s.
@@ -183,6 +198,8 @@ pub struct Inputs {
     pub relay_types: Vec<RelayType>,
     /// Relay types that cannot be had in a region.
     pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
+    /// How many relays of a type a plan may have in a region, where a quota limits that.
+    pub most: BTreeMap<(RegionId, RelayTypeId), usize>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,
     /// Sites that lie inside a region: the last relay's egress to them has that region's price,
@@ -216,6 +233,7 @@ impl Inputs {
             regions,
             relay_types: vec![RelayType::cloudpilot()],
             not_offered: BTreeSet::new(),
+            most: BTreeMap::new(),
             legs,
             site_regions: BTreeMap::new(),
             site_caps: BTreeMap::new(),
@@ -266,6 +284,7 @@ impl Problem {
             problem.find_candidates()?;
         }
         check::money(&problem)?;
+        problem.price_excess()?;
         Ok(problem)
     }
 
@@ -299,7 +318,18 @@ impl Problem {
         }
         self.offers = offers(&self.inputs);
         check::money(&self)?;
+        self.price_excess()?;
         Ok(self)
+    }
+
+    /// Makes relays beyond what there may be cost more than any plan, so that no solver takes them.
+    fn price_excess(&mut self) -> Result<(), ProblemError> {
+        if self.inputs.most.is_empty() {
+            return Ok(());
+        }
+        let beyond = check::beyond(self)?;
+        self.offers.iter_mut().for_each(|offer| offer.beyond = beyond);
+        Ok(())
     }
 
     fn find_candidates(&mut self) -> Result<(), ProblemError> {
@@ -325,6 +355,15 @@ impl Problem {
     #[must_use]
     pub const fn budget(&self) -> Money {
         self.inputs.budget
+    }
+
+    /// Returns the budget, or what each plan is below that has no more relays than it may, where
+    /// that is less.
+    pub(crate) fn budget_within(&self) -> Money {
+        let limited = self.offers.iter().filter(|offer| offer.most.is_some());
+        // Half of it is more than what any plan costs.
+        let below = limited.map(|offer| offer.beyond.shared_by(2)).max();
+        below.map_or(self.budget(), |below| below.min(self.budget()))
     }
 
     /// Most relays on a path.
@@ -538,9 +577,16 @@ fn score(flow: &Flow, fct: Duration, objective: Objective) -> Duration {
 fn offers(inputs: &Inputs) -> Vec<Offer> {
     let offer = |region: &RegionId, relay_type: &RelayType| {
         let key = (region.clone(), relay_type.id.clone());
+        let most = inputs.most.get(&key).copied();
         let running = inputs.running.relays.get(&key).copied().unwrap_or(0);
-        let is_offered = !inputs.not_offered.contains(&key);
-        Offer { region: region.clone(), relay_type: relay_type.clone(), running, is_offered }
+        Offer {
+            region: region.clone(),
+            relay_type: relay_type.clone(),
+            running: most.map_or(running, |most| running.min(most)),
+            is_offered: !inputs.not_offered.contains(&key) && most != Some(0),
+            most,
+            beyond: Money::ZERO,
+        }
     };
     let regions = inputs.regions.iter();
     regions.flat_map(|region| inputs.relay_types.iter().map(move |t| offer(region, t))).collect()

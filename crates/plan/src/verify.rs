@@ -44,6 +44,18 @@ pub enum Violation {
         /// Its type.
         relay_type: RelayTypeId,
     },
+    /// More relays than there may be.
+    #[error("relays: {count} of `{relay_type}` in region `{region}`, at most {most} may be")]
+    TooManyRelays {
+        /// Their region.
+        region: RegionId,
+        /// Their type.
+        relay_type: RelayTypeId,
+        /// How many the plan has.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A relay that no flow passes, whether it costs money or is running already: a plan lists what it uses.
     #[error("relay `{0}`: no flow uses it")]
     RelayUnused(RelayId),
@@ -414,6 +426,16 @@ impl<'a> Check<'a> {
         let mut counts = vec![0; self.problem.offers().len()];
         for offer in self.plan.relays.iter().filter_map(|relay| self.offer_of(relay)) {
             counts[offer] += 1;
+        }
+        for ((region, relay_type), most) in &self.problem.inputs().most {
+            let is_one =
+                |relay: &&PlannedRelay| relay.region == *region && relay.relay_type == *relay_type;
+            let count = self.plan.relays.iter().filter(is_one).count();
+            if count > *most {
+                let (region, relay_type) = (region.clone(), relay_type.clone());
+                let (count, most) = (count, *most);
+                self.found.push(Violation::TooManyRelays { region, relay_type, count, most });
+            }
         }
         let offers = self.problem.offers().iter().zip(counts);
         let set_up: Money = offers.map(|(offer, count)| offer.set_up(count)).sum();

@@ -671,7 +671,7 @@ fn relay_types_have_hours_and_places() {
     };
     let text = placed("a", &placed("b", &text));
     let text = format!(
-        "{text}[[relay_type]]\nid = \"big\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\nusd_per_hour = 0.3\nclouds = [\"aws\"]\n\
+        "{text}[[relay_type]]\nid = \"big\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\nusd_per_hour = 0.3\nclouds = [\"aws\"]\nmost = 2\n\
          [[relay_type]]\nid = \"small\"\ncapacity = \"1 Gbit/s\"\nusd_per_hour = 0.2\nregions = [\"gcp:europe-west2\"]\n"
     );
     let read = read(&text).unwrap();
@@ -683,10 +683,18 @@ fn relay_types_have_hours_and_places() {
     for offer in problem.offers() {
         let is_there = (offer.region.cloud() == "aws") == (offer.relay_type.id.as_str() == "big");
         assert_eq!(offer.is_offered, is_there, "{offer:?}");
+        let is_big = offer.relay_type.id.as_str() == "big";
+        assert_eq!(offer.most, is_big.then_some(2), "{offer:?}");
     }
     let passed = |candidate: &tradewind_plan::Candidate| {
         candidate.relays.iter().all(|relay| problem.offers()[*relay].is_offered)
     };
     assert!(problem.candidates(0).iter().all(passed));
     assert!(problem.candidates(0).len() > 1, "some relay is had");
+    let many = refusal_of_too_many(&text);
+    assert!(many.contains("0 to 10000, not 20000"), "{many}");
+}
+
+fn refusal_of_too_many(text: &str) -> String {
+    read(&text.replacen("most = 2\n", "most = 20000\n", 1)).unwrap_err().to_string()
 }

@@ -10,8 +10,22 @@ use super::{Stop, Verdict, stops};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// Plans looked at by their flows. Chosen: a second or two.
-const MOST_LOOKED_AT: usize = 2_000_000;
+/// Paths looked at for groups beside the plan's relays, and for those in place of one of them.
+/// Chosen: a second or so.
+pub(super) const MOST_LOOKED_AT: usize = 20_000_000;
+
+/// The groups that were looked for, and what was not.
+pub(super) struct Groups {
+    pub(super) found: Vec<Group>,
+    /// Why some were not looked for.
+    pub(super) left_out: Option<&'static str>,
+}
+
+impl Groups {
+    const fn none(why: &'static str) -> Self {
+        Self { found: Vec::new(), left_out: Some(why) }
+    }
+}
 
 /// Flows that move together, all others as planned.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,15 +53,24 @@ pub struct Group {
 /// relay that may be set up the best group, beside the plan's relays or in place of one of its
 /// offers. Those that are affordable come first, and of them the better ones.
 ///
-/// None where flows share legs: who pays for what cannot be told by flow there.
-pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize) -> Vec<Group> {
-    let Some(choice) = plan.choice_in(problem).filter(|_| !problem.has_trees()) else {
-        return Vec::new();
+/// None where flows share legs: who pays for what cannot be told by flow there. Nor where more than
+/// `most` paths would be looked at; then those in place of an offer are left out first.
+pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize, most: usize) -> Groups {
+    if problem.has_trees() {
+        return Groups::none("flows of one content share legs, so that none pays by itself");
+    }
+    let Some(choice) = plan.choice_in(problem) else {
+        return Groups::none("the plan has a path that the problem does not look at");
     };
+    let all: usize = (0..choice.len()).map(|flow| problem.candidates(flow).len()).sum();
+    let beside = all.saturating_mul(problem.offers().len());
+    if beside > most {
+        return Groups::none("the problem is too large to look for groups");
+    }
     let in_use = in_use(problem, &choice);
     let offers = problem.offers().len();
     let some: Vec<usize> = (0..offers).filter(|offer| in_use[*offer]).collect();
-    let few = offers * some.len() * choice.len() <= MOST_LOOKED_AT;
+    let few = beside.saturating_mul(some.len()) <= most;
     let given_up = || [None].into_iter().chain(some.iter().copied().map(Some).filter(|_| few));
     let moves = Moves { problem, plan, in_use: &in_use, choice };
     let best = |offer: usize| {
@@ -56,7 +79,11 @@ pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize) -> Vec<Group> 
     };
     let mut found: Vec<_> = (0..offers).filter_map(best).collect();
     found.sort_by_key(|(order, _)| *order);
-    found.into_iter().map(|(_, group)| group).collect()
+    let why = "the problem is too large to look for groups in place of a relay";
+    Groups {
+        found: found.into_iter().map(|(_, group)| group).collect(),
+        left_out: (!few).then_some(why),
+    }
 }
 
 /// Those that the budget does not afford last; else as plans are ranked.
@@ -186,5 +213,42 @@ impl Moves<'_> {
         let place = ways.min_by_key(|place| value(*place))?;
         let gain = value(self.choice[flow]) - value(place);
         Some(Move { flow, place, gain, rate: all[place].rate.as_bps() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::StartUp;
+    use tradewind_units::{ContentId, FlowId};
+
+    use super::*;
+    use crate::candidates::example;
+    use crate::problem::{Flow, Inputs};
+    use crate::solver::{FlowGreedyFct, Limits, Solver};
+
+    /// Returns what is said of groups among twenty flows of one pair.
+    fn told(content: Option<&str>, most: usize) -> Groups {
+        let inputs = example::problem(1, StartUp::Ignored).inputs().clone();
+        let flow = |at: usize| Flow {
+            id: FlowId::new(format!("f{at}")).unwrap(),
+            content: content.map(|name| ContentId::new(name).unwrap()),
+            ..inputs.flows[0].clone()
+        };
+        let flows = (0..20).map(flow).collect();
+        let problem = Problem::new(Inputs { flows, ..inputs.clone() }).unwrap();
+        let plan = FlowGreedyFct.solve(&problem, &Limits::work(u64::MAX)).unwrap();
+        groups(&problem, &plan, 0, most)
+    }
+
+    #[test]
+    fn groups_that_are_left_out_are_told() {
+        let all = told(None, MOST_LOOKED_AT);
+        assert!(!all.found.is_empty());
+        assert_eq!(all.left_out, None);
+        let content = told(Some("video"), MOST_LOOKED_AT);
+        assert!(content.left_out.is_some_and(|why| why.contains("content")));
+        let none = told(None, 10);
+        assert!(none.found.is_empty());
+        assert!(none.left_out.is_some_and(|why| why.contains("too large")));
     }
 }

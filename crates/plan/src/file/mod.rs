@@ -142,8 +142,10 @@ fn read(
     let outside = |site: &places::Site| Some((site.id.clone(), site.egress_cap_outside?));
     let no_budget = || Money::from_usd(NO_BUDGET_USD).expect("the most that money can be");
     let not_offered = terms::not_offered(&file, &places)?;
+    let most = terms::most(&file, &places)?;
     let inputs = Inputs {
         not_offered,
+        most,
         flows: flows.into_iter().map(|placed| placed.flow).collect(),
         relay_types,
         legs: built.legs,

@@ -111,6 +111,25 @@ pub(super) fn not_offered(
     Ok(not_offered)
 }
 
+/// Returns how many relays of a type each region may have, where a type says so.
+pub(super) fn most(
+    file: &File,
+    places: &Places<'_>,
+) -> Result<BTreeMap<(RegionId, RelayTypeId), usize>, FileError> {
+    let mut all = BTreeMap::new();
+    for section in file.relay_type.iter().map(toml::Spanned::get_ref) {
+        let Some(stated) = &section.most else { continue };
+        let most = *stated.get_ref();
+        if most > MOST_RUNNING {
+            let problem = format!("0 to {MOST_RUNNING}, not {most}");
+            return Err(places.source.refuse_at(stated, problem));
+        }
+        let key = |region: &RegionId| (region.clone(), section.id.get_ref().clone());
+        all.extend(places.regions.iter().map(|region| (key(region), most)));
+    }
+    Ok(all)
+}
+
 type Pairs = BTreeMap<(RegionId, Option<RegionId>), PricePerGb>;
 
 /// Egress prices: flat or the catalogue's, before which stated pairs go.

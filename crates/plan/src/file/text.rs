@@ -274,6 +274,7 @@ pub(super) struct RelayTypeSection {
     #[serde(default)]
     pub(super) set_up_usd: Money,
     pub(super) usd_per_hour: Option<Money>,
+    pub(super) most: Option<Spanned<usize>>,
     pub(super) clouds: Option<Vec<Spanned<String>>>,
     pub(super) regions: Option<Vec<Spanned<RegionId>>>,
 }

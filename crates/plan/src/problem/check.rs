@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_model::sharing::max_min;
 use tradewind_model::{Leg, ModelError};
 use tradewind_units::{
-    Bandwidth, Bytes, ContentId, Duration, FlowId, RegionId, RelayId, RelayTypeId, SiteId,
+    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId,
 };
 
 use super::{Inputs, MAX_RELAYS, Problem};
@@ -98,6 +98,22 @@ const MOST_USD: f64 = 4e9;
 
 /// Refuses a problem of which some plan costs more than can be added up.
 pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
+    if dearest_usd(problem) > MOST_USD { Err(ProblemError::TooMuchMoney) } else { Ok(()) }
+}
+
+/// Returns twice what any plan costs and more, for relays beyond what there may be; refuses a
+/// problem where as many as flows have hops could not be added up.
+pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
+    let usd = 2.0 * dearest_usd(problem) + 0.01;
+    let hops = (problem.flows().len() * problem.max_relays()) as f64;
+    if usd * hops > MOST_USD {
+        return Err(ProblemError::TooMuchMoney);
+    }
+    Money::from_usd(usd).map_err(|_| ProblemError::TooMuchMoney)
+}
+
+/// Returns what all flows cost on their dearest paths, each over relays of its own.
+fn dearest_usd(problem: &Problem) -> f64 {
     let dearest = |flow: usize| -> f64 {
         let cost = |candidate: &crate::Candidate| {
             let set_up = |relay: &usize| problem.offers()[*relay].relay_type.set_up.as_usd();
@@ -105,8 +121,7 @@ pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
         };
         problem.candidates(flow).iter().map(cost).fold(0.0, f64::max)
     };
-    let all: f64 = (0..problem.flows().len()).map(dearest).sum();
-    if all > MOST_USD { Err(ProblemError::TooMuchMoney) } else { Ok(()) }
+    (0..problem.flows().len()).map(dearest).sum()
 }
 
 /// Refuses what makes no sense by itself.

@@ -45,6 +45,16 @@ pub enum Obstacle {
         /// The problem's budget.
         budget: Money,
     },
+    /// The budget affords each flow, but not all of them with as many relays as there may be.
+    #[error(
+        "flows: the budget of ${} and the most relays that there may be allow each of them, but \
+         not all together",
+        budget.as_usd()
+    )]
+    Relays {
+        /// The problem's budget.
+        budget: Money,
+    },
     /// The budget affords each flow, but not all of them.
     #[error("flows: the budget of ${} affords each of them, but not all together", budget.as_usd())]
     Together {
@@ -63,7 +73,11 @@ pub(super) fn infeasible(problem: &Problem) -> SolveError {
     if problem.leaves_out() {
         return SolveError::WorkLimit { best: None, bound: unlimited_bound(problem) };
     }
-    let together = || Obstacle::Together { budget: problem.budget() };
+    let budget = problem.budget();
+    let together = || match problem.inputs().most.is_empty() {
+        true => Obstacle::Together { budget },
+        false => Obstacle::Relays { budget },
+    };
     SolveError::Infeasible(obstacle(problem).unwrap_or_else(together))
 }
 

@@ -17,7 +17,9 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
                 let through = chosen().filter(|candidate| candidate.relays.contains(&place));
                 let rates: Vec<u64> = through.map(|candidate| candidate.rate.as_bps()).collect();
                 let capacity = offer.relay_type.capacity.as_bps();
-                Some(offer.set_up(fewest_relays(&rates, capacity, &mut Vec::new())?))
+                let fewest = fewest_relays(&rates, capacity, &mut Vec::new())?;
+                let may_be = offer.most.is_none_or(|most| fewest <= most);
+                may_be.then(|| offer.set_up(fewest))
             })
             .sum();
         let cost = set_up.map(|set_up| chosen().map(|c| c.cost).sum::<Money>() + set_up);

@@ -52,18 +52,23 @@ pub(super) struct Supply {
     pub(super) set_up: i64,
     pub(super) set_up_usd: f64,
     pub(super) running: usize,
+    /// How many there may be, and what each beyond costs on top.
+    pub(super) most: usize,
+    pub(super) beyond: i64,
     pub(super) capacity: u64,
 }
 
 impl Supply {
     /// What `count` relays cost, in nano-dollars.
     pub(super) const fn cost_of(&self, count: usize) -> i64 {
-        self.set_up.saturating_mul(count.saturating_sub(self.running) as i64)
+        let set_up = self.set_up.saturating_mul(count.saturating_sub(self.running) as i64);
+        set_up.saturating_add(self.beyond.saturating_mul(count.saturating_sub(self.most) as i64))
     }
 
     /// What one more than `count` costs, in nano-dollars.
     pub(super) const fn cost_of_next(&self, count: usize) -> i64 {
-        if count >= self.running { self.set_up } else { 0 }
+        let set_up = if count >= self.running { self.set_up } else { 0 };
+        if count >= self.most { set_up.saturating_add(self.beyond) } else { set_up }
     }
 }
 
@@ -96,6 +101,8 @@ impl Table {
                 set_up: nanos(offer.relay_type.set_up),
                 set_up_usd: offer.relay_type.set_up.as_usd(),
                 running: offer.running,
+                most: offer.most.unwrap_or(usize::MAX),
+                beyond: nanos(offer.beyond()),
                 capacity: offer.capacity_bps(),
             })
             .collect();
@@ -136,7 +143,7 @@ impl Table {
         }
         let costs_only = problem.objective() == Objective::Cost;
         let (uses, use_starts) = note_uses(&mut all, &starts);
-        let budget = nanos(problem.budget());
+        let budget = nanos(problem.budget_within());
         Some(Self { all, starts, uses, use_starts, through, supplies, budget, costs_only })
     }
 

@@ -77,7 +77,8 @@ impl Formulation {
     fn add_offer(&mut self, problem: &Problem, at: usize, most: usize, users: &[User]) {
         let offer = &problem.offers()[at];
         let running = offer.running;
-        let free = offer.relay_type.set_up == Money::ZERO;
+        let is_limited = offer.most.is_some() && self.binds[at];
+        let free = offer.relay_type.set_up == Money::ZERO && !is_limited;
         let enough = running > 0 && !self.binds[at];
         if free || enough || users.is_empty() {
             self.relays.push(Relays::Uncounted);

@@ -231,5 +231,6 @@ pub(super) fn most_relays(problem: &Problem, offer: usize, rate: u64, users: usi
     let filled = rate / offer.capacity_bps().max(1);
     let roomy = if rate <= offer.capacity_bps() { 1 } else { 2 * filled as usize + 1 };
     let affordable = |count: &usize| offer.set_up(*count) <= budget;
+    let roomy = roomy.min(offer.most.unwrap_or(usize::MAX));
     (0..=users.min(roomy)).rev().find(affordable).unwrap_or(0)
 }

@@ -34,6 +34,8 @@ pub(crate) struct Terms {
     pub(crate) set_up: i128,
     /// Relays that cost no set-up.
     pub(crate) running: usize,
+    /// Relays that there may be.
+    most: usize,
     /// The least that a path takes of one.
     least_rate: u64,
 }
@@ -152,6 +154,7 @@ impl<'a> Run<'a> {
                 capacity: offer.capacity_bps(),
                 set_up: nano_dollars(offer.relay_type.set_up),
                 running: offer.running,
+                most: offer.most.unwrap_or(usize::MAX),
                 least_rate: u64::MAX,
             })
             .collect();
@@ -218,7 +221,8 @@ impl<'a> Run<'a> {
     /// Looks up what one relay more of the offer would have and cost.
     fn count(&mut self, offer: usize) {
         let (terms, fleet) = (&self.terms[offer], &mut self.state.fleets[offer]);
-        fleet.next = if fleet.used < self.supply[offer] { terms.capacity } else { 0 };
+        let supply = self.supply[offer].min(terms.most);
+        fleet.next = if fleet.used < supply { terms.capacity } else { 0 };
         fleet.price = if fleet.used < terms.running { 0 } else { terms.set_up };
     }
 
