@@ -47,6 +47,7 @@ test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or
 lint: setup-lint ## formatting, clippy, layers, licences, sources, docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p tradewind-plan --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
 	$(CARGO) run --locked --quiet -p xtask -- layers
 	$(CARGO) deny --locked --log-level error check licenses bans sources

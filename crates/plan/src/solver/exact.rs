@@ -32,7 +32,7 @@ pub(in crate::solver) use neighbourhood::improve;
 
 use cloudpilot::Refused;
 use formulation::Formulation;
-use milp::{Goal, RunLimits, Status};
+use milp::{Goal, RunLimits, Status, Whole};
 
 /// Steps that a node of HiGHS's search tree counts as. Chosen: as many as other solvers take in its time.
 const STEPS_A_NODE: u64 = 1_000;
@@ -92,6 +92,31 @@ impl Exact<'_> {
         let formulation = aggregated::aggregated_over(problem, kept);
         let formulation = formulation.ok_or_else(|| infeasible(problem))?;
         Search::new(problem, formulation, limits, "exact", Some(start)).run()
+    }
+
+    /// Returns the plan with what is proved when only the counts of relays must be whole.
+    ///
+    /// That takes few nodes, where a search for whole paths, too, takes many before it has decided
+    /// on the relays.
+    pub(super) fn by_counts(
+        problem: &Problem,
+        start: Plan,
+        kept: Kept<'_>,
+        limits: &Limits<'_>,
+    ) -> Plan {
+        let Some(formulation) = aggregated::aggregated_over(problem, kept) else { return start };
+        let goal = if problem.objective() == Objective::Cost { Goal::Cost } else { Goal::Score };
+        let mut search = Search::new(problem, formulation, limits, "auto", Some(start.clone()));
+        (search.bound, search.bound_cost) = (start.bound, start.bound_cost);
+        let Some(run) = search.next_run() else { return start };
+        let run = RunLimits { whole: Whole::Counts, ..run };
+        let values = search.formulation.values_of_any(problem, &start);
+        let budget = problem.budget();
+        if let Ok(answer) = milp::run(&search.formulation, goal, budget, values.as_deref(), run) {
+            search.note_bound(goal, answer.bound);
+        }
+        let (score, cost) = start.score(problem);
+        Plan { bound: search.bound.min(score), bound_cost: search.bound_cost.min(cost), ..start }
     }
 
     /// Returns the cheapest plan of the same score as `plan`, as far as the limits go; none where
@@ -267,7 +292,8 @@ impl<'a> Search<'a> {
         let nodes = self.steps / STEPS_A_NODE;
         let time = self.limits.time_left.map(|left| left());
         let over = nodes == 0 || time.is_some_and(|left| left.is_zero());
-        (!over && !(self.limits.should_stop)()).then_some(RunLimits { nodes, time })
+        let limits = RunLimits { nodes, time, whole: Whole::All };
+        (!over && !(self.limits.should_stop)()).then_some(limits)
     }
 
     /// Takes the plan that the values mean, if it is affordable and better; adds rows against them and

@@ -7,7 +7,7 @@ use super::auto::{Effort, Survey};
 #[cfg(feature = "highs")]
 use super::exact::{self, Exact, Kept};
 use super::{
-    Auto, FlowGreedyCost, FlowGreedyFct, Limits, OneProxy, SolveError, Solver, TimeLeft, TwoProxy,
+    Auto, FlowGreedyCost, FlowGreedyFct, Limits, OneProxy, SolveError, Solver, TwoProxy,
     TwoProxyRollback, part, unlimited_bound,
 };
 use crate::plan::Plan;
@@ -26,6 +26,8 @@ const BY_RELAY: &[(&dyn Solver, f64)] =
 enum Stage {
     /// Fix and optimise.
     Parts,
+    /// A bound by whole counts of relays.
+    Counts,
     /// The exact solver.
     Whole,
 }
@@ -36,7 +38,7 @@ enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
     auto: f64,
-    stages: [(Stage, f64); 3],
+    stages: [(Stage, f64); 4],
 }
 
 impl Shares {
@@ -46,13 +48,20 @@ impl Shares {
     /// more the best plan comes from its parts, and beyond [`MOST_PATHS_FOR_EXACT`] the whole does
     /// not end even its first relaxation.
     fn of(paths: usize) -> Self {
-        use Stage::{Parts, Whole};
+        use Stage::{Counts, Parts, Whole};
         match paths {
-            0..2_000 => Self { auto: 0.1, stages: [(Whole, 0.1), (Parts, 0.1), (Whole, 0.65)] },
-            2_000..MOST_PATHS_FOR_EXACT => {
-                Self { auto: 0.12, stages: [(Parts, 0.13), (Whole, 0.4), (Parts, 0.3)] }
+            0..2_000 => {
+                let stages = [(Whole, 0.1), (Counts, 0.1), (Parts, 0.1), (Whole, 0.55)];
+                Self { auto: 0.1, stages }
             }
-            _ => Self { auto: 0.6, stages: [(Parts, 0.35), (Whole, 0.0), (Whole, 0.0)] },
+            2_000..MOST_PATHS_FOR_EXACT => {
+                let stages = [(Parts, 0.13), (Counts, 0.2), (Parts, 0.3), (Whole, 0.2)];
+                Self { auto: 0.12, stages }
+            }
+            _ => {
+                let stages = [(Parts, 0.35), (Counts, 0.0), (Whole, 0.0), (Whole, 0.0)];
+                Self { auto: 0.6, stages }
+            }
         }
     }
 }
@@ -83,7 +92,7 @@ impl Solver for Portfolio {
         if problem.has_trees() {
             return super::shared_legs::searched(self, ALL_FIVE, problem, limits);
         }
-        let by_relay = InTurn { solvers: BY_RELAY, time_left: limits.time_left };
+        let by_relay = InTurn { solvers: BY_RELAY };
         let starters: [&dyn Solver; 3] = [&FlowGreedyFct, &FlowGreedyCost, &by_relay];
         let auto = Auto { starters: &starters, ..Auto::default() };
         let found = finish(problem, &auto, limits);
@@ -116,8 +125,6 @@ fn as_cheap_as_can_be(_: &Problem, plan: Plan, _: &Limits<'_>) -> Plan {
 /// come to its even less.
 struct InTurn<'a> {
     solvers: &'a [(&'a dyn Solver, f64)],
-    /// What counts as left; those who ask may say nothing of time.
-    time_left: Option<TimeLeft<'a>>,
 }
 
 impl Solver for InTurn<'_> {
@@ -126,10 +133,9 @@ impl Solver for InTurn<'_> {
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
-        let limits = Limits { time_left: self.time_left, ..*limits };
         let mut plans = Vec::new();
         for (solver, share) in self.solvers {
-            match part(&limits, *share, |limits| solver.solve(problem, limits)) {
+            match part(limits, *share, |limits| solver.solve(problem, limits)) {
                 Ok(plan) => plans.push(plan),
                 Err(SolveError::WorkLimit { best, .. }) => {
                     plans.extend(best.map(|plan| *plan));
@@ -175,8 +181,9 @@ fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Pla
         let rest = left_after(limits, spent);
         best = part(&rest, share / (1.0 - spent), |limits| match stage {
             Stage::Parts => exact::improve(problem, best, &kept, limits),
+            Stage::Counts if is_for_exact => Exact::by_counts(problem, best, &kept, limits),
             Stage::Whole if is_for_exact => better_of(problem, best, &kept, limits),
-            Stage::Whole => best,
+            Stage::Counts | Stage::Whole => best,
         });
         spent += share;
     }
@@ -221,7 +228,7 @@ mod tests {
 
     use super::*;
     use crate::candidates::example;
-    use crate::solver::Greedy;
+    use crate::solver::{Greedy, TimeLeft};
 
     /// Notes how much it may do; comes to its end if told so.
     struct Probe<'a> {
@@ -255,8 +262,9 @@ mod tests {
         for (time_left, first, second) in
             [(None, None, None), (Some(&left as TimeLeft<'_>), Some(0.8), Some(4.0))]
         {
-            let in_turn = InTurn { solvers: &solvers, time_left };
-            assert!(in_turn.solve(&problem, &Limits::work(1_000)).is_ok());
+            let in_turn = InTurn { solvers: &solvers };
+            let limits = Limits { time_left, ..Limits::work(1_000) };
+            assert!(in_turn.solve(&problem, &limits).is_ok());
             let asked = std::mem::take(&mut *asked.lock().unwrap());
             let seconds = |time: f64| Duration::from_secs_f64(time);
             assert_eq!(asked, [(100, first.map(seconds)), (500, second.map(seconds))]);
@@ -264,11 +272,26 @@ mod tests {
     }
 
     #[test]
+    fn starters_share_the_time_of_who_asks_and_not_the_whole_deadline() {
+        let problem = example::problem(3, StartUp::Ignored);
+        let asked = Mutex::new(Vec::new());
+        let probe = Probe { ends: true, asked: &asked };
+        let in_turn = InTurn { solvers: &[(&probe, 0.5)] };
+        let starters: [&dyn Solver; 1] = [&in_turn];
+        let auto = Auto { starters: &starters, end_games: &[] };
+        let left = || Duration::from_secs(10);
+        let limits = Limits { time_left: Some(&left), ..Limits::work(100_000) };
+        part(&limits, 0.1, |limits| auto.survey(&problem, limits, Effort::Brief).found).unwrap();
+        let times: Vec<_> = asked.lock().unwrap().iter().map(|(_, time)| *time).collect();
+        assert_eq!(times, [Some(Duration::from_millis(500))]);
+    }
+
+    #[test]
     fn work_without_limit_stays_so() {
         let problem = example::problem(3, StartUp::Ignored);
         let asked = Mutex::new(Vec::new());
         let probe = Probe { ends: true, asked: &asked };
-        let in_turn = InTurn { solvers: &[(&probe, 0.1)], time_left: None };
+        let in_turn = InTurn { solvers: &[(&probe, 0.1)] };
         in_turn.solve(&problem, &Limits::work(u64::MAX)).unwrap();
         assert_eq!(*asked.lock().unwrap(), [(u64::MAX, None)]);
     }

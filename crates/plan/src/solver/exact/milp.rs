@@ -33,6 +33,17 @@ pub(super) struct RunLimits {
     pub(super) nodes: u64,
     /// Time by the library's own clock.
     pub(super) time: Option<Duration>,
+    /// What must be whole.
+    pub(super) whole: Whole,
+}
+
+/// Which columns must be whole numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whole {
+    /// All of them.
+    All,
+    /// The counts of relays: a flow may take several paths in part.
+    Counts,
 }
 
 /// How a run ended.
@@ -68,7 +79,7 @@ pub(super) fn run(
 ) -> Result<Answer, SolveError> {
     let failed = |what: &str| SolveError::Backend(format!("HiGHS: {what}"));
     let unit = objective_unit(formulation, goal);
-    let program = program(formulation, goal, budget, unit);
+    let program = program(formulation, goal, budget, unit, limits.whole);
     let mut model =
         program.try_optimise(Sense::Minimise).map_err(|_| failed("refused the program"))?;
     model.set_threads(NonZeroU32::MIN);
@@ -132,12 +143,26 @@ fn objective_unit(formulation: &Formulation, goal: Goal) -> f64 {
     if total > 0.0 { total / SCALE } else { 1.0 }
 }
 
-fn program(formulation: &Formulation, goal: Goal, budget: Money, unit: f64) -> RowProblem {
+fn program(
+    formulation: &Formulation,
+    goal: Goal,
+    budget: Money,
+    unit: f64,
+    whole: Whole,
+) -> RowProblem {
     let mut program = RowProblem::default();
-    let columns: Vec<Col> = (formulation.columns.iter())
-        .map(|column| {
+    let mut in_part = vec![false; formulation.columns.len()];
+    if whole == Whole::Counts {
+        formulation.picks.iter().flatten().for_each(|pick| in_part[pick.column] = true);
+    }
+    let columns: Vec<Col> = (formulation.columns.iter().zip(in_part))
+        .map(|(column, in_part)| {
             let most = if column.cost > budget { 0 } else { column.most };
-            program.add_integer_column(weight(column, goal) / unit, 0.0..=most as f64)
+            let (weight, range) = (weight(column, goal) / unit, 0.0..=most as f64);
+            match in_part {
+                true => program.add_column(weight, range),
+                false => program.add_integer_column(weight, range),
+            }
         })
         .collect();
     for row in &formulation.rows {

@@ -20,7 +20,7 @@ use tradewind_units::{Duration, Money};
 
 use super::aggregated::aggregated_over;
 use super::formulation::{Formulation, Pick, Relays, Row};
-use super::milp::{self, Goal, RunLimits, Status};
+use super::milp::{self, Answer, Goal, RunLimits, Status, Whole};
 use super::{Kept, STEPS_A_NODE, STEPS_AN_ITERATION};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
@@ -104,7 +104,10 @@ impl Search<'_> {
                 return;
             }
             let free = self.draw(part, *size);
+            let is_whole = free.iter().all(|free| *free);
             match self.solve(&free, run) {
+                // There is nothing else to draw: what is left is not found this way.
+                Some(Ended::Solved) if is_whole => return,
                 Some(Ended::Better) => {}
                 Some(Ended::Solved) => *size = (*size * GROWS).min(MOST_COLUMNS),
                 Some(Ended::Cut) => *size = (*size * SHRINKS).max(LEAST_COLUMNS),
@@ -123,7 +126,7 @@ impl Search<'_> {
         let affordable = (self.steps as f64 * RUN_SHARE) as u64 / STEPS_A_NODE;
         let nodes = affordable.clamp(1, MOST_NODES);
         let of = |left: Duration| left.mul_f64(RUN_SHARE).max(LEAST_RUN.min(left));
-        Some(RunLimits { nodes, time: time.map(of) })
+        Some(RunLimits { nodes, time: time.map(of), whole: Whole::All })
     }
 
     /// Draws the columns that are free, some `size` of them.
@@ -235,12 +238,38 @@ impl Search<'_> {
         let answer = milp::run(&reduced.formulation, self.goal, budget, Some(&start), run).ok()?;
         let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
         self.steps = self.steps.saturating_sub(taken);
-        let better = answer.values.is_some_and(|values| self.admit(&reduced, &values));
+        let better = answer.values.as_ref().is_some_and(|values| self.admit(&reduced, values));
+        if free_columns(free) == free.len() && !self.problem.leaves_out() {
+            self.note_bound(&answer);
+        }
         Some(match answer.status {
             _ if better => Ended::Better,
             Status::Limit => Ended::Cut,
             Status::Optimal | Status::Infeasible => Ended::Solved,
         })
+    }
+
+    /// Notes what is proved of the program as a whole, whose answer this is. No plan that is better
+    /// has a path that the program leaves out.
+    fn note_bound(&mut self, answer: &Answer) {
+        let (score, cost) = self.best.score(self.problem);
+        let optimum = answer.values.as_ref().filter(|_| answer.status == Status::Optimal);
+        if self.goal == Goal::Cost {
+            let least = Money::from_usd(answer.bound / 1e9).unwrap_or_default();
+            let least = optimum.map_or(least, |values| self.formulation.cost(values));
+            self.best.bound_cost = self.best.bound_cost.max(least.min(cost));
+        } else {
+            let above = Duration::from_nanos(answer.bound as u64);
+            let least = self.formulation.least_score.saturating_add(above);
+            let least = optimum.map_or(least, |values| self.score_of(values));
+            self.best.bound = self.best.bound.max(least.min(score));
+        }
+    }
+
+    /// Returns what the paths that these values mean add up to.
+    fn score_of(&self, values: &[f64]) -> Duration {
+        let choice = self.formulation.choice(values).into_iter().enumerate();
+        choice.map(|(flow, place)| self.problem.candidates(flow)[place].score).sum()
     }
 
     /// Keeps the plan that these values mean if it is better.
@@ -343,4 +372,51 @@ fn reduced_row(row: &Row, values: &[f64], place: &[Option<usize>]) -> Option<Row
         }
     }
     (!terms.is_empty()).then_some(Row { least: row.least - fixed, most: row.most - fixed, terms })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tradewind_model::StartUp;
+    use tradewind_units::FlowId;
+
+    use super::*;
+    use crate::candidates::example;
+    use crate::problem::{Flow, Inputs};
+    use crate::solver::{Exhaustive, Greedy, Solver};
+
+    /// Three flows of one pair over eight regions, with money for a relay or two.
+    fn problem(seed: u64, objective: Objective) -> Problem {
+        let inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
+        let flow = |at: u32| Flow {
+            id: FlowId::new(format!("f{at}")).unwrap(),
+            weight: 1 + (at + seed as u32) % 3,
+            ..inputs.flows[0].clone()
+        };
+        let flows = (0..3).map(flow).collect();
+        let budget = Money::from_usd(0.6 + 0.3 * (seed % 4) as f64).unwrap();
+        Problem::new(Inputs { flows, budget, objective, ..inputs.clone() }).unwrap()
+    }
+
+    #[test]
+    fn parts_end_with_a_proof_once_one_of_them_is_the_whole() {
+        for seed in 0..24 {
+            let objective = [Objective::TotalFct, Objective::Cost][seed as usize % 2];
+            let problem = problem(seed, objective);
+            let start = Greedy.solve(&problem, &Limits::work(100_000)).unwrap();
+            let start = Plan { bound: Duration::ZERO, bound_cost: Money::ZERO, ..start };
+            let asked = AtomicU64::new(0);
+            let should_stop = || asked.fetch_add(1, Ordering::Relaxed) >= 500;
+            let limits = Limits { should_stop: &should_stop, ..Limits::work(u64::MAX) };
+            let plan = improve(&problem, start, &|_, _| true, &limits);
+            assert!(asked.load(Ordering::Relaxed) < 500, "seed {seed}: parts go on and on");
+            let best = Exhaustive.solve(&problem, &Limits::work(20_000_000)).unwrap();
+            assert!(plan.is_proved_best(&problem), "seed {seed}");
+            assert_eq!(plan.score(&problem).0, best.score(&problem).0, "seed {seed}");
+            if objective == Objective::Cost {
+                assert_eq!(plan.cost, best.cost, "seed {seed}");
+            }
+        }
+    }
 }
