@@ -28,8 +28,7 @@ const TERMS: [(f64, f64, f64); 6] = [
     (0.5, 0.12, 1.0),
 ];
 
-/// Who sends to whom, in turn.
-pub(crate) const PATTERNS: [Pattern; 5] = [
+const PATTERNS: [Pattern; 5] = [
     Pattern::OneToMany,
     Pattern::ManyToOne,
     Pattern::ManyToMany,
