@@ -7,9 +7,9 @@ use crate::quota::Place;
 use crate::resolver::Lookups;
 
 impl GatewayService {
-    /// Returns the lookups that a client's names count as, and what keeps its place among those that
-    /// look names up. Clients are told apart by listener and source; programs of this host have one
-    /// source, so a listener's share them, with a larger limit.
+    /// Returns the lookups that a client's names count as, and what keeps its place among those
+    /// that look names up. Clients are told apart by listener and source; programs of this host
+    /// have one source, so a listener's share them, with a larger limit.
     pub(super) fn lookups_of(
         &self,
         entrance: &Entrance,

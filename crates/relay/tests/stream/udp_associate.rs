@@ -243,7 +243,7 @@ fn bytes_that_wait_in_an_association_are_bounded() {
         wait_for("a datagram", || gateway.handle.snapshot().bytes_up >= (number * DATAGRAM) as u64);
     }
     is_open.store(true, SeqCst);
-    // What comes once it is open comes after all that waited. The far end may lose what comes at once.
+    // What comes once it is open comes after all that waited, some of which the far end may lose.
     far.set_nonblocking(true).unwrap();
     wait_for("the last one", || {
         client.send(&wrapped(0, to, b"last")).unwrap();
