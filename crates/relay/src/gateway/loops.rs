@@ -6,10 +6,11 @@
 //! taken: the last relays of their paths, or itself.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_desired::{Hop, Route, RouteTable};
+use tradewind_net::local_address::LocalAddresses;
 
 use super::paths::Way;
 use crate::RelayError;
@@ -70,9 +71,10 @@ impl Drop for Taken {
     }
 }
 
-/// Whether `ip` is an address of this host: nothing else can be bound.
+/// Returns whether `ip` is an address of this host. What can be bound does not tell: with
+/// `net.ipv4.ip_nonlocal_bind` all can.
 fn is_local(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+    LocalAddresses::open().and_then(|addresses| addresses.contains(ip)).unwrap_or(false)
 }
 
 /// Returns where a relay may be whose name has these addresses: not on this host where that has
@@ -121,6 +123,8 @@ pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use tradewind_net::netns::Namespace;
+
     use super::*;
     use crate::GatewayConfig;
 
@@ -140,6 +144,24 @@ mod tests {
         assert!(loops.is_own(here, to, false));
         drop(second);
         assert!(!loops.is_own(here, to, false));
+    }
+
+    #[test]
+    fn what_can_be_bound_is_not_local_for_that() {
+        let host = match Namespace::create() {
+            Ok(host) => host,
+            Err(error) => {
+                println!("SKIPPED: an address that can be bound: {error}");
+                return;
+            }
+        };
+        let answers = host.run(|| {
+            std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").map(|()| {
+                let bound = std::net::UdpSocket::bind("192.0.2.77:0").is_ok();
+                (bound, is_local([192, 0, 2, 77].into()))
+            })
+        });
+        assert_eq!(answers.unwrap().unwrap(), (true, false));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::table::{Answer, Table, Wanted};
+use super::table::{Answer, FAILURE_MEMORY, Table, Wanted};
 use crate::server::bind_reader;
 
 /// How long a name that has addresses of one family is waited for those of the other. Source: RFC
@@ -33,8 +33,8 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long an answer that nothing was found is kept at most, whatever the name's owner says, and
-/// how long an address.
-const NEGATIVE_TTL: Duration = Duration::from_secs(10);
+/// how long an address. The former is as long as the table of look-ups remembers failures.
+const NEGATIVE_TTL: Duration = FAILURE_MEMORY;
 const POSITIVE_TTL: Duration = Duration::from_secs(3600);
 
 /// The host's files that say whom to ask.

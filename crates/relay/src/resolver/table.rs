@@ -14,7 +14,7 @@ const MOST_LOOKUPS: usize = 256;
 
 /// How long a name that was not found is not asked for again. Chosen: a burst of sessions asks
 /// once, and a record that has just been made is found by the second try of a person.
-const FAILURE_MEMORY: Duration = Duration::from_secs(2);
+pub(super) const FAILURE_MEMORY: Duration = Duration::from_secs(2);
 
 /// Most names that are remembered as not found.
 const MOST_FAILURES: usize = 4096;

@@ -12,8 +12,9 @@ pub(super) fn file_name(role: &str, id: &str) -> String {
 const RELAY_UNIT: &str = include_str!("../../../../../systemd/tradewind-relay.service");
 const GATEWAY_UNIT: &str = include_str!("../../../../../systemd/tradewind-gateway.service");
 
-/// Capabilities that a plan's legs need: for first windows, buffers and warm connections.
-const RIGHTS: &str = "CAP_NET_ADMIN CAP_BPF";
+/// Capabilities that a plan's legs need: for first windows, buffers and warm connections, and for
+/// ports below 1024. The process gives up those that its configuration does not take.
+const RIGHTS: &str = "CAP_NET_ADMIN CAP_BPF CAP_NET_BIND_SERVICE";
 
 /// Returns a systemd unit that runs `tradewind ROLE` with the configuration `name` of `directory`:
 /// the shipped unit, with the capabilities that a plan's legs need.
@@ -56,6 +57,9 @@ mod tests {
         for line in ["Type=notify", "NotifyAccess=all", "User=tradewind"] {
             assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
         }
-        assert!(unit.contains("AmbientCapabilities=CAP_NET_ADMIN CAP_BPF\n"), "{unit}");
+        assert!(
+            unit.contains("AmbientCapabilities=CAP_NET_ADMIN CAP_BPF CAP_NET_BIND_SERVICE\n"),
+            "{unit}"
+        );
     }
 }
