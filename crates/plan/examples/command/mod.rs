@@ -1,6 +1,11 @@
 //! What examples begin with: the words after their names, and a clock of each kind.
 
-#![allow(dead_code, reason = "each example uses its part")]
+#![allow(
+    dead_code,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "each example uses its part; a command reads words and clocks, unlike the library"
+)]
 
 use std::str::FromStr;
 use std::time::Instant;
