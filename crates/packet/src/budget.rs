@@ -46,12 +46,17 @@ impl Budget {
     }
 
     /// Takes `count`, which is spent in any case: what is missing is paid back before anything
-    /// else is
-    /// given, up to a burst of it.
+    /// else is given, up to a burst of it.
     pub(crate) fn spend(&mut self, now: Timestamp, count: u32) {
         self.fill(now);
         let least = -i128::from(self.allowance.burst) * TOKEN;
         self.nano_tokens = (self.nano_tokens - i128::from(count) * TOKEN).max(least);
+    }
+
+    /// Gives back `count` of what was taken and not used.
+    pub(crate) fn give_back(&mut self, count: u32) {
+        let most = i128::from(self.allowance.burst) * TOKEN;
+        self.nano_tokens = (self.nano_tokens + i128::from(count) * TOKEN).min(most);
     }
 
     fn fill(&mut self, now: Timestamp) {
@@ -89,6 +94,16 @@ mod tests {
         budget.spend(at(60), 1_000_000);
         assert!(!budget.take(at(160), 1), "a burst is owed, and no more");
         assert!(budget.take(at(170), 1));
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let mut budget = Budget::new(Allowance { per_second: 1, burst: 10 });
+        assert!(budget.take(Timestamp::ZERO, 10));
+        budget.give_back(4);
+        assert!(budget.take(Timestamp::ZERO, 4));
+        budget.give_back(100);
+        assert!(!budget.take(Timestamp::ZERO, 11), "no more than a burst");
     }
 
     #[test]

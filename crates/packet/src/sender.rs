@@ -13,12 +13,13 @@
 
 mod access;
 pub mod select;
+mod uplink;
 
 use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Timestamp};
 
-use crate::budget::{Allowance, Budget};
+use crate::budget::Allowance;
 use crate::event::{DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, PacketId, Peer};
 use crate::message::{
@@ -29,13 +30,12 @@ use crate::session::OVERHEAD;
 use crate::timers::Timers;
 use access::AccessLeg;
 pub use access::Arq;
+use uplink::Uplink;
 
 /// Most flows of one sender. Chosen: a gateway of a large site.
 pub const MOST_FLOWS: usize = 65_536;
 /// Most ingress relays of one sender. Chosen: the near regions of all clouds.
 pub const MOST_LEGS: usize = 64;
-/// The part of the uplink's burst that only vital copies may use. Chosen: some key frames.
-const RESERVED_PART: u32 = 4;
 
 /// Over which paths a forwarded flow goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,9 +82,8 @@ pub struct SenderFlow {
 pub struct SenderConfig {
     /// Repeats copies that are not acknowledged; `None`: never.
     pub arq: Option<Arq>,
-    /// Bytes that the uplink bears, of all that leaves; `None`: any. What goes one way leaves in
-    /// any
-    /// case; copies of it and copies that are sent again take what is left.
+    /// Bytes that the uplink bears, of all that leaves; `None`: any. What goes one way and control
+    /// traffic leave in any case; copies and copies that are sent again take what is left.
     /// Vital copies may use the last quarter of the burst alone.
     pub uplink: Option<Allowance>,
 }
@@ -114,7 +113,7 @@ enum Timer {
 #[derive(Debug, Clone)]
 pub struct Sender {
     config: SenderConfig,
-    uplink: Option<Budget>,
+    uplink: Uplink,
     flows: BTreeMap<FlowNumber, State>,
     legs: BTreeMap<Peer, AccessLeg>,
     timers: Timers<Timer>,
@@ -127,7 +126,7 @@ impl Sender {
     pub fn new(config: SenderConfig) -> Self {
         Self {
             config,
-            uplink: config.uplink.map(Budget::new),
+            uplink: Uplink::new(config.uplink),
             flows: BTreeMap::new(),
             legs: BTreeMap::new(),
             timers: Timers::default(),
@@ -213,9 +212,7 @@ impl Sender {
         let by_internet = flow.receiver.filter(|_| !is_forwarded || flow.paths == Paths::Both);
         if let Some(receiver) = by_internet {
             self.outbox.send(receiver, &Message::Source(source));
-            if let Some(uplink) = &mut self.uplink {
-                uplink.spend(now, on_the_wire(payload.len()));
-            }
+            self.uplink.spend(now, payload.len());
         }
         let Some(leg) = flow.ingress.filter(|_| flow.service != Service::Direct) else {
             return Ok(packet);
@@ -248,20 +245,19 @@ impl Sender {
     /// A datagram with so many bytes leaves, whatever the uplink bears: of this machine or beside
     /// it.
     pub fn spend_uplink(&mut self, now: Timestamp, bytes: usize) {
-        if let Some(uplink) = &mut self.uplink {
-            uplink.spend(now, on_the_wire(bytes));
-        }
+        self.uplink.spend(now, bytes);
+    }
+
+    /// Takes how many bytes have left for neighbours since it was told last, with all headers, once
+    /// nothing waits to be sent: control traffic, which nobody has counted before, is counted, too.
+    pub fn note_left(&mut self, now: Timestamp, bytes: u64) {
+        self.uplink.note_left(now, bytes);
     }
 
     /// Returns whether the uplink bears another datagram with so many bytes, a copy of what leaves
-    /// in any
-    /// case; then it is counted.
+    /// in any case; then it is counted.
     pub fn uplink_bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
-        let (Some(uplink), Some(allowance)) = (&mut self.uplink, self.config.uplink) else {
-            return true;
-        };
-        let reserve = if class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
-        let bears = uplink.take_above(now, on_the_wire(bytes), reserve);
+        let bears = self.uplink.bears_copy(now, class, bytes);
         if !bears {
             self.outbox.drop(DropReason::OverBudget);
         }
@@ -336,9 +332,8 @@ impl Sender {
     fn resend(&mut self, now: Timestamp, peer: Peer) {
         let (Some(leg), Some(arq)) = (self.legs.get_mut(&peer), &self.config.arq) else { return };
         leg.resend(now, arq, |number, source, resent| {
-            let bytes = on_the_wire(AROUND_COPY + source.payload.len());
-            let bears = |uplink: &mut Budget| uplink.take(now, bytes);
-            if !self.uplink.as_mut().is_none_or(bears) {
+            let bytes = AROUND_COPY + source.payload.len();
+            if !self.uplink.bears_copy(now, source.class, bytes) {
                 return self.outbox.drop(DropReason::OverBudget);
             }
             self.outbox.send(peer, &Message::Copy { number, source });
@@ -406,10 +401,3 @@ impl Sender {
 
 /// Bytes of a copy beside its payload: the message's, and the seal's.
 const AROUND_COPY: usize = COPY_HEADER_BYTES + OVERHEAD;
-/// What UDP and IPv4 put before a datagram.
-const HEADERS: usize = 28;
-
-/// What a datagram with so many bytes takes of the uplink.
-fn on_the_wire(bytes: usize) -> u32 {
-    u32::try_from(HEADERS + bytes).unwrap_or(u32::MAX)
-}

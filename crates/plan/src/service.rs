@@ -12,9 +12,11 @@ use tradewind_units::{Duration, Money, Ratio};
 mod costs;
 mod guard;
 mod keeper;
+mod queue;
 
 pub use costs::{FlowCosts, LeftRelay, Spent, ToldCosts};
 pub use keeper::{Cause, Change, Report, ServiceKeeper};
+pub use queue::StandingQueue;
 
 /// From when a packet should have come to when it is asked for. Chosen: a gap that is given time to close.
 pub const DETECTION: Duration = Duration::from_millis(5);

@@ -1,5 +1,6 @@
 //! Engines on loopback whose time goes on as a test says, and which take datagrams when it says so.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -99,6 +100,8 @@ pub(super) struct Hosts {
     engines: Vec<(u8, Engine)>,
     batch: ReceiveBatch,
     lossy: Option<Lossy>,
+    /// Bytes that have come of each engine, with the headers of UDP and IPv4.
+    heard: BTreeMap<SocketAddr, u64>,
 }
 
 /// A way on which packets of applications get lost: one of so many.
@@ -125,7 +128,8 @@ impl Lossy {
 impl Hosts {
     pub(super) fn new(configs: impl IntoIterator<Item = (u8, NodeConfig)>) -> Self {
         let (engines, batch) = (Vec::new(), ReceiveBatch::new(32));
-        let mut hosts = Self { now: now(), engines, batch, lossy: None };
+        let heard = BTreeMap::new();
+        let mut hosts = Self { now: now(), engines, batch, lossy: None, heard };
         configs.into_iter().for_each(|(number, config)| hosts.add(number, config));
         // None of them takes what was said before it was there.
         hosts.now = now();
@@ -152,6 +156,12 @@ impl Hosts {
     pub(super) fn hop(&mut self, number: u8) -> Hop {
         let address = self.at(number).sockets.shared.port.address();
         Hop { address, identity: identity(number).public() }
+    }
+
+    /// Bytes that an engine has sent others, with all headers.
+    pub(super) fn heard_of(&mut self, number: u8) -> u64 {
+        let address = self.hop(number).address;
+        self.heard.get(&address).copied().unwrap_or(0)
     }
 
     /// Lets time go on, tick by tick.
@@ -184,8 +194,11 @@ impl Hosts {
                 while self.batch.receive(&engine.sockets.shared.port).unwrap() > 0 {
                     is_quiet = false;
                     let (now, number, lossy) = (self.now, *number, &mut self.lossy);
+                    let heard = &mut self.heard;
                     self.batch.for_each_train(|arrival, train| {
                         let from = arrival.from;
+                        let bytes = train.bytes().len() + 28 * train.count();
+                        *heard.entry(from).or_default() += bytes as u64;
                         let way = lossy.as_mut().filter(|way| (way.from, way.to) == (from, number));
                         let Some(way) = way else {
                             return engine.take_train(now, from.into(), train);

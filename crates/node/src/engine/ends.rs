@@ -273,7 +273,7 @@ impl Engine {
                 None => {
                     // The flow is there, and the length was looked at.
                     let _ = self.services.sender.send(now.steady, outgoing, class, &sealed);
-                    self.send_packets();
+                    self.send_packets(now);
                 }
             }
         } else if is_short {
@@ -500,7 +500,7 @@ impl End {
         };
         let measured = RoundTrips { internet, overlay, access: *access, far_access: far.access };
         let service = match selection.has_begun() {
-            false => Some(selection.begin(measured)),
+            false => Some(selection.begin(now, measured)),
             true => selection.look(
                 now,
                 (self.is_up && !self.is_dark).then_some(measured),

@@ -295,7 +295,7 @@ impl Engine {
                 // The flow is there, and the length was looked at.
                 let _ = self.services.sender.send(now.steady, group.flow, class, &sealed);
                 self.sealed = sealed;
-                self.send_packets();
+                self.send_packets(now);
             } else {
                 self.services.sender.skip(group.flow);
             }

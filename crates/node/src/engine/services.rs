@@ -204,7 +204,7 @@ impl Engine {
 
     /// Sends what the machines have to say, hands over what came back, and counts.
     pub(super) fn drive(&mut self, now: Now) {
-        self.send_packets();
+        self.send_packets(now);
         let Self { services, sockets, sessions, .. } = self;
         let Services { ingress, egress, receiver, ends, served, .. } = services;
         while let Some(sent) = ingress.poll_transmit() {
@@ -243,8 +243,9 @@ impl Engine {
         }
     }
 
-    /// Sends what the sender has: sealed payloads as they are over the Internet, copies to the ingress relay.
-    pub(super) fn send_packets(&mut self) {
+    /// Sends what the sender has: sealed payloads as they are over the Internet, copies to the
+    /// ingress relay. Then it learns what has left beside.
+    pub(super) fn send_packets(&mut self, now: Now) {
         let Self { services, sockets, sessions, .. } = self;
         while let Some(sent) = services.sender.poll_transmit() {
             let to = sent.to.into();
@@ -257,6 +258,7 @@ impl Engine {
                 }
             }
         }
+        services.sender.note_left(now.steady, sockets.take_left());
     }
 
     /// Opens what was brought back, now for good, and hands it to its application.

@@ -51,7 +51,7 @@ pub(super) fn sockets(
             Some(Outlet::new(UdpPort::bind(any, &neighbours_options())?))
         }
     };
-    Ok(Sockets { shared: Outlet::new(port), own, counts: Arc::clone(counts) })
+    Ok(Sockets::new(Outlet::new(port), own, Arc::clone(counts)))
 }
 
 /// Makes the machine of sessions: none yet, and who may have one.

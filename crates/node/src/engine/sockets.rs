@@ -13,6 +13,9 @@ const GROUPS: usize = 64;
 /// Datagrams from which a train is worth going as one. Chosen: what fewer are joined by spares more.
 const MANY: usize = 16;
 
+/// What UDP and IP put before a datagram, for IPv4 and for IPv6.
+const HEADERS: [u64; 2] = [28, 48];
+
 /// A socket towards neighbours and what waits to leave through it.
 pub(super) struct Outlet {
     pub(super) port: UdpPort,
@@ -25,9 +28,25 @@ pub(super) struct Sockets {
     pub(super) shared: Outlet,
     pub(super) own: Option<Outlet>,
     pub(super) counts: Arc<Counts>,
+    /// Bytes that have left since that was asked last, with all headers.
+    left: u64,
 }
 
 impl Sockets {
+    pub(super) fn new(shared: Outlet, own: Option<Outlet>, counts: Arc<Counts>) -> Self {
+        Self { shared, own, counts, left: 0 }
+    }
+
+    /// Returns how many bytes have left since this was asked last, with all headers.
+    pub(super) fn take_left(&mut self) -> u64 {
+        std::mem::take(&mut self.left)
+    }
+
+    fn count_left(&mut self, to: AddressPair, datagrams: usize, bytes: usize) {
+        let is_ipv6 = to.remote.ip().to_canonical().is_ipv6();
+        self.left += HEADERS[usize::from(is_ipv6)] * datagrams as u64 + bytes as u64;
+    }
+
     /// Room for a datagram of `length` bytes.
     pub(super) fn room(
         &mut self,
@@ -35,6 +54,7 @@ impl Sockets {
         to: AddressPair,
         length: usize,
     ) -> Option<&mut [u8]> {
+        self.count_left(to, 1, length);
         let to = target(to);
         let (outlet, counts) = self.outlet(is_ours);
         if outlet.out.is_full_for(to, length) {
@@ -51,12 +71,16 @@ impl Sockets {
         length: usize,
         write: impl FnOnce(&mut [u8]) -> bool,
     ) -> bool {
-        let to = target(to);
+        let target = target(to);
         let (outlet, counts) = self.outlet(is_ours);
-        if outlet.out.is_full_for(to, length) {
+        if outlet.out.is_full_for(target, length) {
             outlet.send(counts);
         }
-        outlet.out.push_if(to, length, write)
+        let is_put = outlet.out.push_if(target, length, write);
+        if is_put {
+            self.count_left(to, 1, length);
+        }
+        is_put
     }
 
     /// Sends some bytes of a train: many datagrams as one, if they are all of it; others are copied, and go with those that wait.
@@ -71,8 +95,9 @@ impl Sockets {
             if outlet.out.is_full() {
                 outlet.send(counts);
             }
+            let (datagrams, bytes) = (train.count(), train.bytes().len());
             if outlet.out.take(target(to), train) {
-                return;
+                return self.count_left(to, datagrams, bytes);
             }
         }
         let segment = train.segment();
@@ -119,3 +144,6 @@ impl Outlet {
         add(&counts.unsent, outcome.full + outcome.too_long + outcome.refused);
     }
 }
+
+#[cfg(test)]
+mod tests;

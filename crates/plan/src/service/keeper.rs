@@ -7,14 +7,16 @@
 //! | reports in a row meet it | the next cheaper service that is fast enough is tried; direct only where the Internet would have done |
 //! | the service is too slow, look after look | the cheapest stronger one that is fast enough, or any; the fastest where none is |
 //! | it is, and another is fast enough by now | that one |
-//! | after a step up more is missed than before (`guard`) | back, and no step up for a while, if that helps |
+//! | with a stronger service more is missed than before, or packets wait longer before the first hop (`guard`) | back, and no step up for a while, if that helps |
+//! | packets are missed, and a queue stands before the first hop | no step up for a while |
 //!
 //! Receivers count from when a packet should have come, so that a path that gets slower as a whole is seen by its round trips alone. Delays
 //! jitter and costs are guesses until a service has run: no change follows one look or a small difference.
 
 use tradewind_model::packet::PacketService;
+use tradewind_units::Duration;
 
-use super::guard::Guard;
+use super::guard::{Guard, Interval};
 use super::{Choice, Demand, ServiceOffer, fastest};
 
 /// What a receiver reports of one interval.
@@ -86,6 +88,8 @@ pub struct ServiceKeeper {
     /// Whether the last report found the Internet alone good enough.
     would_do_alone: bool,
     guard: Guard,
+    /// How long packets wait before the first hop, whichever way they go.
+    queue: Duration,
 }
 
 /// A service and whether it counts as fast enough.
@@ -134,6 +138,7 @@ impl ServiceKeeper {
             is_trial: false,
             would_do_alone: choice.offers.iter().any(meets_alone),
             guard: Guard::new(),
+            queue: Duration::ZERO,
         }
     }
 
@@ -151,7 +156,10 @@ impl ServiceKeeper {
         let bearable = self.demand.bearable.as_f64() * report.expected as f64;
         let missed = report.expected.saturating_sub(report.in_time) as f64;
         self.would_do_alone = report.lost_by_internet as f64 <= bearable;
-        if let Some(service) = self.guard.observe(self.service, (report.expected as f64, missed)) {
+        let (expected, queue) = (report.expected as f64, self.queue);
+        let seen = Interval { expected, missed, is_late: self.is_late(), queue };
+        let most = self.demand.bearable.as_f64();
+        if let Some(service) = self.guard.observe(self.service, seen, most) {
             let cause = if service < self.service { Cause::Harmed } else { Cause::Missed };
             return Some(self.change(service, cause));
         }
@@ -177,8 +185,10 @@ impl ServiceKeeper {
         change
     }
 
-    /// Looks at what services take and cost now; tells when the service changes.
-    pub fn look(&mut self, offers: &[ServiceOffer]) -> Option<Change> {
+    /// Looks at what services take and cost now, where packets of any wait for `queue` besides
+    /// before the first hop; tells when the service changes.
+    pub fn look(&mut self, offers: &[ServiceOffer], queue: Duration) -> Option<Change> {
+        self.queue = queue;
         let was_fast = self.is_fast();
         for rung in &mut self.rungs {
             if let Some(offer) = offers.iter().find(|offer| offer.service == rung.offer.service) {
@@ -206,6 +216,19 @@ impl ServiceKeeper {
 
     fn is_fast(&self) -> bool {
         self.running().is_some_and(|rung| rung.is_fast)
+    }
+
+    /// Returns whether packets come too late for the budget since they wait before the first hop.
+    fn is_late(&self) -> bool {
+        let is_way = |rung: &&Rung| match rung.offer.service {
+            PacketService::Direct => true,
+            PacketService::Forwarding => self.service == PacketService::Forwarding,
+            PacketService::Caching | PacketService::Coding => false,
+        };
+        let usual = self.rungs.iter().filter(is_way).map(|rung| rung.offer.delivery).min();
+        // The queue is never as long for all of them.
+        let wanted = self.demand.budget - self.demand.budget / FREE_OF_BUDGET;
+        usual.is_some_and(|usual| usual <= wanted && usual + self.queue > wanted)
     }
 
     /// Those that count as fast enough, the cheapest first.
@@ -237,7 +260,10 @@ impl ServiceKeeper {
 
     fn step_up(&mut self) -> Option<Change> {
         self.bad = 0;
-        let stronger = self.cheapest_stronger().filter(|_| self.guard.allows())?;
+        let stronger = self.cheapest_stronger()?;
+        if !self.guard.allows(self.queue) {
+            return None;
+        }
         if self.is_trial {
             self.good_before_down = (self.good_before_down * 2).min(MOST_BEFORE_DOWN);
         }
@@ -245,7 +271,7 @@ impl ServiceKeeper {
     }
 
     fn change(&mut self, service: PacketService, cause: Cause) -> Change {
-        self.guard.note_change(self.service, service > self.service);
+        self.guard.note_change(self.service, service);
         (self.service, self.bad, self.good, self.is_trial) = (service, 0, 0, false);
         Change { service, cause }
     }

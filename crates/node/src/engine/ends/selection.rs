@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use tradewind_model::packet::{PacketPath, PacketService};
 use tradewind_packet::message::{Feedback, Service};
 use tradewind_plan::service::{
-    Cause, Change, Choice, DETECTION, Demand, FlowCosts, Report, ServiceKeeper, Spent, ToldCosts,
-    choose, offers,
+    Cause, Change, Choice, DETECTION, Demand, FlowCosts, Report, ServiceKeeper, Spent,
+    StandingQueue, ToldCosts, choose, offers,
 };
 use tradewind_units::{Duration, Ratio, Timestamp};
 
@@ -26,6 +26,7 @@ pub(in super::super) struct Selection {
     demand: Demand,
     assumed: Assumed,
     costs: FlowCosts,
+    queue: StandingQueue,
     keeper: Option<ServiceKeeper>,
     why: &'static str,
     next_look: Timestamp,
@@ -40,6 +41,15 @@ pub(super) struct RoundTrips {
     pub(super) access: Duration,
     /// Between the receiver and its own, if that is told.
     pub(super) far_access: Option<Duration>,
+}
+
+impl RoundTrips {
+    /// What they would be without a queue before the hop that all share.
+    fn without(self, queue: Duration) -> Self {
+        let less = |round_trip: Duration| round_trip.saturating_sub(queue);
+        let Self { internet, overlay, access, far_access } = self;
+        Self { internet: less(internet), overlay: less(overlay), access: less(access), far_access }
+    }
 }
 
 impl Selection {
@@ -57,6 +67,7 @@ impl Selection {
             demand: Demand { budget, bearable },
             assumed,
             costs: FlowCosts::new(told, assumed.coding.rates()),
+            queue: StandingQueue::default(),
             keeper: None,
             why: "its paths are not measured yet",
             next_look: Timestamp::ZERO,
@@ -69,7 +80,7 @@ impl Selection {
 
     /// The paths are others now, and are to be measured.
     pub(super) fn measure_again(&mut self) {
-        self.keeper = None;
+        (self.keeper, self.queue) = (None, StandingQueue::default());
         self.costs.forget_relays();
     }
 
@@ -78,7 +89,8 @@ impl Selection {
     }
 
     /// Chooses by the delays; nothing is known of losses yet.
-    pub(super) fn begin(&mut self, measured: RoundTrips) -> Service {
+    pub(super) fn begin(&mut self, now: Timestamp, measured: RoundTrips) -> Service {
+        self.queue.note(now, measured.internet, measured.access);
         let path = self.path(measured);
         let choice: Choice = choose(self.demand, &path, Ratio::ZERO, &self.costs.now());
         self.why = match choice.meets {
@@ -102,9 +114,11 @@ impl Selection {
         }
         self.next_look = now + LOOK_EVERY;
         self.costs.note_spent(now, modelled(carried_by), spent);
-        let path = self.path(measured?);
+        let measured = measured?;
+        let queue = self.queue.note(now, measured.internet, measured.access);
+        let path = self.path(measured.without(queue));
         let offers = offers(self.demand, &path, self.costs.loss(), &self.costs.now());
-        let change = self.keeper.as_mut()?.look(&offers);
+        let change = self.keeper.as_mut()?.look(&offers, queue);
         self.take(change)
     }
 
@@ -182,7 +196,7 @@ mod tests {
     fn begun(budget: u64) -> (Selection, Service) {
         let mut selection = unmeasured(ms(budget));
         // 80 ms one way over the Internet, 90 over the relays, 5 of them to the first.
-        let service = selection.begin(measured(None));
+        let service = selection.begin(at(0), measured(None));
         (selection, service)
     }
 
@@ -215,7 +229,7 @@ mod tests {
         assert_eq!(selection.why(), "another lost too much or came late");
         // Where the receiver is far from its relay, only forwarding is fast enough.
         let mut selection = unmeasured(ms(150));
-        selection.begin(measured(Some(ms(120))));
+        selection.begin(at(0), measured(Some(ms(120))));
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
         // Coding takes too long within 115 ms: 80, 5 to notice, 10 to ask, what it waits for the block, 10 for helpers.
@@ -227,7 +241,7 @@ mod tests {
     /// The services that a flow comes to whose Internet loses more and more.
     fn ladder(assumed: Assumed) -> Vec<Service> {
         let mut selection = Selection::new(ms(300), Ratio::new(0.01).unwrap(), assumed);
-        let mut ladder = vec![selection.begin(measured(None))];
+        let mut ladder = vec![selection.begin(at(0), measured(None))];
         ladder.extend((0..10).filter_map(|_| selection.observe(&told(50))));
         ladder
     }
@@ -253,7 +267,7 @@ mod tests {
             let coding = BlockCoding { within, ..BlockCoding::default() };
             let assumed = Assumed { coding, ..Assumed::default() };
             let mut selection = Selection::new(ms(130), Ratio::new(0.01).unwrap(), assumed);
-            selection.begin(measured(None));
+            selection.begin(at(0), measured(None));
             selection.observe(&told(50));
             selection.observe(&told(50))
         };

@@ -48,7 +48,7 @@ fn looks(
     costs: &BTreeMap<PacketService, Money>,
 ) -> Vec<(u32, Change)> {
     let offers = offers(keeper.demand, path, Ratio::ZERO, costs);
-    (1..=times).filter_map(|time| Some((time, keeper.look(&offers)?))).collect()
+    (1..=times).filter_map(|time| Some((time, keeper.look(&offers, Duration::ZERO)?))).collect()
 }
 
 /// Good reports until something changes.
@@ -216,7 +216,7 @@ fn on_a_short_uplink(intervals: u32) -> (BTreeMap<PacketService, u32>, Option<Ca
 #[test]
 fn copies_that_congest_what_they_protect_are_taken_back() {
     let (ran, why) = on_a_short_uplink(20);
-    assert_eq!((ran[&Direct], why), (15, Some(Cause::Harmed)), "{ran:?}");
+    assert_eq!((ran[&Direct], why), (18, Some(Cause::Harmed)), "{ran:?}");
     // And seldom tried again.
     let (ran, _) = on_a_short_uplink(1000);
     assert!(ran[&Direct] >= 970, "{ran:?}");
@@ -227,11 +227,82 @@ fn a_path_that_gets_worse_by_itself_keeps_the_stronger_service() {
     let mut keeper = keeper(0.0);
     keeper.observe(missing(50));
     assert_eq!(keeper.observe(missing(50)), missed(Coding));
-    let taken_back: Vec<_> = (0..5).filter_map(|_| keeper.observe(missing(200))).collect();
-    assert_eq!(taken_back, [Change { service: Direct, cause: Cause::Harmed }]);
+    let taken_back = (0..5).find_map(|_| keeper.observe(missing(200)));
+    assert_eq!(taken_back, Some(Change { service: Direct, cause: Cause::Harmed }));
     // Without it, twice as many are missed.
     let again: Vec<_> = (0..3).filter_map(|_| keeper.observe(missing(400))).collect();
     assert_eq!(again, [Change { service: Coding, cause: Cause::Missed }]);
     let harmed = (0..50).filter_map(|_| keeper.observe(missing(200)));
     assert_eq!(harmed.filter(|change| change.cause == Cause::Harmed).count(), 0);
+}
+
+/// Reports and looks, once a second each, at a path whose first hop packets wait before.
+fn seconds(keeper: &mut ServiceKeeper, times: u32, missing_of: u64, queue: u64) -> Vec<Change> {
+    let offers = offers(keeper.demand, &path(), Ratio::ZERO, &usual());
+    let mut changes = Vec::new();
+    for _ in 0..times {
+        changes.extend(keeper.look(&offers, ms(queue)));
+        changes.extend(keeper.observe(missing(missing_of)));
+    }
+    changes
+}
+
+fn harmed(service: PacketService) -> Change {
+    Change { service, cause: Cause::Harmed }
+}
+
+#[test]
+fn no_copies_are_added_to_a_queue_that_stands_before_a_minute_has_passed() {
+    let mut keeper = keeper(0.0);
+    assert_eq!(seconds(&mut keeper, 60, 50, 60), []);
+    assert_eq!(seconds(&mut keeper, 4, 50, 60)[..1], [missed(Coding).unwrap()]);
+}
+
+#[test]
+fn a_service_that_makes_packets_wait_beyond_their_budget_is_taken_back_at_once() {
+    let mut keeper = keeper(0.0);
+    assert_eq!(seconds(&mut keeper, 2, 50, 0), [missed(Coding).unwrap()]);
+    // Nothing is missed any more, as receivers see it, but all comes 80 ms later.
+    assert_eq!(seconds(&mut keeper, 1, 0, 80), [harmed(Direct)]);
+    // It drains, and a quarter of an hour passes.
+    assert_eq!(seconds(&mut keeper, 900, 50, 0), []);
+}
+
+#[test]
+fn a_longer_queue_is_borne_for_half_of_the_losses_and_not_for_less() {
+    let changes = |missing_of| {
+        let mut keeper = keeper(0.0);
+        seconds(&mut keeper, 2, 50, 0);
+        seconds(&mut keeper, 20, missing_of, 30)
+    };
+    assert!(!changes(5).contains(&harmed(Direct)), "they are bearable");
+    assert!(!changes(20).contains(&harmed(Direct)), "they are half");
+    assert!(changes(40).contains(&harmed(Direct)));
+}
+
+#[test]
+fn a_queue_that_others_make_leaves_the_stronger_service_after_a_look() {
+    let mut keeper = keeper(0.0);
+    seconds(&mut keeper, 2, 50, 0);
+    // It stays whether copies are sent or not.
+    let changes = seconds(&mut keeper, 5, 40, 60);
+    assert_eq!(changes, [harmed(Direct)]);
+    let changes = seconds(&mut keeper, 9, 100, 60);
+    assert_eq!(changes[..1], [missed(Coding).unwrap()]);
+    assert!(!seconds(&mut keeper, 60, 40, 60).contains(&harmed(Direct)));
+}
+
+#[test]
+fn what_was_forwarded_from_the_start_is_left_where_it_fills_the_uplink() {
+    let slow = PacketPath { internet: ms(160), ..path() };
+    let demand = Demand { budget: ms(150), bearable: ratio(0.01) };
+    let mut keeper = ServiceKeeper::new(demand, &choose(demand, &slow, Ratio::ZERO, &usual()));
+    assert_eq!(keeper.service(), Forwarding);
+    let offers = offers(demand, &slow, Ratio::ZERO, &usual());
+    let mut changes = Vec::new();
+    for _ in 0..5 {
+        changes.extend(keeper.look(&offers, ms(500)));
+        changes.extend(keeper.observe(missing(136)));
+    }
+    assert_eq!(changes, [harmed(Direct)]);
 }

@@ -1,0 +1,61 @@
+//! What leaves an engine, and what its uplink bears.
+
+use std::net::UdpSocket;
+
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::sender::Paths;
+use tradewind_units::{Bandwidth, Duration};
+
+use super::super::TICK;
+use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
+use super::super::conversations::Written;
+use super::super::local::Local;
+use crate::config::{Copying, Course, NodeConfig};
+
+/// Bytes a second, and at once.
+const RATE: u64 = 30_000;
+const BURST: u64 = 16_000;
+const SECONDS: u64 = 60;
+
+/// Bytes that leave a gateway within a minute, of a hundred packets of a hundred bytes a second and
+/// all that is said beside, and how many copies are among them.
+fn leaves(service: Service) -> (u64, u64) {
+    let uplink = Bandwidth::from_bps(8 * RATE).unwrap();
+    let copying = Copying { uplink: Some(uplink), ..Copying::default() };
+    let near = NodeConfig { copying, ..gateway(1) };
+    let mut hosts = Hosts::new([(1, near), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))]);
+    let application = UdpSocket::bind(application()).unwrap();
+    let (to, now) = (application.local_addr().unwrap(), hosts.now);
+    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let carriage =
+        Carriage { service, paths: Paths::Both, budget_ms: 500, in_order: false, fragment: false };
+    let course = Course { carriage, ..forwarded(far, relays) };
+    let local = Local::bind(loopback(), false).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    // Paths open, and it is found how long datagrams may be.
+    hosts.pass(Duration::from_secs(10));
+    let before = (hosts.heard_of(1), hosts.at(1).counts.snapshot().copied);
+    let end = hosts.now.steady + Duration::from_secs(SECONDS);
+    while hosts.now.steady < end {
+        let now = hosts.now;
+        for _ in 0..5 {
+            let by = Written::by(([10, 0, 0, 1], 1).into());
+            hosts.at(1).take_application(now, route, by, &[7; 100]);
+        }
+        hosts.exchange();
+        hosts.pass(TICK);
+    }
+    let after = (hosts.heard_of(1), hosts.at(1).counts.snapshot().copied);
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[test]
+fn the_uplink_bounds_all_that_leaves_questions_and_probes_too() {
+    for service in [Service::Caching, Service::Coding, Service::Forwarding] {
+        let (bytes, copies) = leaves(service);
+        let most = BURST + SECONDS * RATE;
+        assert!(bytes <= most, "{service:?}: {bytes} bytes of at most {most}");
+        assert!(bytes >= most - most / 10, "{service:?}: {bytes} bytes use what there is");
+        assert!(copies > 500 || service == Service::Forwarding, "{service:?}: {copies} copies");
+    }
+}

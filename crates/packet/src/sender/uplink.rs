@@ -1,0 +1,97 @@
+//! What the uplink bears: all that leaves is counted, and copies take what is left.
+
+use tradewind_units::Timestamp;
+
+use crate::budget::{Allowance, Budget};
+use crate::message::Class;
+
+/// The part of the burst that only vital copies may use. Chosen: some key frames.
+const RESERVED_PART: u32 = 4;
+/// What UDP and IPv4 put before a datagram.
+const HEADERS: usize = 28;
+
+/// An uplink that bears so much, or anything.
+#[derive(Debug, Clone)]
+pub(super) struct Uplink {
+    bound: Option<(Budget, Allowance)>,
+    /// Bytes that were taken since it was told last what has left.
+    counted: u64,
+}
+
+impl Uplink {
+    pub(super) fn new(allowance: Option<Allowance>) -> Self {
+        Self { bound: allowance.map(|bound| (Budget::new(bound), bound)), counted: 0 }
+    }
+
+    /// Takes a datagram that leaves in any case.
+    pub(super) fn spend(&mut self, now: Timestamp, bytes: usize) {
+        let Some((budget, _)) = &mut self.bound else { return };
+        let bytes = on_the_wire(bytes);
+        budget.spend(now, bytes);
+        self.counted += u64::from(bytes);
+    }
+
+    /// Takes a copy, above what is reserved for vital ones; `false` when there is no room for it.
+    pub(super) fn bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
+        let Some((budget, allowance)) = &mut self.bound else { return true };
+        let bytes = on_the_wire(bytes);
+        let reserve = if class == Class::Vital { 0 } else { allowance.burst / RESERVED_PART };
+        let bears = budget.take_above(now, bytes, reserve);
+        if bears {
+            self.counted += u64::from(bytes);
+        }
+        bears
+    }
+
+    /// Takes what has left since it was told last, with all headers: what of it was not counted is
+    /// spent, and what was counted and did not leave is given back.
+    pub(super) fn note_left(&mut self, now: Timestamp, bytes: u64) {
+        let Some((budget, _)) = &mut self.bound else { return };
+        let counted = std::mem::take(&mut self.counted);
+        let whole = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        budget.spend(now, whole(bytes.saturating_sub(counted)));
+        budget.give_back(whole(counted.saturating_sub(bytes)));
+    }
+}
+
+/// What a datagram with so many bytes takes.
+fn on_the_wire(bytes: usize) -> u32 {
+    u32::try_from(HEADERS + bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uplink(burst: u32) -> Uplink {
+        Uplink::new(Some(Allowance { per_second: 1, burst }))
+    }
+
+    /// How many copies of a thousand bytes it bears.
+    fn bears(uplink: &mut Uplink, class: Class) -> usize {
+        (0..100).take_while(|_| uplink.bears_copy(Timestamp::ZERO, class, 972)).count()
+    }
+
+    #[test]
+    fn control_traffic_takes_what_copies_would() {
+        let mut uplink = uplink(10_000);
+        uplink.spend(Timestamp::ZERO, 972);
+        uplink.note_left(Timestamp::ZERO, 1_000 + 4_000);
+        assert_eq!(bears(&mut uplink, Class::Vital), 5);
+    }
+
+    #[test]
+    fn what_did_not_leave_is_given_back() {
+        let mut uplink = uplink(10_000);
+        assert_eq!(bears(&mut uplink, Class::Vital), 10);
+        uplink.note_left(Timestamp::ZERO, 7_000);
+        assert_eq!(bears(&mut uplink, Class::Vital), 3);
+    }
+
+    #[test]
+    fn usual_copies_leave_the_last_quarter_to_vital_ones() {
+        let mut uplink = uplink(8_000);
+        assert_eq!(bears(&mut uplink, Class::Usual), 6);
+        assert_eq!(bears(&mut uplink, Class::Vital), 2);
+    }
+}
