@@ -89,7 +89,7 @@ impl Relay {
         workers.iter().map(|worker| cpu::of_thread(process, worker.thread)).collect()
     }
 
-    /// Which worker takes most while a gateway's packets come.
+    /// Returns the worker that takes most while a gateway's packets come.
     fn worker_of(&self, gateway: &Gateway) -> anyhow::Result<usize> {
         let before = self.node.workers();
         open(&gateway.node, &self.node)?;

@@ -45,8 +45,8 @@ pub(crate) fn port(options: UdpOptions) -> UdpPort {
     UdpPort::bind(address, &options).expect("loopback has a free port")
 }
 
-/// Returns a socket of an application that packets are delivered to: apart from nodes, as their next
-/// hops are no destinations.
+/// Returns a socket of an application that packets are delivered to: apart from nodes, as their
+/// next hops are no destinations.
 pub(crate) fn application() -> UdpPort {
     let address = SocketAddr::from(([127, 0, 0, 2], 0));
     UdpPort::bind(address, &UdpOptions::default()).expect("loopback has a free port")

@@ -1,4 +1,4 @@
-//! What a long-running process gives up before it serves anybody.
+//! The rights that a long-running process gives up before it serves anybody.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tradewind_net::sandbox;
 /// The user that a daemon goes on as which root has started, unless another is named.
 const DEFAULT_USER: &str = "tradewind";
 
-/// What a process keeps of its rights.
+/// The rights that a process keeps.
 #[derive(Default)]
 pub(crate) struct Kept<'a> {
     /// The user to go on as when root has started it, if one is named.
@@ -146,7 +146,7 @@ pub(crate) fn give_capabilities_up() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What became of root's rights.
+/// The outcome of the drop of root's rights.
 enum Root {
     /// Another user is in their place.
     Left(String),

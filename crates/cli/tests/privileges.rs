@@ -1,4 +1,4 @@
-//! What a long-running process may do: the user that it goes on as, its capabilities, and its
+//! The rights of a long-running process: the user that it goes on as, its capabilities, and its
 //! sandbox, also after an upgrade; and keys that others may read.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 

@@ -19,8 +19,8 @@
 //! - `strict` keeps to the limits of RFC 9959 (Careful Resume): half of the saved window, one start
 //!   at a time, only while the round-trip time is unchanged, and forgotten after a loss.
 //!
-//! It reads no socket and sets none (`tradewind-net` and `tradewind-jumpstart-daemon` do), and it leaves
-//! running connections alone.
+//! It reads no socket and sets none (`tradewind-net` and `tradewind-jumpstart-daemon` do), and it
+//! leaves running connections alone.
 //!
 //! | module | holds |
 //! |---|---|

@@ -24,8 +24,8 @@ pub fn first_clash<K: Clone>(
     None
 }
 
-/// Returns the addresses that a socket at `address` has for itself where one on `[::]` takes IPv4 as
-/// well.
+/// Returns the addresses that a socket at `address` has for itself where one on `[::]` takes IPv4
+/// as well.
 pub fn of_both_families(address: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let is_both = address.is_ipv6() && address.ip().is_unspecified();
     let v4 = is_both.then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())));

@@ -113,7 +113,7 @@ static BOUND: OnceLock<Bound> = OnceLock::new();
 struct Bound {
     /// By which filters.
     by: String,
-    /// What threads that meet strangers' bytes are bound by besides.
+    /// The further filter of threads that read strangers' bytes.
     exposed: BpfProgram,
     /// The capabilities that workers keep.
     of_workers: Vec<Capability>,

@@ -111,7 +111,7 @@ pub enum NodeError {
 pub struct WorkerStatus {
     /// The kernel's number of its thread.
     pub thread: u32,
-    /// What it has done so far.
+    /// Its counters so far.
     pub counts: Snapshot,
 }
 

@@ -28,7 +28,7 @@ const MOST_OF_CONVERSATION: usize = 16;
 /// Joined or given up datagrams of a conversation that are remembered, so that a piece which comes
 /// twice begins none anew. Chosen: more than wait at a time.
 const REMEMBERED: usize = 64;
-/// How long they are remembered after the last piece of the conversation. Chosen: the longest
+/// Time for which they are remembered after the last piece of the conversation. Chosen: the longest
 /// budget.
 const REMEMBERED_FOR: Duration = Duration::from_secs(65);
 /// What a piece takes beside its bytes.

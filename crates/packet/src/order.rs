@@ -2,11 +2,11 @@
 //! bears
 //! it.
 //!
-//! What comes after a packet that is missing waits until that has come, by whatever way, or until
+//! A packet that comes after a missing one waits until that has come, by whatever way, or until
 //! the
 //! missing packet would come too late. Who was given up and comes all the same is released at once.
 //!
-//! What waits is bounded: by packets of a flow, and in all by bytes. Where there is no room,
+//! Waiting packets are bounded: by packets of a flow, and in all by bytes. Where there is no room,
 //! whoever
 //! has most bytes waiting has the flow released that waits longest.
 

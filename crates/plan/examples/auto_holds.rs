@@ -3,13 +3,13 @@
 //!
 //! `cargo run --release --workspace --example auto_holds -- [--cpu] [SECONDS [FIRST [COUNT]]]`
 //!
-//! SECONDS (10) are for each problem of the family (`crates/plan/tests/common/family.rs`), from FIRST (0)
-//! on COUNT of them (60), by the wall, or with `--cpu` by the processor time of the thread, for
-//! machines that others keep busy too. The exit code is 1 when a plan takes more than one percent
-//! longer than the best known (`crates/plan/tests/common/best_known.csv`), or more than one in ten of them
-//! more than one percent longer than what is proved. With `--best` in front it prints that file
-//! anew instead, each line the better of the file's plan and the one found: what a search with more
-//! time, or another one, adds to it.
+//! SECONDS (10) are for each problem of the family (`crates/plan/tests/common/family.rs`), from
+//! FIRST (0) on COUNT of them (60), by the wall, or with `--cpu` by the processor time of the
+//! thread, for machines that others keep busy too. The exit code is 1 when a plan takes more than
+//! one percent longer than the best known (`crates/plan/tests/common/best_known.csv`), or more than
+//! one in ten of them more than one percent longer than what is proved. With `--best` in front it
+//! prints that file anew instead, each line the better of the file's plan and the one found: what a
+//! search with more time, or another one, adds to it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     if is_best { ExitCode::SUCCESS } else { judged(&held) }
 }
 
-/// How one problem's plan holds, as parts: above the best known, and above what is proved.
+/// Distances of one problem's plan, as parts: above the best known, and above what is proved.
 struct Held {
     class: String,
     above: f64,

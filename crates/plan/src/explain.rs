@@ -172,7 +172,7 @@ pub struct Explanation {
     pub alternatives: Vec<Alternative>,
     /// Other flows with which it could go over one more relay, the best group first.
     pub groups: Vec<Group>,
-    /// Why not all groups were looked for, where that is so.
+    /// The reason why not all groups were looked for, where that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_left_out: Option<&'static str>,
 }

@@ -131,9 +131,9 @@ pub struct Offer {
     pub running: usize,
     /// Whether it can be had; no path passes it otherwise.
     pub is_offered: bool,
-    /// How many of it a plan may have, those that run included; none where that is not limited.
+    /// Greatest number of it in a plan, those that run included; none where that is not limited.
     pub most: Option<usize>,
-    /// What each relay beyond `most` costs on top: twice as much as any plan without one.
+    /// Extra cost of each relay beyond `most`: twice as much as any plan without one.
     beyond: Money,
 }
 
@@ -198,7 +198,7 @@ pub struct Inputs {
     pub relay_types: Vec<RelayType>,
     /// Relay types that cannot be had in a region.
     pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
-    /// How many relays of a type a plan may have in a region, where a quota limits that.
+    /// Returns how many relays of a type a plan may have in a region, where a quota limits that.
     pub most: BTreeMap<(RegionId, RelayTypeId), usize>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,

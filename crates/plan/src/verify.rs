@@ -51,9 +51,9 @@ pub enum Violation {
         region: RegionId,
         /// Their type.
         relay_type: RelayTypeId,
-        /// How many the plan has.
+        /// Number in the plan.
         count: usize,
-        /// How many there may be.
+        /// Greatest number allowed.
         most: usize,
     },
     /// A relay that no flow passes, whether it costs money or is running already: a plan lists what it uses.

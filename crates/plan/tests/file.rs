@@ -671,8 +671,10 @@ fn relay_types_have_hours_and_places() {
     };
     let text = placed("a", &placed("b", &text));
     let text = format!(
-        "{text}[[relay_type]]\nid = \"big\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\nusd_per_hour = 0.3\nclouds = [\"aws\"]\nmost = 2\n\
-         [[relay_type]]\nid = \"small\"\ncapacity = \"1 Gbit/s\"\nusd_per_hour = 0.2\nregions = [\"gcp:europe-west2\"]\n"
+        "{text}[[relay_type]]\nid = \"big\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\n\
+         usd_per_hour = 0.3\nclouds = [\"aws\"]\nmost = 2\n\
+         [[relay_type]]\nid = \"small\"\ncapacity = \"1 Gbit/s\"\n\
+         usd_per_hour = 0.2\nregions = [\"gcp:europe-west2\"]\n"
     );
     let read = read(&text).unwrap();
     assert_eq!(read.paid_hours, Some(2));

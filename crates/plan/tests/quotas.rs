@@ -1,4 +1,4 @@
-//! How many relays there may be of a type in a region, held against enumeration of all plans.
+//! Quotas of relays of a type in a region, held against enumeration of all plans.
 
 #![cfg(feature = "highs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]

@@ -33,19 +33,19 @@ const ACCESS: f64 = 0.010;
 const BETWEEN: f64 = 0.035;
 /// A copy that is lost is sent again so often.
 const MOST_REPEATS: u32 = 2;
-/// When reports are of, before they come.
+/// Age of a report when it comes.
 const REPORTED_AFTER: usize = 1;
-/// How long services run, and what is chosen, which has longer for its tries.
+/// Seconds that fixed services run, and `auto`, which has longer for its tries.
 const SECONDS: usize = 60;
 const AUTO_SECONDS: usize = 900;
-/// What is before these does not count.
+/// Seconds from which packets count.
 const WARM: usize = 10;
 const AUTO_WARM: usize = 30;
 
 /// One point of the sweep.
 #[derive(Debug, Clone, Copy)]
 struct Point {
-    /// What packets take of the uplink.
+    /// Bytes that packets take of the uplink.
     load: f64,
     /// The share that the Internet loses.
     loss: f64,
@@ -69,14 +69,14 @@ struct Fared {
 #[derive(Debug, Clone, Copy, Default)]
 struct Packet {
     sent: f64,
-    /// Where it comes by the Internet.
+    /// Its arrival by the Internet.
     internet: Option<f64>,
-    /// Where its copy is at the first relay.
+    /// Its copy's arrival at the first relay.
     copied: Option<f64>,
     service: Option<PacketService>,
-    /// When it would come by the Internet if that lost nothing.
+    /// Its arrival by the Internet if that lost nothing.
     expected: f64,
-    /// What chance says of a recovery.
+    /// The random draw for a recovery.
     is_solved: bool,
 }
 
@@ -126,7 +126,7 @@ struct World {
     point: Point,
     chooser: Chooser,
     random: Pcg64Mcg,
-    /// When the last byte in the queue has left.
+    /// Time at which the last byte in the queue has left.
     free_at: f64,
     packets: Vec<Packet>,
     agenda: BinaryHeap<Reverse<(u64, Due)>>,
@@ -372,7 +372,7 @@ fn best(fixed: &[(PacketService, Fared)]) -> (PacketService, Fared) {
     *of.min_by(|one, other| one.1.median_ms.total_cmp(&other.1.median_ms)).unwrap()
 }
 
-/// What the flow bears, in per cent.
+/// Loss that the flow bears, in per cent.
 const BEARABLE: f64 = 0.1;
 /// By how much `auto` may do worse: percentage points, and milliseconds.
 const POINT: f64 = 1.0;

@@ -82,7 +82,7 @@ pub struct RelayConfig {
     pub workers: Option<usize>,
     /// The packet plane's part, which `tradewind-node` reads.
     pub packet: Option<toml::Value>,
-    /// How its legs' first windows are learned, which `tradewind-jumpstart-daemon` reads; not at all when absent.
+    /// The learning of its legs' first windows, which `tradewind-jumpstart-daemon` reads; none
     pub jumpstart: Option<toml::Value>,
     /// Where sessions are told of at their end; nowhere when absent.
     pub access_log: Option<AccessLogConfig>,
@@ -179,7 +179,7 @@ pub struct GatewayConfig {
     pub packet_endpoint: Option<toml::Value>,
     /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when absent.
     pub socks5_udp: Option<toml::Value>,
-    /// How its legs' first windows are learned, which `tradewind-jumpstart-daemon` reads; not at all when absent.
+    /// The learning of its legs' first windows, which `tradewind-jumpstart-daemon` reads; none
     pub jumpstart: Option<toml::Value>,
     /// Where sessions are told of at their end; nowhere when absent.
     pub access_log: Option<AccessLogConfig>,

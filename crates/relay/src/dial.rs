@@ -154,8 +154,8 @@ impl Dialler {
 
     /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as one of
     /// `lookups`; of its addresses those that `check` allows are dialled, until one answers or the time
-    /// is over. One that is never dialled condemns the name: no honest one has it. `begun` is set where
-    /// that fails and the destination may have seen something.
+    /// is over. One that is never dialled condemns the name: no honest one has it. `begun` is set
+    /// where that fails and the destination may have seen something.
     ///
     /// What is told of a name holds none of its addresses.
     pub(crate) async fn dial_destination(

@@ -26,11 +26,12 @@ pub(crate) fn are_exhausted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-/// Returns why a dial of `address`, whose packets would bear `mark`, failed with `error`. The kernel has
-/// one number for a host without a local port left and for one without an address that leads there,
-/// as without IPv6: where no datagram could be sent either, the network is unreachable.
+/// Returns why a dial of `address`, whose packets would bear `mark`, failed with `error`. The
+/// kernel has one number for a host without a local port left and for one without an address that
+/// leads there, as without IPv6: where no datagram could be sent either, the network is
+/// unreachable.
 pub(crate) fn cause_of(error: io::Error, address: SocketAddr, mark: Option<u32>) -> io::Error {
-    /// What the standard library names, and makes no error of.
+    /// An error that the standard library names, and makes no error of.
     const NETWORK_UNREACHABLE: i32 = 101;
     if are_exhausted(&error) && !has_source(address, mark) {
         return io::Error::from_raw_os_error(NETWORK_UNREACHABLE);
@@ -38,8 +39,8 @@ pub(crate) fn cause_of(error: io::Error, address: SocketAddr, mark: Option<u32>)
     error
 }
 
-/// Returns whether this host has an address from which packets with `mark` go to `address`. Nothing is
-/// sent.
+/// Returns whether this host has an address from which packets with `mark` go to `address`. Nothing
+/// is sent.
 fn has_source(address: SocketAddr, mark: Option<u32>) -> bool {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

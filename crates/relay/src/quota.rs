@@ -4,8 +4,8 @@
 //! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
 //! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
 //! far. Bookings are small and are served in the order in which they were made, so sessions that share a
-//! rate get equal parts of it. They are kept in bytes, so that another rate binds what waits already. A
-//! session that no rate binds has no [`Meter`] and pays nothing.
+//! rate get equal parts of it. They are kept in bytes, so that another rate binds what waits
+//! already. A session that no rate binds has no [`Meter`] and pays nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -32,15 +32,15 @@ const BURST: Duration = Duration::from_millis(100);
 const BOOKING: Duration = Duration::from_millis(20);
 const LEAST_BOOKING: usize = 2048;
 
-/// Between two looks whether a rate has changed that somebody waits for. Chosen: a rate that is raised
-/// is felt within a second.
+/// Between two looks whether a rate has changed that somebody waits for. Chosen: a rate that is
+/// raised is felt within a second.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A rate that sessions share.
 #[derive(Debug)]
 pub(crate) struct Rate(Mutex<Booked>);
 
-/// What is booked, counted in bytes: so whatever waits goes by another rate as soon as there is one.
+/// Bookings, in bytes: so all that waits goes by another rate as soon as there is one.
 #[derive(Debug)]
 struct Booked {
     /// Absent once the rate was taken back: whoever was bound by it moves freely.
@@ -50,7 +50,7 @@ struct Booked {
     /// Bytes that might have moved by the time of `at`, by the rate since then.
     passed: u64,
     at: Instant,
-    /// Where the first booking started that is bound by a rate without a break.
+    /// Position at which the first booking started that is bound by a rate without a break.
     bound_from: u64,
 }
 
@@ -60,8 +60,8 @@ impl Rate {
         Self(Mutex::new(Booked { rate, end: 0, passed: 0, at, bound_from: 0 }))
     }
 
-    /// Has whoever this binds go by another rate from now on, with as many bytes before them as there
-    /// were.
+    /// Has whoever this binds go by another rate from now on, with as many bytes before them as
+    /// there were.
     fn set(&self, now: Instant, rate: Option<Bandwidth>) {
         let mut booked = self.lock();
         booked.advance(now);

@@ -1,5 +1,6 @@
-//! What a relay or gateway needs of the host beyond what every user has: the capabilities that its
-//! configuration takes all its life, and its key, which other users may not read.
+//! The rights that a relay or gateway needs of the host beyond what every user has: the
+//! capabilities that its configuration takes all its life, and its key, which other users may not
+//! read.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -21,7 +22,7 @@ use crate::{GatewayConfig, RelayConfig, RelayError};
 
 /// Longest key file. Chosen: far longer than an identity.
 const MOST_KEY_BYTES: usize = 4096;
-/// What the open file of the key is handed on as.
+/// Name by which the key's open file is handed on.
 const KEY_FILE: &str = "key file ";
 
 /// Ports below this take a capability, where the host does not say otherwise.
@@ -131,7 +132,7 @@ impl Takes<'_> {
         needed
     }
 
-    /// What the sockets take that workers make while they serve.
+    /// Capabilities of the sockets that workers make while they serve.
     fn of_workers(&self) -> Vec<Capability> {
         let mut needed = Vec::new();
         let spoofed = || self.packets.iter().flat_map(|packet| spoofed(packet));
@@ -208,7 +209,7 @@ pub struct HeldKeys(Vec<HeldKey>);
 #[derive(Debug, Clone)]
 struct HeldKey {
     path: PathBuf,
-    /// Which file that was.
+    /// Identity of that file.
     number: Option<(u64, u64)>,
     key: IdentityKey,
 }

@@ -14,7 +14,7 @@ use tradewind_relay::{Gateway, GatewayConfig, Resolver};
 use support::names::{NameServer, Says};
 use support::{Running, gateway_config_text, identity, loopback, skipped, wait_for};
 
-/// How many filters bind a thread, of which this is the status; since Linux 5.9.
+/// Returns how many filters bind a thread, of which this is the status; since Linux 5.9.
 fn filters(status: &Path) -> Option<u32> {
     let text = fs::read_to_string(status).ok()?;
     let number = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?;

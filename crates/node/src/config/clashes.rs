@@ -4,8 +4,8 @@ use tradewind_net::listeners::{first_clash, of_both_families};
 
 use super::*;
 
-/// Refuses two sections of which one leaves the other no room to listen: the node's own, whose socket
-/// on `[::]` takes IPv4 as well, and applications' ports.
+/// Refuses two sections of which one leaves the other no room to listen: the node's own, whose
+/// socket on `[::]` takes IPv4 as well, and applications' ports.
 pub(super) fn check_listeners(
     own: (Section, SocketAddr),
     ports: impl IntoIterator<Item = (Section, SocketAddr)>,

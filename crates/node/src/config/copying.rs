@@ -60,7 +60,7 @@ impl Chosen {
 pub struct Copying {
     /// Which packets of replies, in conversations that others begin, are copied; `None`: all.
     pub replies: Option<Chosen>,
-    /// What the uplink bears, of all that leaves; `None`: any. Copies take what is left of it;
+    /// The rate of the uplink, for all that leaves; `None`: any. Copies take what is left of it;
     /// chosen ones may use the last quarter of a burst alone.
     pub uplink: Option<Bandwidth>,
 }

@@ -22,11 +22,11 @@ const UNTOLD_WAIT: Duration = Duration::from_secs(1);
 /// them.
 const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
 
-/// Where datagrams of a conversation may go.
+/// The paths that a conversation's datagrams may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ways {
     pub(super) far: PeerId,
-    /// Whether over relays as well, where there is a path over such: other routes to the same far
+    /// True when over relays as well, where there is a path over such: other routes to the same far
     /// endpoint may have opened it.
     takes_relays: bool,
 }

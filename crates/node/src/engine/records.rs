@@ -67,9 +67,8 @@ impl Tally {
     }
 }
 
-/// Who began a conversation that ends here, as it was when it began: its session may be gone when
-/// it
-/// is told of.
+/// The gateway that began a conversation that ends here, as it was when it began: its session may
+/// be gone when it is told of.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Origin {
     gateway: Option<PublicIdentity>,

@@ -1,4 +1,4 @@
-//! What an engine is made of: its identities and trust, its sockets, and the machine of sessions.
+//! The parts of an engine: its identities and trust, its sockets, and the machine of sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

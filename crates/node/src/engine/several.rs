@@ -21,7 +21,7 @@ use super::Engine;
 const LEAST_SILENT: u32 = 4;
 /// The same for any. Chosen: five seconds.
 const MOST_SILENT: u32 = 25;
-/// How seldom losses alone may look like death: once in so many questions. Chosen: once in half an
+/// Number of questions in which losses alone look like death once. Chosen: once in half an
 /// hour.
 const SELDOM: f64 = 10_000.0;
 /// Questions over which the share that gets lost is averaged. Chosen: those of the last 13 s.
@@ -40,7 +40,7 @@ const BETTER_FOR: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Addresses {
     all: Vec<Address>,
-    /// Which is in use.
+    /// The address in use.
     chosen: usize,
     /// Another that is better, and since when.
     better: Option<(usize, Timestamp)>,
@@ -168,8 +168,8 @@ impl Several {
 }
 
 impl Engine {
-    /// Returns the session with a neighbour, at the best of its addresses; `None` when there are too
-    /// many.
+    /// Returns the session with a neighbour, at the best of its addresses; `None` when there are
+    /// too many.
     pub(super) fn leg_to(&mut self, now: Now, hop: Hop) -> Option<PeerId> {
         let peer = self.leg(now, hop.identity, hop.address);
         self.begin_several(now, hop);

@@ -13,7 +13,7 @@ const GROUPS: usize = 64;
 /// Datagrams from which a train is worth going as one. Chosen: what fewer are joined by spares more.
 const MANY: usize = 16;
 
-/// What UDP and IP put before a datagram, for IPv4 and for IPv6.
+/// Bytes of the UDP and IP headers before a datagram, for IPv4 and for IPv6.
 const HEADERS: [u64; 2] = [28, 48];
 
 /// A socket towards neighbours and what waits to leave through it.

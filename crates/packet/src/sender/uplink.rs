@@ -1,4 +1,4 @@
-//! What the uplink bears: all that leaves is counted, and copies take what is left.
+//! The rate of the uplink: all that leaves is counted, and copies take what is left.
 
 use tradewind_units::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::message::Class;
 
 /// The part of the burst that only vital copies may use. Chosen: some key frames.
 const RESERVED_PART: u32 = 4;
-/// What UDP and IPv4 put before a datagram.
+/// Bytes of the UDP and IPv4 headers before a datagram.
 const HEADERS: usize = 28;
 
 /// An uplink that bears so much, or anything.
@@ -54,7 +54,7 @@ impl Uplink {
     }
 }
 
-/// What a datagram with so many bytes takes.
+/// Returns the bytes that a datagram takes with its headers.
 fn on_the_wire(bytes: usize) -> u32 {
     u32::try_from(HEADERS + bytes).unwrap_or(u32::MAX)
 }
@@ -67,7 +67,7 @@ mod tests {
         Uplink::new(Some(Allowance { per_second: 1, burst }))
     }
 
-    /// How many copies of a thousand bytes it bears.
+    /// Returns how many copies of a thousand bytes it bears.
     fn bears(uplink: &mut Uplink, class: Class) -> usize {
         (0..100).take_while(|_| uplink.bears_copy(Timestamp::ZERO, class, 972)).count()
     }

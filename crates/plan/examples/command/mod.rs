@@ -1,4 +1,4 @@
-//! What examples begin with: the words after their names, and a clock of each kind.
+//! Shared openings of examples: the words after their names, and a clock of each kind.
 
 #![allow(
     dead_code,

@@ -17,7 +17,7 @@ pub(super) const MOST_LOOKED_AT: usize = 20_000_000;
 /// The groups that were looked for, and what was not.
 pub(super) struct Groups {
     pub(super) found: Vec<Group>,
-    /// Why some were not looked for.
+    /// The reason why some were not looked for.
     pub(super) left_out: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a stronger service helps, or harms what it is to protect.
+//! Judgement of a stronger service: whether it helps, or harms the flow that it is to protect.
 //!
 //! Copies share the sender's uplink with the packets themselves. Where that is short they make the
 //! queue that packets wait and get lost in, whichever stronger service sends them. So each step up
@@ -27,7 +27,8 @@ const PROBED_AFTER: usize = 3;
 /// The same where a queue stands, which may take so long until it is seen to drain. Chosen: round
 /// trips are smoothed over two seconds.
 const DRAINED_AFTER: usize = 8;
-/// By how much more must be missed to count as more. Chosen: what chance does in five intervals of some hundred packets.
+/// By how much more must be missed to count as more. Chosen: what chance does in five intervals of
+/// some hundred packets.
 const MARGIN: f64 = 0.005;
 /// By how much longer a queue must be to count as longer. Chosen: above the jitter of smoothed
 /// round trips on a wire.
@@ -35,7 +36,7 @@ const LONGER: Duration = Duration::from_millis(10);
 /// A queue to which nothing is added without need. Chosen: above the jitter of smoothed round trips
 /// of mobile hosts.
 const STANDING: Duration = Duration::from_millis(50);
-/// Which part of what was missed may still be for a longer queue to be worth it. Chosen: half of
+/// Part of the earlier losses up to which a longer queue is worth it. Chosen: half of
 /// the losses are heard.
 const WORTH_WAITING: f64 = 0.5;
 /// And by how much less that must be for a queue that stands. Chosen: a loss of a hundredth is
@@ -61,7 +62,7 @@ pub(super) struct Interval {
     pub(super) missed: f64,
     /// Packets wait for so long there that they come too late for the budget.
     pub(super) is_late: bool,
-    /// How long packets wait before the first hop.
+    /// Time that packets wait before the first hop.
     pub(super) queue: Duration,
 }
 
@@ -94,7 +95,7 @@ impl Fare {
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     last: [Interval; WINDOW],
-    /// How many there were.
+    /// Number of intervals.
     count: usize,
 }
 
@@ -277,7 +278,8 @@ impl Guard {
         }
     }
 
-    /// The same where the service that runs has become too slow for the budget: what is held back may be the better one by now.
+    /// The same where the service that runs has become too slow for the budget: what is held back
+    /// may be the better one by now.
     pub(super) fn allows_faster(&self) -> bool {
         match self.state {
             State::Free { .. } | State::Watching { .. } => true,

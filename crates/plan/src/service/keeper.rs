@@ -88,7 +88,7 @@ pub struct ServiceKeeper {
     /// Whether the last report found the Internet alone good enough.
     would_do_alone: bool,
     guard: Guard,
-    /// How long packets wait before the first hop, whichever way they go.
+    /// Time that packets wait before the first hop, whichever way they go.
     queue: Duration,
 }
 

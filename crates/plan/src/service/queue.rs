@@ -1,6 +1,6 @@
 //! The standing queue of a flow's own uplink, as its round trips show it.
 //!
-//! What waits before the first hop waits whichever way it takes: round trips over the Internet and
+//! A packet waits before the first hop whichever way it takes: round trips over the Internet and
 //! to the first relay rise together. What only one of them rises by is not of the uplink. Both are
 //! compared with the least of recent minutes.
 

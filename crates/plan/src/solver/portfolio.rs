@@ -1,4 +1,4 @@
-//! What users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then
+//! The solver that users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then
 //! fix-and-optimise
 //! and the exact solver from there. It ends as soon as a plan is proved to be the best.
 

@@ -16,8 +16,8 @@ pub(super) fn check_common(
     const MOST_WORKERS: usize = 1024;
     /// Below this a handful of sessions would stand in each other's way.
     const LEAST_MEMORY: Bytes = Bytes::new(1_000_000);
-    /// What tcp(7) takes as TCP_KEEPIDLE, and as TCP_USER_TIMEOUT (milliseconds in an integer of
-    /// 32 bits).
+    /// Greatest values that tcp(7) takes as TCP_KEEPIDLE, and as TCP_USER_TIMEOUT (milliseconds in
+    /// an integer of 32 bits).
     const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
     const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
     const LEAST_USER_TIMEOUT: Duration = Duration::from_millis(1);

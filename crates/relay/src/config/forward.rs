@@ -20,7 +20,7 @@ const TO_EXPECTED: &str =
 /// A port whose connections all go to one destination.
 #[derive(Debug, Clone)]
 pub struct Forward {
-    /// Which `[[forward]]` of the file says so, from 0.
+    /// Number of its `[[forward]]` in the file, from 0.
     pub section: usize,
     /// Where applications reach it.
     pub listen: SocketAddr,

@@ -25,12 +25,12 @@ pub struct Limits {
     pub resting: u32,
     /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
     pub backlog: u16,
-    /// What all sessions together may move a second, both directions added up; no limit when
+    /// Rate of all sessions together, both directions added up; no limit when
     /// absent.
     pub rate: Option<Bandwidth>,
-    /// What sessions may hold of what one side has given and the other has not taken, with their
-    /// own
-    /// memory; sockets' buffers come on top. No limit but that of the sessions when absent.
+    /// Most bytes that sessions hold of what one side has given and the other has not taken, with
+    /// their own memory; sockets' buffers come on top. No limit but that of the sessions when
+    /// absent.
     pub memory: Option<Bytes>,
     /// What the sessions of each gateway may take, at relays. While `sessions` is absent a gateway
     /// may have as many as are still free: one alone half of all, n of them 1/(n+1) each.
@@ -68,9 +68,8 @@ pub struct Share {
     pub sessions: Option<NonZeroU32>,
     /// What they may move a second, both directions added up.
     pub rate: Option<Bandwidth>,
-    /// What they may hold of what one side has given and the other has not taken, with their own
-    /// memory; it may lower their
-    /// number.
+    /// Most bytes that they hold of what one side has given and the other has not taken, with their
+    /// own memory; it may lower their number.
     pub memory: Option<Bytes>,
 }
 

@@ -126,13 +126,13 @@ pub(super) struct GatewayService {
     pub(super) dialler: Arc<Dialler>,
     /// Connections to first relays that are kept ready; `None` without an identity.
     pub(super) pools: Option<Arc<Pools>>,
-    /// Who looks names up for direct paths: other hosts' clients, told apart by listener and source.
+    /// Askers of names for direct paths: other hosts' clients, by listener and source.
     pub(super) askers: Arc<Members<(usize, Source)>>,
     /// Those of relays by name: applications' dead names do not hold them up.
     pub(super) relay_lookups: Lookups,
-    /// Who may use the proxies.
+    /// The users of the proxies.
     pub(super) users: Users,
-    /// Whether some proxy is open to other hosts, and to none of them without a password.
+    /// True when some proxy is open to other hosts, and to none of them without a password.
     pub(super) needs_users: bool,
     /// Keys that were read at the start.
     pub(super) held: HeldKeys,

@@ -101,7 +101,8 @@ impl Drop for Over<'_> {
 /// Uses of what is tried, in each step of a rotation, at each process that shows them.
 const USES: u64 = 5;
 
-/// What tells how often what is tried was used so far: of a gateway and its two relays, in order.
+/// Counters of how often the tried connections were used so far: of a gateway and its two relays,
+/// in order.
 type Used = fn(&[Handle]) -> Vec<u64>;
 
 /// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run

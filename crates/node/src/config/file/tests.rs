@@ -9,8 +9,8 @@ fn hop(number: u8) -> String {
     format!("{{ address = '192.0.2.{number}:7001', identity = '{identity}' }}")
 }
 
-/// What the last `[[packet]]` with these keys beside its port counts on, or why it, or one before
-/// it, is refused.
+/// Returns what the last `[[packet]]` with these keys beside its port counts on, or why it, or one
+/// before it, is refused.
 fn told(packets: &[String]) -> Result<Assumed, String> {
     let packet = |keys: &String| {
         let text = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{keys}");

@@ -44,7 +44,7 @@ pub(super) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// What they would be without a queue before the hop that all share.
+    /// Returns the round trips without a queue before the hop that all share.
     fn without(self, queue: Duration) -> Self {
         let less = |round_trip: Duration| round_trip.saturating_sub(queue);
         let Self { internet, overlay, access, far_access } = self;

@@ -21,8 +21,8 @@ struct World {
 }
 
 impl World {
-    /// How packets are carried; and what may be lost of them before a stronger service is chosen,
-    /// if one is.
+    /// The carriage of packets; and the share that may be lost of them before a stronger service is
+    /// chosen, if one is.
     fn new(carriage: Carriage, bearable_loss: Option<Ratio>) -> Self {
         let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
         let mut hosts = Hosts::new(all);

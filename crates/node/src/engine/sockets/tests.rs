@@ -1,4 +1,4 @@
-//! What leaves an engine, and what its uplink bears.
+//! All that leaves an engine, within its uplink's rate.
 
 use std::net::UdpSocket;
 

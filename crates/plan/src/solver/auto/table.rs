@@ -52,7 +52,7 @@ pub(super) struct Supply {
     pub(super) set_up: i64,
     pub(super) set_up_usd: f64,
     pub(super) running: usize,
-    /// How many there may be, and what each beyond costs on top.
+    /// Greatest number of them, and the extra cost of each beyond.
     pub(super) most: usize,
     pub(super) beyond: i64,
     pub(super) capacity: u64,

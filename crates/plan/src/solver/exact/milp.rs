@@ -33,11 +33,11 @@ pub(super) struct RunLimits {
     pub(super) nodes: u64,
     /// Time by the library's own clock.
     pub(super) time: Option<Duration>,
-    /// What must be whole.
+    /// The columns that must be whole.
     pub(super) whole: Whole,
 }
 
-/// Which columns must be whole numbers.
+/// The choice of columns that must be whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whole {
     /// All of them.
