@@ -107,6 +107,15 @@ impl<T> Admission<T> {
         }
     }
 
+    /// Returns the task of a connection that may be evicted still.
+    pub(crate) fn task(&self, number: u64, stage: Stage) -> Option<&T> {
+        match stage {
+            Stage::Unauthenticated => self.unauthenticated.task(number),
+            Stage::Resting => self.resting.task(number),
+            Stage::Admitted => None,
+        }
+    }
+
     /// Lets an unauthenticated connection rest in a place from which it may be evicted; returns the
     /// task of the resting connection that is evicted for it, if one is.
     pub(crate) fn rest(&mut self, number: u64) -> Result<Option<T>, NotAdmitted> {

@@ -1,13 +1,12 @@
-//! What open sessions were let in by: asked again when it changes, and a session that it allows no more ends at once.
+//! The rules by which open sessions were let in. They are asked again when they change, and a
+//! session that they no longer allow ends at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 
-use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tradewind_grant::{Destination, GrantError, Policy, Trust, VerifiedGrant};
 use tradewind_units::Timestamp;
@@ -49,27 +48,30 @@ pub(crate) struct Authorizations(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    open: BTreeMap<u64, Held>,
-    /// When sessions are to end, the next first.
-    ends: BTreeSet<(Instant, u64)>,
-}
-
-impl Table {
-    fn remove(&mut self, number: u64) -> Option<Held> {
-        let held = self.open.remove(&number)?;
-        if let Some(ends) = held.ends {
-            self.ends.remove(&(ends, number));
-        }
-        Some(held)
-    }
+    sessions: BTreeMap<u64, Entry>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Entry {
     basis: Arc<Basis>,
-    /// Absent where that lies beyond all time.
+    /// End of the session; absent where that lies beyond all time.
     ends: Option<Instant>,
-    end: oneshot::Sender<Outcome>,
+    /// What serves the session.
+    task: AbortHandle,
+    /// Why it was ended, if it was.
+    ended: Option<Outcome>,
+}
+
+impl Entry {
+    /// Ends the session, unless that is done.
+    fn end(&mut self, outcome: Outcome) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        self.ended = Some(outcome);
+        self.task.abort();
+        true
+    }
 }
 
 /// One session's entry, until it is dropped.
@@ -77,21 +79,23 @@ struct Held {
 pub(crate) struct Authorization {
     table: Arc<Authorizations>,
     number: u64,
-    ended: oneshot::Receiver<Outcome>,
 }
 
 impl Authorizations {
-    /// Enters a session, which its grant allows at `unix` since the epoch.
-    pub(crate) fn enter(self: &Arc<Self>, unix: Timestamp, basis: Arc<Basis>) -> Authorization {
-        let (end, ended) = oneshot::channel();
+    /// Enters a session, which `task` serves and its grant allows at `unix` since the epoch.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        unix: Timestamp,
+        basis: Arc<Basis>,
+        task: AbortHandle,
+    ) -> Authorization {
         // By a clock that does not jump: what the wall clock says later ends no session.
         let ends = Instant::now().checked_add(basis.verified.grant.session_limit(unix));
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
-        table.ends.extend(ends.map(|ends| (ends, number)));
-        table.open.insert(number, Held { basis, ends, end });
-        Authorization { table: Arc::clone(self), number, ended }
+        table.sessions.insert(number, Entry { basis, ends, task, ended: None });
+        Authorization { table: Arc::clone(self), number }
     }
 
     /// Ends every session that `check` refuses now, and returns how many these are.
@@ -99,15 +103,18 @@ impl Authorizations {
         // Workers enter sessions meanwhile; those that come later check themselves.
         let open: Vec<(u64, Arc<Basis>)> = {
             let table = self.lock();
-            table.open.iter().map(|(number, held)| (*number, Arc::clone(&held.basis))).collect()
+            table
+                .sessions
+                .iter()
+                .map(|(number, entry)| (*number, Arc::clone(&entry.basis)))
+                .collect()
         };
         let mut ended = 0;
         for (number, basis) in open {
             let Err(cause) = check(&basis) else { continue };
-            let held = self.lock().remove(number);
-            if let Some(held) = held
-                && held.end.send(Outcome::Revoked).is_ok()
-            {
+            let mut table = self.lock();
+            let entry = table.sessions.get_mut(&number);
+            if entry.is_some_and(|entry| entry.end(Outcome::Revoked)) {
                 tracing::debug!("session to {} ended: {cause}", basis.destination);
                 ended += 1;
             }
@@ -118,11 +125,9 @@ impl Authorizations {
     /// Ends every session whose grant has ended by `now`, or that has its greatest age.
     pub(crate) fn end_due(&self, now: Instant) {
         let mut table = self.lock();
-        while let Some((ends, number)) = table.ends.first().copied().filter(|(at, _)| *at <= now) {
-            table.ends.remove(&(ends, number));
-            if let Some(held) = table.remove(number) {
-                // A session that has ended meanwhile hears of nothing.
-                let _gone = held.end.send(Outcome::Expired);
+        for entry in table.sessions.values_mut() {
+            if entry.ends.is_some_and(|ends| ends <= now) {
+                entry.end(Outcome::Expired);
             }
         }
     }
@@ -133,18 +138,18 @@ impl Authorizations {
 }
 
 impl Authorization {
-    /// Ready when the session is to end, with what becomes of it.
-    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        match Pin::new(&mut self.ended).poll(cx) {
-            Poll::Ready(Ok(outcome)) => Poll::Ready(outcome),
-            // Its entry goes with this alone.
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
-        }
+    /// Takes the session out, and returns why it was ended, if it was.
+    pub(crate) fn leave(self) -> Option<Outcome> {
+        self.remove().and_then(|entry| entry.ended)
+    }
+
+    fn remove(&self) -> Option<Entry> {
+        self.table.lock().sessions.remove(&self.number)
     }
 }
 
 impl Drop for Authorization {
     fn drop(&mut self) {
-        drop(self.table.lock().remove(self.number));
+        drop(self.remove());
     }
 }

@@ -30,12 +30,12 @@ use tradewind_net::tcp;
 use crate::access_log::{Follower, Goes, Record};
 use crate::connection::Connection;
 use crate::dial::Speaker;
+use crate::lift::Lifts;
 use crate::memory::{Held, Memory};
 use crate::quota::Meter;
-use crate::session::Keeping;
+use crate::session::{Keeping, Session};
 use crate::side::Side;
 use crate::stock::BUFFER_BYTES;
-use crate::stripe::Offers;
 use crate::worker::Worker;
 pub(crate) use broken::{Broken, MoveError};
 pub(crate) use ending::Ending;
@@ -98,7 +98,7 @@ pub(crate) struct Direction {
     meter: Option<Box<Meter>>,
     /// The load, where memory is limited.
     held: Option<Held>,
-    kept: Option<Kept>,
+    kept: Option<Box<Kept>>,
     /// The record of its session; absent without an access log.
     follower: Option<Follower>,
 }
@@ -197,12 +197,12 @@ impl Direction {
 
     /// Keeps a copy of what it takes from now on, and takes no more than [`Kept`] allows.
     pub(crate) fn keep(&mut self) {
-        self.kept = Some(Kept::default());
+        self.kept = Some(Box::default());
     }
 
     /// What it has kept; it keeps and holds back no more.
     pub(crate) fn take_kept(&mut self) -> Vec<u8> {
-        self.kept.take().unwrap_or_default().into_bytes()
+        self.kept.take().map(|kept| kept.into_bytes()).unwrap_or_default()
     }
 
     /// Whether its end of file has been passed on.

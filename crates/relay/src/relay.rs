@@ -35,7 +35,7 @@ use tradewind_telemetry::limited;
 use tradewind_units::Timestamp;
 
 use crate::access_log::{AccessLog, AuditLog, SessionFacts, note};
-use crate::authorization::{Authorization, Authorizations, Basis, Dialled, Rules};
+use crate::authorization::{Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
 use crate::connection::Connection;
 use crate::counts::Outcome;
@@ -331,8 +331,8 @@ impl Service for RelayService {
                 return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
             }
         };
-        let authorization = self.authorize(permit.worker(), &header, &session)?;
-        Ok(Session { place: Some(place), authorization, ..session })
+        self.authorize(permit, &header, &session)?;
+        Ok(Session { place: Some(place), ..session })
     }
 
     fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
@@ -459,23 +459,23 @@ impl RelayService {
     /// Enters a session whose path has just been opened, unless what it was let in by has changed meanwhile.
     fn authorize(
         &self,
-        worker: &Worker,
+        permit: &mut Permit,
         header: &OpenHeader,
         session: &Session,
-    ) -> Result<Option<Authorization>, Outcome> {
+    ) -> Result<(), Outcome> {
         let dialled = match header.next_hop() {
             Some(next) => Dialled::NextHop(next.address),
             None => match tcp::peer(&session.downstream) {
                 Some(address) => Dialled::Destination(address),
                 // It is broken already.
-                None => return Ok(None),
+                None => return Ok(()),
             },
         };
         let (verified, destination) = (header.verified_grant(), header.destination.clone());
         let basis = Arc::new(Basis { verified, destination, dialled });
-        let authorization = self.authorizations.enter(unix_now(), Arc::clone(&basis));
+        permit.authorize(&self.authorizations, unix_now(), Arc::clone(&basis));
         // A reload from now on finds it among the others.
-        self.check_still(worker, header, &basis).map(|()| Some(authorization))
+        self.check_still(permit.worker(), header, &basis)
     }
 
     /// Refuses a session for which `dialled` stands now, if what it was let in by has changed

@@ -1,16 +1,12 @@
 //! A session whose path is open, from its first bytes to its end.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use tradewind_grant::{Destination, GrantId};
 use tradewind_net::tcp;
 use tradewind_units::FlowId;
 
 use crate::access_log::note;
-use crate::authorization::Authorization;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::gateway::Taken;
@@ -33,8 +29,6 @@ pub(crate) struct Session {
     pub(crate) down: Direction,
     /// Its place under its grant, at relays.
     pub(crate) place: Option<Place<GrantId>>,
-    /// What it was let in by, at relays.
-    pub(crate) authorization: Option<Authorization>,
     /// The memory that binds it, where that is limited.
     pub(crate) memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
@@ -66,35 +60,15 @@ impl Session {
             up,
             down,
             place: None,
-            authorization: None,
             memory: None,
             offers: None,
             taken: None,
         }
     }
 
-    /// Moves bytes until both directions have ended, one side has failed, or the session is allowed no more.
+    /// Moves bytes until both directions have ended or one side has failed.
     pub(crate) async fn carry(mut self: Box<Self>, worker: &Worker, keeping: &Keeping) -> Outcome {
-        let mut authorization = self.authorization.take();
-        let mut moved = pin!(self.carry_on(worker, keeping));
-        poll_fn(|cx| match authorization.as_mut().map(|held| held.poll_ended(cx)) {
-            Some(Poll::Ready(outcome)) => Poll::Ready(outcome),
-            Some(Poll::Pending) | None => moved.as_mut().poll(cx),
-        })
-        .await
-    }
-
-    async fn carry_on(mut self: Box<Self>, worker: &Worker, keeping: &Keeping) -> Outcome {
-        let pump = Pump {
-            upstream: &mut self.upstream,
-            downstream: &mut self.downstream,
-            up: &mut self.up,
-            down: &mut self.down,
-            worker,
-            keeping,
-            memory: self.memory.as_ref(),
-            offers: self.offers.as_deref_mut(),
-        };
+        let pump = Pump { session: &mut self, worker, keeping };
         let stopped = pump.run().await;
         if matches!(stopped, Ok(Stopped::Joined)) {
             // It takes more memory than most sessions need.
@@ -103,7 +77,8 @@ impl Session {
         match stopped.and_then(|_| self.end_in_order()) {
             Ok(()) => Outcome::Ended,
             Err(error) => {
-                self.linger(worker, &error).await;
+                // It takes room that a session which moves bytes does not need.
+                Box::pin(self.linger(worker, &error)).await;
                 broken(&self.flow, &self.destination, &error)
             }
         }

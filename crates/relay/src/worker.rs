@@ -9,11 +9,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tradewind_grant::{DestinationRule, PublicIdentity};
 use tradewind_telemetry::LogLimit;
-use tradewind_units::Source;
 use tradewind_units::eviction::Holder;
+use tradewind_units::{Source, Timestamp};
 
 use crate::access_log::{AccessLog, Goes, Record};
 use crate::admission::{Admission, NotAdmitted, Stage};
+use crate::authorization::{Authorization, Authorizations, Basis};
 use crate::config::{Limits, Share};
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::live::Live;
@@ -177,6 +178,8 @@ impl Worker {
             stage: Stage::Unauthenticated,
             source: None,
             gateway: None,
+            task: None,
+            authorization: None,
             record: self.limits.access_log.as_ref().map(|log| Record::new(log, peer)),
             outcome: Outcome::Cut,
         }
@@ -268,6 +271,10 @@ pub(crate) struct Permit {
     source: Option<Place<Source>>,
     /// Its place among its gateway's sessions, at relays.
     gateway: Option<Place<PublicIdentity>>,
+    /// What serves it, from its admission until it is authorized.
+    task: Option<AbortHandle>,
+    /// Its entry among the authorized sessions, at relays.
+    authorization: Option<Authorization>,
     /// What it is to be told as at its end; absent without an access log.
     record: Option<Arc<Record>>,
     outcome: Outcome,
@@ -312,16 +319,34 @@ impl Permit {
         if self.source.is_none() {
             self.source = limits.place_of(self.holder)?;
         }
+        let mut task = None;
         let admitted = limits.admission(|admission| match to {
             Stage::Resting => admission.rest(number),
-            Stage::Unauthenticated | Stage::Admitted => admission.admit(number, from),
+            Stage::Unauthenticated | Stage::Admitted => {
+                task = admission.task(number, from).cloned();
+                admission.admit(number, from)
+            }
         });
         admitted.map_err(|refused| match refused {
             NotAdmitted::Full => Outcome::Full,
             NotAdmitted::Evicted => Outcome::Evicted,
         })?;
         self.stage = to;
+        self.task = task;
         Ok(())
+    }
+
+    /// Enters its session among those that may be revoked and expire: the task that serves it is
+    /// aborted then.
+    pub(crate) fn authorize(
+        &mut self,
+        sessions: &Arc<Authorizations>,
+        unix: Timestamp,
+        basis: Arc<Basis>,
+    ) {
+        if let Some(task) = self.task.take() {
+            self.authorization = Some(sessions.enter(unix, basis, task));
+        }
     }
 
     /// Binds `session` by the rates and the memory that are its, if there are any.
@@ -372,6 +397,8 @@ impl Drop for Permit {
         if !self.worker.limits.lock().leave(self.number, self.stage) {
             self.outcome = Outcome::Evicted;
         }
+        let ended_by_rules = self.authorization.take().and_then(Authorization::leave);
+        self.outcome = ended_by_rules.unwrap_or(self.outcome);
         self.worker.counts.outcome(self.outcome);
         self.record.iter().for_each(|record| record.finish(self.outcome));
         if self.worker.counts.open.fetch_sub(1, Relaxed) == 1 {

@@ -63,6 +63,11 @@ impl<T> EvictionQueue<T> {
         self.waiting.contains_key(&number)
     }
 
+    /// Returns what serves a connection, if it is there still.
+    pub fn task(&self, number: u64) -> Option<&T> {
+        self.waiting.get(&number).map(|(_, task)| task)
+    }
+
     /// Adds a connection, which `task` serves.
     pub fn insert(&mut self, number: u64, holder: Holder, task: T) {
         self.waiting.insert(number, (holder, task));

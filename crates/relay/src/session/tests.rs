@@ -83,3 +83,19 @@ fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
         assert_eq!(carrying.await.unwrap(), Outcome::Ended);
     });
 }
+
+/// Thousands of sessions are idle at a time.
+#[test]
+fn idle_session_is_small() {
+    runtime().block_on(async {
+        let (_source, upstream) = plain_pair().await;
+        let (_destination, downstream) = plain_pair().await;
+        let (limits, timeouts) = (Limits::default(), Timeouts::default());
+        let limits = SharedLimits::new(&limits, limits.sessions, None);
+        let worker = Worker::new(Arc::new(limits));
+        let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
+        let keeping = Keeping { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
+        let carry = Box::new(session(upstream, downstream)).carry(&worker, &keeping);
+        assert!(size_of::<Session>() + size_of_val(&carry) <= 960);
+    });
+}
