@@ -10,6 +10,7 @@ use tradewind_grant::{
     Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, Policy,
     PublicIdentity, Revocations, Route, SignedGrant,
 };
+use tradewind_net::interception::OWN_MARK;
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::rendezvous::DepotConfig;
@@ -104,7 +105,7 @@ pub struct Course {
 
 impl Course {
     /// The relays and the far endpoint, as far as they are named here.
-    fn named(&self) -> impl Iterator<Item = &Hop> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Hop> {
         let relays = match &self.relays {
             Via::Relays(relays) => relays.as_slice(),
             Via::Nearest => &[],
@@ -429,14 +430,22 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// Whether something is taken that this host itself sends: then its own must be told from others.
-    pub(crate) fn takes_own_host(&self) -> bool {
+    /// Returns the mark of what goes to neighbours where something is taken that this host itself
+    /// sends: the node's own must be told from others.
+    pub(crate) fn neighbours_mark(&self) -> Option<u32> {
+        let has_device = |path: &Path| matches!(path.entrance, Entrance::Tunnel(_));
+        let has_devices = self.tunnel.is_some() || self.paths.iter().any(has_device);
+        self.delivery_mark().or(has_devices.then_some(OWN_MARK))
+    }
+
+    /// Returns the mark of what is delivered where datagrams are taken that this host itself sends:
+    /// those would be taken as well, without end.
+    pub(crate) fn delivery_mark(&self) -> Option<u32> {
         let takes = |path: &Path| match &path.entrance {
             Entrance::Taken(taken) => taken.own_host,
-            Entrance::Tunnel(_) => true,
-            Entrance::Port { .. } => false,
+            Entrance::Tunnel(_) | Entrance::Port { .. } => false,
         };
-        self.tunnel.is_some() || self.paths.iter().any(takes)
+        self.paths.iter().any(takes).then_some(OWN_MARK)
     }
 }
 

@@ -58,6 +58,9 @@ counters! {
     taken,
     /// Packets of applications that could not be sent: no session yet, too many flows, or too long.
     refused,
+    /// Packets of applications that this node had delivered, and that came back to be delivered
+    /// again: they are dropped.
+    looped,
     /// Packets of applications that are longer than any way to their far endpoint takes.
     too_long,
     /// Datagrams of applications that were cut into pieces, and those joined from such.

@@ -55,7 +55,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use tradewind_net::interception::{self, OWN_MARK};
+use tradewind_net::interception;
 use tradewind_net::udp::{UdpOptions, UdpPort, shortfall_without_rights};
 use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Registry};
@@ -310,16 +310,10 @@ impl Node {
 
 /// The sockets of the workers, which share an address.
 fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPort>, NodeError> {
-    let options = UdpOptions { reuse_port: config.workers > 1, ..neighbours_options() };
+    let options = UdpOptions { reuse_port: config.workers > 1, ..neighbours_options(config) };
     let (mut address, mut ports) = (config.listen, Vec::new());
     for _ in 0..config.workers {
         let port = handover.neighbours(config.listen, address, &options)?;
-        if config.takes_own_host() {
-            port.set_mark(OWN_MARK).map_err(|_| NetError::NotPermitted {
-                action: "tell its own datagrams from others (SO_MARK)",
-                needs: "it takes the capability CAP_NET_ADMIN",
-            })?;
-        }
         address = port.address();
         ports.push(port);
     }
@@ -333,8 +327,9 @@ fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPor
 }
 
 /// How sockets towards neighbours are set up.
-fn neighbours_options() -> UdpOptions {
-    UdpOptions { both_families: true, tells_age: true, ..UdpOptions::default() }
+fn neighbours_options(config: &NodeConfig) -> UdpOptions {
+    let mark = config.neighbours_mark();
+    UdpOptions { both_families: true, tells_age: true, mark, ..UdpOptions::default() }
 }
 
 /// Those for what the workers take off its way; what brings answers back is in force from now on.

@@ -18,10 +18,12 @@ use tradewind_net::userns::become_root_inside;
 use tradewind_node::{Node, NodeConfig};
 
 type Test = fn(&Row);
-const TESTS: [(&str, Test); 3] = [
+const TESTS: [(&str, Test); 5] = [
     ("sources_outside_the_grant_are_dropped_and_counted", sources_are_granted),
     ("packets_to_the_far_host_itself_are_dropped", own_host_is_refused),
     ("packets_to_the_far_host_itself_are_delivered_when_a_rule_names_it", own_host_is_named),
+    ("datagrams_that_come_back_to_be_delivered_again_are_dropped", returned_are_dropped),
+    ("what_is_delivered_is_not_taken_where_own_datagrams_are", deliveries_are_not_taken),
 ];
 
 const RANGES: [&str; 2] = ["10.89.2.0/24:*", "[fd89:2::]/64:*"];
@@ -190,4 +192,92 @@ fn own_host_is_named(row: &Row) {
     let _far = far_gateway(row, &["10.89.2.1/32:9000", "[fd89:2::1]/128:9000"], "");
     let near = near_gateway(row, &FAR);
     talk(&applications(row, &near), |heard| heard.iter().all(|heard| *heard > 0));
+}
+
+/// The far gateway's way to the client leads through the near one, which takes what goes there.
+fn returned_are_dropped(row: &Row) {
+    let clients = "10.89.0.0/24:* [fd89::]/64:*";
+    let to_clients = ["10.89.0.0/24:*", "[fd89::]/64:*"];
+    let far = far_gateway(row, &to_clients, "");
+    let packet = format!(
+        "tproxy = {{ destinations = {to_clients:?} }}
+        far = {{ address = '10.89.1.2:7001', identity = '{}' }}",
+        identity(4).public()
+    );
+    let packet = packet.parse::<toml::Table>().unwrap().into();
+    let grant = Some(grant(identity(1).public(), clients));
+    let config = NodeConfig::of_gateway(&[packet], None, identity(1), grant).unwrap();
+    let _near = row.near.run(|| Node::start(config)).unwrap().unwrap();
+    let servers = row.server.run(|| ["10.89.0.1:9000", "[fd89::1]:9000"].map(connected_to));
+    let servers = servers.unwrap();
+    for server in &servers {
+        let (before, begun, mut sent) = (far.snapshot(), Instant::now(), 0);
+        while far.snapshot().looped < before.looped + 10 {
+            assert!(begun.elapsed() < PATIENCE, "{sent} sent, {:?}", far.snapshot());
+            let _refused = server.send(b"any");
+            sent += 1;
+            let _none = server.recv(&mut [0; 16]);
+        }
+        let delivered = far.snapshot().delivered - before.delivered;
+        assert!(delivered <= sent, "{delivered} of {sent} were delivered");
+    }
+}
+
+/// A near gateway that takes its own host's datagrams to the server, and delivers others' there.
+fn deliveries_are_not_taken(row: &Row) {
+    let packet = |text: String| toml::Value::from(text.parse::<toml::Table>().unwrap());
+    let (near_key, far_key, operator) = (identity(1), identity(4), operator().public());
+    let endpoint = |listen: &str| {
+        packet(format!(
+            "listen = '{listen}'\noperators = ['{operator}']\ndestinations = {RANGES:?}"
+        ))
+    };
+    let grant_of =
+        |key: &tradewind_grant::IdentityKey| Some(grant(key.public(), &RANGES.join(" ")));
+    let far_packets = SERVERS.map(|to| {
+        packet(format!(
+            "listen = '127.0.0.1:0'\nto = '{to}'
+            far = {{ address = '10.89.1.1:7001', identity = '{}' }}",
+            near_key.public()
+        ))
+    });
+    let (listen, grant) = (endpoint("0.0.0.0:7001"), grant_of(&far_key));
+    let far = NodeConfig::of_gateway(&far_packets, Some(&listen), far_key.clone(), grant).unwrap();
+    let far = row.far.run(|| Node::start(far)).unwrap().unwrap();
+    let near_packet = packet(format!(
+        "tproxy = {{ destinations = {RANGES:?}, own_host = true }}
+        far = {{ address = '10.89.1.2:7001', identity = '{}' }}",
+        far_key.public()
+    ));
+    let grant = grant_of(&near_key);
+    let near = NodeConfig::of_gateway(&[near_packet], Some(&listen), near_key, grant).unwrap();
+    let near = row.near.run(|| Node::start(near)).unwrap().unwrap();
+    // The rules are in force once the host's own are taken.
+    let own = row.near.run(|| SERVERS.map(connected_to)).unwrap();
+    let ports = far.local_addresses();
+    let socket = |port: &std::net::SocketAddr| connected_to(&port.to_string());
+    let others: Vec<UdpSocket> = row.far.run(|| ports.iter().map(socket).collect()).unwrap();
+    let write_to = |sockets: &[UdpSocket], holds: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "near {:?}", near.snapshot());
+            for socket in sockets {
+                let _refused = socket.send(b"any");
+                let _none = socket.recv(&mut [0; 16]);
+            }
+        }
+    };
+    for (own, other) in own.iter().zip(&others) {
+        let before = near.snapshot();
+        write_to(std::slice::from_ref(own), &|| near.snapshot().taken >= before.taken + 10);
+        // What is on its way of its own comes before this.
+        let before = near.snapshot();
+        write_to(std::slice::from_ref(other), &|| near.snapshot().delivered > before.delivered);
+        let before = near.snapshot();
+        write_to(std::slice::from_ref(other), &|| {
+            near.snapshot().delivered >= before.delivered + 10
+        });
+        assert_eq!(near.snapshot().taken, before.taken, "what it delivered was taken");
+        assert_eq!(near.snapshot().looped, 0, "what it delivered was taken, and then dropped");
+    }
 }

@@ -33,6 +33,8 @@ pub struct UdpOptions {
     pub both_families: bool,
     /// True to report how long each datagram has waited.
     pub tells_age: bool,
+    /// The mark of what it sends (`SO_MARK`; needs CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN).
+    pub mark: Option<u32>,
 }
 
 impl Default for UdpOptions {
@@ -49,6 +51,7 @@ impl Default for UdpOptions {
             tells_dscp: false,
             both_families: false,
             tells_age: false,
+            mark: None,
         }
     }
 }
@@ -155,14 +158,6 @@ impl UdpPort {
         connected.map_err(|error| NetError::system(format!("connect udp to {peer}"), error))
     }
 
-    /// Sets the mark (SO_MARK) of this process's datagrams, for rules of this host.
-    ///
-    /// # Errors
-    /// Without CAP_NET_ADMIN.
-    pub fn set_mark(&self, mark: u32) -> io::Result<()> {
-        self.socket.set_mark(mark)
-    }
-
     /// Says what the kernel did not grant of the buffers that `options` ask for, and what helps.
     #[must_use]
     pub fn shortfall(&self, options: &UdpOptions) -> Option<String> {
@@ -221,6 +216,9 @@ fn set_up(socket: &Socket, address: SocketAddr, options: &UdpOptions) -> Result<
     }
     if options.transparent {
         make_transparent(socket, address).map_err(|error| transparency_error(address, error))?;
+    }
+    if let Some(mark) = options.mark {
+        socket.set_mark(mark).map_err(|error| mark_error(address, error))?;
     }
     if options.tells_age {
         set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
@@ -293,6 +291,16 @@ fn transparency_error(address: SocketAddr, error: io::Error) -> NetError {
             needs: "CAP_NET_ADMIN",
         },
         _ => NetError::system(format!("set IP_TRANSPARENT of udp {address}"), error),
+    }
+}
+
+fn mark_error(address: SocketAddr, error: io::Error) -> NetError {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => NetError::NotPermitted {
+            action: "tell its own datagrams from others (SO_MARK)",
+            needs: "CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN",
+        },
+        _ => NetError::system(format!("set SO_MARK of udp {address}"), error),
     }
 }
 

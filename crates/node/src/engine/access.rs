@@ -42,11 +42,14 @@ impl Access {
         grant: Option<&Grant>,
         target: Target<'_>,
     ) -> Result<(), GrantError> {
-        self.allows_unless_local(grant, target, &|ip| {
-            self.own_host.contains(ip).unwrap_or_else(|error| {
-                limited!(warn, self.lines, (), %error, "taken for an address of this host");
-                true
-            })
+        self.allows_unless_local(grant, target, &|ip| self.is_here(ip))
+    }
+
+    /// Returns whether `ip` is an address of this host, also where that cannot be found out.
+    pub(super) fn is_here(&self, ip: IpAddr) -> bool {
+        self.own_host.contains(ip).unwrap_or_else(|error| {
+            limited!(warn, self.lines, (), %error, "taken for an address of this host");
+            true
         })
     }
 

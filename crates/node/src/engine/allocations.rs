@@ -29,7 +29,7 @@ fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     let carriage = Carriage { service, paths, budget_ms: 150, in_order: false, fragment: false };
     let course = Course { carriage, ..forwarded(far, vec![relay]) };
-    let local = Local::bind(loopback(), false).unwrap();
+    let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
     let mut run = |span: Duration| {
         let (mut all, end) = (AllocationInfo::default(), hosts.now.steady + span);

@@ -161,6 +161,11 @@ impl Inbound {
         self.to
     }
 
+    /// When something went or came in it last.
+    pub(super) fn used(&self) -> Timestamp {
+        self.used
+    }
+
     /// The flow that replies are in, when a service carries them.
     pub(super) fn end(&self) -> Option<FlowNumber> {
         self.end
@@ -181,9 +186,13 @@ impl Engine {
             return add(&self.counts.refused, 1);
         };
         let is_whole = route.local.tunnel().is_some();
+        let is_taken = matches!(route.local, Local::Taken(_));
         let class = written.class(route.course.copies.as_ref(), (to, is_whole), payload);
         let conversation = match route.sources.get(&(written.answer(), to)) {
             Some(conversation) => *conversation,
+            None if is_taken && self.comes_back(now, (source, to)) => {
+                return add(&self.counts.looped, 1);
+            }
             None => match self.begin_conversation(now, at, written.answer(), to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),

@@ -225,7 +225,8 @@ impl Engine {
         let first = group.courses().next().ok_or_else(full)?;
         let flow = known.flow;
         self.services.sender.set_flow(flow, known.at_sender()).map_err(|_| full())?;
-        let local = Local::open(handover, (group.listen, first.0), false)?;
+        let mark = self.config.delivery_mark();
+        let local = Local::open(handover, (group.listen, first.0), false, mark)?;
         let head = Part::Head(Box::new(known));
         let head = self.add_part(now, (local, head), first.0, &first.1)?;
         self.groups.insert(flow, head);

@@ -42,22 +42,32 @@ impl Local {
         handover: &mut Handover,
         (address, to): (SocketAddr, SocketAddr),
         tells_dscp: bool,
+        mark: Option<u32>,
     ) -> Result<Self, NodeError> {
-        let options = UdpOptions { tells_dscp, tells_age: true, ..UdpOptions::default() };
+        let options = UdpOptions { tells_dscp, tells_age: true, mark, ..UdpOptions::default() };
         let port = handover.applications((address, to), &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
-    /// A socket of one conversation.
-    pub(super) fn bind(address: SocketAddr, tells_dscp: bool) -> Result<Self, NodeError> {
-        let options = UdpOptions { tells_dscp, tells_age: true, ..UdpOptions::default() };
+    /// A socket of one conversation, which marks what it sends.
+    pub(super) fn bind(
+        address: SocketAddr,
+        tells_dscp: bool,
+        mark: Option<u32>,
+    ) -> Result<Self, NodeError> {
+        let options = UdpOptions { tells_dscp, tells_age: true, mark, ..UdpOptions::default() };
         let port = UdpPort::bind(address, &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
-    /// A socket on somebody else's address, for what is said with `to` alone.
-    pub(super) fn bind_as(address: SocketAddr, to: SocketAddr) -> Result<Self, NodeError> {
-        let options = UdpOptions { transparent: true, reuse_port: true, ..UdpOptions::default() };
+    /// The same on somebody else's address, for what is said with `to` alone.
+    pub(super) fn bind_as(
+        address: SocketAddr,
+        to: SocketAddr,
+        mark: Option<u32>,
+    ) -> Result<Self, NodeError> {
+        let (transparent, reuse_port) = (true, true);
+        let options = UdpOptions { transparent, reuse_port, mark, ..UdpOptions::default() };
         let port = UdpPort::bind(address, &options)?;
         port.connect(to)?;
         Ok(Self::Port(Box::new(Port::new(port))))

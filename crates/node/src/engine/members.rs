@@ -289,6 +289,10 @@ impl Engine {
         let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
         let Aim { far, relays, far_access } = self.members.resolve(&route.course);
         let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
+        let (far, relays, hops) = match self.would_loop(id, &hops) {
+            false => (far, relays, hops),
+            true => (None, Vec::new(), Vec::new()),
+        };
         let (far_before, first_before) = (route.far, route.first());
         let is_as_before = hops == route.hops();
         let first = match relays.first() {

@@ -13,6 +13,7 @@ mod groups;
 mod legs;
 mod local;
 mod long;
+mod loops;
 mod members;
 mod mtu;
 mod ordered;

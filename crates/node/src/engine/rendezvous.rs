@@ -167,7 +167,8 @@ impl Engine {
         for deposits in told.deposits {
             let hop = deposits.relay;
             let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
-            let local = Local::open(handover, (deposits.listen, deposits.to), false)?;
+            let ends = (deposits.listen, deposits.to);
+            let local = Local::open(handover, ends, false, self.config.delivery_mark())?;
             let (is_open, sender, packets, bytes) = (false, None, 0, 0);
             let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
             self.meetings.lines.push(line);
@@ -246,10 +247,13 @@ impl Engine {
         let opened = opener.open(now.unix, parcel, |head| judge(rules, now.unix, head));
         match opened {
             Ok(Opened::Envelope) => {}
-            Ok(Opened::Packet { flow, to, payload }) => match end_of(ends, now, flow, to) {
-                Some(local) => local.push(&self.counts, None, to.into(), payload),
-                None => add(&self.counts.dropped, 1),
-            },
+            Ok(Opened::Packet { flow, to, payload }) => {
+                let mark = self.config.delivery_mark();
+                match end_of(ends, now, flow, (to, mark)) {
+                    Some(local) => local.push(&self.counts, None, to.into(), payload),
+                    None => add(&self.counts.dropped, 1),
+                }
+            }
             Err(Refused::Replayed) => *replayed += 1,
             Err(refusal) => {
                 tracing::debug!(%refusal, "parcel refused");
@@ -413,15 +417,15 @@ impl Engine {
     }
 }
 
-/// The socket that a flow is delivered from.
+/// The socket that a flow is delivered from, which marks what it sends.
 fn end_of(
     ends: &mut BTreeMap<FlowNumber, End>,
     now: Now,
     flow: FlowNumber,
-    to: SocketAddr,
+    (to, mark): (SocketAddr, Option<u32>),
 ) -> Option<&mut Local> {
     if !ends.contains_key(&flow) && ends.len() < MOST {
-        let end = End { local: Local::bind(any_like(to), false).ok()?, used: now.steady };
+        let end = End { local: Local::bind(any_like(to), false, mark).ok()?, used: now.steady };
         ends.insert(flow, end);
     }
     let end = ends.get_mut(&flow)?;

@@ -48,7 +48,7 @@ pub(super) fn sockets(
         1 => None,
         _ => {
             let any = SocketAddr::new(config.listen.ip(), 0);
-            Some(Outlet::new(UdpPort::bind(any, &neighbours_options())?))
+            Some(Outlet::new(UdpPort::bind(any, &neighbours_options(config))?))
         }
     };
     Ok(Sockets::new(Outlet::new(port), own, Arc::clone(counts)))

@@ -25,7 +25,11 @@ use crate::interceptor::{Gate, ranges};
 pub(crate) struct TakenLocal {
     pub(super) listener: UdpPort,
     destinations: Vec<DestinationRule>,
+    /// Whether those of this host itself are taken, too.
+    pub(super) own_host: bool,
     gate: Arc<Gate>,
+    /// The mark of answers, which are not to be taken themselves.
+    mark: Option<u32>,
     /// Sockets on the addresses that applications write to.
     answers: BTreeMap<SocketAddr, Port>,
 }
@@ -35,8 +39,8 @@ impl TakenLocal {
     fn open(
         handover: &mut Handover,
         taken: &Taken,
-        destinations: Vec<DestinationRule>,
-        is_ipv6: bool,
+        (destinations, is_ipv6): (Vec<DestinationRule>, bool),
+        mark: Option<u32>,
     ) -> Result<Self, NodeError> {
         let here = match is_ipv6 {
             true => SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port)),
@@ -51,7 +55,8 @@ impl TakenLocal {
             listeners: vec![listener.address()],
             own_host: taken.own_host,
         }));
-        Ok(Self { listener, destinations, gate, answers: BTreeMap::new() })
+        let (own_host, answers) = (taken.own_host, BTreeMap::new());
+        Ok(Self { listener, destinations, own_host, gate, mark, answers })
     }
 
     /// Whether datagrams to `to` are taken: others may come only because somebody writes to the listener itself.
@@ -62,7 +67,8 @@ impl TakenLocal {
     /// Makes sure that there is a socket that answers from `to`.
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         if let Entry::Vacant(place) = self.answers.entry(to) {
-            let options = UdpOptions { transparent: true, ..UdpOptions::default() };
+            let (transparent, mark) = (true, self.mark);
+            let options = UdpOptions { transparent, mark, ..UdpOptions::default() };
             place.insert(Port::new(UdpPort::bind(to, &options).ok()?));
         }
         Some(())
@@ -100,11 +106,15 @@ impl Engine {
         let taken = match &path.entrance {
             Entrance::Port { listen, to } => {
                 let tells_dscp = Chosen::looks_at_dscp(path.course.copies.as_ref());
-                let local = Local::open(handover, (*listen, *to), tells_dscp)?;
+                let mark = self.config.delivery_mark();
+                let local = Local::open(handover, (*listen, *to), tells_dscp, mark)?;
                 self.add_route(now, local, *to, &path.course)?;
                 return Ok(());
             }
-            Entrance::Taken(taken) => taken,
+            Entrance::Taken(taken) => {
+                self.check_own_host(taken, &path.course)?;
+                taken
+            }
             Entrance::Tunnel(tunnel) => {
                 return self.add_tunnel(now, handover, (tunnel, &path.course));
             }
@@ -116,7 +126,8 @@ impl Engine {
             let first =
                 rules.first().and_then(|rule| Some((rule.range()?.0, *rule.ports().start())));
             let Some(example) = first.map(SocketAddr::from) else { continue };
-            let local = TakenLocal::open(handover, taken, rules, is_ipv6)?;
+            let mark = self.config.delivery_mark();
+            let local = TakenLocal::open(handover, taken, (rules, is_ipv6), mark)?;
             self.add_route(now, Local::Taken(Box::new(local)), example, &path.course)?;
         }
         Ok(())

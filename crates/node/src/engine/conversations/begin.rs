@@ -18,6 +18,14 @@ impl Engine {
                 add(&self.counts.foreign_sources, 1);
                 return false;
             }
+            if let Some(from) = from.filter(|from| whole_packets(Some(*from), to).is_none())
+                && self.was_sent_from_here(now, (from, to))
+            {
+                let reason = Refusal::Other;
+                self.say(peer, &Message::Denied { conversation, reason });
+                add(&self.counts.looped, 1);
+                return false;
+            }
             let granted = match whole_packets(from, to) {
                 Some(from) => self.may_put_out(peer, from, to.ip()),
                 None => self.may_deliver(peer, to),
@@ -88,15 +96,16 @@ impl Engine {
         let device = whole_packets(from, to).and(self.tunnel.as_ref());
         let device = device.map(|tunnel| Arc::clone(&tunnel.device));
         let kept = from.filter(|from| device.is_some() || self.keeps(*from, to));
+        let mark = self.config.delivery_mark();
         let own = match device {
             Some(device) => kept.map(|from| (from, Local::Device(device))),
-            None => kept.and_then(|from| Some((from, Local::bind_as(from, to).ok()?))),
+            None => kept.and_then(|from| Some((from, Local::bind_as(from, to, mark).ok()?))),
         };
         let (kept, local) = match own {
             Some((from, local)) => (Some(from), local),
             None => {
                 let tells_dscp = Chosen::looks_at_dscp(self.config.copying.replies.as_ref());
-                (None, Local::bind(any_like(to), tells_dscp).ok()?)
+                (None, Local::bind(any_like(to), tells_dscp, mark).ok()?)
             }
         };
         // A client whose gateway has started again, or has changed: answers must come to the

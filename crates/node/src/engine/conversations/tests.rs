@@ -26,7 +26,7 @@ impl World {
         let far = hosts.hop(4);
         let course = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
         let routes = [1, 5].map(|number| {
-            let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
+            let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
             (number, hosts.at(number).add_route(now, local, to, &course).unwrap())
         });
         hosts.exchange();

@@ -45,7 +45,7 @@ impl World {
             assumed: services.assumed(),
             ..forwarded(far, relays)
         };
-        let local = Local::bind(loopback(), false).unwrap();
+        let local = Local::bind(loopback(), false, None).unwrap();
         let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
         Self { hosts, route, internet: None, _application: application }
     }
@@ -138,7 +138,7 @@ fn what_is_too_long_for_the_internet_goes_over_the_relays() {
         fragment: false,
     };
     let course = Course { carriage, ..forwarded(far, relays) };
-    let local = Local::bind(loopback(), false).unwrap();
+    let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
     hosts.pass(Duration::from_secs(3));
     // It is known that the Internet takes what every path takes, and no more.

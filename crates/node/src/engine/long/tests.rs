@@ -28,7 +28,8 @@ impl World {
         let (far, now) = (hosts.hop(4), hosts.now);
         let carriage = Carriage { fragment, budget_ms: 300, ..Carriage::DIRECT };
         let course = Course { carriage, ..forwarded(far, Vec::new()) };
-        let (local, to) = (Local::bind(loopback(), false).unwrap(), server.local_addr().unwrap());
+        let (local, to) =
+            (Local::bind(loopback(), false, None).unwrap(), server.local_addr().unwrap());
         let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
         hosts.pass(Duration::from_secs(1));
         let far = hosts.at(1).routes.get(route).unwrap().far;
@@ -137,7 +138,7 @@ fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
     let to = server.local_addr().unwrap();
     let direct = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
     let [direct, over] = [direct, forwarded(far, vec![relay])].map(|course| {
-        let local = Local::bind(loopback(), false).unwrap();
+        let local = Local::bind(loopback(), false, None).unwrap();
         hosts.at(1).add_route(now, local, to, &course).unwrap()
     });
     hosts.pass(Duration::from_secs(2));

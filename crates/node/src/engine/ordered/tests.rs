@@ -30,7 +30,7 @@ impl World {
         server.set_nonblocking(true).unwrap();
         let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
         let course = Course { carriage, bearable_loss, ..forwarded(far, relays) };
-        let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
+        let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
         let to = server.local_addr().unwrap();
         let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
         hosts.pass(Duration::from_secs(3));

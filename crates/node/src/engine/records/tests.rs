@@ -61,7 +61,7 @@ impl World {
         let to = application.local_addr().unwrap();
         let (relay, far) = (hosts.hop(2), hosts.hop(4));
         let course = Course { carriage, ..forwarded(far, vec![relay]) };
-        let (now, local) = (hosts.now, Local::bind(loopback(), false).unwrap());
+        let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
         let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
         hosts.pass(Duration::from_secs(2));
         Self { hosts, route, journals, application }

@@ -30,7 +30,7 @@ fn leaves(service: Service) -> (u64, u64) {
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 500, in_order: false, fragment: false };
     let course = Course { carriage, ..forwarded(far, relays) };
-    let local = Local::bind(loopback(), false).unwrap();
+    let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
     // Paths open, and it is found how long datagrams may be.
     hosts.pass(Duration::from_secs(10));

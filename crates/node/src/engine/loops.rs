@@ -1,0 +1,158 @@
+//! Datagrams that were taken off their way, delivered, and come back to be taken again.
+//!
+//! Whoever delivers a datagram sends it to the destination that it had. Where that way leads
+//! through a gateway it is taken again, delivered again, and so on without end. So what a node that
+//! takes its own host's datagrams delivers itself is marked; it does not start where a relay or far
+//! gateway is on its host, whose datagrams nothing tells from others; and whoever delivers knows
+//! its own sockets in what comes back otherwise, whether it takes that itself or another gateway
+//! does.
+
+use std::net::SocketAddr;
+
+use tradewind_grant::Hop;
+use tradewind_packet::session::Now;
+use tradewind_telemetry::limited;
+use tradewind_units::{Duration, Timestamp};
+
+use super::Engine;
+use super::local::Local;
+use super::routes::Route;
+use crate::NodeError;
+use crate::config::{Course, Taken};
+
+/// Time within which what was delivered may come back. Chosen: far above any round trip.
+const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Refuses to take this host's own datagrams where a relay or far endpoint of `course` is on
+    /// this host.
+    ///
+    /// # Errors
+    /// Which one is.
+    pub(super) fn check_own_host(&self, taken: &Taken, course: &Course) -> Result<(), NodeError> {
+        if !taken.own_host {
+            return Ok(());
+        }
+        let further = |hop: &Hop| self.config.further_addresses.get(&hop.identity);
+        let mut all = course.named().flat_map(|hop| {
+            std::iter::once(hop.address).chain(further(hop).into_iter().flatten().copied())
+        });
+        let Some(here) = all.find(|address| self.access.is_here(address.ip())) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "{here}, a relay or the far gateway, is on this host: what it sends would be taken as \
+             well, without end; leave `own_host` out, or run it on another host"
+        );
+        Err(NodeError::Config { key: "tproxy.own_host", problem })
+    }
+
+    /// Returns whether route `at` may not lead over `hops`, as members say where they are: one is
+    /// on this host, whose own datagrams it takes.
+    pub(super) fn would_loop(&self, at: u32, hops: &[Hop]) -> bool {
+        let takes_own = |route: &Route| matches!(&route.local, Local::Taken(it) if it.own_host);
+        if !self.routes.get(at).is_some_and(takes_own) {
+            return false;
+        }
+        let Some(here) = hops.iter().find(|hop| self.access.is_here(hop.address.ip())) else {
+            return false;
+        };
+        limited!(
+            warn, self.refusal_lines, None, address = %here.address,
+            "a relay or far gateway on this host is not used: what it sends would be taken as \
+             well, without end (`own_host`)"
+        );
+        true
+    }
+
+    /// Returns whether a datagram from `source` to `to` that was taken here was delivered by this
+    /// node just now.
+    pub(super) fn comes_back(&self, now: Now, (source, to): (SocketAddr, SocketAddr)) -> bool {
+        let kept = self.kept.get(&(source, to)).and_then(|id| self.inbound.get(*id));
+        let is_kept = kept.is_some_and(|inbound| is_recent(now, inbound.used()));
+        if is_kept {
+            self.tell_of_a_loop(source, to);
+        }
+        is_kept || self.was_sent_from_here(now, (source, to))
+    }
+
+    /// Returns whether a datagram that a gateway has taken, from `source` to `to`, is one that this
+    /// node has just sent from a socket of its own. One under a source that is kept is not told
+    /// from the client's next.
+    pub(super) fn was_sent_from_here(
+        &self,
+        now: Now,
+        (source, to): (SocketAddr, SocketAddr),
+    ) -> bool {
+        let mut all = self.inbound.values();
+        let by_own_port = all.any(|inbound| {
+            let port = inbound.local.address().map(|address| address.port());
+            inbound.kept.is_none()
+                && inbound.to() == to
+                && port == Some(source.port())
+                && is_recent(now, inbound.used())
+        });
+        let is_own = by_own_port && self.access.is_here(source.ip());
+        if is_own {
+            self.tell_of_a_loop(source, to);
+        }
+        is_own
+    }
+
+    fn tell_of_a_loop(&self, source: SocketAddr, to: SocketAddr) {
+        limited!(
+            warn, self.refusal_lines, None, %source, %to,
+            "a datagram that was delivered has come back to be delivered again, and is dropped: \
+             its way leads through a gateway that takes it"
+        );
+    }
+}
+
+fn is_recent(now: Now, used: Timestamp) -> bool {
+    now.steady.since(used) < COMES_BACK_WITHIN
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_packet::message::Carriage;
+
+    use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+    use super::*;
+    use crate::config::{Entrance, NodeConfig, Path};
+    use crate::engine::now;
+    use crate::handover::Handover;
+
+    fn taking(far: &str, own_host: bool) -> Path {
+        let hop = Hop { address: far.parse().unwrap(), identity: identity(4).public() };
+        let course = Course { carriage: Carriage::DIRECT, ..forwarded(hop, Vec::new()) };
+        let destinations = vec!["198.51.100.0/24:*".parse().unwrap()];
+        let entrance = Entrance::Taken(Taken { destinations, own_host, port: 0 });
+        Path { entrance, course }
+    }
+
+    #[test]
+    fn own_datagrams_are_not_taken_for_a_far_gateway_on_the_same_host() {
+        let mut hosts = Hosts::new([(1, gateway(1))]);
+        let engine = hosts.at(1);
+        let mut check = |far, own_host| {
+            let path = taking(far, own_host);
+            let added = engine.add_path(now(), &mut Handover::default(), &path);
+            // What lacks rights here fails later, and otherwise.
+            added.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let line = check("127.0.0.1:7001", true);
+        assert!(line.starts_with("tproxy.own_host: 127.0.0.1:7001, a relay or the far"), "{line}");
+        assert!(!check("127.0.0.1:7001", false).contains("own_host"));
+        assert!(!check("198.51.100.9:7001", true).contains("own_host"));
+    }
+
+    #[test]
+    fn what_is_delivered_is_marked_where_own_datagrams_are_taken() {
+        let with = |own_host| NodeConfig {
+            paths: vec![taking("198.51.100.9:7001", own_host)],
+            ..anybody(1)
+        };
+        assert_eq!(with(true).delivery_mark(), Some(tradewind_net::interception::OWN_MARK));
+        assert_eq!(with(false).delivery_mark(), None);
+    }
+}
