@@ -182,7 +182,7 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
         config.act.through = Through::None;
     }
     // Before the log's thread is there, which a signal would end with the process.
-    let stop = Signals::take_termination()?;
+    let stop = Signals::take_of_service()?;
     // Its socket and its kill switch lie in a folder that must be root's.
     let changes_something = config.act.through != Through::None;
     let capabilities: &[_] =

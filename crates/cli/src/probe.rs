@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::TypedValueParser;
-use tradewind_net::sandbox;
+use tokio::signal::unix::{SignalKind, signal};
+use tradewind_net::{sandbox, signals};
 use tradewind_probe::protocol::MAX_CONNECTIONS;
 use tradewind_probe::rtt::MAX_SAMPLES;
 use tradewind_probe::steady::StabilityRule;
@@ -17,6 +18,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duratio
 
 use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, read_text, table};
 use crate::privileges::Kept;
+use crate::relay::{Log, start_log};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -169,27 +171,44 @@ fn failed(error: ProbeError) -> Outcome {
 }
 
 async fn respond(config: ResponderConfig, user: Option<&str>) -> Outcome {
+    let ended = termination()?;
     let responder = match Responder::bind(config).await {
         Ok(responder) => responder,
         Err(error) => return failed(error),
     };
     // It takes nothing but the port, which it has.
-    Kept { user, ..Kept::default() }.alone()?.iter().for_each(output::say);
+    let told = Kept { user, ..Kept::default() }.alone()?;
+    start_log(Log::Text)?;
+    told.iter().for_each(|line| tracing::warn!("{line}"));
     output::line(serde_json::json!({
         "schema_version": 1,
         "ready": "responder",
         "listen": [responder.local_addr()],
     }))?;
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    responder
-        .run(async move {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-        })
-        .await;
+    responder.run(ended).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what is done once SIGTERM or SIGINT arrives. Other signals that would end this process
+/// are ignored with a line.
+fn termination() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    for (number, name) in signals::ending() {
+        // Not every system lets all of them be caught.
+        let Ok(mut other) = signal(SignalKind::from_raw(number)) else { continue };
+        tokio::spawn(async move {
+            while other.recv().await.is_some() {
+                tracing::warn!("{name} has no meaning here and is ignored");
+            }
+        });
+    }
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {

@@ -155,19 +155,29 @@ impl Daemon {
         (self.actuator.name(), self.why.as_deref())
     }
 
-    /// Runs as a service until one of `stop` arrives; then removes everything that it set.
+    /// Runs as a service until one of `stop` arrives that ends it; then removes everything that it
+    /// set.
     ///
     /// # Errors
     /// When the kernel refuses to wait, or to remove what was set.
     pub fn run(self, stop: &Signals) -> Result<(), DaemonError> {
         notify::ready();
-        self.run_until(stop, &Watchdog::of_this_process()).map(drop)
+        let ends = || match stop.read() {
+            Ok(Some(signal)) if !signal.ends => {
+                tracing::warn!("{} has no meaning here and is ignored", signal.name);
+                false
+            }
+            Ok(None) => false,
+            Ok(Some(_)) | Err(_) => true,
+        };
+        self.run_until((stop, &ends), &Watchdog::of_this_process()).map(drop)
     }
 
-    /// Runs until `stop` has input; then removes everything that it set, and returns the actuator.
+    /// Runs until `stop` has input that ends it; then removes everything that it set, and returns
+    /// the actuator.
     pub(crate) fn run_until(
         mut self,
-        stop: &impl AsFd,
+        stop: (&impl AsFd, &dyn Fn() -> bool),
         watchdog: &Watchdog,
     ) -> Result<Box<dyn Actuator>, DaemonError> {
         let ended = self.rounds(stop, watchdog);
@@ -177,7 +187,11 @@ impl Daemon {
         Ok(self.actuator)
     }
 
-    fn rounds(&mut self, stop: &impl AsFd, watchdog: &Watchdog) -> Result<(), DaemonError> {
+    fn rounds(
+        &mut self,
+        (stop, ends): (&impl AsFd, &dyn Fn() -> bool),
+        watchdog: &Watchdog,
+    ) -> Result<(), DaemonError> {
         let mut wait = Epoll::new()?;
         wait.watch(stop, STOP)?;
         wait.watch(&self.control.listener, QUESTION)?;
@@ -198,7 +212,7 @@ impl Daemon {
             let left = next.since(monotonic());
             let left = watchdog.rest().map_or(left, |rest| left.min(rest));
             let tokens: Vec<u64> = wait.wait(Some(left))?.collect();
-            if tokens.contains(&STOP) {
+            if tokens.contains(&STOP) && ends() {
                 return Ok(());
             }
             if tokens.contains(&NEWS) {

@@ -175,7 +175,7 @@ fn learn(
             return None;
         }
     };
-    let ended = daemon.run_until(rung, &Watchdog::default());
+    let ended = daemon.run_until((rung, &|| true), &Watchdog::default());
     ended.inspect_err(|error| tracing::error!("jump-start has ended: {error}")).ok()
 }
 

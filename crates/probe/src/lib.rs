@@ -18,6 +18,7 @@
 mod connect;
 pub mod error;
 mod meter;
+mod pending;
 pub mod protocol;
 pub mod rate;
 mod report;

@@ -2,9 +2,9 @@
 //!
 //! It sends and receives only on connections that the caller opened, so it cannot be made to flood
 //! a third host. Everything a caller can use is bounded ([`ResponderConfig`]); a connection that is
-//! not yet part of a test has 5 s, 1 KiB and one of [`MAX_PENDING`] places. There is no default
-//! address: to open a responder to a network is explicit, and it needs a secret where strangers can
-//! reach it.
+//! not yet part of a test has 5 s, 1 KiB and one of [`MAX_PENDING`] places, of which the source
+//! that holds most loses its oldest for the next. There is no default address: to open a responder
+//! to a network is explicit, and it needs a secret where strangers can reach it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,9 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tradewind_net::{congestion, entropy};
-use tradewind_units::Bytes;
+use tradewind_telemetry::{LogLimit, limited};
+use tradewind_units::{Bytes, Source};
 
 use crate::meter::{Event, Role, Transfer};
+use crate::pending::{Pending, Place, evicted};
 use crate::protocol::{
     Answer, Challenge, Direction, Finish, FinishCause, Hello, MAX_CALLER_FRAME_BYTES,
     MAX_CONNECTIONS, PREFACE_BYTES, Preface, Progress, Request, Stop, TestId, VERSION, from_json,
@@ -30,7 +32,7 @@ use crate::protocol::{
 use crate::stream::{Data, FrameError, read_frame, share_of, write_frame};
 use crate::{ProbeError, Secret};
 
-/// Most connections that have not shown their purpose; more are closed at once. Chosen.
+/// Most connections that have not shown their purpose; for one more, another is closed. Chosen.
 pub const MAX_PENDING: usize = 256;
 /// Longest time for a connection to send its request before it is authenticated. Chosen: a round
 /// trip takes less than a second.
@@ -91,7 +93,7 @@ pub struct Responder {
 #[derive(Debug)]
 struct Shared {
     config: ResponderConfig,
-    pending: Arc<Semaphore>,
+    pending: Arc<Pending>,
     tests: Arc<Semaphore>,
     waiting: Mutex<BTreeMap<TestId, mpsc::Sender<(u32, TcpStream)>>>,
 }
@@ -107,7 +109,7 @@ impl Responder {
         let listener = TcpListener::bind(config.bind).await.map_err(listen)?;
         let local_addr = listener.local_addr().map_err(listen)?;
         let shared = Arc::new(Shared {
-            pending: Arc::new(Semaphore::new(MAX_PENDING)),
+            pending: Pending::new(MAX_PENDING),
             tests: Arc::new(Semaphore::new(config.max_tests)),
             waiting: Mutex::default(),
             config,
@@ -125,6 +127,8 @@ impl Responder {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let (closing, closed) = watch::channel(false);
         let mut running = JoinSet::new();
+        // By source; `None`: no connection could be accepted.
+        let lines = LogLimit::<Option<Source>>::new();
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
@@ -132,15 +136,27 @@ impl Responder {
                 Some(_) = running.join_next() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, from)) => {
-                        let Ok(place) = Arc::clone(&self.shared.pending).try_acquire_owned() else {
-                            tracing::warn!(%from, "too many callers at once, one was turned away");
-                            continue;
-                        };
+                        let (place, left, loser) = self.shared.pending.take(from.ip());
+                        if let Some(source) = loser {
+                            limited!(
+                                warn, lines, Some(source), %source,
+                                "too many callers at once: the one that had waited longest of the \
+                                 source with most was turned away"
+                            );
+                        }
                         let (shared, closed) = (Arc::clone(&self.shared), closed.clone());
-                        running.spawn(serve(stream, from, shared, place, closed));
+                        running.spawn(async move {
+                            tokio::select! {
+                                () = serve(stream, from, shared, place, closed) => {}
+                                () = evicted(left) => {}
+                            }
+                        });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the probe responder cannot accept a connection");
+                        limited!(
+                            warn, lines, None, %error,
+                            "the probe responder cannot accept a connection"
+                        );
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -183,7 +199,7 @@ async fn serve(
     mut stream: TcpStream,
     from: SocketAddr,
     shared: Arc<Shared>,
-    place: OwnedSemaphorePermit,
+    place: Place,
     closed: watch::Receiver<bool>,
 ) {
     let mut preface = [0; PREFACE_BYTES];
@@ -214,7 +230,7 @@ async fn serve(
 async fn serve_control(
     stream: TcpStream,
     shared: &Arc<Shared>,
-    place: OwnedSemaphorePermit,
+    place: Place,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), FrameError> {
     stream.set_nodelay(true)?;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tradewind_probe::protocol::{self, Answer, Hello, MAX_CONNECTIONS, Preface, Request};
@@ -225,6 +225,25 @@ async fn concurrent_tests_are_limited_and_places_freed() {
             Err(other) => panic!("{other}"),
         }
     }
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_source_shut_no_other_out() {
+    let running = responder(|_| {}).await;
+    let target = running.target.parse().unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        idle.push(socket.connect(target).await.unwrap());
+    }
+    let options = volume(Direction::Upload, 4, MEGABYTE);
+    assert_eq!(rate::measure(&running.target, &options).await.unwrap().total_bytes, MEGABYTE);
+    // The oldest was closed for others, and the newest was not.
+    assert_eq!(idle[0].read(&mut [0]).await.unwrap(), 0);
+    let newest = idle.last_mut().unwrap();
+    let read = tokio::time::timeout(Duration::from_millis(100), newest.read(&mut [0])).await;
+    assert!(read.is_err(), "{read:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The daemon with its environment: systemd, the kill switch, a file of hints.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -32,6 +33,26 @@ fn watchdog_is_notified_between_polls() {
     assert_eq!(heard(), "READY=1");
     for _ in 0..5 {
         assert_eq!(heard(), "WATCHDOG=1");
+    }
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn signals_without_a_meaning_do_not_end_the_daemon() {
+    let Some(world) = World::new("jumpstart-signals") else { return };
+    let mut command = world.command(&["run", "--dry-run"]);
+    command.env("TRADEWIND_LOG", "warn");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = world.near.run(|| command.spawn().unwrap()).unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut daemon = Guard(child);
+    for name in ["USR1", "USR2", "RTMIN+3"] {
+        daemon.signal(name);
+        let words = format!("SIG{name} has no meaning here and is ignored");
+        let told = log.by_ref().map(Result::unwrap).any(|line| line.contains(&words));
+        assert!(told, "SIG{name} ended it");
     }
     assert_eq!(daemon.terminate(), Some(0));
 }
