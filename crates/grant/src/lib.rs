@@ -79,4 +79,4 @@ pub use spec::{GrantSpec, parse_moment};
 pub use terms::{DialLimit, Terms};
 pub use token::{Extensions, Grant, GrantId, Relays, SignedGrant, VerifiedGrant};
 pub use trust::Trust;
-pub use verifier::{OpenHeader, Refusal, ReplayJudge, Verifier};
+pub use verifier::{OpenHeader, Opening, Refusal, Sighting, UnjudgedHeader, Verifier};

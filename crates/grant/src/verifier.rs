@@ -108,31 +108,33 @@ impl From<GrantError> for Box<Refusal> {
     }
 }
 
-/// A replay table that is held elsewhere: by the process that takes over.
-pub trait ReplayJudge: std::fmt::Debug + Send {
-    /// Checks and remembers a header like [`ReplayTable::admit`].
-    ///
-    /// # Errors
-    /// As [`ReplayTable::admit`].
-    fn admit(
-        &mut self,
-        now: Timestamp,
-        gateway: &PublicIdentity,
-        issued_at: Timestamp,
-        nonce: &Nonce,
-    ) -> Result<(), GrantError>;
+/// The traits of a header by which its replays are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// The gateway that sealed it.
+    pub gateway: PublicIdentity,
+    /// Its time of issue.
+    pub issued_at: Timestamp,
+    /// Its nonce.
+    pub nonce: Nonce,
 }
 
-impl ReplayJudge for ReplayTable {
-    fn admit(
-        &mut self,
-        now: Timestamp,
-        gateway: &PublicIdentity,
-        issued_at: Timestamp,
-        nonce: &Nonce,
-    ) -> Result<(), GrantError> {
-        Self::admit(self, now, gateway, issued_at, nonce)
-    }
+/// A header that passed all checks but the last, and may not be used before that: the process that
+/// holds the replay table is to be asked.
+#[derive(Debug, Clone)]
+pub struct UnjudgedHeader {
+    header: OpenHeader,
+    /// The question for the process that holds the table.
+    pub sighting: Sighting,
+}
+
+/// A header from a neighbour, as far as it could be checked here.
+#[derive(Debug, Clone)]
+pub enum Opening {
+    /// It passed all checks.
+    Open(Box<OpenHeader>),
+    /// The table is held elsewhere: see [`Verifier::finish`].
+    Unjudged(Box<UnjudgedHeader>),
 }
 
 /// A verifier of headers for one relay.
@@ -143,9 +145,8 @@ pub struct Verifier {
     trust: Arc<Trust>,
     young_grants: BTreeMap<GrantId, VerifiedGrant>,
     old_grants: BTreeMap<GrantId, VerifiedGrant>,
-    replays: ReplayTable,
-    /// Replaces `replays` after a handover.
-    judge: Option<Box<dyn ReplayJudge>>,
+    /// `None` after a handover: another process holds the table.
+    replays: Option<ReplayTable>,
 }
 
 impl Verifier {
@@ -159,8 +160,7 @@ impl Verifier {
             trust: Arc::new(Trust::from(operators)),
             young_grants: BTreeMap::new(),
             old_grants: BTreeMap::new(),
-            replays: ReplayTable::new(REPLAY_LIMIT),
-            judge: None,
+            replays: Some(ReplayTable::new(REPLAY_LIMIT)),
         }
     }
 
@@ -174,41 +174,30 @@ impl Verifier {
         self.trust = trust;
     }
 
-    /// Hands the replay table over to another process, and asks `judge`, which forwards to it, from
-    /// now on: so both processes share one table.
-    pub fn hand_over(&mut self, judge: Box<dyn ReplayJudge>) -> ReplayTable {
-        self.judge = Some(judge);
-        std::mem::replace(&mut self.replays, ReplayTable::new(0))
+    /// Hands the replay table over, for another process; `None` when that has been done. From now
+    /// on headers stay unjudged here ([`Opening::Unjudged`]), so that both processes share one
+    /// table.
+    pub fn hand_over(&mut self) -> Option<ReplayTable> {
+        self.replays.take()
     }
 
     /// Takes over a replay table from another process, or takes the own one back.
     pub fn take_over(&mut self, replays: ReplayTable) {
-        self.judge = None;
-        self.replays = replays;
+        self.replays = Some(replays);
     }
 
-    /// Checks a header for the process that handed its table over.
-    ///
-    /// # Errors
-    /// As [`ReplayTable::admit`].
-    pub fn judge(
-        &mut self,
-        now: Timestamp,
-        gateway: &PublicIdentity,
-        issued_at: Timestamp,
-        nonce: &Nonce,
-    ) -> Result<(), GrantError> {
-        match &mut self.judge {
-            Some(judge) => judge.admit(now, gateway, issued_at, nonce),
-            None => self.replays.admit(now, gateway, issued_at, nonce),
-        }
+    /// Checks a header for the process that handed its table over; `None` when this one has done
+    /// so, too.
+    pub fn judge(&mut self, now: Timestamp, sighting: &Sighting) -> Option<Result<(), GrantError>> {
+        let Sighting { gateway, issued_at, nonce } = sighting;
+        self.replays.as_mut().map(|replays| replays.admit(now, gateway, *issued_at, nonce))
     }
 
     /// Refuses headers issued before `begin`, the relay's start: another process may have seen
     /// them. A header of a gateway whose clock is ahead may still be replayed, for as long as it is
     /// ahead.
     pub fn refuse_issued_before(&mut self, begin: Timestamp) {
-        self.replays.refuse_issued_before(begin);
+        self.replays.iter_mut().for_each(|replays| replays.refuse_issued_before(begin));
     }
 
     /// Sets the relay's identities, the main one first: during a rotation there are two. The shared
@@ -272,12 +261,29 @@ impl Verifier {
     /// known.
     ///
     /// # Errors
-    /// As [`Verifier::open`].
+    /// As [`Verifier::open`]; also when the replay table is held elsewhere.
     pub fn open_received(
         &mut self,
         now: Timestamp,
         parts: ReceivedHeader<'_>,
     ) -> Result<OpenHeader, Box<Refusal>> {
+        match self.begin_open(now, parts)? {
+            Opening::Open(header) => Ok(*header),
+            Opening::Unjudged(unjudged) => {
+                self.finish(*unjudged, Err(GrantError::ReplayTableFull(0)))
+            }
+        }
+    }
+
+    /// Opens a header like [`Verifier::open_received`], as far as that can be done here.
+    ///
+    /// # Errors
+    /// As [`Verifier::open`].
+    pub fn begin_open(
+        &mut self,
+        now: Timestamp,
+        parts: ReceivedHeader<'_>,
+    ) -> Result<Opening, Box<Refusal>> {
         let verified = match self.known_grant(parts.grant_id) {
             Some(known) => known,
             None => {
@@ -289,17 +295,20 @@ impl Verifier {
         let grant = Arc::clone(&verified.grant);
         let upstream = self.prove(&parts, &grant)?;
         let hop = usize::from(parts.hop);
-        if let Err(cause) = self.admit(now, &parts, &verified) {
-            let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
-            return Err(Box::new(refusal));
-        }
-        let own = parts.fixed.route.hops()[hop].identity;
-        if let Some(keys) = self.keys_of(&own) {
-            keys.prove(&neighbour(&parts.fixed.route, hop, &grant));
-        }
+        let (gateway, issued_at) = (grant.gateway, parts.fixed.issued_at);
+        let sighting = Sighting { gateway, issued_at, nonce: parts.fixed.nonce };
+        let checked = self.check(now, &parts, &verified);
+        let judged = checked.and_then(|()| self.judge(now, &sighting).transpose());
+        let is_judged = match judged {
+            Ok(judged) => judged.is_some(),
+            Err(cause) => {
+                let refusal = Refusal { cause, upstream: Some(upstream), hop: Some(hop) };
+                return Err(Box::new(refusal));
+            }
+        };
         let last = parts.fixed.route.hops().last().expect("a route has a hop").address;
         let tags_at = parts.bytes.len() - crate::header::TAIL_BYTES - parts.tags.len();
-        Ok(OpenHeader {
+        let header = OpenHeader {
             hop,
             terms: parts.terms,
             grant,
@@ -313,7 +322,42 @@ impl Verifier {
             is_probe: parts.fixed.destination.is_none(),
             destination: parts.fixed.destination.unwrap_or(Destination::Address(last)),
             route: parts.fixed.route,
-        })
+        };
+        if !is_judged {
+            return Ok(Opening::Unjudged(Box::new(UnjudgedHeader { header, sighting })));
+        }
+        self.note_proven(&header);
+        Ok(Opening::Open(Box::new(header)))
+    }
+
+    /// Opens a header of which the process that holds the replay table has said whether it was seen
+    /// before.
+    ///
+    /// # Errors
+    /// What that process has said.
+    pub fn finish(
+        &mut self,
+        unjudged: UnjudgedHeader,
+        verdict: Result<(), GrantError>,
+    ) -> Result<OpenHeader, Box<Refusal>> {
+        let header = unjudged.header;
+        match verdict {
+            Ok(()) => {
+                self.note_proven(&header);
+                Ok(header)
+            }
+            Err(cause) => {
+                let (upstream, hop) = (Some(header.upstream), Some(header.hop));
+                Err(Box::new(Refusal { cause, upstream, hop }))
+            }
+        }
+    }
+
+    /// Notes that the neighbour of a header is known from now on.
+    fn note_proven(&mut self, header: &OpenHeader) {
+        if let Some(keys) = self.keys_of(&header.own()) {
+            keys.prove(&header.neighbour());
+        }
     }
 
     /// Returns the header for the next hop, with the key that opens its reply; `None` at the last
@@ -383,7 +427,9 @@ impl Verifier {
             refusal = GrantError::HelloTag(hello.from);
         }
         let reply = opened.ok_or(refusal)?;
-        self.replays.admit(now, &hello.from, hello.issued_at, &hello.nonce)?;
+        let sighting =
+            Sighting { gateway: hello.from, issued_at: hello.issued_at, nonce: hello.nonce };
+        self.judge(now, &sighting).unwrap_or(Err(GrantError::ReplayTableFull(0)))?;
         Ok(reply)
     }
 
@@ -409,9 +455,10 @@ impl Verifier {
         Ok(ReplyKey::new(key, parts.transcript, parts.hop))
     }
 
-    /// Checks that a proven header may be used here, now, and only once.
-    fn admit(
-        &mut self,
+    /// Checks that a proven header may be used here and now; that it was not used before is another
+    /// matter.
+    fn check(
+        &self,
         now: Timestamp,
         parts: &ReceivedHeader<'_>,
         verified: &VerifiedGrant,
@@ -423,8 +470,7 @@ impl Verifier {
             Some(destination) => grant.check_use(destination, &parts.fixed.route)?,
             None => grant.check_relays(&parts.fixed.route)?,
         }
-        let (issued_at, nonce) = (parts.fixed.issued_at, &parts.fixed.nonce);
-        self.judge(now, &grant.gateway, issued_at, nonce)
+        Ok(())
     }
 
     /// Returns the grant with this id, if its signature was verified before.

@@ -11,8 +11,8 @@ use common::{
 use proptest::prelude::*;
 use tradewind_grant::header::{HEADER_LIMIT, HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::{
-    Destination, DialLimit, Grant, GrantError, Hop, IdentityKey, OperatorKey, PublicIdentity,
-    Relays, Reply, Request, Route, Sealer, Terms, Verifier,
+    Destination, DialLimit, Grant, GrantError, Hop, IdentityKey, Opening, OperatorKey,
+    PublicIdentity, ReceivedHeader, Relays, Reply, Request, Route, Sealer, Terms, Verifier,
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
@@ -385,4 +385,38 @@ proptest! {
         prop_assume!(damaged != header.bytes);
         prop_assert!(verifier(1).open(NOW, &damaged).is_err());
     }
+}
+
+#[test]
+fn header_stays_unjudged_once_the_table_is_handed_over() {
+    let (flow, destination, route) = (flow(), TO.parse().unwrap(), route(&[1]));
+    let request = Request { flow: &flow, destination: &destination, route: &route };
+    let mut sealer = Sealer::new(gateway(), signed_grant()).unwrap();
+    let mut sealed_as = |number| sealer.seal(NOW, nonce(number), &request).unwrap();
+    let (before, after, last) = (sealed_as(1), sealed_as(2), sealed_as(3));
+    let (mut old, mut new) = (verifier(1), verifier(1));
+    old.open(NOW, &before.bytes).unwrap();
+    let table = old.hand_over().unwrap();
+    assert!(old.hand_over().is_none(), "there is one table");
+    new.take_over(table);
+    let begin = |old: &mut Verifier, bytes| {
+        let header = ReceivedHeader::parse(bytes).unwrap();
+        match old.begin_open(NOW, header).unwrap() {
+            Opening::Unjudged(unjudged) => *unjudged,
+            Opening::Open(_) => panic!("it was not judged"),
+        }
+    };
+    let seen = begin(&mut old, &before.bytes);
+    let verdict = new.judge(NOW, &seen.sighting).unwrap();
+    let refusal = old.finish(seen, verdict).unwrap_err();
+    assert!(matches!(refusal.cause, GrantError::Replayed(_)), "{refusal}");
+    assert!(refusal.upstream.is_some(), "its neighbour is proven, and told");
+    let fresh = begin(&mut old, &after.bytes);
+    let verdict = new.judge(NOW, &fresh.sighting).unwrap();
+    assert!(old.finish(fresh, verdict).is_ok());
+    let refusal = new.open(NOW, &after.bytes).unwrap_err();
+    assert!(matches!(refusal.cause, GrantError::Replayed(_)), "the old one let it in: {refusal}");
+    // Who does not ask lets nothing in.
+    let refusal = old.open(NOW, &last.bytes).unwrap_err();
+    assert!(matches!(refusal.cause, GrantError::ReplayTableFull(0)), "{refusal}");
 }

@@ -4,6 +4,7 @@
 mod first_bytes;
 mod hello;
 mod joins;
+mod judgement;
 mod next;
 mod onward;
 mod probes;
@@ -26,8 +27,8 @@ use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    Check, Destination, GrantError, GrantId, Nonce, OpenHeader, PublicIdentity, ReceivedHeader,
-    Refusal, ReplayTable, Reply, Revocations, SealedHeader, Status, Target, Verifier, join, warm,
+    Check, Destination, GrantError, GrantId, OpenHeader, PublicIdentity, ReplayTable, Reply,
+    Revocations, SealedHeader, Sighting, Status, Target, Verifier, join, warm,
 };
 use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
@@ -60,7 +61,7 @@ use crate::session::{Keeping, Session, broken};
 use crate::shutdown::Phase;
 use crate::stripe::{Offer, Offers, Sessions};
 use crate::timeouts::LiveTimeouts;
-use crate::upgrade::{Inheritance, Successor, send_bytes};
+use crate::upgrade::{Inheritance, Successor};
 use crate::worker::{Cause, Permit, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::header_bytes;
@@ -148,6 +149,7 @@ impl Relay {
         let _first = warm.pools.set(Arc::clone(&pools));
         let service = Arc::new(RelayService {
             verifier,
+            successor: Mutex::default(),
             rules: Live::new(rules),
             authorizations: Arc::default(),
             own_host: OwnHost::open()?,
@@ -241,6 +243,8 @@ struct RelayService {
     /// Shared by all workers, since a replayed header may come to another one. Held for a few
     /// keyed hashes at a time; signatures are checked without it.
     verifier: Arc<Mutex<Verifier>>,
+    /// The process that takes over, which holds the table of headers seen from then on.
+    successor: Mutex<Option<Successor>>,
     rules: Live<Rules>,
     /// Sessions that are open, and by what.
     authorizations: Arc<Authorizations>,
@@ -303,7 +307,7 @@ impl Service for RelayService {
             Err(outcome @ Outcome::Forged) => return Err(silent(&stream, outcome, deadline).await),
             Err(outcome) => return Err(outcome),
         };
-        let header = match self.verify(&bytes, stream.peer()) {
+        let header = match self.verify(&bytes, stream.peer(), deadline).await {
             Ok(header) => header,
             Err(refusal) => return Err(self.refuse(stream, permit, refusal, deadline).await),
         };
@@ -335,32 +339,18 @@ impl Service for RelayService {
         Ok(Session { place: Some(place), ..session })
     }
 
-    fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
-        let judge = Box::new(Successor(successor.try_clone()?));
-        // Held until the successor has it all: no header is admitted meanwhile.
-        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = verifier.hand_over(judge);
-        let sent = send_bytes(successor, &table.to_bytes());
-        if sent.is_err() {
-            verifier.take_over(table);
-        }
-        sent
+    fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
+        self.hand_table_over(stream)
     }
 
     fn take_over(&self, table: &[u8]) -> io::Result<()> {
         let table = ReplayTable::from_bytes(REPLAY_LIMIT, table).map_err(io::Error::other)?;
-        self.verifier.lock().unwrap_or_else(PoisonError::into_inner).take_over(table);
+        self.lock_verifier().take_over(table);
         Ok(())
     }
 
-    fn judge(
-        &self,
-        gateway: &PublicIdentity,
-        issued_at: Timestamp,
-        nonce: &Nonce,
-    ) -> Result<(), GrantError> {
-        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-        verifier.judge(unix_now(), gateway, issued_at, nonce)
+    fn judge(&self, sighting: &Sighting) -> Result<(), GrantError> {
+        self.judge_for_another(sighting)
     }
 }
 
@@ -418,28 +408,6 @@ impl RelayService {
 
     fn lock_verifier(&self) -> MutexGuard<'_, Verifier> {
         self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Opens a header that came from `peer`, if it is known who that is.
-    fn verify(
-        &self,
-        bytes: &[u8],
-        peer: Option<PublicIdentity>,
-    ) -> Result<OpenHeader, Box<Refusal>> {
-        let header = ReceivedHeader::parse(bytes)?;
-        let mut verifier = self.lock_verifier();
-        if !verifier.knows_grant_of(&header) {
-            drop(verifier);
-            let verified = header.verify_grant(self.rules.current().trust.operators())?;
-            verifier = self.lock_verifier();
-            verifier.learn(verified);
-        }
-        let header = verifier.open_received(unix_now(), header)?;
-        let (hop, neighbour) = (header.hop, header.neighbour());
-        if peer.is_some_and(|peer| peer != neighbour) {
-            return Err(GrantError::WrongNeighbour { hop, neighbour }.into());
-        }
-        Ok(header)
     }
 
     /// The header for the next hop, if this relay agrees to dial that; `None` when this is the last. A key is derived for

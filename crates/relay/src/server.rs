@@ -14,13 +14,12 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tradewind_grant::{GrantError, Nonce, PublicIdentity};
+use tradewind_grant::{GrantError, Sighting};
 use tradewind_net::handover::tell_systemd;
 use tradewind_net::jump_start::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
-use tradewind_units::Timestamp;
 
 use crate::RelayError;
 use crate::access_log::{AccessLog, AccessLogConfig, recorded};
@@ -75,13 +74,8 @@ pub(crate) trait Service: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why not.
-    fn judge(
-        &self,
-        _gateway: &PublicIdentity,
-        _issued_at: Timestamp,
-        nonce: &Nonce,
-    ) -> Result<(), GrantError> {
-        Err(GrantError::Replayed(*nonce))
+    fn judge(&self, sighting: &Sighting) -> Result<(), GrantError> {
+        Err(GrantError::Replayed(sighting.nonce))
     }
 }
 

@@ -11,9 +11,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use tradewind_grant::{GrantError, Nonce, PublicIdentity, ReplayJudge};
+use tokio::sync::oneshot;
+use tradewind_grant::{GrantError, Nonce, PublicIdentity, Sighting};
 use tradewind_net::handover::{self, Program};
 use tradewind_net::{NetError, descriptor, tcp};
 use tradewind_units::{Timestamp, one_line};
@@ -284,8 +286,7 @@ pub(crate) fn succeed<S: Service>(
     let judge = move || {
         let mut question = [0; QUESTION_BYTES];
         while (&stream).read_exact(&mut question).is_ok() {
-            let (gateway, issued_at, nonce) = parse_question(&question);
-            let answer = answer_of(&service.judge(&gateway, issued_at, &nonce));
+            let answer = answer_of(&service.judge(&parse_question(&question)));
             if (&stream).write_all(&[answer]).is_err() {
                 return;
             }
@@ -332,38 +333,74 @@ fn other(error: NetError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// The successor, asked over the socket to it.
-#[derive(Debug)]
-pub(crate) struct Successor(pub(crate) UnixStream);
+/// The successor, which knows the headers that were seen. Workers wait for its answers as for any
+/// other, so that one that stands still keeps headers waiting and nothing else: a thread asks it.
+#[derive(Debug, Clone)]
+pub(crate) struct Successor(Sender<Question>);
 
-impl ReplayJudge for Successor {
-    fn admit(
-        &mut self,
+/// A header that waits for the successor's judgement.
+#[derive(Debug)]
+pub(crate) struct Question {
+    sighting: Sighting,
+    now: Timestamp,
+    answer: oneshot::Sender<Result<(), GrantError>>,
+}
+
+impl Successor {
+    /// Creates one that is asked by nobody yet ([`start_asking`]): questions wait.
+    pub(crate) fn new() -> (Self, Receiver<Question>) {
+        let (questions, waiting) = channel();
+        (Self(questions), waiting)
+    }
+
+    /// Asks about a header; `None` when there is no successor after all.
+    pub(crate) async fn ask(
+        &self,
         now: Timestamp,
-        gateway: &PublicIdentity,
-        issued_at: Timestamp,
-        nonce: &Nonce,
-    ) -> Result<(), GrantError> {
-        let mut question = [0; QUESTION_BYTES];
-        question[..32].copy_from_slice(gateway.as_bytes());
-        question[32..40].copy_from_slice(&issued_at.as_nanos().to_be_bytes());
-        question[40..].copy_from_slice(nonce.as_bytes());
-        let mut answer = [0];
-        let asked = (&self.0).write_all(&question).and_then(|()| self.0.read_exact(&mut answer));
-        let ms = |time: Timestamp| time.as_nanos() / 1_000_000;
-        match (asked, answer) {
-            (Ok(()), [ADMITTED]) => Ok(()),
-            (Ok(()), [REPLAYED]) => Err(GrantError::Replayed(*nonce)),
-            (Ok(()), [SKEWED]) => Err(GrantError::Skew {
-                issued_ms: ms(issued_at),
-                now_ms: ms(now),
-                tolerated_s: tradewind_grant::replay::SKEW.as_secs(),
-            }),
-            // Nobody is left who could tell a replay. An answer that comes late would be taken for the next question's.
-            _ => {
-                let _gone = self.0.shutdown(Shutdown::Both);
-                Err(GrantError::ReplayTableFull(0))
+        sighting: Sighting,
+    ) -> Option<Result<(), GrantError>> {
+        let (answer, told) = oneshot::channel();
+        self.0.send(Question { sighting, now, answer }).ok()?;
+        told.await.ok()
+    }
+}
+
+/// Has a thread pass on the questions that wait, and those that come, over the socket `successor`.
+pub(crate) fn start_asking(successor: UnixStream, questions: Receiver<Question>) -> io::Result<()> {
+    let ask = move || {
+        for Question { sighting, now, answer } in questions {
+            // A header whose connection is gone needs no answer.
+            if !answer.is_closed() {
+                let _gone = answer.send(ask(&successor, now, &sighting));
             }
+        }
+    };
+    std::thread::Builder::new().name("judgements".to_owned()).spawn(ask).map(drop)
+}
+
+/// Asks over the socket to the successor whether a header may be used.
+fn ask(mut successor: &UnixStream, now: Timestamp, sighting: &Sighting) -> Result<(), GrantError> {
+    let Sighting { gateway, issued_at, nonce } = sighting;
+    let mut question = [0; QUESTION_BYTES];
+    question[..32].copy_from_slice(gateway.as_bytes());
+    question[32..40].copy_from_slice(&issued_at.as_nanos().to_be_bytes());
+    question[40..].copy_from_slice(nonce.as_bytes());
+    let mut answer = [0];
+    let asked = successor.write_all(&question).and_then(|()| successor.read_exact(&mut answer));
+    let ms = |time: Timestamp| time.as_nanos() / 1_000_000;
+    match (asked, answer) {
+        (Ok(()), [ADMITTED]) => Ok(()),
+        (Ok(()), [REPLAYED]) => Err(GrantError::Replayed(*nonce)),
+        (Ok(()), [SKEWED]) => Err(GrantError::Skew {
+            issued_ms: ms(*issued_at),
+            now_ms: ms(now),
+            tolerated_s: tradewind_grant::replay::SKEW.as_secs(),
+        }),
+        // Nobody is left who could tell a replay. An answer that comes late would be taken for the
+        // next question's.
+        _ => {
+            let _gone = successor.shutdown(Shutdown::Both);
+            Err(GrantError::ReplayTableFull(0))
         }
     }
 }
@@ -382,15 +419,15 @@ const fn answer_of(judgement: &Result<(), GrantError>) -> u8 {
     }
 }
 
-fn parse_question(question: &[u8; QUESTION_BYTES]) -> (PublicIdentity, Timestamp, Nonce) {
+fn parse_question(question: &[u8; QUESTION_BYTES]) -> Sighting {
     let (gateway, rest) = question.split_first_chunk::<32>().expect("long enough");
     let (issued_at, nonce) = rest.split_first_chunk::<8>().expect("long enough");
     let nonce = nonce.try_into().expect("sixteen bytes are left");
-    (
-        PublicIdentity::from_bytes(*gateway),
-        Timestamp::from_nanos(u64::from_be_bytes(*issued_at)),
-        Nonce::from_entropy(nonce),
-    )
+    Sighting {
+        gateway: PublicIdentity::from_bytes(*gateway),
+        issued_at: Timestamp::from_nanos(u64::from_be_bytes(*issued_at)),
+        nonce: Nonce::from_entropy(nonce),
+    }
 }
 
 #[cfg(test)]
@@ -431,19 +468,56 @@ mod tests {
         assert_eq!(told.to_string(), "the new process says: why");
     }
 
+    fn sighting(number: u8) -> Sighting {
+        Sighting {
+            gateway: PublicIdentity::from_bytes([1; 32]),
+            issued_at: Timestamp::ZERO,
+            nonce: Nonce::from_entropy([number; 16]),
+        }
+    }
+
     /// A successor that is too late with one judgement, and then goes on as if nothing had been.
     #[test]
     fn a_judgement_that_comes_too_late_is_not_taken_for_the_next_one() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        let mut successor = Successor(ours);
-        let gateway = PublicIdentity::from_bytes([1; 32]);
-        let mut ask = |nonce| {
-            let nonce = Nonce::from_entropy([nonce; 16]);
-            successor.admit(Timestamp::ZERO, &gateway, Timestamp::ZERO, &nonce)
-        };
-        assert!(matches!(ask(1), Err(GrantError::ReplayTableFull(_))));
+        let first = ask(&ours, Timestamp::ZERO, &sighting(1));
+        assert!(matches!(first, Err(GrantError::ReplayTableFull(_))));
         let _gone = theirs.write_all(&[ADMITTED]);
-        assert!(matches!(ask(2), Err(GrantError::ReplayTableFull(_))));
+        let second = ask(&ours, Timestamp::ZERO, &sighting(2));
+        assert!(matches!(second, Err(GrantError::ReplayTableFull(_))));
+    }
+
+    /// Headers wait from before the successor has the table; whoever waits for one goes on else.
+    #[tokio::test]
+    async fn a_successor_that_stands_still_keeps_nothing_but_headers_waiting() {
+        let (successor, questions) = Successor::new();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let judged = successor.ask(Timestamp::ZERO, sighting(1));
+        let going_on = async {
+            // The same thread does other things meanwhile.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            start_asking(ours, questions).unwrap();
+            let mut question = [0; QUESTION_BYTES];
+            theirs.read_exact(&mut question).unwrap();
+            assert_eq!(parse_question(&question), sighting(1));
+            theirs.write_all(&[REPLAYED]).unwrap();
+        };
+        let (judged, ()) = tokio::join!(judged, going_on);
+        assert!(matches!(judged, Some(Err(GrantError::Replayed(_)))));
+        drop(theirs);
+        let judged = successor.ask(Timestamp::ZERO, sighting(2)).await;
+        assert!(matches!(judged, Some(Err(GrantError::ReplayTableFull(_)))));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_successor_that_failed_is_told_that_there_is_none() {
+        let (successor, questions) = Successor::new();
+        let judged = successor.ask(Timestamp::ZERO, sighting(1));
+        let fails = async { drop(questions) };
+        assert_eq!(tokio::join!(judged, fails).0, None);
+        assert_eq!(successor.ask(Timestamp::ZERO, sighting(2)).await, None);
     }
 }

@@ -25,6 +25,7 @@ use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{
     self as grant, Destination, Nonce, PublicIdentity, Request, RevocationList, Sealer, Status,
 };
+use tradewind_net::processes;
 use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Reloads, Shutdown};
 use tradewind_telemetry::logs::FILTER_VARIABLE;
 use tradewind_telemetry::{LogFormat, init_logs};
@@ -52,6 +53,10 @@ const TESTS: &[Test] = &[
     ("an_upgrade_under_load_refuses_and_loses_nothing", upgrade_of_a_relay),
     ("an_upgrade_of_a_gateway_under_load_refuses_and_loses_nothing", upgrade_of_a_gateway),
     ("what_one_process_accepted_is_a_replay_to_the_next", upgrade_and_replays),
+    (
+        "a_successor_that_stands_still_keeps_headers_waiting_and_no_session",
+        upgrade_to_one_that_stops,
+    ),
     ("a_successor_that_fails_changes_nothing", upgrade_that_fails),
     ("a_successor_that_declines_is_told_in_its_own_words", upgrade_that_is_declined),
     ("a_listener_that_systemd_passes_is_served_and_handed_on", passed_by_systemd),
@@ -680,6 +685,57 @@ fn upgrade_and_replays() {
         "the old one accepted it"
     );
     assert_eq!(status_of(&with_old[2], &before), Status::Replayed as u8);
+}
+
+/// A process that is halted until this is dropped.
+struct Halted(u32);
+
+impl Halted {
+    /// The only child of a process.
+    fn child_of(process: u32) -> Self {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+        let children = threads.map(|task| fs::read_to_string(task.path().join("children")));
+        let children = children.map(|list| list.unwrap_or_default()).collect::<String>();
+        let child = children.split_whitespace().next().unwrap().parse().unwrap();
+        processes::pause(child).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        processes::resume(self.0).unwrap();
+    }
+}
+
+fn upgrade_to_one_that_stops() {
+    // Its headers are written by the test itself.
+    set_plain(true);
+    let mut process = Process::start();
+    let address = process.hop.address;
+    let key = identity();
+    let mut sealer = Sealer::new(key.clone(), grant_for(key.public())).unwrap();
+    let mut header = |nonce| sealed(&mut sealer, &process.hop, nonce);
+    let (before, late) = (header(1), header(2));
+    let gateway = gateway(vec![process.hop.clone()], echo());
+    let mut carried = connect(gateway.address());
+    ping(&mut carried).unwrap();
+    assert_eq!(status_of(&connect(address), &before), Status::Ok as u8);
+    let waiting: Vec<_> = (0..3).map(|_| connect(address)).collect();
+    let held = "tradewind_relay_open_sessions";
+    wait_for("the old process to have them", || process.metric(held) >= Some(4.0));
+    process.upgrade();
+    wait_for("the new process", || status_of(&connect(address), &before) == Status::Replayed as u8);
+    let halted = Halted::child_of(process.child.id());
+    (&waiting[0]).write_all(&late).unwrap();
+    for _ in 0..5 {
+        ping(&mut carried).unwrap();
+    }
+    // The header waits still, while what was carried went on.
+    waiting[0].set_nonblocking(true).unwrap();
+    let told = waiting[0].peek(&mut [0]).unwrap_err();
+    assert_eq!(told.kind(), io::ErrorKind::WouldBlock);
+    drop(halted);
 }
 
 fn upgrade_that_fails() {

@@ -52,7 +52,8 @@ impl RelayService {
             let Ok(Ok(bytes)) = timeout(LONGEST_REST, reading).await else {
                 return Outcome::Probe;
             };
-            header = match self.verify(&bytes, upstream.peer()) {
+            let deadline = Instant::now() + self.keeping.timeouts.header();
+            header = match self.verify(&bytes, upstream.peer(), deadline).await {
                 Ok(header) if header.is_probe => header,
                 // Sessions have connections of their own.
                 Ok(_) => return Outcome::Malformed,

@@ -1,5 +1,7 @@
 //! Refusals: how a neighbour is told that its session is not carried, and what is logged of it.
 
+use tradewind_grant::Refusal;
+
 use super::*;
 
 impl RelayService {

@@ -118,7 +118,7 @@ impl RelayService {
     ) -> Outcome {
         let is_proven = match warm::is_hello(bytes) {
             true => self.lock_verifier().open_hello(unix_now(), bytes).is_ok(),
-            false => match self.verify(bytes, None) {
+            false => match self.verify(bytes, None, deadline).await {
                 Ok(_) => true,
                 Err(refusal) => refusal.upstream.is_some(),
             },
