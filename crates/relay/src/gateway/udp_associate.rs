@@ -9,14 +9,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
-use tradewind_grant::Destination;
+use tradewind_grant::{Destination, Sealer};
 use tradewind_net::registration;
 use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Source};
@@ -155,6 +155,8 @@ struct Association {
     plane: Arc<Plane>,
     resolver: Resolver,
     lookups: Lookups,
+    /// What holds the grant, which says what names are looked up.
+    sealer: Option<Arc<Mutex<Sealer>>>,
     source: Source,
     /// What it is to be told as.
     record: Option<Arc<Record>>,
@@ -210,6 +212,7 @@ impl GatewayService {
             plane: Arc::clone(plane),
             resolver: self.dialler.resolver.clone(),
             lookups,
+            sealer: self.sealer.clone(),
             source: permit.source(),
             record: permit.record().cloned(),
             room: Arc::new(Semaphore::new(MOST_WAITING_BYTES)),
@@ -319,10 +322,23 @@ impl Association {
         }
     }
 
-    /// Where a destination is: a far gateway takes addresses, so a name is looked up here.
+    /// Returns whether the grant may cover a destination.
+    fn may_reach(&self, to: &Destination) -> bool {
+        let covers = |sealer: &Arc<Mutex<Sealer>>| {
+            let sealer = sealer.lock().unwrap_or_else(PoisonError::into_inner);
+            sealer.grant().unverified().may_cover(to)
+        };
+        self.sealer.as_ref().is_some_and(covers)
+    }
+
+    /// Returns where a destination is: a far gateway takes addresses, so a name is looked up here,
+    /// if the grant may cover it.
     async fn address_of(&self, to: &Destination) -> Result<SocketAddr, String> {
         let (name, port) = match to {
             Destination::Address(address) => return Ok(*address),
+            Destination::Name { .. } if !self.may_reach(to) => {
+                return Err("the grant does not cover it, so it is not looked up".to_owned());
+            }
             Destination::Name { name, port } => (name, *port),
         };
         let found = self.resolver.resolve(name.as_str(), port, &self.lookups);
@@ -343,6 +359,9 @@ async fn ended(application: &Connection, worker: &Worker) {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_grant::{Extensions, Grant, IdentityKey, OperatorKey, Relays};
+    use tradewind_units::Timestamp;
+
     use super::*;
 
     /// Flows that lead nowhere.
@@ -388,6 +407,53 @@ mod tests {
         assert!(open(other).is_ok());
         drop(held);
         assert!(open(greedy).is_ok());
+    }
+
+    /// A sealer with a grant for `rules`.
+    fn sealer(rules: &[&str]) -> Option<Arc<Mutex<Sealer>>> {
+        let identity = IdentityKey::from_entropy([1; 32]);
+        let grant = Grant {
+            gateway: identity.public(),
+            not_before: Timestamp::ZERO,
+            expires: Timestamp::ZERO + Duration::from_secs(60),
+            sessions: None,
+            extensions: Extensions::default(),
+            relays: Relays::Any,
+            destinations: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+        };
+        let grant = grant.sign(&OperatorKey::from_entropy([2; 32])).unwrap();
+        Some(Arc::new(Mutex::new(Sealer::new(identity, grant).unwrap())))
+    }
+
+    #[tokio::test]
+    async fn names_outside_the_grant_are_not_looked_up() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let asks = Arc::clone(&asked);
+        let resolver = Resolver::by(move |name| {
+            asks.lock().unwrap().push(name.to_owned());
+            vec![[192, 0, 2, 9].into()]
+        });
+        let mut association = Association {
+            plane: Arc::new(Plane::new(Arc::new(Nowhere))),
+            resolver,
+            lookups: Lookups::of_one(),
+            sealer: sealer(&["voice.example:5000", "10.0.0.0/8:*"]),
+            source: Source::of([192, 0, 2, 1].into()),
+            record: None,
+            room: Arc::new(Semaphore::new(1)),
+            limit: Duration::from_secs(1),
+            socket: UdpSocket::bind("127.0.0.1:0").await.unwrap(),
+        };
+        for other in ["db.internal:5000", "voice.example:22"] {
+            let why = association.address_of(&other.parse().unwrap()).await.unwrap_err();
+            assert!(why.contains("the grant does not cover it"), "{why}");
+        }
+        assert!(asked.lock().unwrap().is_empty(), "a name server was told of it");
+        let found = association.address_of(&"voice.example:5000".parse().unwrap()).await;
+        assert_eq!(found, Ok(([192, 0, 2, 9], 5000).into()));
+        assert_eq!(*asked.lock().unwrap(), ["voice.example"]);
+        association.sealer = None;
+        association.address_of(&"voice.example:5000".parse().unwrap()).await.unwrap_err();
     }
 
     #[test]
