@@ -8,7 +8,9 @@ use anyhow::Context as _;
 use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown};
+use tradewind_relay::{
+    Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown, check_readers,
+};
 
 use crate::journal::Logs;
 use crate::learner::Learner;
@@ -41,6 +43,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
     let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    check_readers(&args.config, &text).or_bad(&args.config)?;
     let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
     let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course);
     let socks5_udp = socks5_udp.transpose();

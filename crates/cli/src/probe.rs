@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::builder::TypedValueParser;
 use tokio::signal::unix::{SignalKind, signal};
-use tradewind_net::{sandbox, signals};
+use tradewind_net::{sandbox, secret_file, signals};
 use tradewind_probe::protocol::MAX_CONNECTIONS;
 use tradewind_probe::rtt::MAX_SAMPLES;
 use tradewind_probe::steady::StabilityRule;
@@ -16,9 +16,12 @@ use tradewind_probe::{
 };
 use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
 
-use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, read_text, table};
+use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, table};
 use crate::privileges::Kept;
 use crate::relay::{Log, start_log};
+
+/// Bytes of a secret's file that are read. Chosen: above the longest secret and white space.
+const MOST_SECRET_BYTES: usize = 4096;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
@@ -213,8 +216,12 @@ fn termination() -> anyhow::Result<impl Future<Output = ()>> {
 
 fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {
     let Some(file) = file else { return Ok(None) };
-    let secret = Secret::new(read_text(file)?.trim()).or_bad(file)?;
-    Ok(Some(secret))
+    let text = secret_file::read(file, MOST_SECRET_BYTES).or_bad(file)?;
+    if text.len() == MOST_SECRET_BYTES {
+        let problem = "longer than any secret; expected 16 to 1024 bytes";
+        return Err(anyhow::anyhow!(problem)).or_bad(file);
+    }
+    Secret::new(&text).map(Some).or_bad(file)
 }
 
 /// Shows the targets that answered; names those that did not, and then fails.

@@ -8,7 +8,9 @@ use anyhow::Context as _;
 use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
-use tradewind_relay::{Additions, Handle, Inheritance, Relay, RelayConfig, Reloads, Shutdown};
+use tradewind_relay::{
+    Additions, Handle, Inheritance, Relay, RelayConfig, Reloads, Shutdown, check_readers,
+};
 use tradewind_telemetry::{LogFormat, init_logs};
 
 use crate::journal::Logs;
@@ -49,6 +51,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
     let mut config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    check_readers(&args.config, &text).or_bad(&args.config)?;
     let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
     let mut inheritance = Inheritance::take()?;
     config.hold_identity(&mut inheritance).with_context(place)?;

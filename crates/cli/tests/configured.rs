@@ -5,8 +5,10 @@
 
 mod common;
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
 use common::{Files, command};
@@ -154,6 +156,8 @@ fn relay_and_doctor_report_kernel_limits_below_legs() {
     let operator = OperatorKey::from_entropy([2; 32]).public();
     let wide = format!("identity = '{}'\noperators = ['{operator}']\n{WIDE}", *identity);
     files.write("relay.toml", wide);
+    let private = Permissions::from_mode(0o600);
+    std::fs::set_permissions(files.0.join("relay.toml"), private).unwrap();
     let log = std::fs::File::create(files.0.join("log")).unwrap();
     let mut command = command("relay --config relay.toml", &files.0);
     command.env("TRADEWIND_LOG", "warn").stdout(Stdio::piped()).stderr(log);

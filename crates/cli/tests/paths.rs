@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -99,6 +101,7 @@ impl Gateway {
         let name = format!("tradewind-paths-{test}-{}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         file
     }
 

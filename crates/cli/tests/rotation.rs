@@ -106,6 +106,7 @@ impl World {
         );
         let file = self.folder.0.join(format!("{name}.toml"));
         fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let mut command = self.folder.command();
         command.args(["gateway", "--config"]).arg(&file);
         let gateway = self.folder.begin_logging(command, name);

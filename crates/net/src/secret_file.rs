@@ -1,6 +1,6 @@
 //! Files that hold secrets.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -31,14 +31,7 @@ pub fn read(path: &Path, most_bytes: usize) -> io::Result<Zeroizing<String>> {
 /// As [`read`].
 pub fn read_open(file: &File, most_bytes: usize) -> io::Result<Zeroizing<String>> {
     let found = file.metadata()?;
-    let is_ours = found.uid() == crate::capability::user_id();
-    let rights =
-        found.mode() & if is_ours { OF_GROUP | OF_OTHERS } else { OF_OTHERS | WRITE_OF_GROUP };
-    if found.is_file() && rights != 0 {
-        let mode = found.mode() & 0o7777;
-        let problem = format!("others may read or change it (mode {mode:o}); `chmod 600` it");
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
-    }
+    check(&found)?;
     // A buffer for all of it, as a growing one leaves copies behind.
     let mut bytes = Zeroizing::new(vec![0; most_bytes]);
     let mut filled = 0;
@@ -57,6 +50,22 @@ pub fn read_open(file: &File, most_bytes: usize) -> io::Result<Zeroizing<String>
     let mut secret = Zeroizing::new(String::with_capacity(filled));
     secret.push_str(text);
     Ok(secret)
+}
+
+/// Checks that others have no right to a file that holds a secret, as [`read`] does.
+///
+/// # Errors
+/// When they have.
+pub fn check(found: &Metadata) -> io::Result<()> {
+    let is_ours = found.uid() == crate::capability::user_id();
+    let rights =
+        found.mode() & if is_ours { OF_GROUP | OF_OTHERS } else { OF_OTHERS | WRITE_OF_GROUP };
+    if found.is_file() && rights != 0 {
+        let mode = found.mode() & 0o7777;
+        let problem = format!("others may read or change it (mode {mode:o}); `chmod 600` it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

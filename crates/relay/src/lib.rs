@@ -93,7 +93,7 @@ pub use handle::{Handle, Snapshot};
 pub use relay::{Relay, RelayReloader};
 pub use reload::{Prepared, Reload, Reloads};
 pub use resolver::Resolver;
-pub use rights::HeldKeys;
+pub use rights::{HeldKeys, check_readers};
 pub use server::Additions;
 pub use shutdown::Shutdown;
 pub use upgrade::Inheritance;

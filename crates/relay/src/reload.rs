@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::revocations::read_text;
+use crate::rights::check_readers;
 use crate::{RelayError, Shutdown};
 
 /// Between two looks at the files. Chosen: what is revoked ends within a second.
@@ -178,7 +179,8 @@ fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
 
 fn read(file: &Path) -> Result<String, RelayError> {
     let refused = |problem| RelayError::Config { place: "the file".to_owned(), problem };
-    read_text(file).map_err(refused)
+    let text = read_text(file).map_err(refused)?;
+    check_readers(file, &text).map(|()| text)
 }
 
 /// The keys that differ in two configurations, but for those that are `live`, and what is below them.

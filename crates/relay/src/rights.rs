@@ -28,6 +28,22 @@ const KEY_FILE: &str = "key file ";
 /// Ports below this take a capability, where the host does not say otherwise.
 const FIRST_FREE_PORT: u16 = 1024;
 
+/// Refuses a configuration, the `text` of `file`, that gives an identity itself and that others may
+/// read.
+///
+/// # Errors
+/// When it is so.
+pub fn check_readers(file: &Path, text: &str) -> Result<(), RelayError> {
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let given = ["identity", "previous_identity"].into_iter().find(|key| table.contains_key(*key));
+    let Some(key) = given else { return Ok(()) };
+    let checked = file.metadata().and_then(|found| secret_file::check(&found));
+    checked.map_err(|error| RelayError::Config {
+        place: key.to_owned(),
+        problem: format!("{}, or give `{key}_file` in its place", plain(&error)),
+    })
+}
+
 impl RelayConfig {
     /// Returns the capabilities that a relay needs after its start.
     #[must_use]

@@ -1,7 +1,9 @@
 //! A relay and a gateway with embedded learners, without a daemon.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 
@@ -54,6 +56,7 @@ impl Learning {
         let file = world.directory.join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         let line = [wrapper, &[PROGRAM, role, "--config", file.to_str().unwrap()]].concat();
         let mut command = Command::new(line[0]);
         command.args(&line[1..]).env("TRADEWIND_RUNTIME_DIR", &world.directory);
@@ -315,7 +318,9 @@ fn a_mistake_in_the_section_is_one_line_with_file_and_key() {
             "wrong.toml: configuration, `jumpstart.act.through`: routes hold for",
         ),
     ] {
-        std::fs::write(directory.join("wrong.toml"), relay_text(more)).unwrap();
+        let file = directory.join("wrong.toml");
+        std::fs::write(&file, relay_text(more)).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["relay", "--config", "wrong.toml"]).current_dir(&directory);
         let output = command.stdin(Stdio::null()).output().unwrap();

@@ -1,8 +1,10 @@
 //! Legs of the overlay begin like other connections: with the windows that the host's daemon has
 //! learned.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -83,6 +85,7 @@ pub(crate) fn gateway_text(address: SocketAddr, identity: &str, more: &str) -> S
 fn gateway(world: &World, relay: &FarRelay) -> (Guard, SocketAddr) {
     let file = world.directory.join("gateway.toml");
     std::fs::write(&file, gateway_text(relay.address, &relay.identity, "")).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     let mut command = Command::new(PROGRAM);
     command.args(["gateway", "--config"]).arg(file).env("TRADEWIND_LOG", "off");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
