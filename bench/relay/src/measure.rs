@@ -165,11 +165,15 @@ impl Bench<'_> {
         self.beside_streams(streams, || self.exchange(exchanges))
     }
 
-    /// Returns the memory that the proxy's processes use for 1,000 idle sessions, each of which has
-    /// carried a byte there and back.
+    /// Returns the memory that the proxy's processes use for 1,000 more idle sessions, each of which
+    /// has carried a byte there and back.
     pub(crate) fn idle_memory(self, sessions: usize) -> anyhow::Result<Option<Bytes>> {
-        let Some(before) = self.running.memory()? else { return Ok(None) };
         thread::scope(|scope| {
+            // Program pages that the first sessions touch are not the sessions'.
+            let first = self.client(scope, |mut access| open_idle(&mut access))?;
+            drop(first.join().expect("a client does not panic")?);
+            thread::sleep(REST);
+            let Some(before) = self.running.memory()? else { return Ok(None) };
             let client = self.client(scope, |mut access| {
                 (0..sessions).map(|_| open_idle(&mut access)).collect::<io::Result<Vec<Session>>>()
             })?;
