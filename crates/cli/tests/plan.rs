@@ -53,6 +53,30 @@ fn small(test: &str) -> Files {
 }
 
 #[test]
+fn machines_are_paid_for_as_long_as_the_plan_takes_or_the_period_says() {
+    let files = small("hours");
+    let machine = "[[relay_type]]\nid = \"vm\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\n\
+                   usd_per_hour = 0.2\n";
+    let cost = |text: &str, volume: &str, period: &str| {
+        let text = text.replace("volume = \"2 GB\"", volume).replace("budget_usd = 1.0", "");
+        files.write("p.toml", format!("{period}{text}{machine}"));
+        let plan = files.json("plan --problem p.toml -o json");
+        let hours = (plan["makespan_s"].as_f64().unwrap() / 3600.0).ceil();
+        let egress = plan["flows"].as_array().unwrap().iter();
+        let egress: f64 = egress.map(|flow| flow["cost_usd"].as_f64().unwrap()).sum();
+        let relays = plan["relays"][0]["count"].as_f64().unwrap();
+        ((plan["cost_usd"].as_f64().unwrap() - egress) / relays, hours)
+    };
+    let near = |(cost, hours): (f64, f64), expected: f64, least: f64| {
+        assert!((cost - expected).abs() < 1e-6 && hours >= least, "{cost} for {hours} h");
+    };
+    near(cost(SMALL, "volume = \"2 GB\"", ""), 0.3, 1.0);
+    let (long, hours) = cost(SMALL, "volume = \"1 TB\"", "");
+    near((long, hours), 0.1 + 0.2 * hours, 2.0);
+    near(cost(SMALL, "volume = \"1 TB\"", "period = \"1 h\"\n"), 0.3, 2.0);
+}
+
+#[test]
 fn a_plan_has_the_documented_form() {
     let files = small("form");
     let plan = files.json("plan --problem p.toml -o json --out plan.json");

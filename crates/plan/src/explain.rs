@@ -414,7 +414,7 @@ impl Judge<'_> {
     /// The same, where nothing is shared.
     fn set_up(&self, relays: &[usize], fct: Duration) -> Option<(Money, usize)> {
         let rate = self.problem.rate_taken(self.index, fct).as_bps();
-        let (mut cost, mut count) = (Money::ZERO, 0);
+        let mut counts = Vec::with_capacity(self.loads.0.len());
         for (place, (offer, others)) in self.problem.offers().iter().zip(&self.loads.0).enumerate()
         {
             let mut rates = others.clone();
@@ -425,10 +425,11 @@ impl Judge<'_> {
             if offer.excess(used) > 0 {
                 return None;
             }
-            cost = cost + offer.set_up(used);
-            count += used;
+            counts.push(used);
         }
-        Some((cost, count))
+        let others = self.plan.flows.iter().filter(|flow| flow.id != self.planned.id);
+        let last = || others.map(|flow| flow.fct).chain([fct]).max().unwrap_or_default();
+        Some((self.problem.set_up(&counts, last), counts.iter().sum()))
     }
 
     fn verdict(&self, fct: Duration, plan_cost: Option<Money>) -> Verdict {

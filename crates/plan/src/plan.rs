@@ -203,8 +203,8 @@ impl Plan {
             .collect();
         let shared_legs: Vec<SharedLeg> =
             shared.iter().filter_map(|edge| SharedLeg::new(problem, &relays, edge)).collect();
-        let set_up: Money =
-            problem.offers().iter().zip(&counts).map(|(offer, count)| offer.set_up(*count)).sum();
+        let last = || flows.iter().map(|flow| flow.fct).max().unwrap_or_default();
+        let set_up = problem.set_up(&counts, last);
         let saved: Money = shared_legs.iter().map(|leg| leg.saved).sum();
         let cost = flows.iter().map(|flow| flow.egress + flow.move_cost).sum::<Money>() + set_up;
         Some(Self {
@@ -234,6 +234,20 @@ impl Plan {
             bound: Duration::ZERO,
             bound_cost: Money::ZERO,
         }
+    }
+
+    /// Returns the same plan at the prices of `problem`, which has the same offers and flows.
+    pub(crate) fn priced_in(self, problem: &Problem) -> Self {
+        let count = |offer: &Offer| {
+            let is_one = |relay: &&PlannedRelay| {
+                relay.region == offer.region && relay.relay_type == offer.relay_type.id
+            };
+            self.relays.iter().filter(is_one).count()
+        };
+        let counts: Vec<usize> = problem.offers().iter().map(count).collect();
+        let carrying: Money = self.flows.iter().map(|flow| flow.egress + flow.move_cost).sum();
+        let cost = carrying + problem.set_up(&counts, || self.makespan());
+        Self { cost: cost.checked_sub(self.saved()).unwrap_or_default(), ..self }
     }
 
     /// Egress that shared legs save.

@@ -24,6 +24,7 @@ use crate::candidates::{Candidate, FlowCandidates, all_candidates};
 
 mod check;
 mod content;
+mod hours;
 
 pub use check::ProblemError;
 
@@ -200,6 +201,9 @@ pub struct Inputs {
     pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
     /// Returns how many relays of a type a plan may have in a region, where a quota limits that.
     pub most: BTreeMap<(RegionId, RelayTypeId), usize>,
+    /// The price of each relay of a type for each whole hour that the plan takes, its set-up left
+    /// out; those that run cost nothing more.
+    pub hourly: BTreeMap<RelayTypeId, Money>,
     /// What is known of each leg: measured, imported or guessed.
     pub legs: Legs,
     /// Sites that lie inside a region: the last relay's egress to them has that region's price,
@@ -234,6 +238,7 @@ impl Inputs {
             relay_types: vec![RelayType::cloudpilot()],
             not_offered: BTreeSet::new(),
             most: BTreeMap::new(),
+            hourly: BTreeMap::new(),
             legs,
             site_regions: BTreeMap::new(),
             site_caps: BTreeMap::new(),
@@ -316,6 +321,7 @@ impl Problem {
         for relay_type in &mut self.inputs.relay_types {
             relay_type.set_up = never;
         }
+        self.inputs.hourly.clear();
         self.offers = offers(&self.inputs);
         check::money(&self)?;
         self.price_excess()?;

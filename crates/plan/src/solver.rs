@@ -15,6 +15,7 @@ pub mod exact;
 mod exhaustive;
 mod flow_greedy;
 mod greedy;
+mod hours;
 mod knapsack;
 pub mod makespan;
 mod obstacle;
@@ -112,6 +113,9 @@ pub enum SolveError {
 }
 
 /// Something that makes plans.
+///
+/// A solver by itself leaves hours out: problems whose machines are paid for as long as the plan
+/// takes ([`Problem::is_paid_by_the_hour`]) are solved by way of [`solve`] alone.
 pub trait Solver {
     /// Its name, as plans record it.
     fn name(&self) -> &'static str;

@@ -94,8 +94,9 @@ impl<'a> Paths<'a> {
                 counts[*offer] = counts[*offer].max(number + 1);
             }
         }
-        let offers = self.problem.offers().iter().zip(&counts);
-        let set_up = offers.map(|(offer, count)| offer.set_up(*count)).sum();
+        let fct = |(flow, path): (usize, &&[usize])| self.problem.fct(flow, path);
+        let last = || self.paths.iter().enumerate().filter_map(fct).max().unwrap_or_default();
+        let set_up = self.problem.set_up(&counts, last);
         Laid { set_up, relays: counts.iter().sum(), shared: self.shared(&numbers), numbers }
     }
 

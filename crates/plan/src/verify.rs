@@ -17,6 +17,9 @@ use crate::problem::{Flow, Objective, Problem};
 /// Times that differ by no more are the same: plans are written as seconds with a fraction.
 const SAME_TIME: Duration = Duration::from_micros(1);
 
+/// Machines are charged by the whole hour.
+const NANOS_AN_HOUR: u128 = 3_600_000_000_000;
+
 /// One thing that is wrong with a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -437,10 +440,18 @@ impl<'a> Check<'a> {
                 self.found.push(Violation::TooManyRelays { region, relay_type, count, most });
             }
         }
-        let offers = self.problem.offers().iter().zip(counts);
-        let set_up: Money = offers.map(|(offer, count)| offer.set_up(count)).sum();
+        let offers = || self.problem.offers().iter().zip(&counts);
+        let set_up: Money = offers().map(|(offer, count)| offer.set_up(*count)).sum();
+        let hours = self.last.as_nanos().div_ceil(NANOS_AN_HOUR).max(1);
+        let hours = u64::try_from(hours).unwrap_or(u64::MAX);
+        let machines: Money = offers()
+            .filter_map(|(offer, count)| {
+                let price = self.problem.inputs().hourly.get(&offer.relay_type.id)?;
+                Some(price.times(hours).times(count.saturating_sub(offer.running) as u64))
+            })
+            .sum();
         let carrying = self.plan.flows.iter().map(|flow| flow.egress + flow.move_cost);
-        let apart = carrying.sum::<Money>() + set_up;
+        let apart = carrying.sum::<Money>() + set_up + machines;
         let cost = apart.checked_sub(self.saved).unwrap_or_default();
         self.cost("the plan".to_owned(), self.plan.cost, cost);
         let budget = self.problem.budget();

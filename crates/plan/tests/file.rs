@@ -681,6 +681,7 @@ fn relay_types_have_hours_and_places() {
     let set_up: Vec<f64> =
         read.inputs.relay_types.iter().map(|known| known.set_up.as_usd()).collect();
     assert_eq!(set_up, [0.7, 0.4]);
+    assert!(read.inputs.hourly.is_empty());
     let problem = Problem::new(read.inputs).unwrap();
     for offer in problem.offers() {
         let is_there = (offer.region.cloud() == "aws") == (offer.relay_type.id.as_str() == "big");
@@ -699,4 +700,18 @@ fn relay_types_have_hours_and_places() {
 
 fn refusal_of_too_many(text: &str) -> String {
     read(&text.replacen("most = 2\n", "most = 20000\n", 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn hours_without_a_period_are_those_of_the_plan() {
+    let text = format!(
+        "{SMALL}[[relay_type]]\nid = \"big\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\n\
+         usd_per_hour = 0.3\n[[relay_type]]\nid = \"own\"\ncapacity = \"1 Gbit/s\"\n"
+    );
+    let inputs = read(&text).unwrap().inputs;
+    assert_eq!(inputs.relay_types[0].set_up.as_usd(), 0.1);
+    let hourly: Vec<_> =
+        inputs.hourly.iter().map(|(id, price)| (id.as_str(), price.as_usd())).collect();
+    assert_eq!(hourly, [("big", 0.3)]);
+    assert_eq!(read(&text).unwrap().paid_hours, None);
 }

@@ -67,7 +67,7 @@ pub struct ProblemFile {
     /// What is odd about it and no mistake for sure, a line each.
     pub notes: Vec<String>,
     /// The whole hours for which machines with a price by the hour are paid; none where none has
-    /// one.
+    /// one, or they are paid for as long as the plan takes.
     pub paid_hours: Option<u64>,
 }
 
@@ -146,6 +146,7 @@ fn read(
     let inputs = Inputs {
         not_offered,
         most,
+        hourly: terms::hourly(&file),
         flows: flows.into_iter().map(|placed| placed.flow).collect(),
         relay_types,
         legs: built.legs,

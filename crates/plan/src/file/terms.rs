@@ -56,20 +56,30 @@ pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayT
 
 const SECONDS_AN_HOUR: u64 = 3600;
 
-fn hours(file: &File) -> u64 {
-    file.period.map_or(1, |period| period.as_secs().div_ceil(SECONDS_AN_HOUR).max(1))
+/// Returns the whole hours of the plan's period, one at least; none where the file states none.
+fn hours(file: &File) -> Option<u64> {
+    file.period.map(|period| period.as_secs().div_ceil(SECONDS_AN_HOUR).max(1))
 }
 
-/// Returns for how many hours machines with a price by the hour are paid, where there are some.
+/// Returns for how many hours machines with a price by the hour are paid, where there are some and
+/// the file states a period.
 pub(super) fn paid_hours(file: &File) -> Option<u64> {
     let mut types = file.relay_type.iter().map(toml::Spanned::get_ref);
-    types.any(|section| section.usd_per_hour.is_some()).then(|| hours(file))
+    hours(file).filter(|_| types.any(|section| section.usd_per_hour.is_some()))
 }
 
-/// Returns what a relay costs: setting it up, and its machine for the whole hours of the plan's
-/// period, one at least.
+/// Returns what machines cost for each hour that the plan takes, where the file states no period.
+pub(super) fn hourly(file: &File) -> BTreeMap<RelayTypeId, Money> {
+    let types = file.relay_type.iter().map(toml::Spanned::get_ref);
+    let priced = types.filter_map(|known| Some((known.id.get_ref().clone(), known.usd_per_hour?)));
+    if file.period.is_some() { BTreeMap::new() } else { priced.collect() }
+}
+
+/// Returns what a relay costs whatever the plan takes: setting it up, and its machine for the whole
+/// hours of a stated period.
 fn set_up(file: &File, section: &RelayTypeSection) -> Money {
-    let machine = section.usd_per_hour.unwrap_or_default().times(hours(file));
+    let hours = hours(file).unwrap_or(0);
+    let machine = section.usd_per_hour.unwrap_or_default().times(hours);
     section.set_up_usd.saturating_add(machine)
 }
 

@@ -12,7 +12,7 @@ use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId};
 
 use super::as_planned::{AsPlanned, as_planned};
 use crate::plan::Plan;
-use crate::problem::{Flow, Inputs, Problem, ProblemError};
+use crate::problem::{Flow, Inputs, Offer, Problem, ProblemError};
 use crate::solver::{self, Limits, SolveError, Solver};
 
 /// Plans with and without hindsight.
@@ -193,11 +193,12 @@ fn counts(plan: &Plan) -> BTreeMap<(RegionId, RelayTypeId), usize> {
 /// What setting up a plan's relays costs, those left out that run already.
 fn set_up_of(plan: &Plan, problem: &Problem) -> Money {
     let counts = counts(plan);
-    let set_up = problem.offers().iter().map(|offer| {
+    let count = |offer: &Offer| {
         let key = (offer.region.clone(), offer.relay_type.id.clone());
-        offer.set_up(counts.get(&key).copied().unwrap_or(0))
-    });
-    set_up.sum()
+        counts.get(&key).copied().unwrap_or(0)
+    };
+    let counts: Vec<usize> = problem.offers().iter().map(count).collect();
+    problem.set_up(&counts, || plan.makespan())
 }
 
 /// The true problem in which the plan's relays run, and what was spent on set-up is gone.

@@ -8,7 +8,7 @@ use tradewind_units::{
     Bandwidth, Bytes, ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId,
 };
 
-use super::{Inputs, MAX_RELAYS, Problem};
+use super::{Inputs, MAX_RELAYS, Offer, Problem};
 
 /// Why inputs make no problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,9 +114,15 @@ pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
 
 /// Returns what all flows cost on their dearest paths, each over relays of its own.
 fn dearest_usd(problem: &Problem) -> f64 {
+    let hours = problem.hours().last().copied().unwrap_or(1) as f64;
+    let hourly = |offer: &Offer| problem.inputs.hourly.get(&offer.relay_type.id);
+    let machine = |offer: &Offer| hourly(offer).map_or(0.0, |price| price.as_usd() * hours);
     let dearest = |flow: usize| -> f64 {
         let cost = |candidate: &crate::Candidate| {
-            let set_up = |relay: &usize| problem.offers()[*relay].relay_type.set_up.as_usd();
+            let set_up = |relay: &usize| {
+                let offer = &problem.offers()[*relay];
+                offer.relay_type.set_up.as_usd() + machine(offer)
+            };
             candidate.cost.as_usd() + candidate.relays.iter().map(set_up).sum::<f64>()
         };
         problem.candidates(flow).iter().map(cost).fold(0.0, f64::max)

@@ -90,9 +90,10 @@ pub fn by_name(name: &str) -> Option<Box<dyn Solver>> {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).map(|algorithm| (algorithm.make)())
 }
 
-/// The plan of a solver for whatever the problem wants to be least: the makespan by way of
-/// [`super::makespan`]; and for whatever it may share: common content by way of the problems without it
-/// ([`crate::trees`]).
+/// Returns the plan of a solver for whatever the problem wants to be least: the makespan by way of
+/// [`super::makespan`]; and for whatever it may share: common content by way of the problems
+/// without it ([`crate::trees`]); where machines are paid for as long as the plan takes, by way of
+/// the problems for each number of hours.
 ///
 /// # Errors
 /// Those of the solver.
@@ -101,6 +102,9 @@ pub fn solve(
     problem: &Problem,
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
+    if problem.is_paid_by_the_hour() {
+        return super::hours::solve(solver, problem, limits);
+    }
     if problem.has_trees() && !solver.shares_legs() {
         return super::shared_legs::priced(solver, problem, limits);
     }

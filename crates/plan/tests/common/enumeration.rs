@@ -12,6 +12,9 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
     let mut choice = vec![0; ways.len()];
     loop {
         let chosen = || choice.iter().zip(&ways).map(|(at, ways)| &ways[*at]);
+        // Machines are paid for the whole hours until the last flow is done.
+        let last = chosen().map(|candidate| candidate.fct).max().unwrap();
+        let hours = (last.as_secs_f64() / 3600.0).ceil().max(1.0) as u64;
         let set_up: Option<Money> = (problem.offers().iter().enumerate())
             .map(|(place, offer)| {
                 let through = chosen().filter(|candidate| candidate.relays.contains(&place));
@@ -19,12 +22,14 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
                 let capacity = offer.relay_type.capacity.as_bps();
                 let fewest = fewest_relays(&rates, capacity, &mut Vec::new())?;
                 let may_be = offer.most.is_none_or(|most| fewest <= most);
-                may_be.then(|| offer.set_up(fewest))
+                let hourly = problem.inputs().hourly.get(&offer.relay_type.id);
+                let machine = hourly.map_or(Money::ZERO, |price| price.times(hours));
+                let paid = fewest.saturating_sub(offer.running) as u64;
+                may_be.then(|| offer.set_up(fewest) + machine.times(paid))
             })
             .sum();
         let cost = set_up.map(|set_up| chosen().map(|c| c.cost).sum::<Money>() + set_up);
         if let Some(cost) = cost.filter(|cost| *cost <= problem.budget()) {
-            let last = chosen().map(|candidate| candidate.fct).max().unwrap();
             let makespan = problem.objective() == Objective::Makespan;
             let last = if makespan { last } else { Duration::ZERO };
             let key = (last, chosen().map(|candidate| candidate.score).sum(), cost);
