@@ -26,6 +26,7 @@ mod cuts;
 mod formulation;
 mod milp;
 mod neighbourhood;
+mod patterns;
 
 pub use formulation::Size;
 pub(in crate::solver) use neighbourhood::improve;
@@ -49,6 +50,11 @@ const START_SHARE: f64 = 0.2;
 
 /// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
 const START_STEPS: u64 = 50_000;
+
+/// The part of the limits in which linear programs rule out what relays cannot carry, and the most
+/// rounds of that, and of counts after it. Chosen: later rounds bring little.
+const PATTERNS_SHARE: f64 = 0.4;
+const MOST_PATTERN_ROUNDS: usize = 40;
 
 /// Tells of a flow and a place among its candidates whether a program is to have that one.
 pub(in crate::solver) type Kept<'a> = &'a dyn Fn(usize, usize) -> bool;
@@ -97,7 +103,8 @@ impl Exact<'_> {
     /// Returns the plan with what is proved when only the counts of relays must be whole.
     ///
     /// That takes few nodes, where a search for whole paths, too, takes many before it has decided
-    /// on the relays.
+    /// on the relays. What a relay cannot carry of the paths that flows take in part is ruled out
+    /// ([`patterns`]) and the counts are sought anew, until nothing is left or the limits end.
     pub(super) fn by_counts(
         problem: &Problem,
         start: Plan,
@@ -108,12 +115,16 @@ impl Exact<'_> {
         let goal = if problem.objective() == Objective::Cost { Goal::Cost } else { Goal::Score };
         let mut search = Search::new(problem, formulation, limits, "auto", Some(start.clone()));
         (search.bound, search.bound_cost) = (start.bound, start.bound_cost);
-        let Some(run) = search.next_run() else { return start };
-        let run = RunLimits { whole: Whole::Counts, ..run };
-        let values = search.formulation.values_of_any(problem, &start);
-        let budget = problem.budget();
-        if let Ok(answer) = milp::run(&search.formulation, goal, budget, values.as_deref(), run) {
+        search.rule_out_patterns(goal);
+        for _ in 0..MOST_PATTERN_ROUNDS {
+            let Some(run) = search.next_run() else { break };
+            let run = RunLimits { whole: Whole::Counts, ..run };
+            let Some(answer) = search.relaxed(goal, run) else { break };
             search.note_bound(goal, answer.bound);
+            let values = answer.values.filter(|_| answer.status == Status::Optimal);
+            if !values.is_some_and(|values| search.add_patterns(&values)) {
+                break;
+            }
         }
         let (score, cost) = start.score(problem);
         Plan { bound: search.bound.min(score), bound_cost: search.bound_cost.min(cost), ..start }
@@ -287,6 +298,46 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Runs with some columns in part, from the best plan.
+    fn relaxed(&mut self, goal: Goal, run: RunLimits) -> Option<milp::Answer> {
+        let start = self.best.as_ref();
+        let start = start.and_then(|plan| self.formulation.values_of_any(self.problem, plan));
+        let start = start.filter(|_| run.whole != Whole::Nothing);
+        let budget = self.problem.budget();
+        let answer = milp::run(&self.formulation, goal, budget, start.as_deref(), run).ok()?;
+        let taken = STEPS_A_NODE + STEPS_AN_ITERATION.saturating_mul(answer.iterations);
+        self.steps = self.steps.saturating_sub(taken);
+        Some(answer)
+    }
+
+    /// Adds rows against what no relay carries of these values; says whether there were any.
+    fn add_patterns(&mut self, values: &[f64]) -> bool {
+        let rows = patterns::rows(self.problem, &self.formulation, values);
+        let some = !rows.is_empty();
+        self.formulation.rows.extend(rows);
+        some
+    }
+
+    /// Adds such rows until linear programs bring no more of them, or a part of the limits is gone.
+    fn rule_out_patterns(&mut self, goal: Goal) {
+        let kept = 1.0 - PATTERNS_SHARE;
+        let steps = (self.steps as f64 * kept) as u64;
+        let time = self.limits.time_left.map(|left| left().mul_f64(kept));
+        for _ in 0..MOST_PATTERN_ROUNDS {
+            let Some(run) = self.next_run() else { return };
+            let is_late = run.time.zip(time).is_some_and(|(left, least)| left < least);
+            if is_late || self.steps < steps {
+                return;
+            }
+            let run = RunLimits { whole: Whole::Nothing, ..run };
+            let Some(answer) = self.relaxed(goal, run) else { return };
+            let values = answer.values.filter(|_| answer.status == Status::Optimal);
+            if !values.is_some_and(|values| self.add_patterns(&values)) {
+                return;
+            }
+        }
+    }
+
     /// The limits of the next run; `None` when there is to be none.
     fn next_run(&self) -> Option<RunLimits> {
         let nodes = self.steps / STEPS_A_NODE;
@@ -366,3 +417,6 @@ impl<'a> Search<'a> {
 fn lost(what: &str) -> SolveError {
     SolveError::Backend(format!("HiGHS: {what} was proved best and is not there"))
 }
+
+#[cfg(test)]
+mod tests;

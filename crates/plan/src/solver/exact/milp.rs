@@ -44,6 +44,8 @@ pub(super) enum Whole {
     All,
     /// The counts of relays: a flow may take several paths in part.
     Counts,
+    /// Nothing: a linear program.
+    Nothing,
 }
 
 /// How a run ended.
@@ -107,6 +109,22 @@ pub(super) fn run(
     })
 }
 
+/// Returns weights from 0 to 1 of items that come to one at most in each pattern, which names items
+/// by their places, and to as much as they can with these values; none where HiGHS finds none.
+pub(super) fn heaviest_weights(values: &[f64], patterns: &[Vec<usize>]) -> Option<Vec<f64>> {
+    let mut program = RowProblem::default();
+    let columns: Vec<Col> =
+        values.iter().map(|value| program.add_column(*value, 0.0..=1.0)).collect();
+    for pattern in patterns {
+        program.add_row(..=1.0, pattern.iter().map(|at| (columns[*at], 1.0)));
+    }
+    let mut model = program.try_optimise(Sense::Maximise).ok()?;
+    model.set_threads(NonZeroU32::MIN);
+    let solved = model.try_solve().ok()?;
+    let is_best = solved.status() == HighsModelStatus::Optimal;
+    is_best.then(|| solved.get_solution().columns().to_vec())
+}
+
 /// What HiGHS says of its end.
 fn ended(status: HighsModelStatus) -> Result<Status, SolveError> {
     match status {
@@ -151,7 +169,7 @@ fn program(
     whole: Whole,
 ) -> RowProblem {
     let mut program = RowProblem::default();
-    let mut in_part = vec![false; formulation.columns.len()];
+    let mut in_part = vec![whole == Whole::Nothing; formulation.columns.len()];
     if whole == Whole::Counts {
         formulation.picks.iter().flatten().for_each(|pick| in_part[pick.column] = true);
     }
