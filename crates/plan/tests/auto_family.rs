@@ -6,12 +6,19 @@
 
 mod common;
 
-use common::family;
+use common::near_regions::{Pattern, near_regions};
+use common::{family, usd};
+use tradewind_model::StartUp;
+use tradewind_model::cost::Prices;
 use tradewind_plan::solver::{self, SolveError};
-use tradewind_plan::{Limits, Plan, Problem, verify};
+use tradewind_plan::{Inputs, Limits, Plan, Problem, verify};
+use tradewind_units::PricePerGb;
 
 /// How much longer than the best known a plan may take, as a part.
 const MOST: f64 = 0.01;
+
+/// Steps of each algorithm on small problems.
+const WORK: u64 = 60_000;
 
 /// Returns the plan of `auto` for the problem of this number by so much work.
 fn auto(number: usize, work: u64) -> (Problem, Plan) {
@@ -38,6 +45,39 @@ fn plans_are_near_the_best_known_where_set_up_dominates() {
         let known = family::best_known_s(number).unwrap();
         assert!(found <= known * (1.0 + MOST), "{number}: {found} against {known}");
         assert!(plan.bound.as_secs_f64() <= known * (1.0 + 1e-6), "{number}: {:?}", plan.bound);
+    }
+}
+
+/// Returns a small problem of the family's kind: ten flows over six regions, of this pattern.
+fn small(pattern: Pattern, (set_up, transfer, budget): (f64, f64, f64), seed: u64) -> Inputs {
+    let mut inputs = near_regions(10, budget, pattern, seed);
+    let step = inputs.regions.len() / 6;
+    inputs.regions = inputs.regions.into_iter().step_by(step).take(6).collect();
+    inputs.relay_types[0].set_up = usd(set_up);
+    inputs.prices = Prices::Flat(PricePerGb::from_usd_per_gb(transfer).unwrap());
+    inputs.start_up = StartUp::Ignored;
+    inputs
+}
+
+/// Algorithms of ours: `exact-cp` is the paper's program, whose first node takes a minute here.
+fn ours() -> impl Iterator<Item = &'static str> {
+    solver::names().filter(|name| !["auto", "exact-cp"].contains(name))
+}
+
+#[test]
+fn auto_is_never_worse_than_any_of_ours_in_the_same_work() {
+    let patterns = [Pattern::OneToOne, Pattern::ManyToMany, Pattern::OneToMany];
+    let terms = [(1.0, 0.0, 0.3), (0.5, 0.05, 0.3)];
+    for (seed, pattern) in patterns.into_iter().cycle().take(6).enumerate() {
+        let inputs = small(pattern, terms[seed % 2], seed as u64 + 1);
+        let problem = Problem::new(inputs).unwrap();
+        let auto = planned("auto", &problem, WORK).unwrap();
+        assert_eq!(verify(&problem, &auto), vec![]);
+        for name in ours() {
+            let Some(other) = planned(name, &problem, WORK) else { continue };
+            let (found, than) = (auto.score(&problem), other.score(&problem));
+            assert!(found <= than, "seed {seed}, {name}: {found:?} against {than:?}");
+        }
     }
 }
 

@@ -286,6 +286,26 @@ mod tests {
         assert_eq!(times, [Some(Duration::from_millis(500))]);
     }
 
+    #[cfg(feature = "highs")]
+    #[test]
+    fn what_is_proved_ends_the_search() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let problem = example::problem(3, StartUp::Ignored);
+        let asked = AtomicUsize::new(0);
+        let should_stop = || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        let limits = Limits { should_stop: &should_stop, ..Limits::work(u64::MAX) };
+        let auto = Auto::default();
+        let survey = auto.survey(&problem, &limits, Effort::Brief).found.unwrap();
+        assert!(survey.is_proved_best(&problem));
+        let by_survey = asked.swap(0, Ordering::Relaxed);
+        finish(&problem, &auto, &limits).unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), by_survey, "nobody goes on");
+    }
+
     #[test]
     fn work_without_limit_stays_so() {
         let problem = example::problem(3, StartUp::Ignored);
