@@ -12,7 +12,7 @@ use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
 use tradewind_plan::solver::{self, SolveError};
 use tradewind_plan::{Inputs, Limits, Plan, Problem, verify};
-use tradewind_units::PricePerGb;
+use tradewind_units::{Duration, PricePerGb};
 
 /// How much longer than the best known a plan may take, as a part.
 const MOST: f64 = 0.01;
@@ -78,6 +78,28 @@ fn auto_is_never_worse_than_any_of_ours_in_the_same_work() {
             let (found, than) = (auto.score(&problem), other.score(&problem));
             assert!(found <= than, "seed {seed}, {name}: {found:?} against {than:?}");
         }
+    }
+}
+
+#[test]
+fn of_the_fastest_plans_auto_takes_the_cheapest() {
+    for seed in 1..5 {
+        // With money for all, whoever goes the fastest way is proved best at once; relays in some
+        // regions cost more than others, and times come in steps: many plans take as long.
+        let mut inputs = small(Pattern::ManyToMany, (0.5, 0.0, 5.0), seed);
+        for leg in inputs.legs.values_mut() {
+            leg.rtt = Duration::from_millis((leg.rtt.as_millis() as u64 / 60 + 1) * 60);
+        }
+        let price = |at: usize| PricePerGb::from_usd_per_gb((at % 4) as f64 * 0.05).unwrap();
+        let pairs = inputs.regions.iter().enumerate();
+        let pairs = pairs.map(|(at, region)| ((region.clone(), None), price(at))).collect();
+        inputs.prices = Prices::Stated { pairs, otherwise: Box::new(inputs.prices.clone()) };
+        let problem = Problem::new(inputs).unwrap();
+        let (auto, exact) =
+            (planned("auto", &problem, WORK).unwrap(), planned("exact", &problem, WORK).unwrap());
+        assert_eq!(auto.bound, auto.score(&problem).0, "seed {seed}: it is proved");
+        let (found, than) = (auto.score(&problem), exact.score(&problem));
+        assert!(found <= than, "seed {seed}: {found:?} against {than:?}");
     }
 }
 
