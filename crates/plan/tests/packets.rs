@@ -114,6 +114,28 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
 }
 
 #[test]
+fn cloud_of_the_source_charges_what_it_sends_by_where_that_goes() {
+    let inside =
+        CALL.replacen("{ id = \"a\" }", "{ id = \"a\", region = \"aws:ap-southeast-2\" }", 1);
+    let flow = &planned(&inside).flows[0];
+    // 0.675 GB over the Internet at 20 cents, and to the relay in the same region for nothing.
+    assert_eq!(flow.service, PacketService::Forwarding, "which sends nothing over the Internet");
+    assert_eq!(flow.costs.source, Money::ZERO);
+    let outside = planned(CALL);
+    for service in [PacketService::Direct, PacketService::Coding, PacketService::Caching] {
+        let (_, cost, _) = considered(flow, service);
+        let (_, before, _) = considered(&outside.flows[0], service);
+        assert!((cost - before - 13.5).abs() < 1e-5, "{service}: {cost} {before}");
+    }
+    assert_eq!(flow.costs.total(), flow.cost);
+    // To a receiver in another region of the cloud, by the price for that.
+    let both = inside.replacen("{ id = \"b\" }", "{ id = \"b\", region = \"aws:eu-west-1\" }", 1);
+    let both = both.replacen("blocked = true", "rtt = \"280 ms\"", 1);
+    let (_, direct, _) = considered(&planned(&both).flows[0], PacketService::Direct);
+    assert!((direct - 0.675 * 9.8).abs() < 1e-5, "{direct}");
+}
+
+#[test]
 fn a_tighter_budget_buys_a_dearer_service_and_the_tightest_is_told_the_fastest() {
     let service = |budget: &str| {
         let plan = planned(&CALL.replace("220 ms", budget));

@@ -60,13 +60,15 @@ pub(crate) fn explain(flow: &PlannedPacketFlow) -> anyhow::Result<()> {
     ))?;
     let costs = flow.costs;
     output::line(format_args!(
-        "  pays ${}: first relay ${}, last relay ${}, machines ${}, storage ${}, uplink ${}",
+        "  pays ${}: first relay ${}, last relay ${}, machines ${}, storage ${}, \
+         uplink ${}, source's cloud ${}",
         dollars(flow.cost),
         dollars(costs.ingress_relay),
         dollars(costs.egress_relay),
         dollars(costs.compute),
         dollars(costs.storage),
-        dollars(costs.uplink)
+        dollars(costs.uplink),
+        dollars(costs.source)
     ))?;
     let row = |one: &ConsideredService| {
         let regions: Vec<&str> = one.regions.iter().map(|region| region.as_str()).collect();

@@ -147,15 +147,18 @@ pub struct PacketCost {
     /// Copies on the sender's uplink.
     #[serde(rename = "uplink_usd")]
     pub uplink: Money,
+    /// The price of the sender's own cloud, by where it sends; the functions of this module leave
+    /// it out.
+    #[serde(rename = "source_usd", default)]
+    pub source: Money,
 }
 
 impl PacketCost {
     /// Returns the sum of all parts.
     #[must_use]
     pub fn total(&self) -> Money {
-        [self.ingress_relay, self.egress_relay, self.compute, self.storage, self.uplink]
-            .into_iter()
-            .sum()
+        let traffic = self.ingress_relay + self.egress_relay;
+        traffic + self.compute + self.storage + self.uplink + self.source
     }
 }
 
@@ -267,6 +270,7 @@ fn cost_of(
         compute: Money::from_usd(machine(ingress) + machine(egress))?,
         storage: Money::from_usd(kept_gb * hours * egress.storage_gb_hour.as_usd())?,
         uplink: Money::from_usd(stream.uplink.usd(copied, stream.span))?,
+        source: Money::ZERO,
     })
 }
 

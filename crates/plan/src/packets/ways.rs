@@ -162,7 +162,33 @@ impl<'a> Ground<'a> {
             }
         };
         let compute = over.regions(self.inputs).iter().map(machine).sum();
-        Ok(PacketCost { compute, ..traffic })
+        let source = self.source_cost(flow, service, over)?;
+        Ok(PacketCost { compute, source, ..traffic })
+    }
+
+    /// Returns what the source's own cloud charges for what the source sends: packets over the
+    /// Internet, but with forwarding, and with every service but direct as much to the first relay.
+    fn source_cost(
+        &self,
+        flow: &PacketFlow,
+        service: PacketService,
+        over: Over,
+    ) -> Result<Money, PacketError> {
+        let region = |site| self.inputs.site_regions.get(site);
+        let (source, destination) = (region(&flow.source), region(&flow.destination));
+        let volume = flow.rate.volume_in(flow.span);
+        let price = |to: Egress<'_>| -> Result<Money, PacketError> {
+            Ok(self.inputs.prices.source_egress(source, to)?.cost_of(volume))
+        };
+        let over_internet = match service {
+            PacketService::Forwarding => Money::ZERO,
+            _ => price(destination.map_or(Egress::Internet, Egress::Region))?,
+        };
+        let to_relay = match over.regions(self.inputs).first() {
+            Some(first) => price(Egress::Region(first))?,
+            None => Money::ZERO,
+        };
+        Ok(over_internet + to_relay)
     }
 }
 
