@@ -53,6 +53,16 @@ fn small(test: &str) -> Files {
 }
 
 #[test]
+fn times_beyond_a_hundred_years_are_told_of() {
+    let files = small("slow");
+    let slow = "[[pair]]\nbetween = [\"a\", \"b\"]\nrate = \"1 bit/s\"\n";
+    files.write("p.toml", format!("{SMALL}{slow}"));
+    let told = common::text(&files.run("plan --problem p.toml --algorithm greedy").stderr);
+    assert!(told.contains("note: a path of flow `far` takes a hundred years or more"), "{told}");
+    assert!(!told.contains("`near`"), "{told}");
+}
+
+#[test]
 fn machines_are_paid_for_as_long_as_the_plan_takes_or_the_period_says() {
     let files = small("hours");
     let machine = "[[relay_type]]\nid = \"vm\"\ncapacity = \"2 Gbit/s\"\nset_up_usd = 0.1\n\

@@ -113,9 +113,13 @@ pub fn path_completion(legs: &[Leg], volume: Bytes, start_up: StartUp) -> Comple
     }
 }
 
-/// Converts seconds to a span of at most a hundred years: longer than any flow, and safe to add up.
+/// The longest time that each part of a completion is told as: longer than any flow, and safe to
+/// add up.
+pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Converts seconds to a span of [`LONGEST`] at most.
 fn span(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, 100.0 * 365.0 * 86_400.0))
+    Duration::from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64()))
 }
 
 /// Returns the time at which each leg can carry its first byte, in seconds since the client's

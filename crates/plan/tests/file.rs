@@ -190,7 +190,7 @@ fn a_table_with_a_mistake_is_refused_by_name_line_and_column() {
     let cases = [
         ("", rates, "t: line 1: a header `src,dst,rtt_ms` is missing"),
         ("src,dst\n", rates, "t: line 1: rtt_ms: the header has no such column"),
-        ("src,dst,rtt_ms,x\n", rates, "t: line 1: x: a header of"),
+        ("src,dst,rtt_ms,dest\n", rates, "t: line 1: dest: a second such column"),
         ("src,dst,rtt_ms\na,b\n", rates, "t: line 2: 2 cells, the header has 3"),
         ("src,dst,rtt_ms\n# note\na,x,3\n", rates, "t: line 3: dst: no site and no region"),
         (",a,b\na,,3\nb,4\n", rates, "t: line 3: 2 cells, the header has 3"),
@@ -593,6 +593,59 @@ fn tables_are_read_as_they_are_found() {
     let price = read.inputs.prices.egress(&london, tradewind_model::Egress::Region(&there));
     assert!((price.unwrap().as_usd_per_gb() - 0.07).abs() < 1e-12);
     assert_eq!(read.notes.len(), 1, "{:?}", read.notes);
+}
+
+#[test]
+fn public_grids_are_read_with_their_columns_tiers_and_zones() {
+    let text = SMALL.replacen(
+        "budget_usd = 2.0",
+        "rtt_tables = [\"t\"]\nrate_tables = [\"r\"]\negress.tables = [\"p\"]",
+        1,
+    );
+    let text = text.replace("gcp:europe-west2\"]", "gcp:europe-west2\", \"gcp:us-east4\"]");
+    let across = |site: &str| {
+        format!("\n[[pair]]\nbetween = [\"{site}\", \"gcp:us-east4\"]\nrtt = \"90 ms\"")
+    };
+    let rtt = format!("rtt = \"200 ms\"{}{}", across("a"), across("b"));
+    let text = text.replacen("rtt = \"200 ms\"", &rtt, 1);
+    let rtts = "src_region,src_tier,src_instance_class,dst_region,dst_tier,min_rtt,avg_rtt\n\
+                gcp:europe-west2-a,PREMIUM,n2,gcp:us-east4-a,PREMIUM,76.5,77\n\
+                gcp:europe-west2-a,PREMIUM,n2,gcp:us-east4-a,STANDARD,90,91\n\
+                gcp:us-east4-a,PREMIUM,n2,gcp:europe-west2-a,PREMIUM,,\n\
+                aws:us-east-1a,PREMIUM,m5,gcp:us-east4-a,PREMIUM,2,3\n";
+    let rates = "src_region,dst_region,tag,throughput_sent,success\n\
+                 gcp:europe-west2-a,gcp:us-east4-a,x,1250000000.5,True\n";
+    let prices = "src,dest,src_tier,dest_tier,cost\n\
+                  gcp:europe-west2-a,gcp:us-east4-a,PREMIUM,PREMIUM,0.07\n";
+    let read = read_with(&text, &[("t", rtts), ("r", rates), ("p", prices)]).unwrap();
+    let (london, ashburn) = (relay("gcp:europe-west2"), relay("gcp:us-east4"));
+    let across = leg(&read, london, ashburn);
+    assert_eq!(across.rtt.as_micros(), 76_500);
+    assert_eq!(across.cap.map(|cap| cap.as_mbps().round()), Some(1250.0));
+    let regions = &read.inputs.regions;
+    let price =
+        read.inputs.prices.egress(&regions[0], tradewind_model::Egress::Region(&regions[1]));
+    assert!((price.unwrap().as_usd_per_gb() - 0.07).abs() < 1e-12);
+    let notes = read.notes.join("\n");
+    for told in [
+        "t: left out: columns `src_instance_class`, `avg_rtt`; 1 row of another tier than premium; \
+         1 row without a value",
+        "r: left out: columns `tag`, `success`",
+    ] {
+        assert!(notes.contains(told), "{told}: {notes}");
+    }
+    assert!(!notes.contains("p: "), "{notes}");
+}
+
+#[test]
+fn times_that_are_not_told_exactly_are_known() {
+    let slow = SMALL.replacen("rtt = \"200 ms\"", "rtt = \"200 ms\"\nrate = \"1 bit/s\"", 1);
+    let beyond = |text: &str| {
+        let problem = Problem::new(read(text).unwrap().inputs).unwrap();
+        problem.beyond_telling().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(beyond(&slow), ["a-b"], "2 GB at a bit a second take five hundred years");
+    assert!(beyond(SMALL).is_empty());
 }
 
 #[test]

@@ -108,7 +108,15 @@ impl Read {
         let made =
             if is_of_packets { Problem::without_streams(inputs) } else { Problem::new(inputs) };
         match made {
-            Ok(problem) => Ok(Ok(problem)),
+            Ok(problem) => {
+                for flow in problem.beyond_telling() {
+                    output::say(format_args!(
+                        "note: a path of flow `{flow}` takes a hundred years or more: such times \
+                         are neither told nor compared exactly"
+                    ));
+                }
+                Ok(Ok(problem))
+            }
             Err(error @ (ProblemError::NoPath { .. } | ProblemError::Deadline { .. })) => {
                 Ok(Err(error.to_string()))
             }

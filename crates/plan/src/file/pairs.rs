@@ -64,6 +64,7 @@ pub(super) fn stated(
                 return Err(table.refuse(row, "rtt_ms", problem));
             }
         }
+        stated.notes.extend(table.note());
         stated.notes.extend(strangers.told(table.rows().len())?);
     }
     for name in &file.rate_tables {
@@ -89,6 +90,7 @@ pub(super) fn stated(
                 return Err(table.refuse(row, "mbps", problem));
             }
         }
+        stated.notes.extend(table.note());
         stated.notes.extend(strangers.told(table.rows().len())?);
     }
     probes::stated(file, places, texts, robust, &mut stated)?;

@@ -150,10 +150,13 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// The region of this name.
+    /// Returns the region of this name, or the one that the zone of this name is in.
     pub(super) fn region(&self, name: &str) -> Option<RegionId> {
-        let id = RegionId::new(name).ok()?;
-        self.catalogue.region(&id).map(|region| region.id.clone())
+        let known = |name: &str| {
+            let id = RegionId::new(name).ok()?;
+            self.catalogue.region(&id).map(|region| region.id.clone())
+        };
+        known(name).or_else(|| known(without_zone(name)?))
     }
 
     /// Returns that no region of the catalogue is called so, and which is called nearly so.
@@ -185,6 +188,14 @@ impl<'a> Places<'a> {
             Place::Site(site) => self.sites.get(site).map_or(Duration::ZERO, |s| s.access_rtt),
         }
     }
+}
+
+/// Returns what a zone's name says of its region: `gcp:us-east4-a` is in `gcp:us-east4`,
+/// `aws:us-east-1a` in `aws:us-east-1`; none where it is no such name.
+fn without_zone(name: &str) -> Option<&str> {
+    let region = name.strip_suffix(|last: char| last.is_ascii_lowercase())?;
+    let region = region.strip_suffix('-').unwrap_or(region);
+    region.ends_with(|last: char| last.is_ascii_digit()).then_some(region)
 }
 
 /// Returns that no region of the catalogue is called so, and which is called nearly so.

@@ -3,7 +3,7 @@
 //!
 //! Columns may stand in any order; a line that is empty or begins with `#` says nothing.
 //! Spreadsheets' byte order mark is skipped. Columns of public grids go by their own names
-//! ([`RTTS`], [`RATES`], [`PRICES`]).
+//! ([`RTTS`], [`RATES`], [`PRICES`]); those that say nothing here are left out, with a note.
 
 use tradewind_units::{Bandwidth, Duration, PricePerGb};
 use tradewind_units::{UnitError, time::duration_from_millis};
@@ -26,8 +26,8 @@ pub(super) struct Kind {
 /// Round-trip times, in milliseconds.
 pub(super) const RTTS: Kind = Kind {
     from: &["src", "from", "src_region"],
-    to: &["dst", "to", "dst_region"],
-    value: &[("rtt_ms", 1.0), ("min_rtt_ms", 1.0)],
+    to: &["dst", "to", "dst_region", "dest", "dest_region"],
+    value: &[("rtt_ms", 1.0), ("min_rtt_ms", 1.0), ("min_rtt", 1.0)],
     spread: Some("spread_ms"),
 };
 
@@ -35,17 +35,22 @@ pub(super) const RTTS: Kind = Kind {
 pub(super) const RATES: Kind = Kind {
     from: RTTS.from,
     to: RTTS.to,
-    value: &[("mbps", 1.0), ("gbps", 1000.0)],
+    value: &[("mbps", 1.0), ("gbps", 1000.0), ("throughput_sent", 1e-6)],
     spread: Some("spread_mbps"),
 };
 
 /// Prices of egress, in dollars a GB.
 pub(super) const PRICES: Kind = Kind {
     from: &["from", "src", "src_region"],
-    to: &["to", "dst", "dst_region"],
-    value: &[("usd_per_gb", 1.0)],
+    to: &["to", "dst", "dst_region", "dest", "dest_region"],
+    value: &[("usd_per_gb", 1.0), ("cost", 1.0)],
     spread: None,
 };
+
+/// Columns of the tier of a cloud's network, and the tier whose rows count: what clouds give who
+/// asks for none.
+const TIERS: [&str; 3] = ["src_tier", "dst_tier", "dest_tier"];
+const TIER: &str = "premium";
 
 impl Kind {
     /// Returns our name of a column, and what its unit comes to; none where it is no column of this
@@ -72,9 +77,11 @@ impl Kind {
 /// A table's name and rows, read column by column.
 pub(super) struct Table<'a> {
     name: &'a str,
-    /// Our names of the columns, and what their units come to in ours.
-    columns: Vec<(&'static str, f64)>,
+    /// Our names of the columns, and what their units come to in ours; none of those left out.
+    columns: Vec<Option<(&'static str, f64)>>,
     rows: Vec<Row>,
+    /// All that was left out, in a line.
+    note: Option<String>,
 }
 
 /// A row and the line it stands on.
@@ -98,38 +105,51 @@ impl<'a> Table<'a> {
             return Err(refuse(1, None, format!("a header `{expected}` is missing")));
         };
         if kind.is_matrix(&header) {
-            let columns = [kind.from[0], kind.to[0], kind.value[0].0].map(|name| (name, 1.0));
+            let columns = [kind.from[0], kind.to[0], kind.value[0].0].map(|name| Some((name, 1.0)));
             let rows =
                 matrix(&header, records).map_err(|(line, problem)| refuse(line, None, problem))?;
-            return Ok(Self { name, columns: columns.to_vec(), rows });
+            return Ok(Self { name, columns: columns.to_vec(), rows, note: None });
         }
-        let mut columns: Vec<(&'static str, f64)> = Vec::new();
+        let mut columns: Vec<Option<(&'static str, f64)>> = Vec::new();
         for column in &header {
             let known = kind.column(column);
-            let new = known.filter(|(ours, _)| columns.iter().all(|(other, _)| other != ours));
-            let Some(new) = new else {
-                let problem = format!("a header of `{expected}` would be right");
+            let is_second =
+                |(ours, _): &(&str, f64)| columns.iter().flatten().any(|(other, _)| other == ours);
+            if known.as_ref().is_some_and(is_second) {
+                let problem = format!("a second such column: `{expected}` would be right");
                 return Err(refuse(first, Some(column), problem));
-            };
-            columns.push(new);
+            }
+            columns.push(known);
         }
         let required = [kind.from[0], kind.to[0], kind.value[0].0];
-        let is_there = |name: &&str| columns.iter().any(|(ours, _)| ours == name);
+        let is_there = |name: &&str| columns.iter().flatten().any(|(ours, _)| ours == name);
         if let Some(missing) = required.iter().find(|name| !is_there(name)) {
-            return Err(refuse(first, Some(missing), "the header has no such column".to_owned()));
+            let problem = format!("the header has no such column: `{expected}` would be right");
+            return Err(refuse(first, Some(missing), problem));
         }
-        let mut rows = Vec::new();
+        let mut table = Self { name, columns, rows: Vec::new(), note: None };
+        let mut left_out = LeftOut::new(&header, &table.columns);
         for (line, record) in records {
-            if record.len() != columns.len() {
-                let problem = format!("{} cells, the header has {}", record.len(), columns.len());
+            if record.len() != table.columns.len() {
+                let problem = format!("{} cells, the header has {}", record.len(), header.len());
                 return Err(refuse(line, None, problem));
             }
-            if rows.len() == MOST_ROWS {
+            if table.rows.len() == MOST_ROWS {
                 return Err(refuse(line, None, format!("more than {MOST_ROWS} rows")));
             }
-            rows.push(Row { line, cells: record.iter().map(str::to_owned).collect() });
+            let row = Row { line, cells: record.iter().map(str::to_owned).collect() };
+            let is_silent = table.text(&row, kind.value[0].0).is_none();
+            if !left_out.takes(&row, is_silent) {
+                table.rows.push(row);
+            }
         }
-        Ok(Self { name, columns, rows })
+        table.note = left_out.told(name);
+        Ok(table)
+    }
+
+    /// Returns a line about what was left out, where something was.
+    pub(super) fn note(&self) -> Option<String> {
+        self.note.clone()
     }
 
     pub(super) fn rows(&self) -> &[Row] {
@@ -138,14 +158,16 @@ impl<'a> Table<'a> {
 
     /// The text in this column of the row; `None` where the table has no such column or the cell is empty.
     pub(super) fn text<'r>(&self, row: &'r Row, column: &str) -> Option<&'r str> {
-        let place = self.columns.iter().position(|(name, _)| *name == column)?;
+        let place =
+            self.columns.iter().position(|known| known.is_some_and(|(name, _)| name == column))?;
         Some(row.cells[place].as_str()).filter(|cell| !cell.is_empty())
     }
 
     /// The number in this column of the row, in our unit; `None` as for [`Table::text`].
     pub(super) fn number(&self, row: &Row, column: &str) -> Result<Option<f64>, FileError> {
         let Some(text) = self.text(row, column) else { return Ok(None) };
-        let scale = self.columns.iter().find(|(name, _)| *name == column).map_or(1.0, |c| c.1);
+        let known = self.columns.iter().flatten().find(|(name, _)| *name == column);
+        let scale = known.map_or(1.0, |(_, scale)| *scale);
         text.parse()
             .map(|number: f64| Some(number * scale))
             .map_err(|_| self.refuse(row, column, format!("a number, not `{}`", shown(text))))
@@ -172,6 +194,62 @@ impl<'a> Table<'a> {
             field: Some(column.to_owned()),
             problem: problem.into(),
         }
+    }
+}
+
+/// The parts of a grid with more columns than ours that are left out.
+struct LeftOut {
+    columns: Vec<String>,
+    /// The places of the columns of a network's tier.
+    tiers: Vec<usize>,
+    of_other_tiers: usize,
+    silent: usize,
+}
+
+impl LeftOut {
+    fn new(header: &csv::StringRecord, columns: &[Option<(&'static str, f64)>]) -> Self {
+        let unknown = || header.iter().enumerate().filter(|(at, _)| columns[*at].is_none());
+        let tiers = unknown().filter(|(_, name)| TIERS.contains(name)).map(|(at, _)| at).collect();
+        let columns = unknown().filter(|(_, name)| !TIERS.contains(name));
+        let columns = columns.map(|(_, name)| shown(name)).collect();
+        Self { columns, tiers, of_other_tiers: 0, silent: 0 }
+    }
+
+    /// Says whether a row is left out, and counts it then: one of another tier, or of a grid's
+    /// pairs that were not measured.
+    fn takes(&mut self, row: &Row, is_silent: bool) -> bool {
+        let tier = |at: &usize| row.cells[*at].as_str();
+        let is_other = self
+            .tiers
+            .iter()
+            .map(tier)
+            .any(|tier| !tier.is_empty() && !tier.eq_ignore_ascii_case(TIER));
+        let is_grid = !self.tiers.is_empty() || !self.columns.is_empty();
+        let is_silent = is_silent && is_grid && !is_other;
+        self.of_other_tiers += usize::from(is_other);
+        self.silent += usize::from(is_silent);
+        is_other || is_silent
+    }
+
+    fn told(self, table: &str) -> Option<String> {
+        const SHOWN: usize = 4;
+        let mut parts = Vec::new();
+        let names: Vec<String> =
+            self.columns.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+        let more = self.columns.len() - names.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        if !names.is_empty() {
+            parts.push(format!("columns {}{more}", names.join(", ")));
+        }
+        let rows = |count| format!("{count} {}", if count == 1 { "row" } else { "rows" });
+        if self.of_other_tiers > 0 {
+            parts.push(format!("{} of another tier than {TIER}", rows(self.of_other_tiers)));
+        }
+        if self.silent > 0 {
+            parts.push(format!("{} without a value", rows(self.silent)));
+        }
+        let table = shown(table);
+        (!parts.is_empty()).then(|| format!("{table}: left out: {}", parts.join("; ")))
     }
 }
 

@@ -176,6 +176,7 @@ pub(super) fn prices(
                 return Err(table.refuse(row, "usd_per_gb", "a second price for this pair"));
             }
         }
+        notes.extend(table.note());
         notes.extend(strangers.told(table.rows().len())?);
     }
     for section in &file.egress.pair {
