@@ -1,15 +1,17 @@
 //! How near `auto` comes to the best plans known, and to what is proved, on a family of sixty
 //! problems.
 //!
-//! `cargo run --release --workspace --example auto_holds -- [--cpu] [SECONDS [FIRST [COUNT]]]`
+//! `cargo run --release --workspace --example auto_holds --
+//! [--cpu | --work] [SECONDS [FIRST [COUNT]]]`
 //!
 //! SECONDS (10) are for each problem of the family (`crates/plan/tests/common/family.rs`), from
 //! FIRST (0) on COUNT of them (60), by the wall, or with `--cpu` by the processor time of the
-//! thread, for machines that others keep busy too. The exit code is 1 when a plan takes more than
-//! one percent longer than the best known (`crates/plan/tests/common/best_known.csv`), or more than
-//! one in ten of them more than one percent longer than what is proved. With `--best` in front it
-//! prints that file anew instead, each line the better of the file's plan and the one found: what a
-//! search with more time, or another one, adds to it.
+//! thread, for machines that others keep busy too. With `--work` they are steps instead, by no
+//! clock: the plans are then the same on every machine. The exit code is 1 when a plan takes more
+//! than one percent longer than the best known (`crates/plan/tests/common/best_known.csv`), or more
+//! than one in ten of them more than one percent longer than what is proved. With `--best` in front
+//! it prints that file anew instead, each line the better of the file's plan and the one found:
+//! what a search with more time, or another one, adds to it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -38,7 +40,11 @@ const OF: f64 = 0.9;
 fn main() -> ExitCode {
     let mut words = Words::of("auto_holds");
     let (by_cpu, is_best) = (words.take("--cpu"), words.take("--best"));
-    let limit = Duration::from_secs_f64(words.number(0, 10.0));
+    let by_work = words.take("--work");
+    let limit = match by_work {
+        true => Limit::Work(words.number(0, 1_000_000)),
+        false => Limit::Time(Duration::from_secs_f64(words.number(0, 10.0))),
+    };
     let first: usize = words.number(1, 0);
     let end = (first + words.number(2, family::COUNT)).min(family::COUNT);
     if !is_best {
@@ -114,13 +120,27 @@ fn print_class(class: &str, held: &[&Held]) -> (f64, f64) {
     (at(OF), worst)
 }
 
+/// The limit of each run.
+#[derive(Clone, Copy)]
+enum Limit {
+    Time(Duration),
+    Work(u64),
+}
+
 /// Plans within the limit; the seconds that it took.
-fn plan(problem: &Problem, limit: Duration, by_cpu: bool) -> (Plan, f64) {
+fn plan(problem: &Problem, limit: Limit, by_cpu: bool) -> (Plan, f64) {
     let start = Since::now();
-    let left = || limit.saturating_sub(start.passed(by_cpu));
+    let left = || match limit {
+        Limit::Time(limit) => limit.saturating_sub(start.passed(by_cpu)),
+        Limit::Work(_) => Duration::MAX,
+    };
     let should_stop = || left().is_zero();
-    let limits =
-        Limits { should_stop: &should_stop, time_left: Some(&left), ..Limits::work(u64::MAX) };
+    let limits = match limit {
+        Limit::Time(_) => {
+            Limits { should_stop: &should_stop, time_left: Some(&left), ..Limits::work(u64::MAX) }
+        }
+        Limit::Work(work) => Limits::work(work),
+    };
     let auto = solver::by_name("auto").expect("one of the names");
     let plan = match solver::solve(auto.as_ref(), problem, &limits) {
         Ok(plan) => plan,
