@@ -73,10 +73,10 @@ pub(crate) fn run(args: &ForecastArgs) -> Outcome {
 
 fn show(history: &History, forecast: &Forecast) -> anyhow::Result<()> {
     output::line(format_args!(
-        "periods: {}; pairs of sites: {}; back-test over the last {} periods",
+        "periods: {}; pairs of sites: {}; back-test over the last {}",
         history.periods(),
         history.series().len(),
-        forecast.tested
+        output::periods(forecast.tested)
     ))?;
     let row = |trial: &Trial| {
         let error = trial.error_ratio.map(|ratio| format!("{:.1} %", ratio * 100.0));

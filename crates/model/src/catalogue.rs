@@ -156,6 +156,10 @@ pub struct Catalogue {
     vms: BTreeMap<String, VmType>,
 }
 
+/// Letters that may be wrong in a name that was meant to be another. Chosen: beyond, other regions
+/// of a cloud are as close.
+const MOST_MISTAKES: usize = 3;
+
 impl Catalogue {
     /// Returns the catalogue that Tradewind ships.
     #[must_use]
@@ -261,6 +265,19 @@ impl Catalogue {
     /// When the catalogue does not hold it.
     pub fn require(&self, id: &RegionId) -> Result<&Region, ModelError> {
         self.region(id).ok_or_else(|| ModelError::UnknownRegion(id.clone()))
+    }
+
+    /// Returns `; did you mean ...?` with the region that is called nearly so, or is called so in
+    /// some cloud; nothing where none is.
+    #[must_use]
+    pub fn did_you_mean(&self, name: &str) -> String {
+        let ids = || self.regions().map(|region| region.id.as_str());
+        let in_a_cloud = ids().find(|id| id.split_once(':').is_some_and(|(_, own)| own == name));
+        let mistakes = |id: &&str| strsim::damerau_levenshtein(id, name);
+        // Names are short; what is long is none.
+        let close = || ids().filter(|_| name.len() < 64).min_by_key(mistakes);
+        let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MOST_MISTAKES));
+        close.map_or_else(String::new, |id| format!("; did you mean `{id}`?"))
     }
 
     /// Returns all machine types, by id.

@@ -246,7 +246,8 @@ fn trial(history: &History, predictor: Predictor, from: usize) -> Trial {
 fn testable_seasons(longest: usize, periods: usize, asked: usize) -> String {
     if longest < 2 {
         return format!(
-            "a log of {periods} periods is too short to test any, such as {asked}: leave it out"
+            "a log of {periods} {} is too short to test any, such as {asked}: leave it out",
+            if periods == 1 { "period" } else { "periods" }
         );
     }
     format!("2 to {longest} periods can be tested on a log of {periods}, not {asked}")

@@ -64,7 +64,7 @@ pub enum ChangeError {
 }
 
 /// Keys of a topology's pairs that cannot change while the lab runs.
-const FIXED: [&str; 5] = ["reorder", "burst_loss", "ecn_threshold", "icmp", "via"];
+const FIXED: [&str; 6] = ["reorder", "burst_loss", "ecn_threshold", "icmp", "via", "outage"];
 
 impl ChangeError {
     fn value(key: &'static str, reason: impl std::fmt::Display) -> Self {
@@ -229,6 +229,7 @@ mod tests {
             ("a,b", "mtu=20 B", "mtu: "),
             ("a,b", "reorder=1 %", "reorder: it holds for as long as the lab runs"),
             ("a,b", "burst_loss=1 %", "state it in the topology"),
+            ("a,b", "outage=5 s", "outage: it holds for as long as the lab runs"),
         ] {
             let message = PairChange::parse(pair, [setting]).unwrap_err().to_string();
             assert!(message.contains(tells), "{message}");

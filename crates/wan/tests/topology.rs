@@ -123,6 +123,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("[[site]\n", "line 1", ""),
     ("[[site]]\nid = 'a'\ncolour = 'red'", "line 3", "unknown field `colour`, expected one of"),
     ("[[site]]\nregion = 'gcp:atlantis1'", "line 2", "`gcp:atlantis1` is not in the catalogue"),
+    ("[[site]]\nregion = 'gcp:europe-wset2'", "line 2", "did you mean `gcp:europe-west2`?"),
     ("[[site]]\nregion = 'moon:base'", "line 2", "which has the clouds `aws`, "),
     ("[[site]]\nwindow = '1 MB'", "line 1", "give it an `id`"),
     ("[[site]]\nid = 'a'\n[[site]]\nid = 'a'", "line 4", "a second site `a`"),

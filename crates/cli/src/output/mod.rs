@@ -89,6 +89,11 @@ pub(crate) fn line_within(limit: Duration, text: impl Display) -> anyhow::Result
     })
 }
 
+/// Returns so many periods in words.
+pub(crate) fn periods(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "period" } else { "periods" })
+}
+
 /// Writes a line to standard error and ignores failures. If a log is set up, the line is queued
 /// behind it.
 pub(crate) fn say(text: impl Display) {

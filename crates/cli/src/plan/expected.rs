@@ -117,9 +117,9 @@ fn tell(forecast: &Forecast) {
     let tried = match forecast.trials[0].error_ratio {
         Some(ratio) => {
             format!(
-                "{:.1} % wrong in the back-test over {} periods",
+                "{:.1} % wrong in the back-test over {}",
                 ratio * 100.0,
-                forecast.tested
+                output::periods(forecast.tested)
             )
         }
         None => "not tested".to_owned(),

@@ -320,9 +320,9 @@ fn show(report: &Report) -> anyhow::Result<()> {
     table::print(&heading, &report.periods.iter().map(row).collect::<Vec<_>>(), 2)?;
     let mean = &report.mean;
     output::line(format_args!(
-        "mean over {} periods: forecast {} % wrong; regret {} % as planned, \
+        "mean over {}: forecast {} % wrong; regret {} % as planned, \
          {} % rerouted over the same relays",
-        report.periods.len(),
+        output::periods(report.periods.len()),
         percent(mean.error_ratio),
         percent(mean.as_planned_regret_ratio),
         percent(mean.rerouted_regret_ratio)

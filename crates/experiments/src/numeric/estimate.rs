@@ -87,7 +87,10 @@ impl Scenario {
             if let Some(id) =
                 [&pair.from, &pair.to].iter().find(|id| catalogue().region(id).is_none())
             {
-                return wrong(format!("pairs: `{id}` is not in the catalogue"));
+                return wrong(format!(
+                    "pairs: `{id}` is not in the catalogue{}",
+                    catalogue().did_you_mean(id.as_str())
+                ));
             }
             if regions_of(&pair.relays_of).len() < 3 {
                 let cloud = &pair.relays_of;

@@ -116,7 +116,10 @@ impl Places {
         }
         let unknown = self.relays.iter().find(|id| place(id.as_str()).is_none());
         if let Some(id) = unknown {
-            return wrong(format!("relays: `{id}` is not in the catalogue"));
+            return wrong(format!(
+                "relays: `{id}` is not in the catalogue{}",
+                catalogue().did_you_mean(id.as_str())
+            ));
         }
         // One for each end, at which no relay may lie, and two for a path.
         if self.relays.len() < 4 {

@@ -61,7 +61,10 @@ impl Scenario {
         let scenario: Self = from_toml(text)?;
         let wrong = |what: String| Err(ScenarioError::Inconsistent { what });
         if let Some(id) = scenario.regions.iter().find(|id| catalogue().region(id).is_none()) {
-            return wrong(format!("regions: `{id}` is not in the catalogue"));
+            return wrong(format!(
+                "regions: `{id}` is not in the catalogue{}",
+                catalogue().did_you_mean(id.as_str())
+            ));
         }
         let different: BTreeSet<&RegionId> = scenario.regions.iter().collect();
         if different.len() < 3 || different.len() < scenario.regions.len() {

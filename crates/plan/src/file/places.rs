@@ -145,7 +145,7 @@ impl<'a> Places<'a> {
             return Ok(Place::Site(site));
         }
         self.region(name).map(Place::Relay).ok_or_else(|| {
-            let close = did_you_mean(self.catalogue, name);
+            let close = self.catalogue.did_you_mean(name);
             format!("no site and no region of the catalogue is called `{}`{close}", shown(name))
         })
     }
@@ -200,24 +200,8 @@ fn without_zone(name: &str) -> Option<&str> {
 
 /// Returns that no region of the catalogue is called so, and which is called nearly so.
 pub(super) fn no_region(catalogue: &Catalogue, name: &str) -> String {
-    let close = did_you_mean(catalogue, name);
+    let close = catalogue.did_you_mean(name);
     format!("region `{}` is not in the catalogue{close}", shown(name))
-}
-
-/// Letters that may be wrong in a name that was meant to be another. Chosen: beyond, other regions
-/// of a cloud are as close.
-const MOST_MISTAKES: usize = 3;
-
-/// Returns `; did you mean ...?` with the region that is called nearly so, or is called so in some
-/// cloud; nothing where none is.
-fn did_you_mean(catalogue: &Catalogue, name: &str) -> String {
-    let ids = || catalogue.regions().map(|region| region.id.as_str());
-    let in_a_cloud = ids().find(|id| id.split_once(':').is_some_and(|(_, own)| own == name));
-    let mistakes = |id: &&str| strsim::damerau_levenshtein(id, name);
-    // Names are short; what is long is none.
-    let close = || ids().filter(|_| name.len() < 64).min_by_key(mistakes);
-    let close = in_a_cloud.or_else(|| close().filter(|id| mistakes(id) <= MOST_MISTAKES));
-    close.map_or_else(String::new, |id| format!("; did you mean `{id}`?"))
 }
 
 fn stated(

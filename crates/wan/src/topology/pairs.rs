@@ -104,8 +104,12 @@ pub(super) fn places(
     sections.iter().map(place).collect()
 }
 
-/// Returns an error text that lists the known regions.
+/// Returns an error text that names the region that was meant, or lists the known ones.
 fn unknown_region(id: &RegionId, catalogue: &Catalogue) -> String {
+    let meant = catalogue.did_you_mean(id.as_str());
+    if !meant.is_empty() {
+        return format!("region `{id}` is not in the catalogue{meant}");
+    }
     let of_cloud: Vec<_> =
         catalogue.regions().map(|region| &region.id).filter(|r| r.cloud() == id.cloud()).collect();
     if of_cloud.is_empty() {

@@ -103,7 +103,10 @@ impl Scenario {
             return wrong("packet, flows_per_vm: above zero".to_owned());
         }
         if let Some(id) = scenario.example.iter().find(|id| catalogue().region(id).is_none()) {
-            return wrong(format!("example: `{id}` is not in the catalogue"));
+            return wrong(format!(
+                "example: `{id}` is not in the catalogue{}",
+                catalogue().did_you_mean(id.as_str())
+            ));
         }
         if regions(&scenario.relays_of).len() < 2 {
             let cloud = &scenario.relays_of;

@@ -278,7 +278,8 @@ fn check_names(file: &ScenarioFile, line_of: impl Fn(usize) -> usize) -> Result<
     }
     for region in &file.regions {
         if let Err(error) = catalogue().require(region.get_ref()) {
-            return refused(region.span().start, format!("regions: {error}"));
+            let meant = catalogue().did_you_mean(region.get_ref().as_str());
+            return refused(region.span().start, format!("regions: {error}{meant}"));
         }
     }
     if file.regions.is_empty() {

@@ -44,7 +44,10 @@ impl Open {
         within(ranges.into_iter().flatten())?;
         let unknown = self.pairs.iter().flatten().find(|id| catalogue().region(id).is_none());
         unknown.map_or(Ok(()), |id| {
-            let what = format!("open.pairs: `{id}` is not in the catalogue");
+            let what = format!(
+                "open.pairs: `{id}` is not in the catalogue{}",
+                catalogue().did_you_mean(id.as_str())
+            );
             Err(ScenarioError::Inconsistent { what })
         })
     }

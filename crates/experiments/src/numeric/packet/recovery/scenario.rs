@@ -136,7 +136,10 @@ impl Scenario {
         }
         let regions = scenario.groups.iter().flat_map(|group| &group.regions);
         if let Some(id) = regions.into_iter().find(|id| catalogue().region(id).is_none()) {
-            return wrong(format!("groups: `{id}` is not in the catalogue"));
+            return wrong(format!(
+                "groups: `{id}` is not in the catalogue{}",
+                catalogue().did_you_mean(id.as_str())
+            ));
         }
         Ok(scenario)
     }

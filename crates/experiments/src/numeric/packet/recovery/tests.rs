@@ -102,6 +102,7 @@ fn scenarios_that_make_no_sense_are_refused_in_a_line() {
         ("lossy_share = 0.4", "lossy_share = 1.4", "lossy_share: 1.4 given, expected 0 to 1"),
         ("cross_stream = [2, 6]", "cross_stream = [0, 6]", "cross_stream: 1 to 8 repair packets"),
         ("azure:eastasia", "azure:nowhere", "groups: `azure:nowhere` is not in the catalogue"),
+        ("azure:eastasia", "azure:eastaisa", "; did you mean `azure:eastasia`?"),
         ("cycles = 1", "cycles = 0", "groups: 1 to 20"),
     ] {
         assert!(text.contains(from), "{from}");
