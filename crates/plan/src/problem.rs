@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use tradewind_model::catalogue::Egress;
 use tradewind_model::cost::{FLAT_SET_UP_USD, Prices, path_egress};
-use tradewind_model::fct::{Completion, LONGEST, path_completion};
+use tradewind_model::fct::{Completion, path_completion};
 use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS};
 use tradewind_model::{Leg, ModelError, StartUp};
 use tradewind_units::{
@@ -521,17 +521,6 @@ impl Problem {
         let first = self.candidates.get(flow).and_then(|candidates| candidates.first());
         let direct = first.filter(|candidate| candidate.relays.is_empty());
         direct.map(|candidate| candidate.fct).or_else(|| self.fct(flow, &[]))
-    }
-
-    /// Returns the flows of which the direct path or a candidate takes so long that its time is
-    /// told no more exactly ([`LONGEST`]).
-    pub fn beyond_telling(&self) -> impl Iterator<Item = &FlowId> {
-        let flows = self.inputs.flows.iter().enumerate();
-        let is_beyond = move |flow: usize| {
-            let candidates = self.candidates[flow].iter().map(|candidate| candidate.fct);
-            candidates.chain(self.direct_fct(flow)).any(|fct| fct >= LONGEST)
-        };
-        flows.filter(move |(at, _)| is_beyond(*at)).map(|(_, flow)| &flow.id)
     }
 
     /// What the flow at this place pays for egress over these offers.

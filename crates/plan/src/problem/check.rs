@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tradewind_model::fct::LONGEST;
 use tradewind_model::sharing::max_min;
 use tradewind_model::{Leg, ModelError};
 use tradewind_units::{
@@ -110,6 +111,19 @@ pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
         return Err(ProblemError::TooMuchMoney);
     }
     Money::from_usd(usd).map_err(|_| ProblemError::TooMuchMoney)
+}
+
+impl Problem {
+    /// Returns the flows of which the direct path or a candidate takes so long that its time is
+    /// told no more exactly ([`LONGEST`]).
+    pub fn beyond_telling(&self) -> impl Iterator<Item = &FlowId> {
+        let flows = self.inputs.flows.iter().enumerate();
+        let is_beyond = move |flow: usize| {
+            let candidates = self.candidates[flow].iter().map(|candidate| candidate.fct);
+            candidates.chain(self.direct_fct(flow)).any(|fct| fct >= LONGEST)
+        };
+        flows.filter(move |(at, _)| is_beyond(*at)).map(|(_, flow)| &flow.id)
+    }
 }
 
 /// Returns what all flows cost on their dearest paths, each over relays of its own.
