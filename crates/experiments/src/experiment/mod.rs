@@ -268,8 +268,15 @@ const NAMED: [(&str, &str); 12] = [
 ];
 
 /// Experiments whose records are tables alone.
-const WITHOUT_PLOTS: [&str; 6] =
-    ["cp-real", "jq-mobile", "packet-failover", "rt-ramp", "stream-first-byte", "stream-failover"];
+const WITHOUT_PLOTS: [&str; 7] = [
+    "cp-real",
+    "jq-mobile",
+    "packet-failover",
+    "packet-uplink",
+    "rt-ramp",
+    "stream-first-byte",
+    "stream-failover",
+];
 
 /// A numeric experiment of the list.
 macro_rules! numeric {
@@ -487,6 +494,12 @@ const ALL: &[Experiment] = &[
         "ours",
         packets::failover::run,
         "what packets see when a relay dies and comes back, and when a gateway is killed"
+    ),
+    lab!(
+        "packet-uplink",
+        "ours",
+        packets::uplink::run,
+        "whether copies congest what they protect on a short uplink, and whether auto steps back"
     ),
 ];
 

@@ -8,6 +8,7 @@
 //! | [`tcp`] | `jq-tcp`: short transfers of kernel TCP in TUN devices, plain TCP and kcptun |
 //! | [`failover`] | `packet-failover`: relays that die and come back, gateways that are killed |
 //! | [`mobile`] | `jq-mobile`: a call between phones, and a file beside it |
+//! | [`uplink`] | `packet-uplink`: copies on a short uplink that they share with what they protect |
 //! | `requests` | files requested one after the other, and their completion times |
 //! | `traffic` | datagrams sent at a steady pace, and their arrivals |
 
@@ -17,4 +18,5 @@ pub(crate) mod recovery;
 mod requests;
 pub(crate) mod tcp;
 mod traffic;
+pub(crate) mod uplink;
 pub(crate) mod video;
