@@ -7,9 +7,10 @@ mod nodes;
 
 use std::time::{Duration, Instant};
 
-use nodes::PATIENCE;
-use nodes::world::world_of;
-use tradewind_node::RelayServices;
+use nodes::wire::Wire;
+use nodes::world::{sink, world_of};
+use nodes::{PATIENCE, grant, hop, identity, loopback, plain};
+use tradewind_node::{FlowOptions, Node, NodeConfig, RelayServices};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -40,4 +41,50 @@ fn a_first_burst_comes_back() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(side.wire.lost() >= 15, "{} were lost", side.wire.lost());
+}
+
+/// A flow that a program registers while another has the path open is protected as it begins.
+#[test]
+fn a_first_burst_of_a_later_flow_comes_back() {
+    let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
+    let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[2])).unwrap());
+    let wire = Wire::to(far.address());
+    let grant = grant(identity(1).public(), "127.0.0.0/8:*");
+    let config = NodeConfig::of_application(identity(1), grant);
+    let node = Node::start(NodeConfig { listen: loopback(), ..config }).unwrap();
+    let told = || [&node, &far, &relays[0], &relays[1]].map(Node::snapshot);
+    let register = |to| {
+        let hops = relays.iter().zip(2..).map(|(relay, number)| hop(relay.address(), number));
+        let (far, hops) = (hop(wire.address, 4), hops.collect::<Vec<_>>());
+        let options =
+            FlowOptions { service: Some(Service::Caching), ..FlowOptions::new(far, hops) };
+        let flow = node.register(to, Duration::from_millis(500), options).unwrap();
+        assert!(flow.wait_open(PATIENCE).unwrap());
+        flow
+    };
+    let (to, _) = sink();
+    let first = register(to);
+    let (begun, mut number) = (Instant::now(), 0_u64);
+    while relays[1].snapshot().kept == 0 {
+        assert!(begun.elapsed() < PATIENCE, "no copies: {:?}", told());
+        first.send(&number.to_be_bytes()).unwrap();
+        number += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    wire.lose_each(node.address(), 2);
+    let (to, came) = sink();
+    let later = register(to);
+    for number in 0..40_u64 {
+        let mut packet = [7; 1000];
+        packet[..8].copy_from_slice(&number.to_be_bytes());
+        later.send(&packet).unwrap();
+    }
+    let begun = Instant::now();
+    // On a busy machine a relay may have its turn later than a receiver asks for the last time.
+    while came.lock().unwrap().len() < 34 {
+        let count = came.lock().unwrap().len();
+        assert!(begun.elapsed() < PATIENCE, "{count} of 40 came: {:?}", told());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(wire.lost() >= 15, "{} were lost", wire.lost());
 }

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::budget::Allowance;
+use crate::early::Early;
 use crate::event::{DropReason, Event, Failure, TimerReason, Way};
 use crate::id::{FlowNumber, PacketId, Peer, Tenant};
 use crate::message::{Means, Message, Nack, Service, Source};
@@ -106,6 +107,7 @@ pub struct Egress {
     groups: BTreeMap<FlowNumber, Vec<Peer>>,
     receivers: Receivers,
     cache: Store,
+    early: Early,
     blocks: Blocks,
     wishes: Wishes,
     recoveries: BTreeMap<u64, BlockKey>,
@@ -126,6 +128,7 @@ impl Egress {
             groups: BTreeMap::new(),
             receivers: Receivers::new(config.asks, config.helps),
             cache: Store::new(config.cache),
+            early: Early::new(),
             blocks: Blocks::new(config.blocks),
             wishes: Wishes::default(),
             recoveries: BTreeMap::new(),
@@ -228,6 +231,13 @@ impl Egress {
         }
     }
 
+    /// Takes the packets of a flow that came before it was served.
+    pub fn take_early(&mut self, now: Timestamp, flow: FlowNumber) {
+        for kept in self.early.take(now, flow) {
+            self.handle_message(now, kept.from, Message::Source(kept.source()));
+        }
+    }
+
     fn knows(&self, peer: Peer) -> bool {
         self.receivers.knows(peer) || self.ingresses.has(peer)
     }
@@ -239,7 +249,11 @@ impl Egress {
         source: Source<'_>,
     ) -> Result<(), DropReason> {
         let packet = source.packet;
-        let flow = *self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
+        let Some(flow) = self.flows.get(&packet.flow).copied() else {
+            let gone = self.early.keep(now, (from, 0), source);
+            (0..gone).for_each(|_| self.outbox.drop(DropReason::UnknownFlow));
+            return Ok(());
+        };
         if flow.ingress != from {
             return Err(DropReason::WrongPeer);
         }

@@ -13,6 +13,8 @@
 //! rather than a part in blocks: it costs one packet for each such loss, and the receiver need not wait for a block and for helpers.
 //! What is taken before anything is sent is acknowledged together.
 //!
+//! Copies of flows that are not served yet are kept for a moment (`early`).
+//!
 //! Where one relay is both of a flow's, packets are handed to the egress relay's side as they come ([`Beside`]), and not written and read again.
 
 mod access;
@@ -22,6 +24,7 @@ use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Timestamp};
 
+use crate::early::Early;
 use crate::egress::Egress;
 use crate::event::{DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, Peer, Tenant};
@@ -136,6 +139,7 @@ pub struct Ingress {
     senders: BTreeMap<Peer, Sender>,
     egresses: Tally,
     coder: Coder,
+    early: Early,
     /// Senders who are acknowledged before anything is sent, each once.
     owed: Vec<Peer>,
     timers: Timers<Timer>,
@@ -161,6 +165,7 @@ impl Ingress {
             senders: BTreeMap::new(),
             egresses: Tally::default(),
             coder: Coder::new(config.coding, config.first_block),
+            early: Early::new(),
             owed: Vec::new(),
             timers: Timers::default(),
             outbox: Outbox::default(),
@@ -275,6 +280,21 @@ impl Ingress {
         }
     }
 
+    /// Takes the copies of a flow that came before it was served.
+    pub fn take_early(
+        &mut self,
+        now: Timestamp,
+        flow: FlowNumber,
+        mut beside: Option<Beside<'_>>,
+    ) {
+        for kept in self.early.take(now, flow) {
+            let again =
+                beside.as_mut().map(|Beside { name, egress }| Beside { name: *name, egress });
+            let (number, source) = (kept.number, kept.source());
+            self.handle(now, kept.from, Message::Copy { number, source }, again);
+        }
+    }
+
     fn knows(&self, peer: Peer) -> bool {
         self.senders.contains_key(&peer) || self.egresses.has(peer)
     }
@@ -286,7 +306,11 @@ impl Ingress {
         (number, source): (u64, Source<'_>),
         mut beside: Option<Beside<'_>>,
     ) -> Result<(), DropReason> {
-        let state = self.flows.get_mut(&source.packet.flow).ok_or(DropReason::UnknownFlow)?;
+        let Some(state) = self.flows.get_mut(&source.packet.flow) else {
+            let gone = self.early.keep(now, (from, number), source);
+            (0..gone).for_each(|_| self.outbox.drop(DropReason::UnknownFlow));
+            return Ok(());
+        };
         let (flow, is_online) = (state.flow, state.is_online);
         if flow.sender != from {
             return Err(DropReason::WrongPeer);

@@ -53,6 +53,7 @@
 //! Not here: which service a flow gets (`plan::service`).
 
 pub mod budget;
+mod early;
 pub mod egress;
 pub mod event;
 pub mod fragment;

@@ -125,3 +125,29 @@ fn a_gap_is_told_however_many_copies_come_together() {
     assert!(told.iter().any(|seen| tells(&seen)), "{told:?}");
     assert!(told.len() <= 17, "{} acknowledgements of 2000 copies", told.len());
 }
+
+/// What each relay says once a flow is served of which packets had come before.
+#[test]
+fn packets_that_come_before_their_flow_is_served_are_kept_for_it() {
+    let setting = Setting::of(Service::Caching, 1);
+    let (mut ingress, mut egress) = (setting.ingress(7), Egress::new(setting.egress));
+    let bytes = payload(id(0, 0));
+    let copy = copy(0, 0, Service::Caching, &bytes);
+    ingress.handle_message(at(1), sender_of(0), copy);
+    ingress.handle_message(at(1), sender_of(1), copy);
+    assert!(ingress.poll_transmit().is_none());
+    ingress.set_flow(FlowNumber(0), setting.ingress_flow(0)).unwrap();
+    ingress.take_early(at(40), FlowNumber(0), None);
+    let sent = ingress.poll_transmit().unwrap();
+    let said = sent.bytes.to_vec();
+    assert!(matches!(Message::parse(&said), Ok(Message::Source(_))));
+    assert!(ingress.poll_transmit().is_none(), "another's copy counts for nothing");
+    let from = egress_flow(0).ingress;
+    egress.handle_datagram(at(1), from, &said);
+    assert_eq!(egress.held().packets, 0);
+    egress.set_flow(FlowNumber(0), egress_flow(0)).unwrap();
+    egress.take_early(at(40), FlowNumber(0));
+    assert_eq!(egress.held().packets, 1);
+    egress.take_early(at(40), FlowNumber(0));
+    assert!(!from_fn(|| egress.poll_event()).any(|event| matches!(event, Event::Dropped(_))));
+}

@@ -239,6 +239,8 @@ impl Engine {
         };
         self.services.sender.set_flow(outgoing, end.at_sender()).ok()?;
         ends.by_outgoing.insert(outgoing, end);
+        // Its first packets are copied, too, where the path is open already.
+        self.tend_end(now, outgoing);
         Some(outgoing)
     }
 
@@ -405,9 +407,11 @@ impl Engine {
         place: Option<Place>,
     ) {
         let ends = &mut self.services.ends;
-        let outgoing = ends.outgoing.get(&flow);
-        let end = outgoing.and_then(|outgoing| ends.by_outgoing.get_mut(outgoing));
-        let Some(end) = end else {
+        let outgoing = ends.outgoing.get(&flow).copied();
+        let end = outgoing.and_then(|outgoing| {
+            ends.by_outgoing.get_mut(&outgoing).map(|end| (outgoing, end))
+        });
+        let Some((outgoing, end)) = end else {
             let gateway = place.map(|place| place.gateway);
             return ends.expected.note(now, flow, (label, service), gateway);
         };
@@ -423,11 +427,16 @@ impl Engine {
         // Replies have their relays at the other ends of that path.
         far.label = Some(label);
         let before = end.heard.replace((now.steady, service));
-        if before.is_none_or(|(_, before)| before != service) {
-            end.next_serve = Timestamp::ZERO;
-        }
+        let is_other = before.is_none_or(|(heard, before)| {
+            before != service || now.steady.since(heard) >= SERVED_FOR
+        });
         if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
             (end.carriage.service, end.carrier) = (service, Carrier::Machines);
+        }
+        if is_other {
+            // What is missing is asked for at once.
+            end.next_serve = Timestamp::ZERO;
+            self.tend_end(now, outgoing);
         }
     }
 

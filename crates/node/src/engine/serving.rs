@@ -15,7 +15,7 @@ use tradewind_grant::PublicIdentity;
 use tradewind_packet::egress::EgressFlow;
 use tradewind_packet::event::DropReason;
 use tradewind_packet::id::{FlowNumber, Peer, Tenant};
-use tradewind_packet::ingress::IngressFlow;
+use tradewind_packet::ingress::{Beside, IngressFlow};
 use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 use tradewind_plan::service::LeftRelay;
@@ -24,7 +24,7 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 use super::Engine;
 use super::bills::Role;
 use super::paths::Along;
-use super::services::SELF;
+use super::services::{SELF, Services};
 use crate::counts::add;
 
 /// Flows that one worker serves. Chosen: at 10 packets a second each more than a core codes.
@@ -244,7 +244,14 @@ impl Engine {
         let served = self.services.served.entry(flow);
         match served.or_insert_with(|| Served::new(place.gateway)).take(now, order, is_join) {
             Some(false) => true,
-            Some(true) => self.set_served(flow).is_ok(),
+            Some(true) => {
+                let is_served = self.set_served(flow).is_ok();
+                // The packets may have been faster than the word about them.
+                let Services { ingress, egress, .. } = &mut self.services;
+                egress.take_early(now.steady, flow);
+                ingress.take_early(now.steady, flow, Some(Beside { name: SELF, egress }));
+                is_served
+            }
             None => false,
         }
     }

@@ -121,6 +121,46 @@ fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fa
     assert_eq!(services(&world.run(200)), ["forwarding", "caching", "coding", "direct"]);
 }
 
+/// Carried with caching, within three seconds.
+fn cached() -> Carriage {
+    Carriage {
+        service: Service::Caching,
+        paths: Paths::Both,
+        budget_ms: 3000,
+        in_order: false,
+        fragment: false,
+    }
+}
+
+/// Packets are copied from the first on where the path is open, whenever their flow begins.
+#[test]
+fn first_packets_of_a_flow_that_begins_later_are_copied() {
+    let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
+    let mut hosts = Hosts::new(all);
+    let application = UdpSocket::bind(application()).unwrap();
+    let to = application.local_addr().unwrap();
+    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let course = Course { carriage: cached(), ..forwarded(far, relays) };
+    let begin = |hosts: &mut Hosts| {
+        let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
+        hosts.at(1).add_route(now, local, to, &course).unwrap()
+    };
+    let send = |hosts: &mut Hosts, route| {
+        let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        (0..5).for_each(|_| hosts.at(1).take_application(now, route, by, &[7; 1000]));
+        hosts.exchange();
+    };
+    begin(&mut hosts);
+    hosts.pass(Duration::from_secs(3));
+    assert_eq!(hosts.at(3).counts.snapshot().kept, 0);
+    let route = begin(&mut hosts);
+    send(&mut hosts, route);
+    assert_eq!(hosts.at(3).counts.snapshot().kept, 5);
+    hosts.pass(Duration::from_secs(150));
+    send(&mut hosts, route);
+    assert_eq!(hosts.at(3).counts.snapshot().kept, 10, "after a long silence");
+}
+
 /// With caching, what the Internet path does not take goes over the relays, as it would with
 /// forwarding.
 #[test]
@@ -130,14 +170,7 @@ fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let carriage = Carriage {
-        service: Service::Caching,
-        paths: Paths::Both,
-        budget_ms: 3000,
-        in_order: false,
-        fragment: false,
-    };
-    let course = Course { carriage, ..forwarded(far, relays) };
+    let course = Course { carriage: cached(), ..forwarded(far, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
     hosts.pass(Duration::from_secs(3));

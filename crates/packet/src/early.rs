@@ -1,0 +1,145 @@
+//! Packets of flows that are not served yet.
+//!
+//! The word that has a flow served leaves just before its first packets. It may be lost, and is said
+//! again a second later; or the packets overtake it. They are kept for that long, and taken once the
+//! flow is served.
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::id::{FlowNumber, PacketId, Peer, Tenant};
+use crate::message::{Class, Service, Source};
+use crate::shares::{Bounds, Shares};
+
+/// Longest. Chosen: a word that is lost is said again after a second.
+const AGE: Duration = Duration::from_millis(1200);
+/// Most payload, of all neighbours; where there is no room the oldest of who has most goes. Chosen:
+/// little beside what is cached.
+const BYTES: u64 = 4 << 20;
+/// Most packets. Chosen: a second of the first packets of some hundred calls.
+const PACKETS: usize = 4096;
+
+/// The packets.
+#[derive(Debug, Clone)]
+pub(crate) struct Early {
+    /// By neighbour. What was taken counts until it is too old.
+    shares: Shares<Place>,
+    /// By flow, in the order in which they came.
+    kept: BTreeMap<(FlowNumber, u64), Kept>,
+    next: u64,
+}
+
+/// Under what a packet is kept, and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    key: (FlowNumber, u64),
+    bytes: u64,
+}
+
+/// A packet that came too early.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    came: Timestamp,
+    /// Who sent it.
+    pub(crate) from: Peer,
+    /// Its number as a copy, if it is one.
+    pub(crate) number: u64,
+    packet: PacketId,
+    service: Service,
+    class: Class,
+    payload: Vec<u8>,
+}
+
+impl Kept {
+    pub(crate) fn source(&self) -> Source<'_> {
+        let Self { packet, service, class, payload, .. } = self;
+        Source { packet: *packet, service: *service, class: *class, payload }
+    }
+}
+
+impl Early {
+    pub(crate) fn new() -> Self {
+        let bounds = Bounds { age: AGE, bytes: BYTES, count: PACKETS };
+        Self { shares: Shares::new(bounds), kept: BTreeMap::new(), next: 0 }
+    }
+
+    /// Keeps a packet; returns how many others went, which nobody has had served in time.
+    pub(crate) fn keep(
+        &mut self,
+        now: Timestamp,
+        (from, number): (Peer, u64),
+        source: Source<'_>,
+    ) -> usize {
+        let Self { shares, kept, next } = self;
+        let (owner, bytes) = (Tenant(from.0), source.payload.len() as u64);
+        let mut gone = 0;
+        let mut forget = |place: Place| {
+            gone += usize::from(kept.remove(&place.key).is_some());
+            place.bytes
+        };
+        shares.expire_of(owner, now, &mut forget);
+        shares.make_room(now, (1, bytes), &mut forget);
+        let key = (source.packet.flow, *next);
+        *next += 1;
+        shares.add(now, owner, Place { key, bytes }, bytes);
+        let Source { packet, service, class, payload } = source;
+        let payload = payload.to_vec();
+        kept.insert(key, Kept { came: now, from, number, packet, service, class, payload });
+        gone
+    }
+
+    /// Takes what came of a flow and is not too old, in the order in which it came.
+    pub(crate) fn take(&mut self, now: Timestamp, flow: FlowNumber) -> Vec<Kept> {
+        let of_flow = self.kept.range((flow, 0)..=(flow, u64::MAX));
+        let keys: Vec<(FlowNumber, u64)> = of_flow.map(|(key, _)| *key).collect();
+        let taken = keys.into_iter().filter_map(|key| self.kept.remove(&key));
+        taken.filter(|it| now.since(it.came) <= AGE).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    fn keep(early: &mut Early, now: Timestamp, from: u32, (flow, sequence): (u64, u64)) -> usize {
+        let packet = PacketId { flow: FlowNumber(flow), sequence };
+        let (service, class) = (Service::Caching, Class::Usual);
+        let source = Source { packet, service, class, payload: &[7; 100] };
+        early.keep(now, (Peer(from), sequence), source)
+    }
+
+    fn sequences(taken: &[Kept]) -> Vec<u64> {
+        taken.iter().map(|it| it.source().packet.sequence).collect()
+    }
+
+    #[test]
+    fn packets_of_one_flow_are_taken_once_in_order() {
+        let mut early = Early::new();
+        for sequence in 0..3 {
+            keep(&mut early, at(sequence), 1, (5, sequence));
+            keep(&mut early, at(sequence), 1, (6, sequence));
+        }
+        assert_eq!(sequences(&early.take(at(10), FlowNumber(5))), [0, 1, 2]);
+        assert!(early.take(at(10), FlowNumber(5)).is_empty());
+        assert_eq!(sequences(&early.take(at(1201), FlowNumber(6))), [1, 2], "one is too old");
+    }
+
+    #[test]
+    fn a_neighbour_that_floods_takes_no_room_of_others() {
+        let mut early = Early::new();
+        keep(&mut early, at(0), 2, (9, 0));
+        let gone: usize = (0..PACKETS as u64 * 2)
+            .map(|sequence| keep(&mut early, at(1), 1, (sequence, sequence)))
+            .sum();
+        assert_eq!(gone, PACKETS + 1);
+        assert_eq!(early.kept.len(), PACKETS);
+        assert_eq!(sequences(&early.take(at(1), FlowNumber(9))), [0]);
+        // What nobody asks for goes with the next of its neighbour.
+        assert_eq!(keep(&mut early, at(2000), 1, (1, 0)), PACKETS - 1);
+    }
+}
