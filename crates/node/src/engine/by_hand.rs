@@ -104,12 +104,13 @@ pub(super) struct Hosts {
     heard: BTreeMap<SocketAddr, u64>,
 }
 
-/// A way on which packets of applications get lost: one of so many.
+/// A way on which packets of applications get lost: one of so many, and all that are too long.
 struct Lossy {
     from: SocketAddr,
     to: u8,
     each: u64,
     passed: u64,
+    longest: usize,
 }
 
 /// Least bytes of a datagram that gets lost: none that engines say to each other is so long, but for size probes.
@@ -117,6 +118,9 @@ const LOST_FROM_BYTES: usize = 500;
 
 impl Lossy {
     fn loses(&mut self, bytes: usize) -> bool {
+        if bytes > self.longest {
+            return true;
+        }
         if bytes < LOST_FROM_BYTES {
             return false;
         }
@@ -181,7 +185,13 @@ impl Hosts {
     /// Loses one of `each` packets of applications that come straight from an engine to another.
     pub(super) fn lose_each(&mut self, from: u8, to: u8, each: u64) {
         let from = self.hop(from).address;
-        self.lossy = Some(Lossy { from, to, each, passed: 0 });
+        self.lossy = Some(Lossy { from, to, each, passed: 0, longest: usize::MAX });
+    }
+
+    /// Loses what is longer and comes straight from an engine to another.
+    pub(super) fn take_no_longer(&mut self, from: u8, to: u8, longest: usize) {
+        let from = self.hop(from).address;
+        self.lossy = Some(Lossy { from, to, each: u64::MAX, passed: 0, longest });
     }
 
     /// Has everybody take what has come, until nothing comes any more.

@@ -289,7 +289,7 @@ impl Engine {
     }
 
     /// Returns whether a datagram is too long for the Internet path, while relays carry it.
-    fn needs_relays(&self, now: Now, far: PeerId, bytes: usize) -> bool {
+    pub(super) fn needs_relays(&self, now: Now, far: PeerId, bytes: usize) -> bool {
         let far = self.fars.get(&far);
         far.is_some_and(|far| {
             far.mtus.internet.is_too_long(bytes)

@@ -14,25 +14,24 @@
 
 mod joined;
 mod reports;
+mod send;
+#[cfg(test)]
+mod send_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
-use tradewind_packet::group::{GroupKey, SEAL_BYTES, Secret};
-use tradewind_packet::id::{FlowNumber, PacketId};
-use tradewind_packet::message::{
-    Carriage, Class, MOST_PAYLOAD_BYTES, Message, Service, write_numbered,
-};
+use tradewind_packet::group::{GroupKey, Secret};
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Carriage, Message, Service};
 use tradewind_packet::sender::{Copies, Paths, SenderFlow};
-use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
 use super::bills::Bills;
 use super::local::Local;
-use super::mtu::{FIRST_BYTES, NUMBER_BYTES};
 use super::routes::{Part, Route, nobody};
 use crate::NodeError;
 use crate::config;
@@ -276,88 +275,6 @@ impl Engine {
         }
     }
 
-    /// Sends a datagram of an application to all members.
-    pub(super) fn send_group(
-        &mut self,
-        now: Now,
-        head: u32,
-        (conversation, class): (u32, Class),
-        payload: &[u8],
-    ) {
-        let Some(mut group) = self.take_group(head) else { return };
-        let is_short = payload.len() + NUMBER_BYTES + FIRST_BYTES + OVERHEAD + SEAL_BYTES
-            <= MOST_PAYLOAD_BYTES;
-        let datagram = Message::Datagram { conversation, payload };
-        if let Some(packet) = self.services.sender.next_packet(group.flow).filter(|_| is_short) {
-            if self.send_to_members(now, &group, (packet, conversation), payload) {
-                let mut sealed = std::mem::take(&mut self.sealed);
-                sealed.clear();
-                group.key.seal(packet.sequence, &datagram, &mut sealed);
-                // The flow is there, and the length was looked at.
-                let _ = self.services.sender.send(now.steady, group.flow, class, &sealed);
-                self.sealed = sealed;
-                self.send_packets(now);
-            } else {
-                self.services.sender.skip(group.flow);
-            }
-            add(&self.counts.taken, 1);
-            group.sent.packets += 1;
-            group.sent.bytes += (payload.len() + NUMBER_BYTES + OVERHEAD) as u64;
-        } else {
-            // No relay keeps packets as long as that.
-            for member in &group.members {
-                if let Some((far, to)) = self.end_of_member(*member) {
-                    let message = group.message(far, to, conversation, payload);
-                    self.send_far(now, far, Carriage::DIRECT, &message);
-                }
-            }
-        }
-        self.put_group(head, group);
-    }
-
-    fn end_of_member(&self, member: u32) -> Option<(PeerId, SocketAddr)> {
-        let route = self.routes.get(member).filter(|route| route.far != nobody())?;
-        Some((route.far, route.to?))
-    }
-
-    /// Sends each member what it does not get from relays; whether those are to have a copy.
-    fn send_to_members(
-        &mut self,
-        now: Now,
-        group: &Group,
-        (packet, conversation): (PacketId, u32),
-        payload: &[u8],
-    ) -> bool {
-        let mut is_any_in_reach = false;
-        for member in &group.members {
-            let Some((far, to)) = self.end_of_member(*member) else { continue };
-            let ways = self.fars.get(&far);
-            let is_up = ways.is_some_and(|ways| ways.is_overlay_alive(now));
-            let is_in_reach = self.is_in_reach(now, group, far);
-            is_any_in_reach |= is_in_reach;
-            let is_known = group.known.contains(&(conversation, far));
-            if is_in_reach && is_known && group.carriage.paths == Paths::Overlay {
-                continue;
-            }
-            let is_dead = ways.is_some_and(|ways| !ways.is_internet_alive(now));
-            let carriage = match is_dead && is_up && !is_in_reach {
-                true => EITHER_WAY,
-                false => Carriage::DIRECT,
-            };
-            let message = group.message(far, to, conversation, payload);
-            let mut sealed = std::mem::take(&mut self.sealed);
-            let is_sealed =
-                self.seal_far(far, &mut sealed, |out| write_numbered(packet, &message, out));
-            if is_sealed {
-                self.send_ways(now, far, carriage, &sealed);
-            } else {
-                add(&self.counts.refused, 1);
-            }
-            self.sealed = sealed;
-        }
-        is_any_in_reach
-    }
-
     /// Follows members and their paths, and tells them and the relays what they need to know.
     pub(super) fn tend_groups(&mut self, now: Now) {
         let heads: Vec<u32> = self.groups.values().copied().collect();
@@ -428,25 +345,6 @@ impl Engine {
             self.send_ways(now, far, EITHER_WAY, &sealed);
         }
         self.sealed = sealed;
-    }
-}
-
-impl Group {
-    /// A datagram as a member is to get it, who perhaps does not know the conversation.
-    fn message<'a>(
-        &self,
-        far: PeerId,
-        to: SocketAddr,
-        conversation: u32,
-        payload: &'a [u8],
-    ) -> Message<'a> {
-        match self.known.contains(&(conversation, far)) {
-            true => Message::Datagram { conversation, payload },
-            false => {
-                let carriage = self.carriage;
-                Message::First { conversation, carriage, to, from: None, payload }
-            }
-        }
     }
 }
 

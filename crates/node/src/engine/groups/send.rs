@@ -1,0 +1,158 @@
+//! What an application writes to a group, sent to its members.
+
+use std::net::SocketAddr;
+
+use tradewind_packet::group::SEAL_BYTES;
+use tradewind_packet::id::PacketId;
+use tradewind_packet::message::{
+    Carriage, Class, MOST_PAYLOAD_BYTES, Message, Service, write_numbered,
+};
+use tradewind_packet::sender::Paths;
+use tradewind_packet::session::{Now, OVERHEAD, PeerId};
+
+use super::super::Engine;
+use super::super::conversations::DATAGRAM_BYTES;
+use super::super::long::Ways;
+use super::super::mtu::{FIRST_BYTES, NUMBER_BYTES};
+use super::super::routes::nobody;
+use super::{EITHER_WAY, Group};
+use crate::counts::add;
+
+impl Engine {
+    /// Sends a datagram of an application to all members.
+    pub(in super::super) fn send_group(
+        &mut self,
+        now: Now,
+        head: u32,
+        (conversation, class): (u32, Class),
+        payload: &[u8],
+    ) {
+        let Some(mut group) = self.take_group(head) else { return };
+        let is_short = payload.len() + NUMBER_BYTES + FIRST_BYTES + OVERHEAD + SEAL_BYTES
+            <= MOST_PAYLOAD_BYTES;
+        let datagram = Message::Datagram { conversation, payload };
+        let packet = self.services.sender.next_packet(group.flow).filter(|_| is_short);
+        let around = if packet.is_some() { NUMBER_BYTES } else { 0 };
+        self.note_if_too_long_for_any(now, &group, (around, payload.len()));
+        if let Some(packet) = packet {
+            if self.send_to_members(now, &group, (packet, conversation), payload) {
+                let mut sealed = std::mem::take(&mut self.sealed);
+                sealed.clear();
+                group.key.seal(packet.sequence, &datagram, &mut sealed);
+                // The flow is there, and the length was looked at.
+                let _ = self.services.sender.send(now.steady, group.flow, class, &sealed);
+                self.sealed = sealed;
+                self.send_packets(now);
+            } else {
+                self.services.sender.skip(group.flow);
+            }
+            add(&self.counts.taken, 1);
+            group.sent.packets += 1;
+            group.sent.bytes += (payload.len() + NUMBER_BYTES + OVERHEAD) as u64;
+        } else {
+            // No relay keeps packets as long as that.
+            for member in &group.members {
+                if let Some((far, to)) = self.end_of_member(*member) {
+                    let message =
+                        self.for_member(now, &group, (far, to), (conversation, 0), payload);
+                    self.send_far(now, far, Carriage::DIRECT, &message);
+                }
+            }
+        }
+        self.put_group(head, group);
+    }
+
+    fn end_of_member(&self, member: u32) -> Option<(PeerId, SocketAddr)> {
+        let route = self.routes.get(member).filter(|route| route.far != nobody())?;
+        Some((route.far, route.to?))
+    }
+
+    /// Counts and tells of a datagram that some member does not get for its length.
+    fn note_if_too_long_for_any(
+        &mut self,
+        now: Now,
+        group: &Group,
+        (around, bytes): (usize, usize),
+    ) {
+        for member in &group.members {
+            let Some((far, to)) = self.end_of_member(*member) else { continue };
+            let ways = group.ways_to(far);
+            if self.note_if_too_long(now, (ways, to), (around, bytes)) {
+                return;
+            }
+        }
+    }
+
+    /// Sends each member what it does not get from relays; whether those are to have a copy.
+    fn send_to_members(
+        &mut self,
+        now: Now,
+        group: &Group,
+        (packet, conversation): (PacketId, u32),
+        payload: &[u8],
+    ) -> bool {
+        let mut is_any_in_reach = false;
+        for member in &group.members {
+            let Some((far, to)) = self.end_of_member(*member) else { continue };
+            let ways = self.fars.get(&far);
+            let is_up = ways.is_some_and(|ways| ways.is_overlay_alive(now));
+            let is_dead = ways.is_some_and(|ways| !ways.is_internet_alive(now));
+            let is_in_reach = self.is_in_reach(now, group, far);
+            is_any_in_reach |= is_in_reach;
+            let is_known = group.known.contains(&(conversation, far));
+            if is_in_reach && is_known && group.carriage.paths == Paths::Overlay {
+                continue;
+            }
+            let carriage = match is_dead && is_up && !is_in_reach {
+                true => EITHER_WAY,
+                false => Carriage::DIRECT,
+            };
+            let message =
+                self.for_member(now, group, (far, to), (conversation, NUMBER_BYTES), payload);
+            let mut sealed = std::mem::take(&mut self.sealed);
+            let is_sealed =
+                self.seal_far(far, &mut sealed, |out| write_numbered(packet, &message, out));
+            if is_sealed {
+                let carriage = match self.needs_relays(now, far, sealed.len()) {
+                    true => Carriage::FORWARDED,
+                    false => carriage,
+                };
+                self.send_ways(now, far, carriage, &sealed);
+            } else {
+                add(&self.counts.refused, 1);
+            }
+            self.sealed = sealed;
+        }
+        is_any_in_reach
+    }
+
+    /// Returns a datagram as a member is to get it, with so many bytes around it. One who does not
+    /// know the conversation, and has no room for what begins it, is told of that before.
+    fn for_member<'a>(
+        &mut self,
+        now: Now,
+        group: &Group,
+        (far, to): (PeerId, SocketAddr),
+        (conversation, around): (u32, usize),
+        payload: &'a [u8],
+    ) -> Message<'a> {
+        let (carriage, from) = (group.carriage, None);
+        if !group.known.contains(&(conversation, far)) {
+            let ways = group.ways_to(far);
+            let fits = |bytes: usize| self.fits(now, ways, around + bytes + payload.len());
+            if fits(FIRST_BYTES) || !fits(DATAGRAM_BYTES) {
+                return Message::First { conversation, carriage, to, from, payload };
+            }
+            self.tell_far(now, far, &Message::Begin { conversation, carriage, to, from });
+        }
+        Message::Datagram { conversation, payload }
+    }
+}
+
+impl Group {
+    /// Returns where datagrams to a member may go.
+    fn ways_to(&self, far: PeerId) -> Ways {
+        let carriage = Carriage { service: Service::Direct, ..self.carriage };
+        Ways::of(far, carriage, Some(self.flow))
+    }
+}

@@ -1,0 +1,92 @@
+//! Datagrams of a group that are about as long as the ways to its member take, between engines over
+//! real sockets.
+
+use std::net::UdpSocket;
+
+use tradewind_grant::Hop;
+use tradewind_packet::message::{Carriage, Service};
+use tradewind_packet::path_mtu::PathMtu;
+use tradewind_packet::session::OVERHEAD;
+use tradewind_units::Duration;
+
+use super::super::by_hand::{Hosts, anybody, application, gateway, identity, loopback};
+use super::super::conversations::{DATAGRAM_BYTES, Written};
+use super::super::mtu::NUMBER_BYTES;
+use super::EITHER_WAY;
+use crate::config::{Group, GroupMember};
+use crate::handover::Handover;
+
+/// Gateway 1 with a group of one member: far endpoint 4, over relay 2 or one that is silent.
+struct World {
+    hosts: Hosts,
+    head: u32,
+    server: UdpSocket,
+    _silent: UdpSocket,
+}
+
+impl World {
+    fn new(has_relay: bool) -> Self {
+        let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
+        let server = UdpSocket::bind(application()).unwrap();
+        server.set_nonblocking(true).unwrap();
+        let silent = UdpSocket::bind(loopback()).unwrap();
+        let relay = match has_relay {
+            true => hosts.hop(2),
+            false => {
+                let address = silent.local_addr().unwrap();
+                Hop { address, identity: identity(2).public() }
+            }
+        };
+        let to = server.local_addr().unwrap();
+        let member = GroupMember { far: hosts.hop(4).into(), to, relays: vec![relay].into() };
+        let carriage = Carriage { service: Service::Caching, ..EITHER_WAY };
+        let group = Group { listen: loopback(), carriage, members: vec![member] };
+        let now = hosts.now;
+        hosts.at(1).add_group(now, &mut Handover::default(), &group).unwrap();
+        let head = *hosts.at(1).groups.values().next().unwrap();
+        hosts.pass(Duration::from_secs(3));
+        Self { hosts, head, server, _silent: silent }
+    }
+
+    /// The Internet takes what every path takes, and no more, which is known; the longest datagram
+    /// of the application that it takes of a conversation that is known.
+    fn limit(&mut self) -> usize {
+        let (mut internet, mut at) = (PathMtu::new(self.hosts.now.steady), self.hosts.now.steady);
+        while internet.longest().is_none() {
+            at = at + Duration::from_secs(1);
+            internet.poll(at, Duration::ZERO);
+        }
+        let longest = internet.longest().unwrap();
+        self.hosts.take_no_longer(1, 4, longest);
+        self.hosts.at(1).fars.values_mut().next().unwrap().mtus.internet = internet;
+        longest - OVERHEAD - NUMBER_BYTES - DATAGRAM_BYTES
+    }
+
+    /// The application writes so many bytes; how long what comes is.
+    fn write(&mut self, bytes: usize) -> Option<usize> {
+        let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+        self.hosts.at(1).take_application(now, self.head, by, &vec![7; bytes]);
+        self.hosts.exchange();
+        self.server.recv(&mut [0; 2048]).ok()
+    }
+
+    fn too_long(&mut self) -> u64 {
+        self.hosts.at(1).counts.snapshot().too_long
+    }
+}
+
+#[test]
+fn long_datagrams_open_a_group_and_longer_ones_are_counted() {
+    let mut world = World::new(false);
+    let longest = world.limit();
+    assert_eq!(world.write(longest), Some(longest), "the first one");
+    assert_eq!((world.write(longest), world.too_long()), (Some(longest), 0));
+    assert_eq!((world.write(longest + 100), world.too_long()), (None, 1));
+}
+
+#[test]
+fn relays_carry_a_groups_datagrams_that_are_too_long_for_the_internet() {
+    let mut world = World::new(true);
+    let longest = world.limit();
+    assert_eq!((world.write(longest + 100), world.too_long()), (Some(longest + 100), 0));
+}
