@@ -55,7 +55,7 @@ struct Inside {
 }
 
 impl Queue {
-    fn new() -> Result<Self, NodeError> {
+    pub(crate) fn new() -> Result<Self, NodeError> {
         Ok(Self { inside: Mutex::default(), changed: Condvar::new(), bell: Bell::new()? })
     }
 

@@ -328,6 +328,11 @@ pub enum Message<'a> {
         /// Which conversation.
         conversation: u32,
     },
+    /// Who began the conversation has ended it.
+    Over {
+        /// Which conversation.
+        conversation: u32,
+    },
     /// A conversation is not taken: a [`Message::First`] of it was dropped.
     Denied {
         /// Which conversation.

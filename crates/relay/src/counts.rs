@@ -210,6 +210,7 @@ pub(crate) struct Counts {
     pub(crate) open: AtomicUsize,
     accepted: AtomicU64,
     shed: AtomicU64,
+    udp_flows_evicted: AtomicU64,
     outcomes: OutcomeCounts,
 }
 
@@ -234,6 +235,11 @@ impl Counts {
         self.shed.fetch_add(1, Relaxed);
     }
 
+    /// A flow of a UDP association had to leave for another.
+    pub(crate) fn udp_flow_evicted(&self) {
+        self.udp_flows_evicted.fetch_add(1, Relaxed);
+    }
+
     /// A connection came to its end.
     pub(crate) fn outcome(&self, outcome: Outcome) {
         self.outcomes.0[outcome.index()].fetch_add(1, Relaxed);
@@ -249,6 +255,8 @@ pub struct Snapshot {
     pub open: u64,
     /// Connections closed at once because no descriptor was left.
     pub shed: u64,
+    /// Flows of UDP associations that had to leave for others.
+    pub udp_flows_evicted: u64,
     /// Bytes from the side that dialled to the side that was dialled.
     pub bytes_up: u64,
     /// Bytes the other way.
@@ -276,6 +284,7 @@ impl Snapshot {
             sum.accepted += counts.accepted.load(Relaxed);
             sum.open += counts.open.load(Relaxed) as u64;
             sum.shed += counts.shed.load(Relaxed);
+            sum.udp_flows_evicted += counts.udp_flows_evicted.load(Relaxed);
             sum.bytes_up += counts.up.moved.load(Relaxed);
             sum.bytes_down += counts.down.moved.load(Relaxed);
             sum.bytes_spliced +=
@@ -354,6 +363,11 @@ impl Collector for CountsCollector {
         for (what, help, value) in [
             ("accepted", "Connections accepted", sum.accepted),
             ("shed", "Connections closed at once because no descriptor was left", sum.shed),
+            (
+                "udp_flows_evicted",
+                "Flows of UDP associations that left for others",
+                sum.udp_flows_evicted,
+            ),
             ("throttled", "Reads that waited for a limit of the rate", sum.throttled),
         ] {
             let text = name(what);

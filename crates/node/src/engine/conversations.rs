@@ -35,9 +35,8 @@ pub(super) use room::LetGo;
 
 /// Conversations of one worker in either direction, each with a socket at the far end. For one more another goes (`room`). Chosen.
 pub(super) const MOST: usize = 1024;
-/// Silence after which a conversation is forgotten that nobody else would end: one whose far
-/// endpoint is gone, or that a program
-/// has accepted. Chosen: as long as NATs remember UDP that answers.
+/// Silence after which a conversation is forgotten whose other endpoint is gone, or has ended it.
+/// Chosen: as long as NATs remember UDP that answers.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost before the other side forgets it.
 const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
@@ -139,6 +138,8 @@ pub(crate) struct Inbound {
     /// The flow that replies are in, when a service carries them.
     pub(super) end: Option<FlowNumber>,
     used: Timestamp,
+    /// Who began it has ended it.
+    is_over: bool,
     pub(super) origin: Origin,
     pub(super) tally: Tally,
 }
@@ -151,9 +152,9 @@ impl Inbound {
         far: PeerId,
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
     ) -> Self {
-        let (kept, end, used) = (None, None, now.steady);
+        let (kept, end, used, is_over) = (None, None, now.steady, false);
         let (origin, tally) = (Origin::default(), Tally::default());
-        Self { local, to, kept, far, conversation, carriage, end, used, origin, tally }
+        Self { local, to, kept, far, conversation, carriage, end, used, is_over, origin, tally }
     }
 
     /// The application, or what stands for it.
@@ -306,6 +307,7 @@ impl Engine {
             }
         }
         if let Some((id, mut gone)) = oldest {
+            self.tell_over(now, gone.route, id);
             self.forget_outbound(id, &mut gone, Outcome::Evicted);
         }
         conversation

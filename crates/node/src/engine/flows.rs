@@ -119,7 +119,7 @@ impl Engine {
             self.accepted.retain(|_, inbound| *inbound != id);
             let mailbox = Arc::clone(&held.0);
             drop(held);
-            mailbox.end("its conversation is over: the other endpoint has gone or was silent");
+            mailbox.end("its conversation is over: the other endpoint has gone or has ended it");
         }
     }
 
@@ -131,6 +131,7 @@ impl Engine {
         let conversations = self.routes.get(id).map(|route| route.sources.values().copied());
         let conversations: Vec<u32> = conversations.into_iter().flatten().collect();
         for conversation in conversations {
+            self.tell_over(now, id, conversation);
             self.record_outbound(conversation, Outcome::Closed);
             self.outbound.remove(conversation);
         }

@@ -35,7 +35,6 @@ use super::local::Local;
 use super::routes::{Part, Route, nobody};
 use crate::NodeError;
 use crate::config;
-use crate::counts::add;
 use crate::handover::Handover;
 use crate::status::Fared;
 pub(super) use joined::Joined;
@@ -339,7 +338,7 @@ impl Engine {
     }
 
     /// Says something to a far endpoint over both ways.
-    fn tell_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
+    pub(super) fn tell_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
         let mut sealed = std::mem::take(&mut self.sealed);
         if self.seal_far(far, &mut sealed, |out| message.write(out)) {
             self.send_ways(now, far, EITHER_WAY, &sealed);

@@ -337,9 +337,6 @@ impl Engine {
             Ok(Message::Refused { label, by, reason }) => {
                 self.path_refused(now, peer, label, (by, reason));
             }
-            Ok(Message::Denied { conversation, reason }) => {
-                self.note_denied(now, peer, conversation, reason);
-            }
             Ok(Message::Datagram { conversation, payload }) => {
                 self.deliver(now, peer, conversation, payload);
             }
@@ -352,8 +349,12 @@ impl Engine {
             Ok(Message::Begin { conversation, carriage, to, from }) => {
                 self.begin_inbound(now, peer, (conversation, carriage, to), from);
             }
-            Ok(Message::Known { conversation }) => self.note_known(peer, conversation, true),
-            Ok(Message::Unknown { conversation }) => self.note_known(peer, conversation, false),
+            Ok(
+                message @ (Message::Known { .. }
+                | Message::Unknown { .. }
+                | Message::Over { .. }
+                | Message::Denied { .. }),
+            ) => self.note_state(now, peer, message),
             Ok(Message::Numbered { packet, message }) => {
                 self.take_numbered(now, peer, (packet, message), way);
             }

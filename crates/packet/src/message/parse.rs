@@ -101,6 +101,7 @@ fn conversation_message<'a>(
         }
         kind::KNOWN => Ok(Message::Known { conversation }),
         kind::UNKNOWN => Ok(Message::Unknown { conversation }),
+        kind::OVER => Ok(Message::Over { conversation }),
         kind::DENIED => Ok(Message::Denied { conversation, reason: refusal(reader)? }),
         other => Err(MessageError::Kind(other)),
     }

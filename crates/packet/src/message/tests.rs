@@ -175,6 +175,7 @@ proptest! {
         }
         assert_round_trip(&Message::Known { conversation: next });
         assert_round_trip(&Message::Unknown { conversation: next });
+        assert_round_trip(&Message::Over { conversation: next });
         let reason = Refusal::ALL[usize::from(port) % Refusal::ALL.len()];
         assert_round_trip(&Message::Denied { conversation: next, reason });
         let by = PublicIdentity::from_bytes([port as u8; 32]);

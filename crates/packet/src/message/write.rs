@@ -27,6 +27,7 @@ pub(super) mod kind {
     pub(crate) const BEGIN: u8 = 0x3a;
     pub(crate) const BEGIN_FROM: u8 = 0x3b;
     pub(crate) const FRAGMENT: u8 = 0x3c;
+    pub(crate) const OVER: u8 = 0x3d;
 
     pub(crate) const REGISTER: u8 = 0x51;
     pub(crate) const REGISTERED: u8 = 0x52;
@@ -73,6 +74,7 @@ impl Message<'_> {
             | Self::Begin { .. }
             | Self::Known { .. }
             | Self::Unknown { .. }
+            | Self::Over { .. }
             | Self::Denied { .. }
             | Self::Numbered { .. }
             | Self::GroupKey { .. }
@@ -187,7 +189,9 @@ impl Message<'_> {
             Self::Begin { conversation, carriage, to, from } => {
                 put_beginning(out, *conversation, *carriage, (*to, *from));
             }
-            Self::Known { conversation } | Self::Unknown { conversation } => {
+            Self::Known { conversation }
+            | Self::Unknown { conversation }
+            | Self::Over { conversation } => {
                 out.extend_from_slice(&conversation.to_be_bytes());
             }
             Self::Denied { conversation, reason } => {
@@ -278,6 +282,7 @@ impl Message<'_> {
             Self::Begin { from: Some(_), .. } => kind::BEGIN_FROM,
             Self::Known { .. } => kind::KNOWN,
             Self::Unknown { .. } => kind::UNKNOWN,
+            Self::Over { .. } => kind::OVER,
             Self::Denied { .. } => kind::DENIED,
             Self::Numbered { .. } => kind::NUMBERED,
             Self::GroupKey { .. } => kind::GROUP_KEY,

@@ -21,6 +21,7 @@ mod prober;
 mod proxy_header;
 pub mod reload;
 pub mod report;
+mod seats;
 mod session;
 mod socks5;
 mod survey;

@@ -2,7 +2,9 @@
 //! the answers come back wrapped.
 //!
 //! An association belongs to the connection that asked for it, and ends with it. Its port serves the one address that its
-//! client sends from. Each destination has a task and a flow of its own.
+//! client sends from. Each destination has a task and a flow of its own, however long it is silent:
+//! what a server says after an hour comes. Where there is no room for another, the one that was
+//! silent longest goes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +17,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tradewind_grant::{Destination, Sealer};
 use tradewind_net::registration;
 use tradewind_telemetry::limited;
@@ -23,29 +25,24 @@ use tradewind_units::{Duration, Source};
 
 use super::http::Served;
 use super::session::{Entrance, GatewayService};
+use super::seats::{Held, Seat, Seats};
 use super::socks5;
 use crate::access_log::{Goes, Record, note};
-use crate::config::Share;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::plain;
-use crate::quota::{Members, Place};
 use crate::resolver::{Lookups, Resolver};
 use crate::stock::BUFFER_BYTES;
 use crate::worker::{Cause, Permit, Worker};
 
 /// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name servers.
 const MOST_DESTINATIONS: usize = 64;
-/// The same of all associations. Chosen: each holds two queues and a descriptor.
-const MOST_FLOWS: usize = 1024;
 /// Bytes of datagrams of one association that wait, for whatever flow. Chosen: the first round
 /// trips of a
 /// video call.
 const MOST_WAITING_BYTES: usize = 1 << 20;
 /// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no more.
 const MOST_WAITING: usize = 64;
-/// How long a destination may be silent. Chosen: what translators (NAT) give UDP.
-const SILENCE: Duration = Duration::from_secs(120);
 /// How long the first datagrams wait for the far gateway.
 const OPENING: Duration = Duration::from_secs(5);
 /// Between two looks whether it is there.
@@ -84,37 +81,18 @@ pub trait DatagramFlow: AsFd + Send + Sync {
 /// What carries the datagrams of all associations.
 pub(super) struct Plane {
     datagrams: Arc<dyn Datagrams>,
-    /// Whose flows are open: each source has its share of all.
-    flows: Arc<Members<Source>>,
+    seats: Arc<Seats>,
 }
 
 impl Plane {
     pub(super) fn new(datagrams: Arc<dyn Datagrams>) -> Self {
-        Self { datagrams, flows: Members::sharing(MOST_FLOWS, Share::default()) }
+        Self { datagrams, seats: Arc::new(Seats::new()) }
     }
 }
 
 impl fmt::Debug for Plane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Plane")
-    }
-}
-
-/// A flow, one of those that are counted.
-struct Counted {
-    flow: Box<dyn DatagramFlow>,
-    _place: Place<Source>,
-}
-
-impl Counted {
-    fn open(
-        plane: &Plane,
-        source: Source,
-        (client, to): (SocketAddr, SocketAddr),
-    ) -> Result<Self, String> {
-        let place = plane.flows.enter(source, None);
-        let place = place.ok_or("its source has its share of the flows")?;
-        plane.datagrams.open(client, to).map(|flow| Self { flow, _place: place })
     }
 }
 
@@ -139,7 +117,7 @@ impl Client {
 /// A destination that an association talks to.
 struct Talk {
     datagrams: Sender<Waiting>,
-    last: Instant,
+    held: Arc<Held>,
     task: AbortHandle,
 }
 
@@ -252,26 +230,14 @@ impl Association {
             worker.counts.up.moved(data.len());
             self.record.iter().for_each(|record| record.moved(Goes::Up, data.len() as u64));
             talks.retain(|_, talk| !talk.datagrams.is_closed());
-            if !talks.contains_key(&to) && talks.len() >= MOST_DESTINATIONS {
-                let oldest = talks.iter().min_by_key(|(_, talk)| talk.last);
-                let oldest = oldest.map(|(to, _)| to.clone());
-                oldest.and_then(|oldest| talks.remove(&oldest));
+            if !talks.contains_key(&to) {
+                let Some(talk) = self.begin(&to, &mut talks, (&mut tasks, source), worker) else {
+                    continue;
+                };
+                talks.insert(to.clone(), talk);
             }
-            let talk = talks.entry(to).or_insert_with_key(|to| {
-                let (datagrams, waiting) = mpsc::channel(MOST_WAITING);
-                note(|facts| {
-                    facts.destination.get_or_insert_with(|| to.clone());
-                    facts.datagrams_to = facts.datagrams_to.map(|count| count + 1);
-                });
-                let (association, to) = (Arc::clone(self), to.clone());
-                let task = tasks.spawn(async move {
-                    if let Err(why) = association.talk(&to, waiting, source).await {
-                        tracing::debug!("SOCKS5: datagrams to {to}: {why}");
-                    }
-                });
-                Talk { datagrams, last: Instant::now(), task }
-            });
-            talk.last = Instant::now();
+            let Some(talk) = talks.get(&to) else { continue };
+            talk.held.touch();
             // What finds no room is lost, as in a socket.
             let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
             if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(length) {
@@ -280,34 +246,74 @@ impl Association {
         }
     }
 
-    /// Carries the datagrams to one destination and its answers, until neither come any more.
+    /// Begins to talk to another destination; where there is no room, those that were silent
+    /// longest go. `None` when its source has no flow that could.
+    fn begin(
+        self: &Arc<Self>,
+        to: &Destination,
+        talks: &mut BTreeMap<Destination, Talk>,
+        (tasks, client): (&mut JoinSet<()>, SocketAddr),
+        worker: &Worker,
+    ) -> Option<Talk> {
+        if talks.len() >= MOST_DESTINATIONS {
+            let oldest = talks.iter().min_by_key(|(_, talk)| talk.held.last());
+            let oldest = oldest.map(|(to, _)| to.clone());
+            oldest.and_then(|oldest| talks.remove(&oldest));
+            worker.counts.udp_flow_evicted();
+        }
+        let Some((seat, has_evicted)) = self.plane.seats.enter(self.source) else {
+            tracing::debug!("SOCKS5: datagrams to {to}: no room for another flow");
+            return None;
+        };
+        if has_evicted {
+            worker.counts.udp_flow_evicted();
+        }
+        let (datagrams, waiting) = mpsc::channel(MOST_WAITING);
+        note(|facts| {
+            facts.destination.get_or_insert_with(|| to.clone());
+            facts.datagrams_to = facts.datagrams_to.map(|count| count + 1);
+        });
+        let held = Arc::clone(seat.held());
+        let (association, to) = (Arc::clone(self), to.clone());
+        let task = tasks.spawn(async move {
+            if let Err(why) = association.talk(&to, seat, waiting, client).await {
+                tracing::debug!("SOCKS5: datagrams to {to}: {why}");
+            }
+        });
+        Some(Talk { datagrams, held, task })
+    }
+
+    /// Carries the datagrams to one destination and its answers, until the association ends or
+    /// another takes its seat.
     async fn talk(
         &self,
         to: &Destination,
+        seat: Seat,
         mut waiting: Receiver<Waiting>,
         client: SocketAddr,
     ) -> Result<(), String> {
         let to = self.address_of(to).await?;
-        let flow = Counted::open(&self.plane, self.source, (client, to))?;
+        let flow = self.plane.datagrams.open(client, to)?;
         let opening = async {
-            while !flow.flow.is_open()? {
+            while !flow.is_open()? {
                 sleep(LOOK).await;
             }
             Ok::<_, String>(())
         };
         timeout(OPENING, opening).await.map_err(|_| "the far gateway does not answer")??;
-        let answers = flow.flow.as_fd().try_clone_to_owned().and_then(registration::for_reading);
+        let answers = flow.as_fd().try_clone_to_owned().and_then(registration::for_reading);
         let answers = answers.map_err(|error| plain(&error))?;
         loop {
             tokio::select! {
                 datagram = waiting.recv() => match datagram {
-                    Some((datagram, _room)) => flow.flow.send(&datagram)?,
+                    Some((datagram, _room)) => flow.send(&datagram)?,
                     None => return Ok(()),
                 },
                 ready = answers.readable() => {
                     let mut ready = ready.map_err(|error| plain(&error))?;
-                    match flow.flow.receive()? {
+                    match flow.receive()? {
                         Some(datagram) => {
+                            seat.held().touch();
                             // Who is gone hears nothing.
                             let wrapped = socks5::wrap(to, &datagram);
                             let length = datagram.len() as u64;
@@ -317,7 +323,7 @@ impl Association {
                         None => ready.clear_ready(),
                     }
                 }
-                () = sleep(SILENCE) => return Ok(()),
+                () = seat.held().is_left() => return Ok(()),
             }
         }
     }
@@ -393,20 +399,6 @@ mod tests {
         fn receive(&self) -> Result<Option<Vec<u8>>, String> {
             Ok(None)
         }
-    }
-
-    #[test]
-    fn one_source_leaves_flows_to_others() {
-        let plane = Plane::new(Arc::new(Nowhere));
-        let to = SocketAddr::from(([192, 0, 2, 1], 1));
-        let [greedy, other] = [1, 2].map(|last| Source::of([192, 0, 2, last].into()));
-        let open = |source| Counted::open(&plane, source, (to, to));
-        let held: Vec<_> = (0..MOST_FLOWS).map_while(|_| open(greedy).ok()).collect();
-        assert_eq!(held.len(), MOST_FLOWS / 2);
-        assert!(open(greedy).is_err_and(|why| why.contains("share")));
-        assert!(open(other).is_ok());
-        drop(held);
-        assert!(open(greedy).is_ok());
     }
 
     /// A sealer with a grant for `rules`.

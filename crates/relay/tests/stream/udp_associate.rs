@@ -174,6 +174,7 @@ fn an_association_has_a_bounded_number_of_destinations() {
         assert_eq!(received(&client), datagram);
     }
     wait_for("the oldest to go", || open.load(SeqCst) == MOST);
+    assert_eq!(gateway.handle.snapshot().udp_flows_evicted, 20);
 }
 
 #[test]

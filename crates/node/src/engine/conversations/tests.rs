@@ -1,14 +1,18 @@
 //! Conversations that have room by letting others go.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use tradewind_net::descriptors;
 use tradewind_packet::message::Carriage;
 use tradewind_units::Duration;
 
+use super::super::TICK;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
 use super::{Local, MOST, Written};
 use crate::config::Course;
+use crate::listener::{HeldQueue, Queue};
+use crate::mailbox::Order;
 
 /// Gateways 1 and 5 before far endpoint 4, and a route from each to one application behind that.
 struct World {
@@ -141,6 +145,37 @@ fn what_is_said_after_a_long_silence_comes() {
     let length = client.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"at last");
     assert_eq!(world.hosts.at(1).counts.snapshot().conversations_evicted, 0);
+}
+
+/// A flow that a program has accepted lasts as long as the other side does.
+#[test]
+fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
+    let mut hosts = Hosts::new([(1, gateway(1)), (4, anybody(4))]);
+    let to: SocketAddr = ([127, 0, 0, 2], 9).into();
+    let queue = HeldQueue(Arc::new(Queue::new().unwrap()));
+    hosts.order(4, Order::Listen { number: 0, to, queue });
+    let far = hosts.hop(4);
+    // The gateways go on with each other for the second one.
+    let [flow, _other] = [0; 2].map(|_| {
+        hosts.register(1, Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) })
+    });
+    hosts.pass(Duration::from_secs(1));
+    let (now, by) = (hosts.now, Written::by(([0, 0, 0, 0], 0).into()));
+    let route = *hosts.at(1).flows.get(&flow).unwrap();
+    hosts.at(1).take_application(now, route, by, b"hello");
+    hosts.exchange();
+    hosts.pass(super::IDLE * 2);
+    let id = *hosts.at(4).accepted.values().next().expect("silent, and there");
+    let now = hosts.now;
+    hosts.at(4).take_reply(now, id, Written::by(to), b"at last");
+    hosts.at(4).flush();
+    hosts.exchange();
+    assert_eq!(hosts.at(1).counts.snapshot().delivered, 1);
+    hosts.order(1, Order::Close { flow });
+    hosts.pass(super::IDLE - TICK * 2);
+    assert_eq!(hosts.at(4).accepted.len(), 1, "what was said last may still come");
+    hosts.pass(TICK * 4);
+    assert_eq!(hosts.at(4).accepted.len(), 0);
 }
 
 /// Packets with a budget of 300 ms that this process fetches late, since it has stood still, go

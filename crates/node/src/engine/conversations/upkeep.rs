@@ -35,8 +35,8 @@ impl Engine {
                 self.forget_outbound(id, &mut flow, Outcome::Idle);
             }
         }
-        // Those of a gateway that is gone went with its session.
-        let is_over = |it: &Inbound| is_idle(it.used) && matches!(it.local, Local::Flow(_));
+        // Those of a gateway that is gone went with its session. What was said last may still come.
+        let is_over = |it: &Inbound| it.is_over && is_idle(it.used);
         let all = self.inbound.ids().zip(self.inbound.values());
         let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
         over.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Idle));
@@ -67,6 +67,40 @@ impl Engine {
         let inbound: Vec<u32> = inbound.map(|(id, _)| id).collect();
         outbound.into_iter().for_each(|id| self.record_outbound(id, Outcome::Idle));
         inbound.into_iter().for_each(|id| self.record_inbound(id, Outcome::Idle));
+    }
+
+    /// Takes what the other endpoint says about a conversation.
+    pub(in crate::engine) fn note_state(&mut self, now: Now, peer: PeerId, message: Message<'_>) {
+        match message {
+            Message::Known { conversation } => self.note_known(peer, conversation, true),
+            Message::Unknown { conversation } => self.note_known(peer, conversation, false),
+            Message::Denied { conversation, reason } => {
+                self.note_denied(now, peer, conversation, reason);
+            }
+            Message::Over { conversation } => {
+                let id = self.inbound_ids.get(&(peer, conversation));
+                if let Some(inbound) = id.and_then(|id| self.inbound.get_mut(*id)) {
+                    inbound.is_over = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the other endpoints of a conversation that it is over.
+    pub(in crate::engine) fn tell_over(&mut self, now: Now, route: u32, conversation: u32) {
+        let members = self.routes.get(route).map(|route| match &route.part {
+            Part::Head(group) => group.members().to_vec(),
+            Part::Alone | Part::Member => vec![],
+        });
+        let Some(members) = members else { return };
+        for at in members.into_iter().chain([route]) {
+            if let Some(far) = self.routes.get(at).map(|route| route.far)
+                && self.sessions.is_open(far)
+            {
+                self.tell_far(now, far, &Message::Over { conversation });
+            }
+        }
     }
 
     /// Returns whether somebody is there who may still say something in a conversation.

@@ -1,0 +1,157 @@
+//! Seats of UDP flows, which many sources share.
+//!
+//! A flow keeps its seat however long it is silent. Each source has as many as are still free; one
+//! that has its share gives up that of its flow that was silent longest.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tradewind_units::Source;
+
+use crate::config::Share;
+use crate::quota::{Members, Place};
+
+/// Flows of all associations. Chosen: each holds two queues and a descriptor.
+const MOST_FLOWS: usize = 1024;
+
+/// All seats.
+#[derive(Debug)]
+pub(super) struct Seats {
+    flows: Arc<Members<Source>>,
+    taken: Mutex<Taken>,
+}
+
+/// Seats that are taken, in the order of their numbers.
+#[derive(Debug, Default)]
+struct Taken {
+    next: u64,
+    held: BTreeMap<(Source, u64), Arc<Held>>,
+}
+
+/// The seat of one flow, which is free when this is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    key: (Source, u64),
+    held: Arc<Held>,
+}
+
+/// What is known of a flow at its seat.
+#[derive(Debug)]
+pub(super) struct Held {
+    last: Mutex<Instant>,
+    /// Absent once another has the seat.
+    place: Mutex<Option<Place<Source>>>,
+    leave: Notify,
+}
+
+impl Seats {
+    pub(super) fn new() -> Self {
+        let flows = Members::sharing(MOST_FLOWS, Share::default());
+        Self { flows, taken: Mutex::default() }
+    }
+
+    /// Returns a seat for a flow of `source`, and whether another flow of it had to leave for that;
+    /// `None` where it has none that could.
+    pub(super) fn enter(self: &Arc<Self>, source: Source) -> Option<(Seat, bool)> {
+        let mut taken = lock(&self.taken);
+        let (place, has_evicted) = match self.flows.enter(source, None) {
+            Some(place) => (place, false),
+            None => {
+                let of_source = taken.held.range((source, 0)..=(source, u64::MAX));
+                let oldest = of_source.min_by_key(|(_, held)| held.last());
+                let oldest = oldest.map(|(key, _)| *key)?;
+                taken.held.remove(&oldest)?.give_up();
+                (self.flows.enter(source, None)?, true)
+            }
+        };
+        let (last, place) = (Mutex::new(Instant::now()), Mutex::new(Some(place)));
+        let held = Arc::new(Held { last, place, leave: Notify::new() });
+        let key = (source, taken.next);
+        taken.next += 1;
+        taken.held.insert(key, Arc::clone(&held));
+        Some((Seat { seats: Arc::clone(self), key, held }, has_evicted))
+    }
+}
+
+impl Seat {
+    pub(super) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        lock(&self.seats.taken).held.remove(&self.key);
+        lock(&self.held.place).take();
+    }
+}
+
+impl Held {
+    /// Notes that something moves.
+    pub(super) fn touch(&self) {
+        *lock(&self.last) = Instant::now();
+    }
+
+    /// Returns when something moved last.
+    pub(super) fn last(&self) -> Instant {
+        *lock(&self.last)
+    }
+
+    /// Waits until another has the seat.
+    pub(super) async fn is_left(&self) {
+        self.leave.notified().await;
+    }
+
+    fn give_up(&self) {
+        lock(&self.place).take();
+        self.leave.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flows of one source up to its share; it has no more of them.
+    fn full(seats: &Arc<Seats>, source: Source) -> Vec<Seat> {
+        let enter = |_| seats.enter(source).filter(|(_, has_evicted)| !has_evicted);
+        (0..MOST_FLOWS / 2).map_while(enter).map(|(seat, _)| seat).collect()
+    }
+
+    fn source(last: u8) -> Source {
+        Source::of([192, 0, 2, last].into())
+    }
+
+    #[test]
+    fn one_source_leaves_seats_to_others() {
+        let seats = Arc::new(Seats::new());
+        let held = full(&seats, source(1));
+        assert_eq!(held.len(), MOST_FLOWS / 2);
+        let (_mine, has_evicted) = seats.enter(source(1)).unwrap();
+        assert!(has_evicted, "it had its share");
+        let (_other, has_evicted) = seats.enter(source(2)).unwrap();
+        assert!(!has_evicted);
+        drop(held);
+        assert!(!seats.enter(source(1)).unwrap().1);
+    }
+
+    #[test]
+    fn flow_that_was_silent_longest_gives_up_its_seat() {
+        let seats = Arc::new(Seats::new());
+        let held = full(&seats, source(1));
+        let touched = held.iter().enumerate().filter(|(place, _)| *place != 7);
+        touched.for_each(|(_, seat)| seat.held().touch());
+        let (_newest, has_evicted) = seats.enter(source(1)).unwrap();
+        assert!(has_evicted);
+        let gone = held.iter().map(|seat| lock(&seat.held.place).is_none());
+        let gone: Vec<usize> = gone.enumerate().filter(|(_, it)| *it).map(|(at, _)| at).collect();
+        assert_eq!(gone, [7]);
+    }
+}
