@@ -28,6 +28,7 @@
 //! | `shared` | what a relay's workers keep together |
 //! | [`status`] | how each flow fares |
 
+mod behind;
 pub mod config;
 pub mod counts;
 mod engine;

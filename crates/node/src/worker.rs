@@ -14,6 +14,7 @@ use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
+use crate::behind::Behind;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::engine::{Engine, MOST_PACKET, TICK, now};
@@ -75,6 +76,7 @@ pub(crate) struct Worker {
     outside: Outside,
     /// By socket towards neighbours.
     overruns: [u32; 2],
+    behind: Behind,
 }
 
 impl Worker {
@@ -110,8 +112,8 @@ impl Worker {
             packet.resize(MOST_PACKET, 0);
         }
         let incoming = ReceiveBatch::new(BATCH);
-        let (tokens, overruns) = (Vec::new(), [0; 2]);
-        Ok(Self { engine, epoll, incoming, tokens, packet, outside, overruns })
+        let (tokens, overruns, behind) = (Vec::new(), [0; 2], Behind::default());
+        Ok(Self { engine, epoll, incoming, tokens, packet, outside, overruns, behind })
     }
 
     pub(crate) fn local_addresses(&self) -> Vec<SocketAddr> {
@@ -141,6 +143,9 @@ impl Worker {
                 Ok(ready) => self.tokens.extend(ready),
                 Err(error) => return tracing::error!(%error, "a packet worker ends"),
             }
+            let Self { engine, tokens, behind, .. } = &mut self;
+            let devices = tokens.iter().filter(|token| device_of(engine, **token).is_some());
+            behind.note((clock::monotonic(), due), devices.copied());
             let mut fetched = Fetched::default();
             for at in 0..self.tokens.len() {
                 fetched += self.serve(self.tokens[at]);
@@ -197,8 +202,8 @@ impl Worker {
             self.engine.flush();
             return all;
         }
-        if let Some((route, device)) = self.tunnel(token) {
-            return self.serve_tunnel(route, &device);
+        if let Some((route, device)) = device_of(&self.engine, token) {
+            return self.serve_tunnel(token, route, &device);
         }
         for _ in 0..MOST_ROUNDS {
             let port = match token {
@@ -233,21 +238,12 @@ impl Worker {
         all
     }
 
-    /// The TUN device of a token, and the route that its packets take; `None` for a device where others' are put out.
-    fn tunnel(&self, token: u64) -> Option<(Option<u32>, Arc<Tun>)> {
-        let device = match token {
-            TUNNEL => return Some((None, Arc::clone(&self.engine.tunnel.as_ref()?.device))),
-            ROUTES..ENDS => self.engine.routes.get((token - ROUTES) as u32)?.local.tunnel()?,
-            _ => return None,
-        };
-        Some((Some((token - ROUTES) as u32), Arc::clone(device)))
-    }
-
     /// Fetches what the kernel has routed into a device, batch by batch.
-    fn serve_tunnel(&mut self, route: Option<u32>, device: &Tun) -> Fetched {
+    fn serve_tunnel(&mut self, token: u64, route: Option<u32>, device: &Tun) -> Fetched {
         let mut all = Fetched::default();
         for _ in 0..MOST_ROUNDS {
             let (now, mut is_more) = (now(), true);
+            self.engine.note_age(self.behind.age(token));
             for _ in 0..BATCH {
                 match device.receive(&mut self.packet) {
                     Ok(Some(length)) => {
@@ -266,9 +262,11 @@ impl Worker {
                     break;
                 }
             }
+            self.engine.note_age(None);
             self.engine.dispatch(now);
             self.engine.flush();
             if !is_more {
+                self.behind.is_drained(token);
                 break;
             }
         }
@@ -327,4 +325,15 @@ impl Worker {
             }
         }
     }
+}
+
+/// Returns the TUN device of a token, and the route that its packets take; no route for a device
+/// where others' are put out.
+fn device_of(engine: &Engine, token: u64) -> Option<(Option<u32>, Arc<Tun>)> {
+    let device = match token {
+        TUNNEL => return Some((None, Arc::clone(&engine.tunnel.as_ref()?.device))),
+        ROUTES..ENDS => engine.routes.get((token - ROUTES) as u32)?.local.tunnel()?,
+        _ => return None,
+    };
+    Some((Some((token - ROUTES) as u32), Arc::clone(device)))
 }

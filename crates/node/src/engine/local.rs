@@ -66,8 +66,9 @@ impl Local {
         to: SocketAddr,
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
-        let (transparent, reuse_port) = (true, true);
-        let options = UdpOptions { transparent, reuse_port, mark, ..UdpOptions::default() };
+        let (transparent, reuse_port, tells_age) = (true, true, true);
+        let more = UdpOptions::default();
+        let options = UdpOptions { transparent, reuse_port, tells_age, mark, ..more };
         let port = UdpPort::bind(address, &options)?;
         port.connect(to)?;
         Ok(Self::Port(Box::new(Port::new(port))))

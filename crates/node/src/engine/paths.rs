@@ -36,6 +36,9 @@ const OPENS_WITHIN: Duration = Duration::from_secs(2);
 const MOST_FOR_ONE: usize = 2048;
 /// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five times a second, fifteen of them.
 const GIVES_WAY_AFTER: Duration = Duration::from_secs(3);
+/// Age at which a relay passes packets on no more: it has stood still. Chosen: as long as relays keep
+/// packets for those who may miss them; what budgets they have relays do not know.
+pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// The receiving end of one direction of a path.
 #[derive(Debug)]
@@ -144,6 +147,9 @@ impl Engine {
     /// Passes a packet on that was sealed as a whole, or opens it where its path ends.
     pub(super) fn take_packet(&mut self, now: Now, from: PeerId, label: u32, body: &mut [u8]) {
         match self.along(now, from, label) {
+            Some(Along { next: Some(_), .. }) if self.has_waited_long() => {
+                add(&self.counts.stale, 1);
+            }
             Some(Along { next: Some(next), .. }) => self.pass_on(label, next, body),
             Some(Along { next: None, .. }) => self.take_at_end(now, label, body),
             None => add(&self.counts.dropped, 1),
@@ -163,6 +169,9 @@ impl Engine {
         let Some(Along { next, .. }) = self.along(now, from, label) else {
             return add(&self.counts.dropped, count as u64);
         };
+        if next.is_some() && self.has_waited_long() {
+            return add(&self.counts.stale, count as u64);
+        }
         if let Some((peer, next)) = next
             && self.config.leg_seal == LegSeal::Headers
         {
@@ -179,6 +188,11 @@ impl Engine {
                 None => self.take_at_end(now, label, body),
             }
         }
+    }
+
+    /// Returns whether what is taken now had waited here for longer than relays hold packets.
+    pub(super) fn has_waited_long(&self) -> bool {
+        self.age > HELD_FOR
     }
 
     /// Passes on what came under a label. Nothing at all is no datagram of anybody's.

@@ -143,8 +143,24 @@ impl Engine {
         }
     }
 
+    /// Returns whether a message has packets in it that a relay is to keep or pass on.
+    fn is_for_relay(&self, message: &Message<'_>) -> bool {
+        let receiver = &self.services.receiver;
+        match message {
+            Message::Copy { .. } => true,
+            Message::Source(source) => !receiver.has_flow(source.packet.flow),
+            Message::Repair(repair) => {
+                repair.members.packets().all(|packet| !receiver.has_flow(packet.flow))
+            }
+            _ => false,
+        }
+    }
+
     /// Hands a message of a service to the machine that it is for.
     pub(super) fn take_service(&mut self, now: Now, from: PeerId, message: Message<'_>) {
+        if self.has_waited_long() && self.is_for_relay(&message) {
+            return add(&self.counts.stale, 1);
+        }
         let (now, from) = (now.steady, Peer::from(from));
         let Services { sender, receiver, ingress, egress, ends, joined, .. } = &mut self.services;
         let (sessions, inbound) = (&self.sessions, &self.inbound_ids);

@@ -221,3 +221,30 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     let far = hosts.at(4);
     assert_eq!(batch.receive(&far.sockets.shared.port).unwrap(), 0);
 }
+
+/// What waited at a relay for longer than it is held anywhere goes no further, sealed whole or not.
+#[test]
+fn packets_that_waited_at_a_relay_are_dropped_and_counted() {
+    for leg_seal in [LegSeal::Whole, LegSeal::Headers] {
+        let with = |config: NodeConfig| NodeConfig { leg_seal, ..config };
+        let all = [(1, with(gateway(1))), (2, with(anybody(2))), (4, with(anybody(4)))];
+        let mut hosts = Hosts::new(all);
+        let (relay, far) = (hosts.hop(2), hosts.hop(4));
+        let flow = hosts.register(1, forwarded(far, vec![relay]));
+        hosts.pass(Duration::from_secs(2));
+        let route = *hosts.at(1).flows.get(&flow).unwrap();
+        let mut passed = |age: u64| {
+            let before = [2, 4].map(|number| hosts.at(number).counts.snapshot());
+            hosts.at(2).note_age(Some(Duration::from_millis(age)));
+            let (now, by) = (hosts.now, Written::by(([0, 0, 0, 0], 0).into()));
+            hosts.at(1).take_application(now, route, by, &[7; 600]);
+            hosts.exchange();
+            hosts.at(2).note_age(None);
+            let after = [2, 4].map(|number| hosts.at(number).counts.snapshot());
+            (after[0].stale - before[0].stale, after[1].delivered - before[1].delivered)
+        };
+        assert_eq!(passed(900), (0, 1));
+        assert_eq!(passed(1100), (1, 0));
+        assert_eq!(passed(0), (0, 1));
+    }
+}

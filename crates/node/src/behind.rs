@@ -1,0 +1,63 @@
+//! How long packets have waited in devices, which tell no time of arrival.
+//!
+//! A worker looks at all that it watches when its next deadline is there, at the latest. By how much
+//! it is behind that it has stood still, stopped or starved, and what is there by then has waited
+//! about as long.
+
+use std::collections::BTreeMap;
+
+use tradewind_units::{Duration, Timestamp};
+
+use crate::engine::TICK;
+
+/// Devices whose packets have waited since the worker stood still, by their tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Behind(BTreeMap<u64, Duration>);
+
+impl Behind {
+    /// Notes `now` which devices have input, `due` having been the deadline.
+    pub(crate) fn note(
+        &mut self,
+        (now, due): (Timestamp, Timestamp),
+        ready: impl Iterator<Item = u64>,
+    ) {
+        let late = now.since(due);
+        // Schedulers are that late at times.
+        if late >= TICK {
+            self.0.extend(ready.map(|token| (token, late)));
+        }
+    }
+
+    /// Returns how long what is in a device has waited, if that is long.
+    pub(crate) fn age(&self, token: u64) -> Option<Duration> {
+        self.0.get(&token).copied()
+    }
+
+    /// Notes that nothing is left in a device: what comes from now on is fresh.
+    pub(crate) fn is_drained(&mut self, token: u64) {
+        self.0.remove(&token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn packets_are_as_old_as_a_worker_is_behind_until_their_device_is_drained() {
+        let mut behind = Behind::default();
+        behind.note((at(110), at(100)), [3, 7].into_iter());
+        assert_eq!(behind.age(3), None, "that is usual");
+        behind.note((at(20_100), at(100)), [3].into_iter());
+        assert_eq!((behind.age(3), behind.age(7)), (Some(Duration::from_secs(20)), None));
+        // More was in it than is fetched at a time.
+        behind.note((at(20_101), at(20_150)), [3, 7].into_iter());
+        assert_eq!(behind.age(3), Some(Duration::from_secs(20)));
+        behind.is_drained(3);
+        assert_eq!(behind.age(3), None);
+    }
+}
