@@ -145,8 +145,9 @@ fn sum(before: u32, bytes: &[u8]) -> u16 {
     all as u16
 }
 
-/// Says in the header that the packet has met congestion, if its ends understand that [RFC 3168].
-pub(crate) fn mark_congestion(packet: &mut [u8]) {
+/// Says in the header that the packet has met congestion, if its ends understand that [RFC 3168];
+/// returns whether they do.
+pub(crate) fn mark_congestion(packet: &mut [u8]) -> bool {
     const MET: u8 = 0b11;
     let is_understood = |bits: u8| matches!(bits, 0b01 | 0b10);
     match packet {
@@ -160,9 +161,13 @@ pub(crate) fn mark_congestion(packet: &mut [u8]) {
                 let sum = sum - u16::from(borrows);
                 packet[10..12].copy_from_slice(&sum.to_be_bytes());
             }
+            true
         }
-        [0x60..=0x6f, service, ..] if is_understood(*service >> 4 & MET) => *service |= MET << 4,
-        _ => {}
+        [0x60..=0x6f, service, ..] if is_understood(*service >> 4 & MET) => {
+            *service |= MET << 4;
+            true
+        }
+        _ => false,
     }
 }
 

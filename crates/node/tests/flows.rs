@@ -154,6 +154,28 @@ fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
     assert!(world.far.snapshot().recovered_cache >= 30, "{}", world.told());
 }
 
+/// What comes out of order is lost neither in what is told of congestion nor in what is asked for.
+#[test]
+fn tenth_of_packets_25_ms_late_is_no_loss() {
+    let world = world();
+    let flow = world.register(FlowOptions { service: Some(Service::Caching), ..world.options() });
+    let mut talk = Talk::default();
+    world.until("copies", &flow, &mut talk, |_| world.relays[1].snapshot().kept > 20);
+    let late = Duration::from_millis(25);
+    world.wire.delay_each(world.application.address(), 10, late);
+    let first = talk.next;
+    // The first ones teach it; reports come each second.
+    world.until("late packets", &flow, &mut talk, |talk| talk.next >= first + 300);
+    let before = flow.congestion().unwrap();
+    world.until("reports", &flow, &mut talk, |_| {
+        flow.congestion().is_some_and(|told| told.expected > before.expected + 500)
+    });
+    let told = flow.congestion().unwrap();
+    let lost = told.lost_by_internet - before.lost_by_internet;
+    let expected = told.expected - before.expected;
+    assert!(lost * 20 <= expected, "{lost} of {expected}: {}", world.told());
+}
+
 #[test]
 fn a_flow_goes_directly_while_the_relays_are_dead() {
     let mut world = world();

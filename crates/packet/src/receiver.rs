@@ -136,7 +136,7 @@ impl Receiver {
         if state.flow != path {
             let is_new_keeper = state.flow.keeper().is_none() && path.keeper().is_some();
             state.flow = path;
-            state.detector.set_round_trip(path.round_trip);
+            state.detector.set_path(path.round_trip, path.patience);
             state.missing.set_path(path.round_trip, path.patience);
             if is_new_keeper {
                 state.missing.ask_at_once();

@@ -383,6 +383,8 @@ impl Engine {
 
     /// Hands a payload to the application that its conversation belongs to: at its end, or back at its beginning.
     pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
+        let marked = self.marked(now, (peer, conversation), payload);
+        let payload = marked.as_deref().unwrap_or(payload);
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)).copied() {
             let carriage = self.inbound.get(id).map(|inbound| inbound.carriage);
             if carriage.is_some_and(|carriage| self.is_stale(carriage)) {

@@ -14,6 +14,7 @@ mod legs;
 mod local;
 mod long;
 mod loops;
+mod marks;
 mod members;
 mod mtu;
 mod ordered;
@@ -64,6 +65,7 @@ use crate::shared::Shared;
 use access::Access;
 use conversations::{Inbound, LetGo, Outbound};
 use legs::Legs;
+use marks::Marks;
 use members::MemberTable;
 use paths::Label;
 use refusals::Refusals;
@@ -163,6 +165,8 @@ pub(crate) struct Engine {
     joiner: Joiner<PeerId>,
     /// Packets that wait for others before them.
     order: Order<PeerId, FlowNumber>,
+    /// What is to say that packets of its conversation were lost.
+    marks: Marks,
     /// Counts datagrams that are cut.
     next_cut: u32,
     /// Before then no datagram that is too long is told of.
@@ -241,6 +245,7 @@ impl Engine {
             refusals: Refusals::default(),
             joiner: Joiner::new(JoinLimits::default()),
             order: Order::default(),
+            marks: Marks::default(),
             next_cut: 0,
             next_too_long: Timestamp::ZERO,
             journal: None,
@@ -529,6 +534,7 @@ impl Engine {
         self.tend_groups(now);
         self.tend_conversations(now);
         self.tend_pieces(now);
+        self.marks.expire(now.steady);
         self.tend_meetings(now);
         let drops = self.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];

@@ -211,10 +211,16 @@ impl Engine {
     /// A datagram came over the Internet whose like had come before: perhaps it was brought back,
     /// and was not lost.
     pub(super) fn note_duplicate(&mut self, now: Now, peer: PeerId, message: &[u8]) {
-        if let Ok(Message::Numbered { packet, .. }) = Message::parse(message)
+        if let Ok(Message::Numbered { packet, message }) = Message::parse(message)
             && self.services.ends.far_of(packet.flow) == Some(peer)
         {
             self.services.receiver.handle_duplicate(now.steady, packet);
+            if let Ok(
+                Message::Datagram { conversation, .. } | Message::First { conversation, .. },
+            ) = Message::parse(message)
+            {
+                self.marks.take_back((peer, conversation), packet);
+            }
         }
     }
 
@@ -296,9 +302,9 @@ impl Engine {
                 && let Ok(Message::Numbered { message, .. }) =
                     Message::parse(&sealed[payload.clone()])
             {
-                let message = payload.end - message.len()..payload.end;
-                self.mark_recovered(peer, &mut sealed[message.clone()]);
-                self.converse(now, peer, packet, &sealed[message]);
+                let message = &sealed[payload.end - message.len()..payload.end];
+                self.owe_mark(now, peer, packet, message);
+                self.converse(now, peer, packet, message);
             }
         }
         self.original = sealed;

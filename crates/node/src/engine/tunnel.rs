@@ -16,7 +16,7 @@ use tradewind_grant::{DestinationRule, Target};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::Tun;
 use tradewind_net::virtio::{HEADER_BYTES, VirtioHeader};
-use tradewind_packet::id::FlowNumber;
+use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{Message, Refusal, Service};
 use tradewind_packet::session::{Now, OVERHEAD, PeerId};
 
@@ -192,22 +192,41 @@ impl Engine {
         self.errors.take(now.steady, from).then_some(error)
     }
 
-    /// A packet that came back was lost on the Internet, and its sender will not notice: the packet itself tells of congestion, where its ends
-    /// understand that.
-    pub(super) fn mark_recovered(&self, peer: PeerId, message: &mut [u8]) {
-        let (is_whole, bytes) = match Message::parse(message) {
-            Ok(Message::Datagram { conversation, payload }) => {
-                (self.is_of_whole_packets(peer, conversation), payload.len())
+    /// A packet was brought back: another of its conversation is to say that it has met congestion,
+    /// where that is one of whole packets.
+    pub(super) fn owe_mark(&mut self, now: Now, peer: PeerId, packet: PacketId, message: &[u8]) {
+        let (conversation, is_whole) = match Message::parse(message) {
+            Ok(Message::Datagram { conversation, .. }) => {
+                (conversation, self.is_of_whole_packets(peer, conversation))
             }
-            Ok(Message::First { to, from, payload, .. }) => {
-                (whole_packets(from, to).is_some(), payload.len())
+            Ok(Message::First { conversation, to, from, .. }) => {
+                (conversation, whole_packets(from, to).is_some())
             }
             _ => return,
         };
         if is_whole {
-            let begin = message.len() - bytes;
-            ip::mark_congestion(&mut message[begin..]);
+            self.marks.owe(now.steady, (peer, conversation), packet);
         }
+    }
+
+    /// Returns a packet that says that it has met congestion, if one of its conversation is to say
+    /// so and its ends understand it.
+    pub(super) fn marked(
+        &mut self,
+        now: Now,
+        (peer, conversation): (PeerId, u32),
+        packet: &[u8],
+    ) -> Option<Vec<u8>> {
+        let key = (peer, conversation);
+        if !self.marks.is_due(now.steady, key) || !self.is_of_whole_packets(peer, conversation) {
+            return None;
+        }
+        let mut packet = packet.to_vec();
+        if !ip::mark_congestion(&mut packet) {
+            return None;
+        }
+        self.marks.settle(key);
+        Some(packet)
     }
 
     /// Whether packets from one address to another may be put out here for `peer`.

@@ -22,6 +22,9 @@ pub struct Weather {
     pub seen: usize,
     /// How many were lost.
     pub lost: usize,
+    /// Every so many of them comes so much later; 0: none.
+    late_each: usize,
+    late_by: Duration,
     /// What went back to others than `from`.
     pub back: Vec<(SocketAddr, Vec<u8>)>,
     /// Where the node behind it speaks from, and hears as well, if that is elsewhere.
@@ -88,7 +91,9 @@ impl Wire {
                     weather.lock().unwrap().ups.insert(from, Arc::clone(&up));
                     up
                 });
-                if delay.is_zero() || fast.contains(&from) {
+                let late = weather.lock().unwrap().lateness(from, length);
+                let delay = if fast.contains(&from) { late } else { delay + late };
+                if delay.is_zero() {
                     let _ = up.send(&buffer[..length]);
                     continue;
                 }
@@ -135,6 +140,13 @@ impl Wire {
         (weather.from, weather.lose_each, weather.seen) = (Some(from), each, 0);
     }
 
+    /// From now on every so many of the long datagrams of `from` comes so much later.
+    pub fn delay_each(&self, from: SocketAddr, each: usize, by: Duration) {
+        let mut weather = self.weather.lock().unwrap();
+        (weather.from, weather.late_each, weather.late_by) = (Some(from), each, by);
+        weather.seen = 0;
+    }
+
     /// Whether from now on everything of `from` is lost.
     pub fn cut(&self, from: SocketAddr, is_cut: bool) {
         let mut weather = self.weather.lock().unwrap();
@@ -158,6 +170,16 @@ impl Weather {
         let is_lost = self.seen.is_multiple_of(self.lose_each);
         self.lost += usize::from(is_lost);
         is_lost
+    }
+}
+
+impl Weather {
+    fn lateness(&mut self, from: SocketAddr, length: usize) -> Duration {
+        if self.from != Some(from) || length < LONG || self.late_each == 0 {
+            return Duration::ZERO;
+        }
+        self.seen += 1;
+        if self.seen.is_multiple_of(self.late_each) { self.late_by } else { Duration::ZERO }
     }
 }
 

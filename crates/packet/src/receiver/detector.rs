@@ -1,7 +1,9 @@
 //! When a packet should have come: the model of arrivals with two states [JQ 3.2, loss detection].
 //!
-//! Within a *burst* packets follow each other at a gap that is learned; what is overdue by four deviations of it counts as missing, one
-//! sequence after the other, so that an outage is noticed while it lasts. Where nothing shows for two round trips that the flow goes on,
+//! Within a *burst* packets follow each other at a gap that is learned; what is overdue by four
+//! deviations of it, and by as much as packets have come behind others lately, counts as missing,
+//! one sequence after the other, so that an outage is noticed while it lasts. Where nothing shows
+//! for two round trips that the flow goes on,
 //! the burst has ended, and only the *long* timer of a round trip tries once more (the last packets of the burst may be lost). Flows
 //! whose bursts are single packets get the long timer alone.
 //!
@@ -19,10 +21,11 @@ const FIRST_SHORT_TIMER: Duration = Duration::from_millis(25);
 const LEARNED_AFTER: u32 = 8;
 /// Least that a packet may be overdue before it counts as missing. Chosen: what hosts' schedulers add.
 const LEAST_SLACK: Duration = Duration::from_millis(2);
-/// Least time that a gap in sequences is given to close by itself. Chosen: as above.
+/// Least that a packet may come behind others before it counts as missing. Chosen: as above.
 const LEAST_TOLERANCE: Duration = Duration::from_millis(1);
-/// Most of it. Chosen: beyond, waiting costs more than asking in vain.
-const MOST_TOLERANCE: Duration = Duration::from_millis(20);
+/// Most of it. Chosen: paths reorder by some 25 ms, which is waited for with a quarter more; beyond
+/// twice that, waiting costs more than asking in vain.
+const MOST_TOLERANCE: Duration = Duration::from_millis(50);
 /// Most packets that are missed in advance, while nothing shows that they exist. Chosen: those of two round trips at 150 packets a second.
 const MOST_AHEAD: u64 = 64;
 /// Times that the long timer tries. Chosen: one for the packet, one for the request; in an outage, pauses as of speech.
@@ -51,6 +54,7 @@ enum Timer {
 #[derive(Debug, Clone)]
 pub(super) struct Detector {
     round_trip: Duration,
+    patience: Duration,
     /// The highest that came by its usual way, and when.
     highest: Option<(u64, Timestamp)>,
     /// The same, or what was brought back since.
@@ -76,9 +80,10 @@ pub(super) struct Detector {
 }
 
 impl Detector {
-    pub(super) fn new(round_trip: Duration) -> Self {
+    pub(super) fn new(round_trip: Duration, patience: Duration) -> Self {
         Self {
             round_trip,
+            patience,
             highest: None,
             latest: (0, Timestamp::ZERO),
             lead: 0,
@@ -96,9 +101,9 @@ impl Detector {
         }
     }
 
-    /// Another round trip was measured.
-    pub(super) fn set_round_trip(&mut self, round_trip: Duration) {
-        self.round_trip = round_trip;
+    /// Other paths were measured.
+    pub(super) fn set_path(&mut self, round_trip: Duration, patience: Duration) {
+        (self.round_trip, self.patience) = (round_trip, patience);
     }
 
     /// The highest sequence that came, or was brought back.
@@ -106,9 +111,10 @@ impl Detector {
         self.known
     }
 
-    /// How long a gap in sequences is given to close by itself.
+    /// Returns how long a packet may come behind others. Where little time is left, most of it is
+    /// for what is asked for.
     pub(super) fn tolerance(&self) -> Duration {
-        self.tolerance
+        self.tolerance.min(self.patience / 4)
     }
 
     /// When a sequence should have come.
@@ -175,8 +181,11 @@ impl Detector {
     }
 
     /// A packet that was missed came by its usual way after all, so much later than it was expected.
-    pub(super) fn came_late(&mut self, by: Duration) {
-        self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
+    /// It was out of order only if another that was sent later had come.
+    pub(super) fn came_late(&mut self, sequence: u64, by: Duration) {
+        if self.highest.is_some_and(|(highest, _)| highest > sequence) {
+            self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
+        }
     }
 
     /// A sequence is known to exist; returns those before it that were not missed yet.
@@ -236,7 +245,7 @@ impl Detector {
         } else {
             self.deviation * 4
         };
-        at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK)
+        at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK).max(self.tolerance())
     }
 
     /// The packet that counts as missing since [`Detector::deadline`] has passed, and when it should have come: a new one, or with the long
@@ -258,6 +267,7 @@ mod tests {
     use super::*;
 
     const ROUND_TRIP: Duration = Duration::from_millis(100);
+    const PATIENCE: Duration = Duration::from_millis(300);
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_nanos(millis * 1_000_000)
@@ -265,7 +275,7 @@ mod tests {
 
     /// A flow of a packet each 10 ms, as far as `packets`.
     fn steady(packets: u64) -> Detector {
-        let mut detector = Detector::new(ROUND_TRIP);
+        let mut detector = Detector::new(ROUND_TRIP, PATIENCE);
         for sequence in 0..packets {
             assert!(detector.arrive(at(10 * sequence), sequence).is_empty());
         }
@@ -274,7 +284,7 @@ mod tests {
 
     #[test]
     fn before_anything_is_learned_the_short_timer_is_that_of_the_paper() {
-        let mut detector = Detector::new(ROUND_TRIP);
+        let mut detector = Detector::new(ROUND_TRIP, PATIENCE);
         assert_eq!(detector.deadline(), None);
         detector.arrive(at(5), 0);
         assert_eq!(detector.deadline(), Some(at(32)));
@@ -282,7 +292,7 @@ mod tests {
 
     #[test]
     fn first_packets_of_a_flow_are_missed_and_those_of_an_old_one_are_not() {
-        let first = |sequence| Detector::new(ROUND_TRIP).arrive(at(5), sequence);
+        let first = |sequence| Detector::new(ROUND_TRIP, PATIENCE).arrive(at(5), sequence);
         assert_eq!(first(0), 0..0);
         assert_eq!(first(3), 0..3);
         assert!(first(MOST_BEFORE_FIRST + 1).is_empty());
@@ -326,7 +336,7 @@ mod tests {
 
     #[test]
     fn packets_that_came_at_once_over_a_path_without_delay_are_let_be_too() {
-        let mut detector = Detector::new(Duration::ZERO);
+        let mut detector = Detector::new(Duration::ZERO, PATIENCE);
         for sequence in 0..20 {
             detector.arrive(at(5), sequence);
         }
@@ -349,7 +359,7 @@ mod tests {
 
     #[test]
     fn flows_of_single_packets_get_the_long_timer_alone() {
-        let mut detector = Detector::new(ROUND_TRIP);
+        let mut detector = Detector::new(ROUND_TRIP, PATIENCE);
         for second in 0..5 {
             detector.arrive(at(1000 * second), second);
         }
@@ -363,8 +373,14 @@ mod tests {
     #[test]
     fn reordering_is_learned_and_forgotten() {
         let mut detector = steady(100);
-        detector.came_late(Duration::from_millis(8));
+        detector.came_late(100, Duration::from_millis(8));
+        assert_eq!(detector.tolerance(), LEAST_TOLERANCE, "that one was in order");
+        detector.came_late(98, Duration::from_millis(8));
         assert_eq!(detector.tolerance(), Duration::from_millis(10));
+        assert_eq!(detector.deadline(), Some(at(1010)), "what is out of order is no silence");
+        detector.set_path(ROUND_TRIP, Duration::from_millis(20));
+        assert_eq!(detector.tolerance(), Duration::from_millis(5), "little time is left");
+        detector.set_path(ROUND_TRIP, PATIENCE);
         for sequence in 100..1100 {
             detector.arrive(at(10 * sequence), sequence);
         }

@@ -37,7 +37,7 @@ impl State {
         Self {
             flow,
             window: Window::new(),
-            detector: Detector::new(flow.round_trip),
+            detector: Detector::new(flow.round_trip, flow.patience),
             missing: Missing::new(flow.round_trip, flow.patience),
             blocks: Blocks::default(),
             asks: Budget::new(asks),
@@ -64,7 +64,7 @@ impl State {
         let is_late = after > self.flow.patience;
         match missed {
             Some(missed) if is_usual => {
-                self.detector.came_late(now.since(missed.expected));
+                self.detector.came_late(sequence, now.since(missed.expected));
                 // It had been counted as lost.
                 let counted = u64::from(missed.is_lost);
                 self.counts.lost -= counted.min(self.counts.lost);
@@ -91,7 +91,7 @@ impl State {
     pub(super) fn came_after_all(&mut self, now: Timestamp, sequence: u64) {
         let found = self.brought_back.iter().position(|(known, _)| *known == sequence);
         let Some((_, expected)) = found.and_then(|at| self.brought_back.remove(at)) else { return };
-        self.detector.came_late(now.since(expected));
+        self.detector.came_late(sequence, now.since(expected));
         self.counts.undone += 1;
     }
 }
