@@ -30,6 +30,7 @@ mod place;
 mod rendezvous;
 
 pub use copying::{Chosen, Copying};
+pub(crate) use file::{Addresses, Placed};
 pub use group::{Group, GroupMember};
 pub use place::Section;
 pub(crate) use place::in_section;

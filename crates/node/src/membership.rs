@@ -10,20 +10,21 @@
 //! address = "192.0.2.1:7001"
 //! identity = "twid_..."
 //!
-//! [[endpoint]]
+//! [[endpoint]]                                    # `address` may be a list, of a relay's, too
 //! id = "berlin"
 //! address = "192.0.2.9:7001"
 //! identity = "twid_..."
 //! relays = [{ address = "192.0.2.1:7001", identity = "twid_...", round_trip = "8 ms" }]   # nearest first
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Deserialize;
+use toml::Spanned;
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_net::periodic::Periodic;
 use tradewind_packet::message::MOST_NEAR;
@@ -31,6 +32,7 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
+use crate::config::{Addresses, Placed};
 use crate::mailbox::{Desk, Order};
 
 /// Longest file that is read. Chosen: the most endpoints that are taken, and then some.
@@ -65,34 +67,90 @@ impl Near {
 }
 
 /// An endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// What others call it.
     pub id: String,
     /// Where it listens.
-    #[serde(deserialize_with = "address::one")]
     pub address: SocketAddr,
     /// Who it is.
     pub identity: PublicIdentity,
     /// Relays near it, the nearest first.
-    #[serde(default)]
     pub relays: Vec<Near>,
 }
 
 /// All who are known.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
     /// Relays that this node may use.
-    #[serde(default, rename = "relay")]
     pub relays: Vec<Hop>,
     /// The relay that keeps the registry: this node tells it where it is, and asks it for endpoints that the file does not name.
-    #[serde(default)]
     pub registry: Option<Hop>,
     /// Endpoints that it may send to.
-    #[serde(default, rename = "endpoint")]
     pub endpoints: Vec<Member>,
+    /// Addresses of relays and endpoints beside the first.
+    pub further: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
+}
+
+/// A file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default, rename = "relay")]
+    relays: Vec<Spanned<Placed>>,
+    #[serde(default)]
+    registry: Option<Hop>,
+    #[serde(default, rename = "endpoint")]
+    endpoints: Vec<Spanned<WrittenMember>>,
+}
+
+/// An endpoint as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMember {
+    id: String,
+    address: Addresses,
+    identity: PublicIdentity,
+    #[serde(default)]
+    relays: Vec<Near>,
+}
+
+impl Written {
+    /// Returns who is known, or what is wrong, and at which byte.
+    fn resolve(self) -> Result<Members, (usize, String)> {
+        let Self { relays, registry, endpoints } = self;
+        if relays.len() > MOST_RELAYS || endpoints.len() > MOST_ENDPOINTS {
+            let most = format!("expected at most {MOST_RELAYS} relays, {MOST_ENDPOINTS} endpoints");
+            return Err((0, most));
+        }
+        let mut members = Members { registry, ..Members::default() };
+        let mut known = BTreeSet::new();
+        for written in relays {
+            let at = written.span().start;
+            let Placed { hop, others } = written.into_inner();
+            if !known.insert(hop.identity) {
+                return Err((at, format!("relay {} is named twice", hop.identity)));
+            }
+            members.add_further(hop.identity, others);
+            members.relays.push(hop);
+        }
+        let (mut known, mut ids) = (BTreeSet::new(), BTreeSet::new());
+        for written in endpoints {
+            let at = written.span().start;
+            let WrittenMember { id, address, identity, relays } = written.into_inner();
+            if !known.insert(identity) || !ids.insert(id.clone()) {
+                return Err((at, format!("endpoint `{id}` is named twice")));
+            }
+            if relays.len() > MOST_NEAR {
+                let problem = format!("endpoint `{id}`: expected at most {MOST_NEAR} relays");
+                return Err((at, problem));
+            }
+            let Addresses { first, others } = address;
+            members.add_further(identity, others);
+            members.endpoints.push(Member { id, address: first, identity, relays });
+        }
+        Ok(members)
+    }
 }
 
 fn refused(problem: String) -> NodeError {
@@ -105,12 +163,22 @@ impl Members {
     /// # Errors
     /// [`NodeError::Config`] with what is wrong.
     pub fn parse(text: &str) -> Result<Self, NodeError> {
-        let members: Self = toml::from_str(text).map_err(|error| {
-            let line = error.message().lines().collect::<Vec<_>>().join(" ");
-            refused(in_plain_words(&line))
+        let in_line = |at: usize, problem: &str| {
+            let before = text.as_bytes().iter().take(at);
+            let line = 1 + before.filter(|byte| **byte == b'\n').count();
+            refused(format!("line {line}: {problem}"))
+        };
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let problem = error.message().lines().collect::<Vec<_>>().join(" ");
+            in_line(error.span().map_or(0, |span| span.start), &in_plain_words(&problem))
         })?;
-        members.check()?;
-        Ok(members)
+        written.resolve().map_err(|(at, problem)| in_line(at, &problem))
+    }
+
+    fn add_further(&mut self, identity: PublicIdentity, others: Vec<SocketAddr>) {
+        if !others.is_empty() {
+            self.further.insert(identity, others);
+        }
     }
 
     /// Reads a file.
@@ -128,29 +196,6 @@ impl Members {
             NodeError::Config { problem, .. } => refused(format!("{}: {problem}", file.display())),
             other => other,
         })
-    }
-
-    fn check(&self) -> Result<(), NodeError> {
-        let Self { relays, endpoints, .. } = self;
-        if relays.len() > MOST_RELAYS || endpoints.len() > MOST_ENDPOINTS {
-            let most = format!("expected at most {MOST_RELAYS} relays, {MOST_ENDPOINTS} endpoints");
-            return Err(refused(most));
-        }
-        let mut known = BTreeSet::new();
-        if let Some(twice) = relays.iter().find(|relay| !known.insert(relay.identity)) {
-            return Err(refused(format!("relay {} is named twice", twice.identity)));
-        }
-        let (mut known, mut ids) = (BTreeSet::new(), BTreeSet::new());
-        for Member { id, identity, relays, .. } in endpoints {
-            if !known.insert(*identity) || !ids.insert(id) {
-                return Err(refused(format!("endpoint `{id}` is named twice")));
-            }
-            if relays.len() > MOST_NEAR {
-                let problem = format!("endpoint `{id}`: expected at most {MOST_NEAR} relays");
-                return Err(refused(problem));
-            }
-        }
-        Ok(())
     }
 
     /// The endpoint that `name` calls by its id, or by its identity.
@@ -242,13 +287,35 @@ mod tests {
         let [one, two] = [1, 2].map(text);
         let refused = |file: &str| Members::parse(file).unwrap_err().to_string();
         let twice = refused(&format!("relay = [{{ {one} }}, {{ {one} }}]"));
-        assert!(twice.starts_with("members: relay twid_") && twice.ends_with(" is named twice"));
+        assert!(twice.starts_with("members: line 1: relay twid_"), "{twice}");
+        assert!(twice.ends_with(" is named twice"), "{twice}");
+        let [one, two] = [one, two].map(|lines| lines.replace(", ", "\n"));
         assert_eq!(
-            refused(&format!("endpoint = [{{ id = 'a', {one} }}, {{ id = 'a', {two} }}]")),
-            "members: endpoint `a` is named twice"
+            refused(&format!("[[endpoint]]\nid = 'a'\n{one}\n\n[[endpoint]]\nid = 'a'\n{two}")),
+            "members: line 6: endpoint `a` is named twice"
         );
-        let unknown = refused("relays = []");
-        assert!(unknown.starts_with("members: unknown field `relays`"), "{unknown}");
+        let unknown = refused("\nrelays = []");
+        assert!(unknown.starts_with("members: line 2: unknown field `relays`"), "{unknown}");
         assert!(!unknown.contains('\n'));
+        let address = refused(&format!("[[relay]]\n{one}\n\n[[relay]]\naddress = 'x'\n"));
+        assert!(address.starts_with("members: line "), "{address}");
+    }
+
+    #[test]
+    fn relays_and_endpoints_may_have_several_addresses() {
+        let identity = |number| IdentityKey::from_entropy([number; 32]).public();
+        let addresses = "address = ['192.0.2.1:7001', '[2001:db8::1]:7001']";
+        let [relay, far] =
+            [1, 2].map(|number| format!("{addresses}, identity = '{}'", identity(number)));
+        let text = format!("relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far} }}]");
+        let members = Members::parse(&text).unwrap();
+        let first: SocketAddr = "192.0.2.1:7001".parse().unwrap();
+        assert_eq!((members.relays[0].address, members.endpoints[0].address), (first, first));
+        for number in [1, 2] {
+            assert_eq!(members.further[&identity(number)], ["[2001:db8::1]:7001".parse().unwrap()]);
+        }
+        let none = text.replace("['192.0.2.1:7001', '[2001:db8::1]:7001']", "[]");
+        let refused = Members::parse(&none).unwrap_err().to_string();
+        assert!(refused.contains("expected 1 to 4 addresses"), "{refused}");
     }
 }

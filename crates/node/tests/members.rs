@@ -125,6 +125,27 @@ fn packets_go_over_the_relay_that_is_measured_to_be_nearest_and_the_one_near_the
     });
 }
 
+/// The first address of relay and endpoint is one where nobody is.
+#[test]
+fn members_are_reached_at_the_address_that_answers() {
+    let far = Node::start(plain(4, loopback(), &[2])).unwrap();
+    let relay = relay(2);
+    let silent = UdpSocket::bind(loopback()).unwrap().local_addr().unwrap();
+    let several = |node: &Node, number: u8| {
+        let identity = identity(number).public();
+        format!("address = ['{silent}', '{}']\nidentity = '{identity}'\n", node.address())
+    };
+    let file = File::new("several");
+    let (relay_told, far_told) = (several(&relay, 2), several(&far, 4));
+    let text = format!("[[relay]]\n{relay_told}[[endpoint]]\nid = 'berlin'\n{far_told}");
+    std::fs::write(&file.0, text).unwrap();
+    let section =
+        format!("listen = '127.0.0.1:0'\nto = '{}'\nfar = 'berlin'\nrelays = 'nearest'", echo());
+    let near = Near::start(config(&section, Some(&file)).unwrap());
+    near.until("answers", |has_answer| has_answer && far.snapshot().delivered > 10);
+    near.until("the relay", |_| near.node.report().relays[0].round_trip_ms.is_some());
+}
+
 #[test]
 fn a_member_that_moves_is_found_again_when_the_file_changes() {
     let [first, second] =

@@ -281,12 +281,7 @@ impl Ingress {
     }
 
     /// Takes the copies of a flow that came before it was served.
-    pub fn take_early(
-        &mut self,
-        now: Timestamp,
-        flow: FlowNumber,
-        mut beside: Option<Beside<'_>>,
-    ) {
+    pub fn take_early(&mut self, now: Timestamp, flow: FlowNumber, mut beside: Option<Beside<'_>>) {
         for kept in self.early.take(now, flow) {
             let again =
                 beside.as_mut().map(|Beside { name, egress }| Beside { name: *name, egress });

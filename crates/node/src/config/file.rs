@@ -26,6 +26,7 @@ use super::{
     Taken, Tunnel, Via, bearable_loss, budget_ms, rendezvous,
 };
 use crate::NodeError;
+pub(crate) use neighbours::{Addresses, Placed};
 use neighbours::{FarSection, ViaSection};
 
 /// `[packet]` of a relay.
@@ -242,7 +243,7 @@ struct EndpointSection {
     copies: Option<CopiesSection>,
     uplink: Option<Bandwidth>,
     members: Option<PathBuf>,
-    rendezvous: Vec<Hop>,
+    rendezvous: Vec<Placed>,
     leg_seal: LegSeal,
 }
 
@@ -278,20 +279,17 @@ fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Resul
     })
 }
 
-/// Several addresses where one is taken.
-fn several_refused(key: &'static str) -> NodeError {
-    let problem = "expected one address of each relay and far gateway here".to_owned();
-    NodeError::Config { key, problem }
-}
-
 /// Names the section that an error is about.
 fn in_section(name: &'static str) -> impl Fn(NodeError) -> NodeError {
     move |error| NodeError::Section { section: Section::of(name), error: error.into() }
 }
 
+/// Neighbours with several addresses, with those beside the first.
+type Further = Vec<(PublicIdentity, Vec<SocketAddr>)>;
+
 /// What one `[[packet]]` of a gateway orders.
 enum Ordered {
-    Path(Path, Vec<(PublicIdentity, Vec<SocketAddr>)>),
+    Path(Path),
     Group(Group),
     Deposits(Deposits),
 }
@@ -300,37 +298,37 @@ impl Ordered {
     /// Returns the port that applications write to, if there is one.
     fn listen(&self) -> Option<SocketAddr> {
         match self {
-            Self::Path(Path { entrance: Entrance::Port { listen, .. }, .. }, _) => Some(*listen),
-            Self::Path(..) => None,
+            Self::Path(Path { entrance: Entrance::Port { listen, .. }, .. }) => Some(*listen),
+            Self::Path(_) => None,
             Self::Group(group) => Some(group.listen),
             Self::Deposits(deposits) => Some(deposits.listen),
         }
     }
 
     /// What a section orders, when it makes sense by itself.
-    fn checked(packet: &toml::Value) -> Result<Self, NodeError> {
-        let ordered = Self::of(packet)?;
+    fn checked(packet: &toml::Value) -> Result<(Self, Further), NodeError> {
+        let (ordered, further) = Self::of(packet)?;
         match &ordered {
-            Self::Path(path, _) => path.check()?,
+            Self::Path(path) => path.check()?,
             Self::Group(group) => group.check()?,
             Self::Deposits(deposits) => rendezvous::check_keep(deposits.keep)?,
         }
-        Ok(ordered)
+        Ok((ordered, further))
     }
 
-    fn of(packet: &toml::Value) -> Result<Self, NodeError> {
+    fn of(packet: &toml::Value) -> Result<(Self, Further), NodeError> {
         if packet.get("group").is_some() {
-            return section("packet", packet).and_then(GroupSection::resolve).map(Self::Group);
+            let section: GroupSection = section("packet", packet)?;
+            let further = section.group.iter().flat_map(MemberSection::several).collect();
+            return Ok((Self::Group(section.resolve()?), further));
         }
         let section: PathSection = section("packet", packet)?;
-        match section.service {
+        let further = section.relays.several().chain(section.far.several()).collect();
+        let ordered = match section.service {
             Some(Wanted::Rendezvous) => section.resolve_deposits().map(Self::Deposits),
-            _ => {
-                let several = section.far.several().into_iter().chain(section.relays.several());
-                let several = several.collect();
-                section.resolve().map(|path| Self::Path(path, several))
-            }
-        }
+            _ => section.resolve().map(Self::Path),
+        };
+        Ok((ordered?, further))
     }
 }
 
@@ -407,7 +405,8 @@ impl NodeConfig {
             return Err(NodeError::Config { key, problem: problem.to_owned() });
         }
         if told.far.several().is_some() || !told.relays.1.is_empty() {
-            return Err(several_refused(key));
+            let problem = "expected one address of each relay and far gateway here".to_owned();
+            return Err(NodeError::Config { key, problem });
         }
         let course = told.course()?;
         course.check()?;
@@ -436,18 +435,18 @@ impl NodeConfig {
             let (number, is_only) = (Some(at + 1), packets.len() == 1);
             let section = Section { name: "packet", number, is_only };
             let of_which = |error: NodeError| NodeError::Section { section, error: error.into() };
-            let ordered = Ordered::checked(packet).map_err(of_which)?;
+            let (ordered, further) = Ordered::checked(packet).map_err(of_which)?;
             ports.extend(ordered.listen().map(|listen| (section, listen)));
+            further_addresses.extend(further);
             match ordered {
-                Ordered::Path(path, several) => {
-                    paths.push(path);
-                    further_addresses.extend(several);
-                }
+                Ordered::Path(path) => paths.push(path),
                 Ordered::Group(group) => groups.push(group),
                 Ordered::Deposits(told) => deposits.push(told),
             }
         }
         check_listeners((Section::of("packet_endpoint"), endpoint.listen), ports)?;
+        further_addresses.extend(endpoint.rendezvous.iter().filter_map(Placed::several));
+        let relays = endpoint.rendezvous.into_iter().map(|placed| placed.hop).collect();
         let bare = Self::bare(endpoint.listen, identity);
         Ok(Self {
             operators: endpoint.operators,
@@ -462,7 +461,7 @@ impl NodeConfig {
             paths,
             groups,
             further_addresses,
-            rendezvous: Rendezvous { deposits, relays: endpoint.rendezvous },
+            rendezvous: Rendezvous { deposits, relays },
             repeats_copies: endpoint.repeat_copies,
             leg_seal: endpoint.leg_seal,
             keep_sources: endpoint.keep_sources,
@@ -477,6 +476,13 @@ impl NodeConfig {
     }
 }
 
+impl MemberSection {
+    /// Returns its relays and its far gateway, as far as they have several addresses.
+    fn several(&self) -> impl Iterator<Item = (PublicIdentity, Vec<SocketAddr>)> + '_ {
+        self.relays.several().chain(self.far.several())
+    }
+}
+
 impl GroupSection {
     fn resolve(self) -> Result<Group, NodeError> {
         let wanted = self.service.unwrap_or(Wanted::Caching);
@@ -486,9 +492,6 @@ impl GroupSection {
         }
         let carriage = carriage(wanted, self.ways, self.budget)?;
         let member = |member: MemberSection| {
-            if member.far.several().is_some() || !member.relays.1.is_empty() {
-                return Err(several_refused("group"));
-            }
             let MemberSection { far, to, relays: ViaSection(relays, _) } = member;
             Ok(GroupMember { far: far.placed()?, to, relays })
         };

@@ -408,9 +408,8 @@ impl Engine {
     ) {
         let ends = &mut self.services.ends;
         let outgoing = ends.outgoing.get(&flow).copied();
-        let end = outgoing.and_then(|outgoing| {
-            ends.by_outgoing.get_mut(&outgoing).map(|end| (outgoing, end))
-        });
+        let end = outgoing
+            .and_then(|outgoing| ends.by_outgoing.get_mut(&outgoing).map(|end| (outgoing, end)));
         let Some((outgoing, end)) = end else {
             let gateway = place.map(|place| place.gateway);
             return ends.expected.note(now, flow, (label, service), gateway);

@@ -3,6 +3,8 @@
 //! Every relay that is known is asked some times, all of them again each minute, and the shortest round trip counts. A route to a member goes
 //! over the relay near here, then the one near there. What the file or the registry (`super::registration`) says of relays near others is taken as it is.
 
+use std::net::SocketAddr;
+
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_packet::message::NearRelay;
 use tradewind_packet::session::{Now, PeerId};
@@ -136,6 +138,11 @@ impl MemberTable {
         self.members.endpoint_of(identity).or_else(|| self.registration.found(identity))
     }
 
+    /// The addresses of a relay or endpoint beside the first.
+    pub(super) fn further(&self, identity: PublicIdentity) -> Option<&Vec<SocketAddr>> {
+        self.members.further.get(&identity)
+    }
+
     /// The relay that keeps the registry.
     pub(super) fn registry(&self) -> Option<Hop> {
         self.members.registry
@@ -213,20 +220,19 @@ struct Aim {
 impl Engine {
     /// Takes who is there from now on.
     pub(super) fn set_members(&mut self, now: Now, members: Members) {
+        let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
+        let old = std::mem::replace(&mut self.members.members, members.clone());
+        self.leave_several(now, &old, &members);
         let mut before = std::mem::take(&mut self.members.candidates);
         for hop in &members.relays {
+            let Some(peer) = self.leg_to(now, *hop) else { continue };
             let known = before.iter().position(|candidate| candidate.hop == *hop);
             let candidate = match known {
                 Some(known) => before.swap_remove(known),
-                None => match self.leg(now, hop.identity, hop.address) {
-                    Some(peer) => Candidate::new(*hop, peer, now.steady),
-                    None => continue,
-                },
+                None => Candidate::new(*hop, peer, now.steady),
             };
             self.members.candidates.push(candidate);
         }
-        let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
-        self.members.members = members;
         self.know_members();
         self.register_with(now);
         if let Some(old) = registry.and_then(|hop| self.legs.to(self.sessions.public(), hop)) {
@@ -239,11 +245,12 @@ impl Engine {
 
     /// Has nobody's packets end at members.
     pub(super) fn know_members(&mut self) {
-        let Members { relays, registry, endpoints } = &self.members.members;
+        let Members { relays, registry, endpoints, further } = &self.members.members;
         let hops = relays.iter().chain(registry).map(|hop| hop.address);
         let near = endpoints.iter().flat_map(|member| &member.relays).map(|near| near.address);
         let ends = endpoints.iter().map(|member| member.address);
-        self.access.add_relays(hops.chain(near).chain(ends));
+        let further = further.values().flatten().copied();
+        self.access.add_relays(hops.chain(near).chain(ends).chain(further));
     }
 
     /// Measures relays, and has routes follow what that shows.
@@ -269,8 +276,11 @@ impl Engine {
 
     /// Whether a neighbour is a relay that carries nothing for this node and is measured.
     pub(super) fn is_idle_candidate(&self, peer: PeerId) -> bool {
-        (self.members.is_measured(peer) || self.meetings.is_with(peer))
-            && !self.routes.values().any(|route| route.first() == Some(peer))
+        let in_use = self.several.in_use(peer);
+        // The addresses of a rendezvous are compared by what they answer.
+        let is_meeting = self.meetings.is_with(peer) && !self.several.has(peer);
+        (self.members.is_measured(in_use) || is_meeting)
+            && !self.routes.values().any(|route| route.first() == Some(in_use))
     }
 
     pub(super) fn aim_all(&mut self, now: Now) {

@@ -166,7 +166,7 @@ impl Engine {
         let told = self.config.rendezvous.clone();
         for deposits in told.deposits {
             let hop = deposits.relay;
-            let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
+            let relay = self.leg_to(now, hop).ok_or_else(full)?;
             let ends = (deposits.listen, deposits.to);
             let local = Local::open(handover, ends, false, self.config.delivery_mark())?;
             let (is_open, sender, packets, bytes) = (false, None, 0, 0);
@@ -174,7 +174,7 @@ impl Engine {
             self.meetings.lines.push(line);
         }
         for hop in told.relays {
-            let relay = self.leg(now, hop.identity, hop.address).ok_or_else(full)?;
+            let relay = self.leg_to(now, hop).ok_or_else(full)?;
             let collector = Collector::default();
             self.meetings.collections.push(Collection { relay, is_open: false, collector });
         }

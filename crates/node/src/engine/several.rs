@@ -15,6 +15,7 @@ use tradewind_packet::session::{Link, Now, PeerId};
 use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
+use crate::membership::Members;
 
 /// Questions without an answer after which an address that loses nothing counts as dead. Chosen: as
 /// for a far endpoint.
@@ -158,6 +159,12 @@ impl Several {
         self.0.values().flat_map(|known| &known.all).any(|address| address.peer == peer)
     }
 
+    /// Returns the session that packets to a neighbour go over, of one to any of its addresses.
+    pub(super) fn in_use(&self, peer: PeerId) -> PeerId {
+        let is_of_it = |known: &&Addresses| known.all.iter().any(|address| address.peer == peer);
+        self.0.values().find(is_of_it).map_or(peer, |known| known.all[known.chosen].peer)
+    }
+
     /// Takes an answer over the Internet.
     pub(super) fn note_answer(&mut self, now: Timestamp, peer: PeerId, round_trip: Duration) {
         let mut all = self.0.values_mut().flat_map(|known| &mut known.all);
@@ -178,7 +185,8 @@ impl Engine {
 
     /// Begins a leg to each address of a neighbour, if it has several.
     fn begin_several(&mut self, now: Now, hop: Hop) {
-        let others = self.config.further_addresses.get(&hop.identity);
+        let of_members = || self.members.further(hop.identity);
+        let others = self.config.further_addresses.get(&hop.identity).or_else(of_members);
         let Some(others) = others.filter(|_| !self.several.0.contains_key(&hop.identity)) else {
             return;
         };
@@ -193,9 +201,36 @@ impl Engine {
         }
     }
 
+    /// Forgets the addresses of neighbours that have others from now on.
+    pub(super) fn leave_several(&mut self, now: Now, before: &Members, after: &Members) {
+        let in_members = |members: &Members, identity: PublicIdentity| {
+            let relay = members.relays.iter().find(|hop| hop.identity == identity).copied();
+            let member = members.endpoint_of(identity).map(|member| member.address);
+            (relay, member, members.further.get(&identity).cloned())
+        };
+        let configured = &self.config.further_addresses;
+        let changed = self.several.0.keys().copied().filter(|identity| {
+            let is_same = in_members(before, *identity) == in_members(after, *identity);
+            !is_same && !configured.contains_key(identity)
+        });
+        for identity in changed.collect::<Vec<_>>() {
+            let Some(mut known) = self.several.0.remove(&identity) else { continue };
+            // What goes on leads to the first again.
+            for (peer, address) in known.take(0) {
+                self.sessions.lead_to(now, peer, Link::to(address));
+            }
+        }
+    }
+
     /// Has sessions lead to better addresses.
     pub(super) fn tend_several(&mut self, now: Now) {
-        for (identity, known) in &mut self.several.0 {
+        let in_use = |known: &Addresses| known.all[known.chosen].peer;
+        let all = self.several.0.iter();
+        let idle = all.filter(|(_, known)| self.is_idle_candidate(in_use(known)));
+        let idle: Vec<PublicIdentity> = idle.map(|(identity, _)| *identity).collect();
+        // Those are not asked now.
+        let asked = self.several.0.iter_mut().filter(|(identity, _)| !idle.contains(identity));
+        for (identity, known) in asked {
             let Some(better) = known.ask(now.steady) else { continue };
             let sessions = known.take(better);
             let (peer, address) = sessions[0];

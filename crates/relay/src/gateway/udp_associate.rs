@@ -24,8 +24,8 @@ use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Source};
 
 use super::http::Served;
-use super::session::{Entrance, GatewayService};
 use super::seats::{Held, Seat, Seats};
+use super::session::{Entrance, GatewayService};
 use super::socks5;
 use crate::access_log::{Goes, Record, note};
 use crate::connection::Connection;

@@ -44,7 +44,7 @@ impl FarSection {
     /// Returns it, if it has several addresses.
     pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
         match self {
-            Self::Several(placed) => Some((placed.hop.identity, placed.others.clone())),
+            Self::Several(placed) => placed.several(),
             Self::Placed(_) | Self::Named(_) => None,
         }
     }
@@ -78,10 +78,47 @@ impl FarSection {
 const MOST_ADDRESSES: usize = 4;
 
 /// A relay or far gateway with one address or several.
-#[derive(Debug, Clone)]
-pub(super) struct Placed {
-    hop: Hop,
-    others: Vec<SocketAddr>,
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct Placed {
+    pub(crate) hop: Hop,
+    pub(crate) others: Vec<SocketAddr>,
+}
+
+impl Placed {
+    /// Returns it, if it has several addresses.
+    pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
+        (!self.others.is_empty()).then(|| (self.hop.identity, self.others.clone()))
+    }
+}
+
+/// One address, or a list of some.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct Addresses {
+    pub(crate) first: SocketAddr,
+    pub(crate) others: Vec<SocketAddr>,
+}
+
+impl TryFrom<toml::Value> for Addresses {
+    type Error = toml::de::Error;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        let Some(all) = value.as_array() else {
+            let OneAddress(first) = value.try_into()?;
+            return Ok(Self { first, others: Vec::new() });
+        };
+        let all: Result<Vec<OneAddress>, _> =
+            all.iter().map(|address| address.clone().try_into()).collect();
+        let mut all = all?.into_iter().map(|OneAddress(address)| address);
+        match all.next() {
+            Some(first) if all.len() < MOST_ADDRESSES => Ok(Self { first, others: all.collect() }),
+            _ => {
+                let problem = format!("expected 1 to {MOST_ADDRESSES} addresses");
+                Err(serde::de::Error::custom(problem))
+            }
+        }
+    }
 }
 
 impl TryFrom<toml::Value> for Placed {
@@ -118,7 +155,7 @@ pub(super) struct ViaSection(pub(super) Via, pub(super) Vec<Placed>);
 impl ViaSection {
     /// Returns those that have several addresses.
     pub(super) fn several(&self) -> impl Iterator<Item = (PublicIdentity, Vec<SocketAddr>)> + '_ {
-        self.1.iter().map(|placed| (placed.hop.identity, placed.others.clone()))
+        self.1.iter().filter_map(Placed::several)
     }
 }
 

@@ -78,9 +78,6 @@ impl PathSection {
             let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
             return refused("packet", problem);
         }
-        if far.several().is_some() || !relays.1.is_empty() {
-            return Err(several_refused("packet"));
-        }
         let relay = match relays.0 {
             Via::Relays(relays) if relays.len() == 1 => relays[0],
             _ => return refused("relays", "expected exactly one: where packets wait"),

@@ -89,6 +89,35 @@ fn a_neighbour_may_have_several_addresses() {
 }
 
 #[test]
+fn groups_and_rendezvous_take_several_addresses() {
+    let key = |number| IdentityKey::from_entropy([number; 32]).public();
+    let several = |number: u8| {
+        let addresses = format!("'192.0.2.{number}:7001', '[2001:db8::{number}]:7001'");
+        format!("{{ address = [{addresses}], identity = '{}' }}", key(number))
+    };
+    let group = format!(
+        "listen = '127.0.0.1:1'\n\
+         group = [{{ far = {}, to = '10.0.0.7:1', relays = [{}] }}]",
+        several(4),
+        several(3)
+    );
+    let waits = format!(
+        "listen = '127.0.0.1:2'\nto = '10.0.0.7:1'\nservice = 'rendezvous'\n\
+         far = {{ identity = '{}' }}\nrelays = [{}]",
+        key(6),
+        several(5)
+    );
+    let [group, waits, endpoint] = [group, waits, format!("rendezvous = [{}]", several(7))]
+        .map(|text| toml::Value::Table(text.parse().unwrap()));
+    let own = IdentityKey::from_entropy([2; 32]);
+    let node = NodeConfig::of_gateway(&[group, waits], Some(&endpoint), own, None).unwrap();
+    for number in [3, 4, 5, 7] {
+        let expected = format!("[2001:db8::{number}]:7001").parse().unwrap();
+        assert_eq!(node.further_addresses[&key(number)], [expected], "{number}");
+    }
+}
+
+#[test]
 fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
     let course = |keys: &str| {
         let text = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));

@@ -54,12 +54,18 @@ fn members_are_no_destinations_of_packets() {
         identity: far.identity,
         relays: vec![Near { address, identity, round_trip: None }],
     };
-    let members =
-        Members { relays: vec![relay], registry: Some(registry), endpoints: vec![endpoint] };
+    let further = hop(7005, 6).address;
+    let members = Members {
+        relays: vec![relay],
+        registry: Some(registry),
+        endpoints: vec![endpoint],
+        further: [(far.identity, vec![further])].into(),
+    };
     let now = hosts.now;
     hosts.at(1).set_members(now, members);
-    for known in [relay, near, registry, far] {
-        assert!(is_relay(&asked(&mut hosts, known.address)), "{known:?}");
+    let known = [relay, near, registry, far].map(|known| known.address);
+    for known in known.into_iter().chain([further]) {
+        assert!(is_relay(&asked(&mut hosts, known)), "{known}");
     }
 }
 
