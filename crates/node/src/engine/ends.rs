@@ -9,6 +9,7 @@ mod reports;
 mod selection;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::collections::BTreeMap;
 
@@ -44,6 +45,8 @@ const MOST: usize = super::conversations::MOST;
 const SERVE_EVERY: Duration = Duration::from_secs(1);
 /// Silence after which a flow that comes in counts as not served. Chosen: of three words one may get lost.
 const SERVED_FOR: Duration = Duration::from_secs(3);
+/// Words to the relays that a flow is left to the Internet. Chosen: as above.
+const LEAVING_WORDS: u8 = 3;
 /// The round trip before one is measured. Source: the slowest mobile clients of [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would count as bursts of their own, each
@@ -71,6 +74,10 @@ pub(super) struct End {
     /// Whether a relay serves the flow that comes in; when that was heard of last, and how it is served.
     is_served: bool,
     heard: Option<(Timestamp, Service)>,
+    /// Its sender has said that it leaves the flow that comes in to the Internet from now on.
+    is_left: bool,
+    /// How often it is to be said yet that the flow that is sent is left to the Internet.
+    leaving_words: u8,
     /// Who chooses the service; with nobody it is as configured, or as the other direction's.
     choice: Choice,
     sent: Sent,
@@ -230,6 +237,8 @@ impl Engine {
             next_serve,
             is_served: false,
             heard: None,
+            is_left: false,
+            leaving_words: 0,
             choice,
             sent: Sent::default(),
             told: Fared::default(),
@@ -398,101 +407,6 @@ impl Engine {
         self.take_expected(now, peer, (incoming, outgoing));
         true
     }
-
-    /// The path of `label` ends here, and a flow that comes in is served along it.
-    pub(super) fn served_to_here(
-        &mut self,
-        now: Now,
-        (label, flow, service): (u32, FlowNumber, Service),
-        place: Option<Place>,
-    ) {
-        let ends = &mut self.services.ends;
-        let outgoing = ends.outgoing.get(&flow).copied();
-        let end = outgoing
-            .and_then(|outgoing| ends.by_outgoing.get_mut(&outgoing).map(|end| (outgoing, end)));
-        let Some((outgoing, end)) = end else {
-            let gateway = place.map(|place| place.gateway);
-            return ends.expected.note(now, flow, (label, service), gateway);
-        };
-        let Some(far) = self.fars.get_mut(&end.far) else { return };
-        let is_genuine = match place {
-            Some(place) => self.sessions.identity_of(end.far) == Some(place.gateway),
-            // This node has opened the path.
-            None => far.label == Some(label),
-        };
-        if !is_genuine {
-            return;
-        }
-        // Replies have their relays at the other ends of that path.
-        far.label = Some(label);
-        let before = end.heard.replace((now.steady, service));
-        let is_other = before.is_none_or(|(heard, before)| {
-            before != service || now.steady.since(heard) >= SERVED_FOR
-        });
-        if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
-            (end.carriage.service, end.carrier) = (service, Carrier::Machines);
-        }
-        if is_other {
-            // What is missing is asked for at once.
-            end.next_serve = Timestamp::ZERO;
-            self.tend_end(now, outgoing);
-        }
-    }
-
-    /// Follows the paths, and has the relays serve what is sent.
-    pub(super) fn tend_ends(&mut self, now: Now) {
-        let flows: Vec<FlowNumber> = self.services.ends.by_outgoing.keys().copied().collect();
-        for flow in flows {
-            self.tend_end(now, flow);
-        }
-    }
-
-    fn tend_end(&mut self, now: Now, outgoing: FlowNumber) {
-        let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
-        let Some(far) = self.fars.get(&end.far) else { return };
-        end.select(now.steady, far, &self.leg_round_trips);
-        let is_served = end.heard.is_some_and(|(heard, _)| now.steady.since(heard) < SERVED_FOR);
-        let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
-        let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
-        let path =
-            label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
-        let was = (end.relay, end.is_up, end.is_served, end.is_dark);
-        (end.is_up, end.is_served) = (path.is_some(), is_served);
-        end.is_dark = path.is_some() && !far.is_internet_alive(now);
-        end.relay = path.map(|(relay, _)| relay).or(end.relay);
-        let is_changed = was != (end.relay, end.is_up, end.is_served, end.is_dark);
-        if !is_changed && now.steady < end.next_serve {
-            return;
-        }
-        end.next_serve = now.steady + SERVE_EVERY;
-        let service = end.service();
-        // Without room the flow stays as it is: over the Internet.
-        let _ = self.services.sender.set_flow(outgoing, end.at_sender());
-        if let Some(incoming) = end.incoming {
-            self.services.receiver.set_path(incoming, end.at_receiver(far.round_trip));
-        }
-        if let Some((relay, label)) = path.filter(|_| service != Service::Direct) {
-            self.say(relay, &Message::Serve { label, flow: outgoing, service });
-        }
-    }
-
-    /// Forgets ends that `is_used` does not name.
-    pub(super) fn forget_ends(&mut self, now: Now, is_used: impl Fn(FlowNumber) -> bool) {
-        let ends = &mut self.services.ends;
-        let unused: Vec<FlowNumber> =
-            ends.by_outgoing.keys().copied().filter(|flow| !is_used(*flow)).collect();
-        for flow in unused {
-            self.services.sender.remove_flow(flow);
-            let end = ends.by_outgoing.remove(&flow);
-            if let Some((far, incoming)) = end.and_then(|end| Some((end.far, end.incoming?))) {
-                self.order.end_flow(far, incoming);
-                ends.outgoing.remove(&incoming);
-                self.services.receiver.remove_flow(incoming);
-                self.services.joined.remove(&incoming);
-            }
-        }
-        self.deliver_ready(now);
-    }
 }
 
 impl End {
@@ -532,6 +446,7 @@ impl End {
     /// The service by which the other direction comes now: what its relay says, and where none does as this one.
     fn comes_by(&self) -> Service {
         match self.heard {
+            Some(_) if self.is_left => Service::Direct,
             Some((_, service)) if self.is_up && self.is_served => service,
             _ => self.carried_by(),
         }
@@ -540,6 +455,9 @@ impl End {
     /// Returns whether what is missing of the flow that comes in may come from a relay, or by the
     /// other of two ways.
     fn brings_back(&self, now: Timestamp) -> bool {
+        if self.is_left {
+            return false;
+        }
         let told = self.heard.filter(|(heard, _)| now.since(*heard) < SERVED_FOR);
         match told.map_or(self.carriage.service, |(_, service)| service) {
             Service::Caching | Service::Coding => told.is_some(),

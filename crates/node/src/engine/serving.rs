@@ -172,6 +172,9 @@ impl Engine {
             return self.served_to_here(now, (label, flow, service), place);
         };
         let Some(place) = place else { return add(&self.counts.dropped, 1) };
+        if service == Service::Direct {
+            return self.pass_leaving_word(place, (next, after), flow);
+        }
         let order = Order { place, service, before: from, after };
         if !self.serve_here(now, flow, order, is_join) {
             return add(&self.counts.dropped, 1);
@@ -198,6 +201,16 @@ impl Engine {
             let nano_usd = (cost.as_usd() * 1e9).round() as u64;
             self.say(before, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
         }
+    }
+
+    /// Tells whoever comes next that a flow that is served here is left to the Internet. What was
+    /// copied of it stays for who misses it, until nobody has spoken of it for long.
+    fn pass_leaving_word(&mut self, place: Place, (label, after): (u32, PeerId), flow: FlowNumber) {
+        let served = self.services.served.get(&flow);
+        if !served.is_some_and(|known| known.gateway == place.gateway && !known.is_group) {
+            return add(&self.counts.dropped, 1);
+        }
+        self.say(after, &Message::Serve { label, flow, service: Service::Direct });
     }
 
     /// A relay on the path of `label` tells what it has sent for a flow.

@@ -161,6 +161,39 @@ fn first_packets_of_a_flow_that_begins_later_are_copied() {
     assert_eq!(hosts.at(3).counts.snapshot().kept, 10, "after a long silence");
 }
 
+/// Once a flow is left to the Internet its receiver waits for nothing that might come back.
+#[test]
+fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
+    let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
+    let mut hosts = Hosts::new(all);
+    let application = UdpSocket::bind(application()).unwrap();
+    let (to, now) = (application.local_addr().unwrap(), hosts.now);
+    let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
+    let course = Course { carriage: cached(), ..forwarded(far, relays) };
+    let local = Local::bind(loopback(), false).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    hosts.pass(Duration::from_secs(3));
+    let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
+    hosts.at(1).take_application(now, route, by, &[7; 1000]);
+    hosts.exchange();
+    hosts.pass(Duration::from_secs(2));
+    let waits = |hosts: &mut Hosts| {
+        let now = hosts.now;
+        let ends = &hosts.at(4).services.ends.by_outgoing;
+        ends.values().next().unwrap().brings_back(now.steady)
+    };
+    assert!(waits(&mut hosts));
+    let choose = |hosts: &mut Hosts, service| {
+        let end = hosts.at(1).services.ends.by_outgoing.values_mut().next().unwrap();
+        end.take_choice(Some(service));
+        hosts.pass(TICK * 2);
+    };
+    choose(&mut hosts, Service::Direct);
+    assert!(!waits(&mut hosts));
+    choose(&mut hosts, Service::Caching);
+    assert!(waits(&mut hosts), "it is copied again");
+}
+
 /// With caching, what the Internet path does not take goes over the relays, as it would with
 /// forwarding.
 #[test]

@@ -1,0 +1,124 @@
+//! What ends need as time goes: they follow the paths and what relays say of their flows, and those
+//! without a conversation go.
+
+use tradewind_packet::id::FlowNumber;
+use tradewind_packet::message::{Message, Service};
+use tradewind_packet::session::Now;
+use tradewind_units::Timestamp;
+
+use super::super::Engine;
+use super::super::serving::Place;
+use super::{Carrier, Choice, LEAVING_WORDS, SERVE_EVERY, SERVED_FOR};
+
+impl Engine {
+    /// The path of `label` ends here, and a flow that comes in is served along it.
+    pub(in super::super) fn served_to_here(
+        &mut self,
+        now: Now,
+        (label, flow, service): (u32, FlowNumber, Service),
+        place: Option<Place>,
+    ) {
+        let ends = &mut self.services.ends;
+        let outgoing = ends.outgoing.get(&flow).copied();
+        let end = outgoing
+            .and_then(|outgoing| ends.by_outgoing.get_mut(&outgoing).map(|end| (outgoing, end)));
+        let Some((outgoing, end)) = end else {
+            let gateway = place.map(|place| place.gateway);
+            if service != Service::Direct {
+                ends.expected.note(now, flow, (label, service), gateway);
+            }
+            return;
+        };
+        let Some(far) = self.fars.get_mut(&end.far) else { return };
+        let is_genuine = match place {
+            Some(place) => self.sessions.identity_of(end.far) == Some(place.gateway),
+            // This node has opened the path.
+            None => far.label == Some(label),
+        };
+        if !is_genuine {
+            return;
+        }
+        end.is_left = service == Service::Direct;
+        if end.is_left {
+            // What was copied before may still be asked for.
+            return;
+        }
+        // Replies have their relays at the other ends of that path.
+        far.label = Some(label);
+        let before = end.heard.replace((now.steady, service));
+        let is_other = before.is_none_or(|(heard, before)| {
+            before != service || now.steady.since(heard) >= SERVED_FOR
+        });
+        if matches!(end.choice, Choice::Followed) && end.carriage.service != service {
+            (end.carriage.service, end.carrier) = (service, Carrier::Machines);
+        }
+        if is_other {
+            // What is missing is asked for at once.
+            end.next_serve = Timestamp::ZERO;
+            self.tend_end(now, outgoing);
+        }
+    }
+
+    /// Follows the paths, and has the relays serve what is sent.
+    pub(in super::super) fn tend_ends(&mut self, now: Now) {
+        let flows: Vec<FlowNumber> = self.services.ends.by_outgoing.keys().copied().collect();
+        for flow in flows {
+            self.tend_end(now, flow);
+        }
+    }
+
+    pub(super) fn tend_end(&mut self, now: Now, outgoing: FlowNumber) {
+        let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
+        let Some(far) = self.fars.get(&end.far) else { return };
+        end.select(now.steady, far, &self.leg_round_trips);
+        let is_served = end.heard.is_some_and(|(heard, _)| now.steady.since(heard) < SERVED_FOR);
+        let is_wanted = is_served || !matches!(end.choice, Choice::Followed);
+        let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
+        let path =
+            label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
+        let was = (end.relay, end.is_up, end.is_served, end.is_dark);
+        (end.is_up, end.is_served) = (path.is_some(), is_served);
+        end.is_dark = path.is_some() && !far.is_internet_alive(now);
+        end.relay = path.map(|(relay, _)| relay).or(end.relay);
+        let is_changed = was != (end.relay, end.is_up, end.is_served, end.is_dark);
+        if !is_changed && now.steady < end.next_serve {
+            return;
+        }
+        end.next_serve = now.steady + SERVE_EVERY;
+        let service = end.service();
+        // Without room the flow stays as it is: over the Internet.
+        let _ = self.services.sender.set_flow(outgoing, end.at_sender());
+        if let Some(incoming) = end.incoming {
+            self.services.receiver.set_path(incoming, end.at_receiver(far.round_trip));
+        }
+        let is_said = match service {
+            Service::Direct => end.leaving_words > 0,
+            Service::Forwarding | Service::Caching | Service::Coding => path.is_some(),
+        };
+        if let Some((relay, label)) = path.filter(|_| is_said) {
+            end.leaving_words = match service {
+                Service::Direct => end.leaving_words - 1,
+                _ => LEAVING_WORDS,
+            };
+            self.say(relay, &Message::Serve { label, flow: outgoing, service });
+        }
+    }
+
+    /// Forgets ends that `is_used` does not name.
+    pub(in super::super) fn forget_ends(&mut self, now: Now, is_used: impl Fn(FlowNumber) -> bool) {
+        let ends = &mut self.services.ends;
+        let unused: Vec<FlowNumber> =
+            ends.by_outgoing.keys().copied().filter(|flow| !is_used(*flow)).collect();
+        for flow in unused {
+            self.services.sender.remove_flow(flow);
+            let end = ends.by_outgoing.remove(&flow);
+            if let Some((far, incoming)) = end.and_then(|end| Some((end.far, end.incoming?))) {
+                self.order.end_flow(far, incoming);
+                ends.outgoing.remove(&incoming);
+                self.services.receiver.remove_flow(incoming);
+                self.services.joined.remove(&incoming);
+            }
+        }
+        self.deliver_ready(now);
+    }
+}
