@@ -36,6 +36,9 @@ pub(crate) struct RunArgs {
     /// End within 45 s (on the lab: each repeat)
     #[arg(long)]
     quick: bool,
+    /// On the lab: run one part of the first repeat alone, to see that it runs; no figures
+    #[arg(long)]
+    first_part: bool,
     /// Also write the record (.json) or its plots (.svg; .html with all figures) into this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         seed: args.seed,
         repeat: args.repeat,
         quick: args.quick,
+        first_part: args.first_part,
         program: demo::this_program()?,
         stop: Stop::default(),
     };

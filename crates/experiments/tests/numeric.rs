@@ -44,6 +44,7 @@ fn options() -> RunOptions {
         seed: None,
         repeat: None,
         quick: false,
+        first_part: false,
         program: PathBuf::new(),
         stop: Stop::default(),
     }

@@ -43,6 +43,8 @@ pub struct RunOptions {
     pub repeat: Option<u32>,
     /// True to shorten the run, so that it ends within 45 s (on the lab: each repeat).
     pub quick: bool,
+    /// True to run one part alone, on the lab, to see that it runs: its record holds no figure.
+    pub first_part: bool,
     /// The binary `tradewind`, for processes on hosts of the lab.
     pub program: PathBuf,
     /// Set from outside to end the run.
@@ -59,6 +61,7 @@ impl RunOptions {
             seed: None,
             repeat: None,
             quick: false,
+            first_part: false,
             program: PathBuf::new(),
             stop: Stop::default(),
         }
@@ -164,7 +167,13 @@ impl Experiment {
     ) -> Result<Record, ExperimentError> {
         self.check(options)?;
         match self.ground {
-            Ground::Lab(run) => run(self, options, observer),
+            Ground::Lab(run) => {
+                let mut record = run(self, options, observer)?;
+                if options.first_part {
+                    self.name.clone_into(&mut record.name);
+                }
+                Ok(record)
+            }
             Ground::Numeric(kind) => numeric::run(kind, self, options, observer),
         }
     }

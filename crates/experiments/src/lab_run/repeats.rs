@@ -62,6 +62,7 @@ pub(crate) fn each<P: Part + Sync, T: Send, E: Into<ExperimentError>>(
     observer: &mut dyn Observer,
     work: impl Fn(&P, &mut Checked) -> Result<T, E> + Sync,
 ) -> Result<Kept<T>, ExperimentError> {
+    let parts = if options.first_part { &parts[..parts.len().min(1)] } else { parts };
     let repeats = ranges(parts);
     let once = |part: &P| -> Result<(T, Checked), ExperimentError> {
         options.stop.check()?;
@@ -139,6 +140,7 @@ pub(crate) fn in_turn<T, E: Into<ExperimentError>>(
     observer: &mut dyn Observer,
     mut work: impl FnMut(&[(T, Checked)], &mut Checked, &mut dyn Observer) -> Result<T, E>,
 ) -> Result<Kept<T>, ExperimentError> {
+    let count = if options.first_part { 1 } else { count };
     let (mut done, mut error) = (Vec::new(), None);
     while done.len() < count && error.is_none() {
         let mut checked = Checked::default();
@@ -198,6 +200,11 @@ impl<T> Kept<T> {
     /// Returns the record that `make` builds from all parts and the options of a run with just
     /// these, with the reasons why it is invalid.
     pub(crate) fn record(&self, make: impl FnOnce(&[T], &RunOptions) -> Record) -> Record {
+        if self.options.first_part {
+            let mut record = Record::of_tables("", Vec::new(), (Vec::new(), Vec::new()));
+            record.doubt(["one part alone was run".to_owned()]);
+            return record;
+        }
         let mut record = make(&self.parts, &self.options);
         if !self.anew.is_empty() {
             let seeds: Vec<String> = self.anew.iter().map(u64::to_string).collect();
@@ -265,6 +272,21 @@ mod tests {
         assert_eq!(broken.invalid_because, [why, "seed 1: late"]);
         assert!(!broken.valid);
         assert!(run(1, 0).0.is_err(), "the first repeat is not whole");
+    }
+
+    #[test]
+    fn first_part_alone_is_run_and_has_no_figures() {
+        let parts: Vec<(u64, u64)> = (1..=3).flat_map(|seed| [(seed, 0), (seed, 1)]).collect();
+        let options = RunOptions { first_part: true, ..RunOptions::of_tests() };
+        let run = AtomicUsize::new(0);
+        let kept = each("fetch", &parts, 1, &options, &mut Heard::default(), |_, _| {
+            run.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, DemoError>(())
+        });
+        let record = kept.unwrap().record(|_, _| panic!("a part makes no record"));
+        assert_eq!(run.into_inner(), 1);
+        assert_eq!(record.invalid_because, ["one part alone was run"]);
+        assert!(record.rows.is_empty());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use tradewind_units::{Duration, Ratio, Timestamp};
 use super::Engine;
 use super::bills::{Bills, Role};
 use super::routes::Far;
-use super::serving::{AROUND_MESSAGE, Place};
+use super::serving::AROUND_MESSAGE;
 use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::Fared;

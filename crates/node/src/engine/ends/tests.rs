@@ -170,7 +170,7 @@ fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
     let course = Course { carriage: cached(), ..forwarded(far, relays) };
-    let local = Local::bind(loopback(), false).unwrap();
+    let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
     hosts.pass(Duration::from_secs(3));
     let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
