@@ -1,8 +1,8 @@
-//! How long packets have waited in devices, which tell no time of arrival.
+//! Time that packets have waited in devices, which tell no time of arrival.
 //!
-//! A worker looks at all that it watches when its next deadline is there, at the latest. By how much
-//! it is behind that it has stood still, stopped or starved, and what is there by then has waited
-//! about as long.
+//! A worker looks at all that it watches when its next deadline is there, at the latest. By how
+//! much it is behind that it has stood still, stopped or starved, and what is there by then has
+//! waited about as long.
 
 use std::collections::BTreeMap;
 

@@ -71,8 +71,8 @@ counters! {
     unjoined,
     /// Packets that were put in order: they waited for others before them.
     reordered,
-    /// Packets that had waited here, to be fetched, for longer than their latency budget, at a relay
-    /// for longer than a second, and were dropped.
+    /// Packets that had waited here, to be fetched, for longer than their latency budget, at a
+    /// relay for longer than a second, and were dropped.
     stale,
     /// Packets handed to applications.
     delivered,

@@ -154,7 +154,7 @@ fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
     assert!(world.far.snapshot().recovered_cache >= 30, "{}", world.told());
 }
 
-/// What comes out of order is lost neither in what is told of congestion nor in what is asked for.
+/// Packets out of order are not lost: no congestion is reported, and nothing is asked for again.
 #[test]
 fn tenth_of_packets_25_ms_late_is_no_loss() {
     let world = world();

@@ -1,8 +1,8 @@
 //! Packets of flows that are not served yet.
 //!
-//! The word that has a flow served leaves just before its first packets. It may be lost, and is said
-//! again a second later; or the packets overtake it. They are kept for that long, and taken once the
-//! flow is served.
+//! The word that has a flow served leaves just before its first packets. It may be lost, and is
+//! said again a second later; or the packets overtake it. They are kept for that long, and taken
+//! once the flow is served.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ struct Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     came: Timestamp,
-    /// Who sent it.
+    /// Sender of the copy.
     pub(crate) from: Peer,
     /// Its number as a copy, if it is one.
     pub(crate) number: u64,

@@ -281,21 +281,21 @@ pub enum Message<'a> {
     },
     /// A datagram of a conversation that the other endpoint knows.
     Datagram {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
         /// The application's.
         payload: &'a [u8],
     },
     /// A piece of a datagram that is too long for every way ([`crate::fragment`]).
     Fragment {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
         /// The piece.
         piece: Piece<'a>,
     },
     /// A datagram of one that it perhaps does not know.
     First {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
         /// How it is carried, so that replies are carried likewise.
         carriage: Carriage,
@@ -309,7 +309,7 @@ pub enum Message<'a> {
     /// Begins a conversation whose first datagram is too long to do so itself; nothing is
     /// delivered.
     Begin {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
         /// How it is carried.
         carriage: Carriage,
@@ -320,22 +320,22 @@ pub enum Message<'a> {
     },
     /// The conversation is known.
     Known {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
     },
     /// The conversation is not known any more: the next datagram must come with what begins it.
     Unknown {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
     },
-    /// Who began the conversation has ended it.
+    /// The side that began the conversation has ended it.
     Over {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
     },
     /// A conversation is not taken: a [`Message::First`] of it was dropped.
     Denied {
-        /// Which conversation.
+        /// The conversation.
         conversation: u32,
         /// Why.
         reason: Refusal,

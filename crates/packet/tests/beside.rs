@@ -126,7 +126,7 @@ fn a_gap_is_told_however_many_copies_come_together() {
     assert!(told.len() <= 17, "{} acknowledgements of 2000 copies", told.len());
 }
 
-/// What each relay says once a flow is served of which packets had come before.
+/// Words of each relay once a flow is served of which packets had come before.
 #[test]
 fn packets_that_come_before_their_flow_is_served_are_kept_for_it() {
     let setting = Setting::of(Service::Caching, 1);

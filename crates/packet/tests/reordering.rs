@@ -18,7 +18,7 @@ const GAP: u64 = 5;
 /// Until the relay near by answers, in milliseconds.
 const ANSWER: u64 = 3;
 
-/// What became of packets.
+/// Fate of packets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Fared {
     asked: u64,

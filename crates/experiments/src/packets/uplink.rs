@@ -1,7 +1,8 @@
 //! Copies on a short uplink that they share with what they protect: `packet-uplink`.
 //!
-//! A host's packets go by each packet service, and by the one that its gateway chooses, over loads, losses and budgets. What did not come in time is
-//! counted, and when the others came; `auto` is compared with the best service of each point.
+//! A host's packets go by each packet service, and by the one that its gateway chooses, over loads,
+//! losses and budgets. What did not come in time is counted, and when the others came; `auto` is
+//! compared with the best service of each point.
 
 use std::time::Duration;
 
@@ -22,12 +23,13 @@ use crate::scenario::{ScenarioError, from_toml, within};
 
 /// Labs at a time. Chosen: each carries two Mbit/s at most.
 const AT_ONCE: usize = 5;
-/// What a packet has before its bytes: seals, numbers, UDP and IPv4.
+/// Bytes before those of a packet: seals, numbers, UDP and IPv4.
 const AROUND: usize = 79;
 /// The services, the chosen one last.
 const SERVICES: [&str; 5] = ["direct", "coding", "caching", "forwarding", AUTO];
 const AUTO: &str = "auto";
-/// By how much `auto` may miss more than the best, in percentage points, and come later, in milliseconds.
+/// By how much `auto` may miss more than the best, in percentage points, and come later, in
+/// milliseconds.
 const POINT: f64 = 1.0;
 const LATER_MS: f64 = 10.0;
 
@@ -56,7 +58,7 @@ struct Scenario {
     quick: Quick,
 }
 
-/// What a quick run takes.
+/// Length of a quick run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Quick {
@@ -173,10 +175,11 @@ impl Scenario {
     }
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fared {
-    /// Packets that did not come within the budget, in per cent, and those that did not come at all.
+    /// Packets that did not come within the budget, in per cent, and those that did not come at
+    /// all.
     missed: f64,
     lost: f64,
     /// Of those that came.
@@ -265,7 +268,7 @@ fn start(
     Ok((services, Pair::open(ground, (&sender.host, entrance), to, Duration::ZERO)?))
 }
 
-/// How packets fared that were sent from `begins` on.
+/// Fate of the packets that were sent from `begins` on.
 fn fared(seen: &Seen, begins: f64, budget_ms: f64) -> Fared {
     let packets = seen.sent.iter().zip(&seen.came);
     let delays: Vec<Option<f64>> = packets
@@ -315,7 +318,7 @@ fn mean(all: &[Fared]) -> Fared {
     }
 }
 
-/// Whether what was chosen fares as the best service does.
+/// Checks that the chosen service fares as the best does.
 fn compare(point: Point, means: &[(&'static str, Fared)]) -> Option<Finding> {
     let (_, auto) = means.iter().find(|(service, _)| *service == AUTO)?;
     let fixed = || means.iter().filter(|(service, _)| *service != AUTO);

@@ -138,7 +138,7 @@ pub(crate) struct Inbound {
     /// The flow that replies are in, when a service carries them.
     pub(super) end: Option<FlowNumber>,
     used: Timestamp,
-    /// Who began it has ended it.
+    /// The side that began it has ended it.
     is_over: bool,
     pub(super) origin: Origin,
     pub(super) tally: Tally,

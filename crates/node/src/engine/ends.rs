@@ -76,7 +76,7 @@ pub(super) struct End {
     heard: Option<(Timestamp, Service)>,
     /// Its sender has said that it leaves the flow that comes in to the Internet from now on.
     is_left: bool,
-    /// How often it is to be said yet that the flow that is sent is left to the Internet.
+    /// Messages still to be sent that say that the flow is left to the Internet.
     leaving_words: u8,
     /// Who chooses the service; with nobody it is as configured, or as the other direction's.
     choice: Choice,

@@ -1,8 +1,8 @@
 //! Marks of congestion that conversations of whole packets are owed.
 //!
-//! What a relay brought back was lost on the Internet, and its sender will not notice: another packet
-//! says that it has met congestion. That one comes a little later, since what seems lost may be
-//! late alone: a packet that comes over the Internet after all takes its mark back.
+//! Packets that a relay brought back were lost on the Internet, and its sender will not notice: another
+//! packet says that it has met congestion. That one comes a little later, since what seems lost may
+//! be late alone: a packet that comes over the Internet after all takes its mark back.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +10,10 @@ use tradewind_packet::id::PacketId;
 use tradewind_packet::session::PeerId;
 use tradewind_units::{Duration, Timestamp};
 
-/// How long a packet may be late before it counts as lost. Chosen: twice what receivers wait for
+/// Time that a packet may be late before it counts as lost. Chosen: twice what receivers wait for
 /// packets out of order; congestion controls hear of losses a round trip late in any case.
 const WAIT: Duration = Duration::from_millis(100);
-/// How long a mark is worth setting. Chosen: some round trips of the slowest paths.
+/// Time for which a mark is worth setting. Chosen: some round trips of the slowest paths.
 const WORTH: Duration = Duration::from_secs(2);
 /// Marks that a conversation may be owed. Chosen: losses of an outage that say no more than these.
 const MOST_OF_ONE: usize = 64;

@@ -165,7 +165,7 @@ pub(crate) struct Engine {
     joiner: Joiner<PeerId>,
     /// Packets that wait for others before them.
     order: Order<PeerId, FlowNumber>,
-    /// What is to say that packets of its conversation were lost.
+    /// Packets of a conversation whose loss is to be reported.
     marks: Marks,
     /// Counts datagrams that are cut.
     next_cut: u32,

@@ -36,8 +36,8 @@ const OPENS_WITHIN: Duration = Duration::from_secs(2);
 const MOST_FOR_ONE: usize = 2048;
 /// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five times a second, fifteen of them.
 const GIVES_WAY_AFTER: Duration = Duration::from_secs(3);
-/// Age at which a relay passes packets on no more: it has stood still. Chosen: as long as relays keep
-/// packets for those who may miss them; what budgets they have relays do not know.
+/// Age at which a relay passes packets on no more: it has stood still. Chosen: as long as relays
+/// keep packets for those who may miss them; what budgets they have relays do not know.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// The receiving end of one direction of a path.

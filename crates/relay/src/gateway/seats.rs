@@ -38,7 +38,7 @@ pub(super) struct Seat {
     held: Arc<Held>,
 }
 
-/// What is known of a flow at its seat.
+/// A flow at its seat.
 #[derive(Debug)]
 pub(super) struct Held {
     last: Mutex<Instant>,

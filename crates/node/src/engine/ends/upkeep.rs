@@ -1,4 +1,4 @@
-//! What ends need as time goes: they follow the paths and what relays say of their flows, and those
+//! Periodic work for ends: they follow the paths and what relays say of their flows, and those
 //! without a conversation go.
 
 use tradewind_packet::id::FlowNumber;

@@ -1,4 +1,4 @@
-//! What an application writes to a group, sent to its members.
+//! Datagrams that an application writes to a group, sent to its members.
 
 use std::net::SocketAddr;
 

@@ -222,7 +222,7 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     assert_eq!(batch.receive(&far.sockets.shared.port).unwrap(), 0);
 }
 
-/// What waited at a relay for longer than it is held anywhere goes no further, sealed whole or not.
+/// Packets that waited at a relay for longer than any is held go no further, sealed whole or not.
 #[test]
 fn packets_that_waited_at_a_relay_are_dropped_and_counted() {
     for leg_seal in [LegSeal::Whole, LegSeal::Headers] {
