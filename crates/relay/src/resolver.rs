@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 use asker::Files;
 use table::Wanted;
 
-/// Lookups that one asker, such as a gateway, has under way and not stuck. Chosen: 320 names a
-/// second where each takes a tenth.
+/// Lookups that one asker, such as a gateway, has under way. Chosen: 320 names a second where each
+/// takes a tenth.
 const MOST_LOOKUPS: usize = 32;
 
 type Answer = dyn Fn(&str) -> Vec<IpAddr> + Send + Sync;
@@ -47,65 +47,38 @@ impl Default for Resolver {
 /// The lookups that one asker has under way.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
-    counts: Arc<LookupCounts>,
-    /// Of those that are not stuck.
+    under_way: Arc<AtomicUsize>,
     most: usize,
-}
-
-#[derive(Debug, Default)]
-struct LookupCounts {
-    under_way: AtomicUsize,
-    /// Those of them that have had no answer for a while.
-    stuck: AtomicUsize,
 }
 
 impl Lookups {
     /// Those of one asker among others.
     pub(crate) fn of_one() -> Self {
-        Self { counts: Arc::default(), most: MOST_LOOKUPS }
+        Self { under_way: Arc::default(), most: MOST_LOOKUPS }
     }
 
     /// Those of many askers that cannot be told apart: as many as they leave to others.
     pub(crate) fn of_many() -> Self {
-        Self { counts: Arc::default(), most: usize::MAX }
+        Self { under_way: Arc::default(), most: usize::MAX }
     }
 
     /// Whether none is under way.
     pub(crate) fn rest(&self) -> bool {
-        self.counts.under_way.load(Relaxed) == 0
+        self.under_way.load(Relaxed) == 0
     }
 
     /// Whether one more may begin where `free` are free.
     fn may_begin(&self, free: usize) -> bool {
-        self.has_room() && self.counts.under_way.load(Relaxed) < free
-    }
-
-    /// Whether one more may begin once a stuck one is given up.
-    fn may_replace(&self) -> bool {
-        self.has_room() && self.counts.stuck.load(Relaxed) > 0
-    }
-
-    /// Whether it has fewer lookups than it may that are not stuck.
-    fn has_room(&self) -> bool {
-        let (under_way, stuck) = (&self.counts.under_way, &self.counts.stuck);
-        under_way.load(Relaxed).saturating_sub(stuck.load(Relaxed)) < self.most
-    }
-
-    fn is_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.counts, &other.counts)
+        let under_way = self.under_way.load(Relaxed);
+        under_way < self.most && under_way < free
     }
 
     fn begin(&self) {
-        self.counts.under_way.fetch_add(1, Relaxed);
+        self.under_way.fetch_add(1, Relaxed);
     }
 
-    fn get_stuck(&self) {
-        self.counts.stuck.fetch_add(1, Relaxed);
-    }
-
-    fn end(&self, was_stuck: bool) {
-        self.counts.under_way.fetch_sub(1, Relaxed);
-        self.counts.stuck.fetch_sub(usize::from(was_stuck), Relaxed);
+    fn end(&self) {
+        self.under_way.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Asks the hosts file and the name servers, as this host's own files say, on a thread of its own.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -17,10 +16,10 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, TokioResolver};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use super::table::{Answer, FAILURE_MEMORY, Table, Turn, Wanted};
+use super::table::{Answer, FAILURE_MEMORY, Table, Wanted};
 use crate::server::bind_reader;
 
 /// How long a name that has addresses of one family is waited for those of the other. Source: RFC
@@ -76,37 +75,23 @@ async fn serve(mut wanted: UnboundedReceiver<Wanted>, files: Files) {
     let mut table = Table::default();
     let mut source = Source::load(files);
     let mut lookups = JoinSet::new();
-    let mut tasks: HashMap<Arc<str>, AbortHandle> = HashMap::new();
-    let late = || Err("the name servers have not answered in time".into());
     loop {
-        let due = table.due();
         tokio::select! {
             wish = wanted.recv() => match wish {
                 Some(wish) => table.want(Instant::now(), wish),
                 None => return,
             },
-            // One that was given up has no answer.
-            Some(joined) = lookups.join_next() => if let Ok((name, answer)) = joined {
-                tasks.remove(&name);
+            Some(Ok((name, answer))) = lookups.join_next() => {
                 table.done(Instant::now(), &name, &answer);
-            },
-            () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {}
-        }
-        while let Some(turn) = table.next(Instant::now()) {
-            match turn {
-                Turn::Begin(name) => {
-                    let (asker, called) = (source.current(), Arc::clone(&name));
-                    let task = lookups.spawn(async move {
-                        let answer = timeout(LOOKUP_TIMEOUT, asker.look_up(&called)).await;
-                        (called, answer.unwrap_or_else(|_| late()))
-                    });
-                    tasks.insert(name, task);
-                }
-                Turn::GiveUp(name) => {
-                    tasks.remove(&name).iter().for_each(AbortHandle::abort);
-                    table.done(Instant::now(), &name, &late());
-                }
             }
+        }
+        while let Some(name) = table.next() {
+            let asker = source.current();
+            lookups.spawn(async move {
+                let late = || Err("the name servers have not answered in time".into());
+                let answer = timeout(LOOKUP_TIMEOUT, asker.look_up(&name)).await;
+                (name, answer.unwrap_or_else(|_| late()))
+            });
         }
     }
 }

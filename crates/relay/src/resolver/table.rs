@@ -12,10 +12,6 @@ use super::Lookups;
 /// Lookups under way at a time. Chosen: each holds a socket for either family.
 const MOST_LOOKUPS: usize = 256;
 
-/// Time without an answer after which a lookup counts as stuck. Chosen: above most that are
-/// answered, and short for whoever waits.
-const STUCK_AFTER: Duration = Duration::from_millis(250);
-
 /// How long a name that was not found is not asked for again. Chosen: a burst of sessions asks
 /// once, and a record that has just been made is found by the second try of a person.
 pub(super) const FAILURE_MEMORY: Duration = Duration::from_secs(2);
@@ -38,46 +34,21 @@ pub(super) struct Wanted {
 enum Entry {
     /// It waits for its turn.
     Queued(Vec<(Lookups, oneshot::Sender<Answer>)>),
-    /// It is being looked up.
-    UnderWay(UnderWay),
+    /// It is being looked up, at the expense of the first of these.
+    UnderWay(Lookups, Vec<oneshot::Sender<Answer>>),
     Failed(Arc<str>),
-}
-
-/// A name that is being looked up.
-#[derive(Debug)]
-struct UnderWay {
-    /// Who pays for it.
-    payer: Lookups,
-    begun: Instant,
-    is_stuck: bool,
-    waiting: Vec<oneshot::Sender<Answer>>,
-}
-
-/// What is to be done with a name.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It is to be looked up.
-    Begin(Arc<str>),
-    /// Its lookup is to be ended: another of the same asker takes its place.
-    GiveUp(Arc<str>),
 }
 
 /// The names that are being looked up.
 ///
 /// Each is looked up once however many want it, at the expense of one of them. An asker has no more
-/// lookups under way than are free: so askers with names that nobody answers for leave room for
-/// each other's. Of those that are not stuck it has no more than its own limit. Stuck ones keep its
-/// other names waiting no longer than it takes to know that they are: the oldest of them is given
-/// up where there is no room.
+/// lookups under way than its own limit, and than are free: so askers with names that nobody
+/// answers for leave room for each other's.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     names: HashMap<Arc<str>, Entry>,
     queue: VecDeque<Arc<str>>,
     under_way: usize,
-    /// Lookups that are not stuck yet, and those that are, in the order in which they began. Those
-    /// that are over may still be among them.
-    young: VecDeque<(Instant, Arc<str>)>,
-    stuck: VecDeque<(Instant, Arc<str>)>,
     /// Names that were not found, and until when that is remembered.
     failures: VecDeque<(Instant, Arc<str>)>,
 }
@@ -91,7 +62,7 @@ impl Table {
             Some(Entry::Failed(why)) => {
                 let _gone = told.send(Err(Arc::clone(why)));
             }
-            Some(Entry::UnderWay(lookup)) => lookup.waiting.push(told),
+            Some(Entry::UnderWay(_, waiting)) => waiting.push(told),
             Some(Entry::Queued(waiting)) => waiting.push((lookups, told)),
             None => {
                 self.names.insert(Arc::clone(&name), Entry::Queued(vec![(lookups, told)]));
@@ -100,12 +71,11 @@ impl Table {
         }
     }
 
-    /// Returns what is to be done next, if it is any name's turn.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Turn> {
-        self.note_stuck(now);
+    /// The next name to be looked up now, if it is any name's turn.
+    pub(super) fn next(&mut self) -> Option<Arc<str>> {
         let free = MOST_LOOKUPS - self.under_way;
         let mut at = 0;
-        while at < self.queue.len() {
+        while free > 0 && at < self.queue.len() {
             let name = &self.queue[at];
             let Some(Entry::Queued(waiting)) = self.names.get_mut(name) else {
                 self.queue.remove(at);
@@ -119,87 +89,24 @@ impl Table {
             }
             if let Some((payer, _)) = waiting.iter().find(|(lookups, _)| lookups.may_begin(free)) {
                 let payer = payer.clone();
+                payer.begin();
+                self.under_way += 1;
                 let waiting = std::mem::take(waiting).into_iter().map(|(_, told)| told).collect();
                 let name = self.queue.remove(at)?;
-                return Some(self.begin(now, name, (payer, waiting)));
-            }
-            let replaces = waiting.iter().find(|(lookups, _)| lookups.may_replace());
-            if let Some(payer) = replaces.map(|(payer, _)| payer.clone())
-                && let Some(name) = self.oldest_stuck_of(&payer)
-            {
-                return Some(Turn::GiveUp(name));
+                self.names.insert(Arc::clone(&name), Entry::UnderWay(payer, waiting));
+                return Some(name);
             }
             at += 1;
         }
         None
     }
 
-    /// Returns when there may be something to do that no wish and no answer brings.
-    pub(super) fn due(&self) -> Option<Instant> {
-        let (begun, _) = self.young.front().filter(|_| !self.queue.is_empty())?;
-        Some(*begun + STUCK_AFTER)
-    }
-
-    fn begin(
-        &mut self,
-        now: Instant,
-        name: Arc<str>,
-        (payer, waiting): (Lookups, Vec<oneshot::Sender<Answer>>),
-    ) -> Turn {
-        payer.begin();
-        self.under_way += 1;
-        self.young.push_back((now, Arc::clone(&name)));
-        let lookup = UnderWay { payer, begun: now, is_stuck: false, waiting };
-        self.names.insert(Arc::clone(&name), Entry::UnderWay(lookup));
-        Turn::Begin(name)
-    }
-
-    /// Returns the lookup of `name` that began at `begun`, if it is not over.
-    fn lookup(&mut self, (begun, name): &(Instant, Arc<str>)) -> Option<&mut UnderWay> {
-        match self.names.get_mut(name) {
-            Some(Entry::UnderWay(lookup)) if lookup.begun == *begun => Some(lookup),
-            _ => None,
-        }
-    }
-
-    /// Tells lookups that have had no answer for a while from others.
-    fn note_stuck(&mut self, now: Instant) {
-        while let Some(begun) = self.young.pop_front_if(|(begun, _)| now >= *begun + STUCK_AFTER) {
-            if let Some(lookup) = self.lookup(&begun) {
-                lookup.is_stuck = true;
-                lookup.payer.get_stuck();
-                self.stuck.push_back(begun);
-            }
-        }
-        while let Some(oldest) = self.stuck.front().cloned()
-            && self.lookup(&oldest).is_none()
-        {
-            self.stuck.pop_front();
-        }
-    }
-
-    /// Takes out the name whose lookup is stuck longest of those that `payer` pays for.
-    fn oldest_stuck_of(&mut self, payer: &Lookups) -> Option<Arc<str>> {
-        let mut at = 0;
-        while let Some(stuck) = self.stuck.get(at).cloned() {
-            match self.lookup(&stuck) {
-                Some(lookup) if !lookup.payer.is_of(payer) => at += 1,
-                Some(_) => return self.stuck.remove(at).map(|(_, name)| name),
-                None => drop(self.stuck.remove(at)),
-            }
-        }
-        None
-    }
-
     /// Tells all who wait for `name` what it means.
     pub(super) fn done(&mut self, now: Instant, name: &Arc<str>, answer: &Answer) {
-        if !matches!(self.names.get(name), Some(Entry::UnderWay(_))) {
-            return;
-        }
-        let Some(Entry::UnderWay(lookup)) = self.names.remove(name) else { return };
+        let Some(Entry::UnderWay(payer, waiting)) = self.names.remove(name) else { return };
         self.under_way -= 1;
-        lookup.payer.end(lookup.is_stuck);
-        for told in lookup.waiting {
+        payer.end();
+        for told in waiting {
             // Whoever has given up is not told.
             let _gone = told.send(answer.clone());
         }
@@ -232,20 +139,8 @@ mod tests {
         hears
     }
 
-    /// The lookups that begin at this time.
-    fn started_at(table: &mut Table, now: Instant) -> Vec<Arc<str>> {
-        let turns = std::iter::from_fn(|| table.next(now));
-        let begun = turns.map(|turn| match turn {
-            Turn::Begin(name) => name,
-            Turn::GiveUp(name) => panic!("{name} was given up"),
-        });
-        begun.collect()
-    }
-
-    /// The same before any lookup is stuck.
     fn started(table: &mut Table) -> Vec<Arc<str>> {
-        let now = table.young.front().map_or_else(Instant::now, |(begun, _)| *begun);
-        started_at(table, now)
+        std::iter::from_fn(|| table.next()).collect()
     }
 
     fn found() -> Answer {
@@ -286,7 +181,7 @@ mod tests {
         let honest = Lookups::of_one();
         let _told = want(&mut table, now, "healthy.test", &honest);
         assert_eq!(started(&mut table), ["healthy.test".into()]);
-        // One that has as many as it may waits for its turn, and gets it.
+        // One whose own lookups are all stuck waits for its turn, and gets it.
         let stuck = &askers[0];
         let _told = want(&mut table, now, "late.test", stuck);
         assert!(started(&mut table).is_empty());
@@ -295,39 +190,6 @@ mod tests {
         }
         // Those asked for before come first.
         assert_eq!(started(&mut table).first(), Some(&"32.dead-0.test".into()));
-    }
-
-    #[test]
-    fn stuck_lookups_keep_other_names_waiting_for_a_moment_alone() {
-        let (mut table, now) = (Table::default(), Instant::now());
-        let asker = Lookups::of_one();
-        let mut told: Vec<_> = (0..32)
-            .map(|name| want(&mut table, now, &format!("{name}.dead.test"), &asker))
-            .collect();
-        assert_eq!(started_at(&mut table, now).len(), 32);
-        assert_eq!(table.due(), None, "nobody waits");
-        told.push(want(&mut table, now, "healthy.test", &asker));
-        assert!(started_at(&mut table, now).is_empty());
-        assert_eq!(table.due(), Some(now + STUCK_AFTER));
-        assert_eq!(started_at(&mut table, now + STUCK_AFTER), ["healthy.test".into()]);
-    }
-
-    #[test]
-    fn stuck_lookup_is_given_up_for_another_of_its_asker_alone() {
-        let (mut table, now) = (Table::default(), Instant::now());
-        let (many, other) = (Lookups::of_many(), Lookups::of_one());
-        let mut told = vec![want(&mut table, now, "slow.test", &other)];
-        let names = 0..MOST_LOOKUPS;
-        told.extend(names.map(|name| want(&mut table, now, &format!("{name}.test"), &many)));
-        let begun = started_at(&mut table, now).len();
-        assert!(begun < MOST_LOOKUPS, "its share");
-        let later = now + STUCK_AFTER;
-        assert_eq!(table.next(later), Some(Turn::GiveUp("0.test".into())));
-        table.done(later, &"0.test".into(), &Err("silent".into()));
-        let next = format!("{}.test", begun - 1);
-        assert_eq!(table.next(later), Some(Turn::Begin(next.as_str().into())));
-        assert_eq!(told[1].try_recv().unwrap(), Err("silent".into()));
-        assert!(told[0].try_recv().is_err(), "the other's goes on");
     }
 
     #[test]
@@ -368,7 +230,7 @@ mod tests {
         for name in 0..2 * MOST_FAILURES {
             let name = format!("{name}.test");
             let _told = want(&mut table, now, &name, &asker);
-            assert_eq!(table.next(now), Some(Turn::Begin(name.as_str().into())));
+            assert_eq!(table.next(), Some(name.as_str().into()));
             table.done(now, &name.into(), &Err("no such name".into()));
         }
         assert_eq!((table.names.len(), table.failures.len()), (MOST_FAILURES, MOST_FAILURES));

@@ -70,37 +70,6 @@ fn dead_name_delays_no_other_name() {
 }
 
 #[test]
-fn names_that_nobody_answers_for_delay_no_other_name_of_the_same_asker() {
-    let dead: Vec<&'static str> =
-        (0..200).map(|number| &*format!("dead-{number}.test").leak()).collect();
-    let mut says: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
-    says.push(("healthy.test", Says::Address([192, 0, 2, 1])));
-    let server = Server::new("many-dead", &says);
-    runtime().block_on(async {
-        // One asker among others, and the programs of this host, which share their limit.
-        for (asker, dead) in [(Lookups::of_one(), &dead[..40]), (Lookups::of_many(), &dead[40..])] {
-            let mut stuck = tokio::task::JoinSet::new();
-            server.questions();
-            for name in dead.iter().copied() {
-                let (resolver, asker) = (server.resolver.clone(), asker.clone());
-                stuck.spawn(async move { resolver.resolve(name, 80, &asker).await.unwrap_err() });
-            }
-            // As soon as they are asked for.
-            while server.questions().is_empty() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            assert_eq!(server.resolve("healthy.test", &asker).await.unwrap(), ["192.0.2.1:80"]);
-            assert!(stuck.len() - ended(&mut stuck) > 20, "it waited for most of them");
-        }
-    });
-}
-
-/// How many of these are over.
-fn ended(tasks: &mut tokio::task::JoinSet<io::Error>) -> usize {
-    std::iter::from_fn(|| tasks.try_join_next()).count()
-}
-
-#[test]
 fn name_is_asked_for_once_by_many_and_then_kept() {
     let server = Server::new("once", &[("a.test", Says::Address([192, 0, 2, 1]))]);
     runtime().block_on(async {
