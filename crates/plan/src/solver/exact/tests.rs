@@ -1,3 +1,5 @@
+//! The exact solver: its rows, its bounds and what it proves on small problems.
+
 use tradewind_model::StartUp;
 use tradewind_units::{Bandwidth, Bytes, FlowId};
 
