@@ -157,10 +157,16 @@ fn a_reset_by_a_destination_that_has_ended_reaches_the_silent_source() {
 
 #[test]
 fn a_reset_in_the_midst_of_bulk_data_never_looks_like_its_end() {
-    let (to, served) = destination(|mut stream| digest(&mut stream));
+    let (begin, begun) = mpsc::channel();
+    let (to, served) = destination(move |mut stream| {
+        begin.send(()).unwrap();
+        digest(&mut stream)
+    });
     let chain = Chain::new(2, to);
     let mut stream = chain.connect();
     stream.write_all(&content(LENGTH)).unwrap();
+    // A reset before the destination is dialled cancels the dial.
+    begun.recv().unwrap();
     reset(stream);
     assert!(is_reset(&served.join().unwrap().unwrap_err()));
     closed(&chain);
