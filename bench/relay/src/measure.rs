@@ -165,8 +165,8 @@ impl Bench<'_> {
         self.beside_streams(streams, || self.exchange(exchanges))
     }
 
-    /// Returns the memory that the proxy's processes use for 1,000 more idle sessions, each of which
-    /// has carried a byte there and back.
+    /// Returns the memory that the proxy's processes use for 1,000 more idle sessions. Each has
+    /// carried a byte there and back.
     pub(crate) fn idle_memory(self, sessions: usize) -> anyhow::Result<Option<Bytes>> {
         thread::scope(|scope| {
             // Program pages that the first sessions touch are not the sessions'.

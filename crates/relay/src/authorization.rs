@@ -56,9 +56,9 @@ struct Entry {
     basis: Arc<Basis>,
     /// End of the session; absent where that lies beyond all time.
     ends: Option<Instant>,
-    /// What serves the session.
+    /// The task that serves the session.
     task: AbortHandle,
-    /// Why it was ended, if it was.
+    /// Cause of its end, if it was ended.
     ended: Option<Outcome>,
 }
 

@@ -271,7 +271,7 @@ pub(crate) struct Permit {
     source: Option<Place<Source>>,
     /// Its place among its gateway's sessions, at relays.
     gateway: Option<Place<PublicIdentity>>,
-    /// What serves it, from its admission until it is authorized.
+    /// The task that serves it, from its admission until it is authorized.
     task: Option<AbortHandle>,
     /// Its entry among the authorized sessions, at relays.
     authorization: Option<Authorization>,

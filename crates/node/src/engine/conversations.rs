@@ -162,7 +162,7 @@ impl Inbound {
         self.to
     }
 
-    /// When something went or came in it last.
+    /// Time at which something last went or came in it.
     pub(super) fn used(&self) -> Timestamp {
         self.used
     }

@@ -28,7 +28,7 @@ impl Engine {
     /// this host.
     ///
     /// # Errors
-    /// Which one is.
+    /// Names the address that is one.
     pub(super) fn check_own_host(&self, taken: &Taken, course: &Course) -> Result<(), NodeError> {
         if !taken.own_host {
             return Ok(());

@@ -25,7 +25,7 @@ use crate::interceptor::{Gate, ranges};
 pub(crate) struct TakenLocal {
     pub(super) listener: UdpPort,
     destinations: Vec<DestinationRule>,
-    /// Whether those of this host itself are taken, too.
+    /// Those of this host itself are taken, too.
     pub(super) own_host: bool,
     gate: Arc<Gate>,
     /// The mark of answers, which are not to be taken themselves.

@@ -1,4 +1,4 @@
-//! How headers are checked, also while another process takes over.
+//! The check of headers, also while another process takes over.
 //!
 //! One process at a time holds the table of headers seen. From the moment that it is handed over
 //! headers wait for the next process's judgement, and nothing else does: the table is sent, and the
