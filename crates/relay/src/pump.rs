@@ -185,9 +185,14 @@ impl Direction {
         self.meter = meter.map(Box::new);
     }
 
-    /// Counts what it moves in `record` as well, from its first byte on.
+    /// Counts what it moves in `record` as well, from its first byte on. It may have ended already,
+    /// while the path was opened.
     pub(crate) fn record(&mut self, record: &Arc<Record>, goes: Goes) {
-        self.follower = Some(Follower::new(record, goes, self.moved));
+        let follower = Follower::new(record, goes, self.moved);
+        if self.ended {
+            follower.ended();
+        }
+        self.follower = Some(follower);
     }
 
     /// Whether it has moved enough for splice.
