@@ -395,24 +395,8 @@ fn identity(files: &Files, name: &str) -> String {
     files.prints(&format!("keygen identity {name}.key")).trim().to_owned()
 }
 
-#[test]
-fn plan_becomes_configurations() {
-    let files = small("configure");
-    files.write("p.toml", format!("{SMALL}[leg.all]\nconnections = 4\n"));
-    files.prints("plan --problem p.toml --out plan.json");
-    let (relay, gateway) = (identity(&files, "relay"), identity(&files, "gateway"));
-    let operator = files.prints("keygen operator op.key");
-    let destinations = "far = '198.51.100.9:443'\nnear = 'near.example.com:80'";
-    let inventory = format!(
-        "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
-        [fallback]\ndirect = true\n[destinations]\n{destinations}"
-    );
-    files.write("inventory.toml", &inventory);
-    let configure = "plan configure plan.json --inventory inventory.toml --out new";
-    files.prints(&configure.replace("--out new", "--out drafts"));
-    let draft = GatewayConfig::parse(&files.read("drafts/gateway-a.toml"));
-    assert!(draft.is_err(), "only a part of one");
-
+/// Writes configurations of a gateway and a relay for `--base`.
+fn write_bases(files: &Files, gateway: &str, operator: &str) {
     files.write(
         "grant.toml",
         format!(
@@ -437,6 +421,27 @@ fn plan_becomes_configurations() {
             operator.trim()
         ),
     );
+}
+
+#[test]
+fn plan_becomes_configurations() {
+    let files = small("configure");
+    files.write("p.toml", format!("{SMALL}[leg.all]\nconnections = 4\n"));
+    files.prints("plan --problem p.toml --out plan.json");
+    let (relay, gateway) = (identity(&files, "relay"), identity(&files, "gateway"));
+    let operator = files.prints("keygen operator op.key");
+    let destinations = "far = '198.51.100.9:443'\nnear = 'near.example.com:80'";
+    let inventory = format!(
+        "[[relay]]\nname = 'gcp:europe-west2.1'\naddress = '192.0.2.1:7000'\nidentity = '{relay}'
+        [fallback]\ndirect = true\n[destinations]\n{destinations}"
+    );
+    files.write("inventory.toml", &inventory);
+    let configure = "plan configure plan.json --inventory inventory.toml --out new";
+    files.prints(&configure.replace("--out new", "--out drafts"));
+    let draft = GatewayConfig::parse(&files.read("drafts/gateway-a.toml"));
+    assert!(draft.is_err(), "only a part of one");
+
+    write_bases(&files, &gateway, &operator);
     files.prints(&format!("{configure} --base base"));
     let config = GatewayConfig::parse(&files.read("new/gateway-a.toml")).unwrap();
     let [first] = &config.leg.to[..] else { panic!("{:?}", config.leg) };

@@ -11,8 +11,8 @@ use std::process::Stdio;
 use common::{Files, command};
 use tradewind_grant::{IdentityKey, OperatorKey};
 
-/// What the program says of the file `name`, and its exit code; the first line that it prints where
-/// it goes on.
+/// Returns the message of the program about the file `name` and its exit code, or the first line
+/// that it prints where it goes on.
 fn says(files: &Files, words: &str, name: &str, mode: u32) -> (String, Option<i32>) {
     set_permissions(files.0.join(name), Permissions::from_mode(mode)).unwrap();
     let mut command = command(words, &files.0);

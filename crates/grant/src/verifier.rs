@@ -334,7 +334,7 @@ impl Verifier {
     /// before.
     ///
     /// # Errors
-    /// What that process has said.
+    /// The refusal of that process.
     pub fn finish(
         &mut self,
         unjudged: UnjudgedHeader,

@@ -87,8 +87,8 @@ fn a_far_gateway_that_starts_again_is_found_again() {
     world.lose_and_recover(next, 5, 4);
 }
 
-/// What happens when a wall clock jumps is tested of sessions, which are told the time
-/// (`crates/packet/tests/sessions.rs`). Nobody else may ask for it.
+/// Jumps of the wall clock are tested of sessions, which are told the time
+/// (`crates/packet/tests/sessions.rs`). Nothing else may ask for it.
 #[test]
 fn the_wall_clock_is_read_at_one_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -27,8 +27,8 @@ use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
 use tradewind_grant::{
-    Check, Destination, GrantError, GrantId, OpenHeader, PublicIdentity, ReplayTable, Reply,
-    Revocations, SealedHeader, Sighting, Status, Target, Verifier, join, warm,
+    Check, Destination, GrantError, GrantId, IdentityKey, OpenHeader, PublicIdentity, ReplayTable,
+    Reply, Revocations, SealedHeader, Sighting, Status, Target, Verifier, join, warm,
 };
 use tradewind_net::periodic::Periodic;
 use tradewind_net::tcp;
@@ -100,16 +100,9 @@ impl Relay {
     ) -> Result<Self, RelayError> {
         let identities = config.identities()?;
         let own = Arc::new(OwnIdentities::new(&identities)?);
-        let mut verifier = Verifier::new(identities[0].clone(), config.operators.clone());
-        verifier.set_identities(&identities);
-        verifier.refuse_issued_before(unix_now());
+        let mut verifier = verifier_of(config, &identities);
         let identity = verifier.public();
-        let mut legs = Legs::new(&config.leg, &config.timeouts, additions.learned);
-        // Whoever dials a relay sends its header and the first data in one flight. (What dials a
-        // gateway is any application: it may wait for an acknowledgement.)
-        legs.accept.acknowledge_with_data = true;
-        let legs = Arc::new(legs);
-        try_options(&legs)?;
+        let legs = legs_of(config, additions)?;
         let (timeouts, local_ports) = (LiveTimeouts::new(&config.timeouts), LocalPorts::default());
         let warm = PoolCollector { program: "relay", pools: Arc::default() };
         let setup = Setup {
@@ -231,6 +224,24 @@ impl Relay {
         self.service.audit_log.iter().for_each(|log| log.flush());
         result
     }
+}
+
+/// Returns a verifier with the identities of `config`, which refuses headers from before now.
+fn verifier_of(config: &RelayConfig, identities: &[IdentityKey]) -> Verifier {
+    let mut verifier = Verifier::new(identities[0].clone(), config.operators.clone());
+    verifier.set_identities(identities);
+    verifier.refuse_issued_before(unix_now());
+    verifier
+}
+
+/// Returns the socket options of `config`, once the kernel has taken them for a trial.
+fn legs_of(config: &RelayConfig, additions: &Additions<'_>) -> Result<Arc<Legs>, RelayError> {
+    let mut legs = Legs::new(&config.leg, &config.timeouts, additions.learned);
+    // A relay's neighbour sends its header and the first data in one flight. (A gateway is dialled
+    // by any application, which may wait for an acknowledgement.)
+    legs.accept.acknowledge_with_data = true;
+    try_options(&legs)?;
+    Ok(Arc::new(legs))
 }
 
 /// Sessions, and further connections of them, that the grant of `header` has at a time, by itself.

@@ -142,8 +142,8 @@ impl Scenario {
                 .map(|site| format!("[[site]]\nid = \"{site}\"\n"))
                 .concat(),
             format!(
-                "[[host]]\nid = \"sender\"\nsite = \"sender\"\negress = \"{}\"\ncap = \"tail-drop\"\n\
-                 burst = \"3 kB\"\nqueue = \"{}\"\n",
+                "[[host]]\nid = \"sender\"\nsite = \"sender\"\negress = \"{}\"\n\
+                 cap = \"tail-drop\"\nburst = \"3 kB\"\nqueue = \"{}\"\n",
                 self.uplink, self.queue
             ),
             pair("[\"sender\", \"receiver\"]", self.direct_ms, &lossy),
@@ -329,7 +329,7 @@ fn compare(point: Point, means: &[(&'static str, Fared)]) -> Option<Finding> {
     let tell = |fared: &Fared| format!("{:.2} %, {:.1} ms", fared.missed, fared.median_ms);
     Some(Finding::new(
         &format!(
-            "{}: auto misses at most a point more than the best service, and is at most 10 ms later",
+            "{}: auto misses at most a point more than the best service, at most 10 ms later",
             point.name()
         ),
         auto.missed <= best.missed + POINT && auto.median_ms <= best.median_ms + LATER_MS,

@@ -1,8 +1,8 @@
 //! Marks of congestion that conversations of whole packets are owed.
 //!
 //! Packets that a relay brought back were lost on the Internet, and their sender will not notice:
-//! another packet says that it has met congestion. That one comes a little later, since what seems lost may
-//! be late alone: a packet that comes over the Internet after all takes its mark back.
+//! another packet says that it has met congestion. That one comes a little later, since what seems
+//! lost may be late alone: a packet that comes over the Internet after all takes its mark back.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -133,10 +133,10 @@ struct Association {
     plane: Arc<Plane>,
     resolver: Resolver,
     lookups: Lookups,
-    /// What holds the grant, which says what names are looked up.
+    /// The sealer with the grant, which says what names are looked up.
     sealer: Option<Arc<Mutex<Sealer>>>,
     source: Source,
-    /// What it is to be told as.
+    /// Its line in the access log.
     record: Option<Arc<Record>>,
     /// Bytes that may wait yet.
     room: Arc<Semaphore>,
