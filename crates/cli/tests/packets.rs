@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod common;
+
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use common::ended;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -417,11 +421,8 @@ fn packet_errors_take_one_line() {
              [packet]\n{packet}\n"
         );
         files.write("relay.toml", &config);
-        let output = Command::new(PROGRAM)
-            .args(["relay", "--config", "relay.toml"])
-            .current_dir(&files.0)
-            .output()
-            .unwrap();
+        let mut command = Command::new(PROGRAM);
+        let output = ended(command.args(["relay", "--config", "relay.toml"]).current_dir(&files.0));
         let line = String::from_utf8(output.stderr).unwrap();
         assert!(line.lines().count() == 1 && line.contains(expected), "{line}");
     }

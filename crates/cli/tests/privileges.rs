@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::daemon::{Folder, capabilities, field, is_root, nobody, skipped, status, until};
+use common::ended;
 use tradewind_grant::IdentityKey;
 
 /// Bits of capabilities (capabilities(7)).
@@ -296,8 +297,8 @@ fn a_responder_of_probes_goes_on_as_another_user_with_no_rights() {
     command.args(words);
     let responder = folder.begin(command);
     assert_bound_alone(responder.number(), user, 0);
-    let missing = folder.command().args(&words[..5]).arg("tradewind-no-such-user").output();
-    let line = String::from_utf8(missing.unwrap().stderr).unwrap();
+    let missing = ended(folder.command().args(&words[..5]).arg("tradewind-no-such-user"));
+    let line = String::from_utf8(missing.stderr).unwrap();
     assert_eq!(line, "tradewind: user `tradewind-no-such-user`: no such user on this host\n");
 }
 
@@ -322,7 +323,7 @@ fn a_user_that_is_not_there_is_an_error_in_one_line() {
     let folder = Folder::new("missing", "");
     let mut command = folder.command();
     command.args(["relay", "--user", "tradewind-no-such-user", "--config"]).arg(folder.config());
-    let told = command.output().unwrap();
+    let told = ended(&mut command);
     let line = String::from_utf8(told.stderr).unwrap();
     assert_eq!(line, "tradewind: user `tradewind-no-such-user`: no such user on this host\n");
 }
@@ -375,7 +376,7 @@ fn a_key_that_others_may_read_is_refused_in_one_line() {
         file
     };
     let refused = |command: &mut Command, file: &Path| {
-        let told = command.output().unwrap();
+        let told = ended(command);
         let line = String::from_utf8(told.stderr).unwrap();
         assert!(!told.status.success() && line.lines().count() == 1, "{line}");
         assert!(line.contains(&file.display().to_string()), "{line}");

@@ -5,12 +5,19 @@
 pub(crate) mod daemon;
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
+
+/// Longest time that a refusal may take. Far beyond what it takes; only a failed test waits so
+/// long.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Round-trip times of two flows: a relay in London pays for `a` to `b`, and not for `a` to `c`.
 pub(crate) const RTTS: &str = "src,dst,rtt_ms
@@ -105,7 +112,7 @@ impl Files {
         status: i32,
         expected: &str,
     ) {
-        let output = self.run(arguments);
+        let output = ended(&mut command(arguments, &self.0));
         let line = refusal(&output);
         assert_eq!(output.status.code(), Some(status), "{line}");
         assert!(line.starts_with(&format!("tradewind: {expected}")), "{line}");
@@ -132,13 +139,44 @@ pub(crate) fn refused(
     directory: &Path,
     expected: &str,
 ) -> String {
-    let line = refusal(&command(arguments, directory).output().unwrap());
+    let line = refusal(&ended(&mut command(arguments, directory)));
     assert!(line.contains(expected), "{:?}: expected `{expected}` in {line}", arguments.list());
     line
 }
 
+/// Runs a command that ends by itself, as one that is refused. One that serves instead is killed,
+/// and fails the test.
+pub(crate) fn ended(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdout = read_all(child.stdout.take().unwrap());
+    let stderr = read_all(child.stderr.take().unwrap());
+    let begun = Instant::now();
+    let status: ExitStatus = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() < REFUSAL_LIMIT => thread::sleep(Duration::from_millis(5)),
+            None => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("not refused, but running after {REFUSAL_LIMIT:?}: {command:?}");
+            }
+        }
+    };
+    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+/// Reads all that a process writes to `pipe`.
+fn read_all(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
 /// Returns the one line in which a command was refused.
-fn refusal(output: &Output) -> String {
+pub(crate) fn refusal(output: &Output) -> String {
     let line = text(&output.stderr);
     assert!(matches!(output.status.code(), Some(1 | 2)), "{:?} {line}", output.status);
     assert!(!line.contains("panicked"), "{line}");

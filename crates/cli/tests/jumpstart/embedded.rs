@@ -10,6 +10,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use serde_json::Value;
 use tradewind_grant::IdentityKey;
 
+use crate::common::ended;
 use crate::legs::{FarRelay, Session, gateway_text, operator, windows_to};
 use crate::missing::{NO_EBPF, has};
 use crate::sockops::can_attach;
@@ -323,7 +324,7 @@ fn a_mistake_in_the_section_is_one_line_with_file_and_key() {
         std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["relay", "--config", "wrong.toml"]).current_dir(&directory);
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        let output = ended(&mut command);
         let line = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && line.lines().count() == 1, "{line}");
         assert!(line.starts_with(&format!("tradewind: {expected}")), "{line}");

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod embedded;
 mod embedded_modes;
 mod legs;
@@ -14,8 +16,9 @@ mod service;
 mod sockops;
 mod world;
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use common::ended;
 use world::{PROGRAM, World, until};
 
 #[test]
@@ -98,7 +101,7 @@ fn errors_take_one_line() {
         let mut command = Command::new(PROGRAM);
         command.arg("jumpstart").args(arguments).current_dir(&directory);
         command.env("TRADEWIND_RUNTIME_DIR", &directory).env("TRADEWIND_LOG", "off");
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        let output = ended(&mut command);
         let line = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && line.lines().count() == 1, "{arguments:?}: {line}");
         assert!(
