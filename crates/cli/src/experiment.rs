@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tradewind_experiments::demo::{self, Stop};
 use tradewind_experiments::experiment::{self, Experiment, Record, RunOptions};
 use tradewind_experiments::report::{self, chart, html};
@@ -12,7 +12,7 @@ use tradewind_lab::privilege;
 use crate::output::file::Form;
 use crate::output::progress::Progress;
 use crate::output::{
-    self, BAD_USAGE, CHECK_FAILED, Format, OrBadFile as _, Outcome, file, read_text, table,
+    self, BAD_USAGE, BadFile, CHECK_FAILED, Format, OrBadFile as _, Outcome, file, read_text, table,
 };
 
 #[derive(clap::Args)]
@@ -130,7 +130,7 @@ fn write(out: &Path, form: Form, records: &[Record]) -> anyhow::Result<()> {
             let charts: Vec<chart::Chart> = records.iter().flat_map(Record::charts).collect();
             if charts.is_empty() {
                 let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
-                bail!(without_plots(&names));
+                return Err(BadFile(without_plots(&names)).into());
             }
             chart::svg(&charts)
         }

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use tradewind_plan::explain;
 use tradewind_plan::explain::{Alternative, ExplainedLeg, Explanation, Group, Stop, Verdict};
 use tradewind_units::FlowId;
 
-use crate::output::{self, Format, Outcome, table};
+use crate::output::{self, Format, OrBadFile as _, Outcome, table};
 use crate::plan::kept::Kept;
 use crate::plan::packets::explain as explain_packets;
 use crate::plan::show::prices;
@@ -34,7 +33,6 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Outcome {
-    let name = args.plan.display().to_string();
     let Kept { read, problem, plan, packets } = Kept::read(&args.plan, args.problem.as_deref())?;
     let mut of_packets = packets.iter().flat_map(|packets| &packets.flows);
     if let Some(flow) = of_packets.find(|flow| flow.id == args.flow) {
@@ -47,7 +45,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Outcome {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let explanation = explain(&problem, &plan, &args.flow).with_context(|| name.clone())?;
+    let explanation = explain(&problem, &plan, &args.flow).or_bad(&args.plan)?;
     match args.output {
         Format::Json => output::json(&explanation)?,
         Format::Table => {

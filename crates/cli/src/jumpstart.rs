@@ -17,7 +17,7 @@ use tradewind_net::signals::Signals;
 use tradewind_units::time::{as_millis_f64, parse_duration};
 use tradewind_units::{Bytes, Duration, Ratio, Segments, UnitError};
 
-use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
+use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 use crate::privileges::Kept;
 use crate::relay::{Log, start_log};
 
@@ -292,7 +292,7 @@ fn hint(args: &HintArgs) -> anyhow::Result<()> {
         (true, ..) => Order::Freeze,
         (_, Some(most), _) => Order::AtMost(Segments::new(most)?),
         (.., Some(share)) => Order::Scale(share),
-        _ => bail!("say what to do: --freeze, --at-most or --scale"),
+        _ => return bad("say what to do: --freeze, --at-most or --scale".to_owned()),
     };
     let request = Request::Hint { within: args.within, order, lasts_s: args.lasts };
     let answer = answer(&args.ask, &request)?;
@@ -357,7 +357,7 @@ fn model(args: &ModelArgs) -> anyhow::Result<()> {
         None => args.rtts.clone(),
     };
     if args.segment == Bytes::ZERO {
-        bail!("--segment: a size above 0");
+        return bad("--segment: a size above 0".to_owned());
     }
     let all = figures(&args.windows, &sizes, &rtts, args.segment);
     if args.output == Format::Json {
@@ -388,6 +388,11 @@ fn model(args: &ModelArgs) -> anyhow::Result<()> {
     table::print(&heading, &rows, 0)
 }
 
+/// Refuses an argument or a file.
+fn bad<T>(problem: String) -> anyhow::Result<T> {
+    Err(BadFile(problem).into())
+}
+
 /// The values of a file, one a line; empty lines and those that begin with `#` are left out.
 fn lines<T, E: std::fmt::Display>(
     file: &Path,
@@ -402,11 +407,13 @@ fn lines<T, E: std::fmt::Display>(
         }
         match parse(line) {
             Ok(value) => values.push(value),
-            Err(error) => bail!("{}, line {}: {error}", file.display(), number + 1),
+            Err(error) => {
+                return bad(format!("{}, line {}: {error}", file.display(), number + 1));
+            }
         }
     }
     if values.is_empty() {
-        bail!("{}: holds no value", file.display());
+        return bad(format!("{}: holds no value", file.display()));
     }
     Ok(values)
 }

@@ -40,7 +40,8 @@ use clap::{Parser, Subcommand};
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad file (problem, \
-     configuration, key), 3 a lab run was invalid, or doctor misses something needed."
+     configuration, key; not what the host lacks, as a free port), 3 a lab run was invalid, or \
+     doctor misses something needed."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -149,7 +149,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 fn ask(address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
     let query = to.map(|to| format!("?to={to}")).unwrap_or_default();
     if query.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        bail!("destination `{}`: expected HOST:PORT", to.unwrap_or_default());
+        let problem = format!("destination `{}`: expected HOST:PORT", to.unwrap_or_default());
+        return Err(BadFile(problem).into());
     }
     let page = page(address, &format!("/paths{query}"))?;
     serde_json::from_str(&page).context("the answer is no report of paths")

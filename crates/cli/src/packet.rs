@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tradewind_node::PacketReport;
 use tradewind_node::status::{Direction, FlowStatus, RefusalStatus};
 use tradewind_units::Bytes;
 
 use crate::netcheck::{page, read_config};
-use crate::output::{self, Format, Outcome, table};
+use crate::output::{self, BadFile, Format, Outcome, table};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum PacketCommand {
@@ -45,11 +45,11 @@ fn status(args: &StatusArgs) -> anyhow::Result<()> {
         (None, Some(file)) => {
             let named = read_config(file)?.metrics.filter(|address| address.port() != 0);
             let place = file.display();
-            named.with_context(|| {
-                format!("{place}: `metrics` names no port to ask at; --gateway does")
+            named.ok_or_else(|| {
+                BadFile(format!("{place}: `metrics` names no port to ask at; --gateway does"))
             })?
         }
-        (None, None) => bail!("--config or --gateway is needed"),
+        (None, None) => return Err(BadFile("--config or --gateway is needed".to_owned()).into()),
     };
     let asked = || format!("gateway at {address}");
     let page = page(address, "/packets").with_context(asked)?;

@@ -28,9 +28,9 @@ pub(crate) fn open(told: Told, inheritance: &mut Inheritance) -> anyhow::Result<
 
 /// Says what is wrong with a configuration, whose text this is, and where.
 pub(crate) fn refused(error: NodeError, text: &str) -> anyhow::Error {
-    match error {
-        NodeError::Config { .. } | NodeError::Section { .. } => BadFile(error.told_in(text)).into(),
-        other => other.into(),
+    match error.is_of_configuration() {
+        true => BadFile(error.told_in(text)).into(),
+        false => error.into(),
     }
 }
 

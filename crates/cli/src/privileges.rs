@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tradewind_net::handover::{self, Program};
 use tradewind_net::privileges::{Account, Capability, become_user, is_root, keep_only};
 use tradewind_net::sandbox;
+
+use crate::output::BadFile;
 
 /// The user that a daemon goes on as which root has started, unless another is named.
 const DEFAULT_USER: &str = "tradewind";
@@ -86,7 +88,7 @@ impl Kept<'_> {
             ),
         };
         if self.user.is_some() {
-            bail!("user `{name}`: {why}");
+            return Err(BadFile(format!("user `{name}`: {why}")).into());
         }
         Ok(Root::Stays(Some(format!(
             "runs as root, with the capabilities that it takes alone, since there is no other user \

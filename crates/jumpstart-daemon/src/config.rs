@@ -8,6 +8,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tradewind_jumpstart::{Config, Mode, Settings};
+use tradewind_net::NetError;
+use tradewind_net::cgroup;
 use tradewind_net::jump_start::Options;
 use tradewind_net::sock_diag::Filter;
 use tradewind_units::time::as_text;
@@ -244,6 +246,20 @@ impl DaemonConfig {
             let least = LEAST_RECEIVE_BUFFER.as_u64() / 1024;
             let problem = format!("at least {least} KiB, which Linux takes by itself, not {bytes}");
             return Err(Mistake { place: place("act.receive_buffer"), problem }.into());
+        }
+        Ok(())
+    }
+
+    /// Refuses control groups that are not there.
+    pub(crate) fn check_groups(&self) -> Result<(), DaemonError> {
+        let acts = self.act.through != Through::None;
+        for (key, group) in [
+            ("`observe.cgroup`", self.observe.cgroup.as_ref()),
+            ("`act.cgroup`", self.act.cgroup.as_ref().filter(|_| acts)),
+        ] {
+            let refused =
+                |error: NetError| Mistake { place: key.into(), problem: error.to_string() };
+            group.map(|group| cgroup::numbers_below(group)).transpose().map_err(refused)?;
         }
         Ok(())
     }

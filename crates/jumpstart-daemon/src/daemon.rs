@@ -95,6 +95,7 @@ impl Daemon {
     pub(crate) fn over(config: &DaemonConfig, control: Control) -> Result<Self, DaemonError> {
         let switch = Switch::beside(control.path())?;
         let learn = config.learn()?;
+        config.check_groups()?;
         let observer = Box::new(SocketTable::open(config.filter())?);
         let mut chosen = choose(config, &learn)?;
         if let Some(why) = &chosen.why {

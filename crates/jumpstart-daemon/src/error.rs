@@ -98,3 +98,19 @@ pub enum DaemonError {
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
 }
+
+impl DaemonError {
+    /// Returns whether what its user wrote is at fault, and not what the host lacks.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::Config(_)
+            | Self::Learn(_)
+            | Self::NeedsPacing
+            | Self::NeedsSockops(_)
+            | Self::SwitchName(_) => true,
+            Self::Telemetry(error) => error.is_of_configuration(),
+            _ => false,
+        }
+    }
+}

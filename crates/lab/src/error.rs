@@ -106,4 +106,23 @@ pub enum LabError {
     /// The lab's process refused, or speaks another version of the protocol.
     #[error("{0}")]
     Remote(String),
+    /// The lab's process refused its topology.
+    #[error("{0}")]
+    RefusedTopology(String),
+}
+
+impl LabError {
+    /// Returns whether what its user wrote is at fault, and not what the host lacks.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        matches!(
+            self,
+            Self::CongestionControl { .. }
+                | Self::UnknownHost { .. }
+                | Self::TooManyHosts { .. }
+                | Self::Change(_)
+                | Self::Topology { .. }
+                | Self::RefusedTopology(_)
+        )
+    }
 }

@@ -141,6 +141,15 @@ pub struct OptionError {
     pub source: io::Error,
 }
 
+impl OptionError {
+    /// Returns whether the value is none that this host has, such as the name of a congestion
+    /// control, so that it would be refused at any time.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+    }
+}
+
 impl From<OptionError> for io::Error {
     fn from(error: OptionError) -> Self {
         Self::new(error.source.kind(), error.to_string())

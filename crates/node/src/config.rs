@@ -510,6 +510,12 @@ impl Tunnel {
         if self.mtu.is_some_and(|mtu| !(LEAST_MTU..=MOST_MTU).contains(&mtu)) {
             return refused("expected an `mtu` of 576 to 65280");
         }
+        // As the kernel takes it.
+        let is_of_name = |c: char| c.is_ascii_graphic() && !"/:%".contains(c);
+        if !(1..=15).contains(&self.name.len()) || !self.name.chars().all(is_of_name) {
+            let problem = "expected a `name` of 1 to 15 letters, digits, `-` or `_`, not ";
+            return refused(&format!("{problem}`{}`", self.name));
+        }
         Ok(())
     }
 }

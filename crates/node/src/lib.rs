@@ -107,6 +107,14 @@ pub enum NodeError {
     System(#[from] std::io::Error),
 }
 
+impl NodeError {
+    /// Returns whether what its user wrote is at fault, and not what the host lacks.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Config { .. } | Self::Section { .. })
+    }
+}
+
 /// One worker of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerStatus {

@@ -38,7 +38,7 @@ pub enum RelayError {
     /// The gateway's grant is not for this gateway.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// A listener could not be opened.
+    /// A listener could not be opened, or an option of sockets is refused.
     #[error("{}: {}", .0.option, crate::failure::plain(&.0.source))]
     Listen(#[from] OptionError),
     /// Rules of the kernel could not be set.
@@ -90,14 +90,18 @@ pub enum RelayError {
 
 impl RelayError {
     /// Returns whether what its user wrote is at fault: the configuration, or a file that it names.
+    /// What the host lacks, such as a free port or a right, is not.
     #[must_use]
-    pub const fn is_of_configuration(&self) -> bool {
-        matches!(
-            self,
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
             Self::Config { .. }
-                | Self::IdentityFile { .. }
-                | Self::Revocations { .. }
-                | Self::Grant(_)
-        )
+            | Self::IdentityFile { .. }
+            | Self::Revocations { .. }
+            | Self::Grant(_)
+            | Self::LogTarget { .. } => true,
+            Self::Listen(refused) => refused.is_unknown(),
+            Self::Telemetry(error) => error.is_of_configuration(),
+            _ => false,
+        }
     }
 }

@@ -69,3 +69,11 @@ pub enum TelemetryError {
     #[error("telemetry cannot start its thread: {0}")]
     Thread(std::io::Error),
 }
+
+impl TelemetryError {
+    /// Returns whether what its user wrote is at fault: the format of a log or its filter.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::LogFormat(_) | Self::LogFilter { .. })
+    }
+}

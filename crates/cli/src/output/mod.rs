@@ -4,14 +4,20 @@ pub(crate) mod file;
 pub(crate) mod progress;
 pub(crate) mod table;
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use tradewind_experiments::demo::DemoError;
+use tradewind_experiments::experiment::ExperimentError;
+use tradewind_jumpstart_daemon::DaemonError;
+use tradewind_lab::LabError;
+use tradewind_node::NodeError;
 use tradewind_relay::RelayError;
+use tradewind_telemetry::TelemetryError;
 
 /// Exit codes other than success; 2 is also clap's for wrong usage.
 pub(crate) const FAILED: u8 = 1;
@@ -44,12 +50,21 @@ impl<T, E: Into<anyhow::Error>> OrBadFile<T> for Result<T, E> {
 
 /// Returns the exit code of an error: invalid files and arguments are wrong usage.
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
-    let of_relay = error.downcast_ref::<RelayError>();
-    if error.is::<BadFile>() || of_relay.is_some_and(RelayError::is_of_configuration) {
-        BAD_USAGE
-    } else {
-        FAILED
+    fn is<E: Display + Debug + Send + Sync + 'static>(
+        error: &anyhow::Error,
+        is_of_configuration: impl Fn(&E) -> bool,
+    ) -> bool {
+        error.downcast_ref().is_some_and(is_of_configuration)
     }
+    let is_of_configuration = error.is::<BadFile>()
+        || is(error, RelayError::is_of_configuration)
+        || is(error, TelemetryError::is_of_configuration)
+        || is(error, DaemonError::is_of_configuration)
+        || is(error, LabError::is_of_configuration)
+        || is(error, DemoError::is_of_configuration)
+        || is(error, ExperimentError::is_of_configuration)
+        || is(error, NodeError::is_of_configuration);
+    if is_of_configuration { BAD_USAGE } else { FAILED }
 }
 
 /// The result of a command: an exit code, or an error that `main` prints in one line.

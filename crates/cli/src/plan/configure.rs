@@ -15,7 +15,7 @@ mod tables;
 
 use super::kept::Kept;
 use super::write;
-use crate::output::{OrBadFile as _, Outcome};
+use crate::output::{BadFile, OrBadFile as _, Outcome};
 use inventory::read_inventory;
 use tables::{Planned, gateway_table, relay_table};
 
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &ConfigureArgs) -> Outcome {
 fn files(planned: &Planned, args: &ConfigureArgs) -> anyhow::Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let mut add = |name: String, text: String| match files.insert(name.clone(), text) {
-        Some(_) => bail!("{name}: two places would have this file; rename one"),
+        Some(_) => Err(BadFile(format!("{name}: two places would have this file; rename one"))),
         None => Ok(()),
     };
     let (streams, packets) = (&planned.streams, &planned.packets);

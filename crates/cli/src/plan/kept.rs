@@ -39,14 +39,19 @@ impl Kept {
         let problem =
             read.problem()?.map_err(|reason| anyhow!(reason)).with_context(|| name.clone())?;
         if let Some(first) = verify(&problem, &plan).first() {
-            bail!("{name}: it is no plan for {}: {first}", read.asked.file);
+            return Err(not_for(&name, &read, first));
         }
         let packets = answer.packets;
         if let Some(packets) = &packets
             && let Some(first) = read.file.packets.verify(problem.inputs(), &plan, packets).first()
         {
-            bail!("{name}: it is no plan for {}: {first}", read.asked.file);
+            return Err(not_for(&name, &read, first));
         }
         Ok(Self { read, problem, plan, packets })
     }
+}
+
+/// Refuses a plan that does not answer the problem.
+fn not_for(name: &str, read: &Read, violation: &impl std::fmt::Display) -> anyhow::Error {
+    BadFile(format!("{name}: it is no plan for {}: {violation}", read.asked.file)).into()
 }

@@ -107,3 +107,15 @@ pub enum DemoError {
         source: CarryError,
     },
 }
+
+impl DemoError {
+    /// Returns whether what its user wrote is at fault, and not what the host lacks.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::Topology { .. } | Self::NoHost { .. } => true,
+            Self::Lab(error) => error.is_of_configuration(),
+            _ => false,
+        }
+    }
+}

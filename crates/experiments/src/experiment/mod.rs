@@ -104,6 +104,18 @@ pub enum ExperimentError {
     },
 }
 
+impl ExperimentError {
+    /// Returns whether what its user wrote is at fault, and not what the host lacks.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::GivenScenario { .. } | Self::File { .. } | Self::NoTable { .. } => true,
+            Self::Demo(error) => error.is_of_configuration(),
+            Self::Numeric(_) | Self::Scenario(_) => false,
+        }
+    }
+}
+
 /// Environment that an experiment runs in.
 #[derive(Clone, Copy)]
 enum Ground {

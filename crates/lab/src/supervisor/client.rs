@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TO_ANSWER: Duration = Duration::from_secs(10);
 /// Longest time that `down` may take: it includes the end of all programs on the hosts.
 const TO_END: Duration = Duration::from_secs(30);
+/// Exit code by which the lab's process says that its topology is at fault.
+const BAD_FILE: i32 = 2;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the lab's process by `daemon`, a command that ends in [`super::serve`], and waits until
@@ -57,13 +59,16 @@ pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
         return Ok(status);
     }
     // It has closed its standard output, so it is ending.
-    let _ = child.wait();
+    let ended = child.wait();
     let log = fs::read_to_string(place.log_file()).unwrap_or_default();
     let last = log.lines().rev().find(|line| !line.trim().is_empty());
     // On a full disk there is no log, so the line on standard output has precedence.
     let why = Some(word).filter(|word| !word.is_empty()).or(last);
     let why = why.unwrap_or("the lab's process ended without a word");
-    Err(LabError::Remote(why.trim_start_matches("tradewind: ").to_owned()))
+    let why = why.trim_start_matches("tradewind: ").to_owned();
+    // As of every command: a bad file.
+    let is_of_topology = ended.is_ok_and(|ended| ended.code() == Some(BAD_FILE));
+    Err(if is_of_topology { LabError::RefusedTopology(why) } else { LabError::Remote(why) })
 }
 
 /// Opens the log and locks it. The lab's process inherits this open file and so holds the lock

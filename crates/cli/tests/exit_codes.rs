@@ -1,0 +1,234 @@
+//! Every mistake in a file or an argument ends with 2, in one line; what the host lacks ends with 1.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
+
+mod common;
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use common::daemon::{is_root, skipped};
+use common::{Files, command, ended, refusal};
+
+/// A folder with keys and a grant.
+struct Configured {
+    files: Files,
+    operator: String,
+    far: String,
+    grant: String,
+}
+
+impl Configured {
+    fn new(test: &str) -> Self {
+        let files = Files::new(test);
+        let keygen =
+            |kind: &str, name: &str| files.prints(&["keygen", kind, name]).trim().to_owned();
+        let operator = keygen("operator", "operator.key");
+        keygen("identity", "relay.key");
+        let far = keygen("identity", "far.key");
+        let gateway = keygen("identity", "gateway.key");
+        let specification = format!(
+            "gateway = '{gateway}'\ndestinations = ['192.0.2.0/24:443']\nrelays = 'any'\n\
+             expires = '1 h'\n"
+        );
+        files.write("grant.toml", specification);
+        let issued = files.prints("grant issue --key operator.key grant.toml");
+        Self { files, operator, far, grant: issued.trim().to_owned() }
+    }
+
+    /// A relay's configuration, with `more` before its sections.
+    fn relay(&self, more: &str) -> String {
+        format!(
+            "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{}']\n{more}\n",
+            self.operator
+        )
+    }
+
+    fn gateway(&self, more: &str) -> String {
+        let grant = &self.grant;
+        format!("identity_file = 'gateway.key'\ngrant = '{grant}'\ndirect = true\n{more}\n")
+    }
+
+    /// Checks that `role` refuses each configuration in a line with these words.
+    fn refuses(&self, role: &str, status: i32, cases: &[(String, &str)]) {
+        let file = format!("{role}.toml");
+        for (content, expected) in cases {
+            self.files.write(&file, content);
+            let arguments = [role, "--config", file.as_str()];
+            let output = ended(&mut command(&arguments, &self.files.0));
+            let line = refusal(&output);
+            assert!(line.contains(expected), "{content}: {line}");
+            assert_eq!(output.status.code(), Some(status), "{content}: {line}");
+        }
+    }
+}
+
+#[test]
+fn every_mistake_in_a_relays_configuration_ends_with_2() {
+    let configured = Configured::new("codes-of-relay");
+    let mut cases: Vec<(String, &str)> = [
+        ("colour = 1", "colour"),
+        ("workers = 0", "workers"),
+        ("metrics = '0.0.0.0:0'", "metrics_expose"),
+        ("metrics = '[fe80::1]:9000'", "link-local"),
+        ("revocations = 'absent'", "revocations absent: "),
+        ("previous_identity_file = 'absent'", "identity file absent: "),
+        ("previous_identity_file = 'operator.key'", "this is a secret operator key"),
+        ("[limits]\nsessions = 0", "limits.sessions"),
+        ("[timeouts]\nkeepalive = '1 ms'", "timeouts.keepalive"),
+        ("[policy]\nnext_hops = ['a.example:1']", "policy.next_hops"),
+        ("[leg.dial]\ncongestion_control = 'wind'", "congestion control `wind`"),
+        ("[leg.accept]\ncongestion_control = 'wind'", "congestion control `wind`"),
+        ("[access_log]\nto = '/dev/null/access.log'", "access log /dev/null/access.log: "),
+        ("[access_log]\nto = '/tmp/access.log'\nkeep = 0", "access_log.keep"),
+        ("[audit_log]\nto = '/dev/null/audit.log'", "audit log /dev/null/audit.log: "),
+        ("[packet]\nlisten = 'here'", "listen"),
+        ("[packet]\nlisten = '127.0.0.1:0'\ncolour = 1", "colour"),
+        ("[packet]\nlisten = '127.0.0.1:0'\ncoding = { within = '0 s' }", "coding"),
+        ("[jumpstart]\ncolour = 1", "colour"),
+        ("[jumpstart.act]\nthrough = 'routes'", "routes hold"),
+    ]
+    .map(|(more, expected)| (configured.relay(more), expected))
+    .into();
+    cases.push(("listen = ['127.0.0.1:0']".to_owned(), "identity_file"));
+    match is_root() {
+        true => cases.push((
+            configured.relay("run_as = 'tradewind-no-such-user'"),
+            "user `tradewind-no-such-user`: no such user on this host",
+        )),
+        false => skipped("run_as", "needs root"),
+    }
+    configured.refuses("relay", 2, &cases);
+}
+
+#[test]
+fn every_mistake_in_a_gateways_configuration_ends_with_2() {
+    let configured = Configured::new("codes-of-gateway");
+    let (socks5, packet) = ("socks5 = ['127.0.0.1:0']", "[[packet]]\nlisten = '127.0.0.1:0'");
+    let route = "[routes]\ndefault = 'direct'";
+    let far = format!("far = {{ address = '192.0.2.1:7', identity = '{}' }}", configured.far);
+    let tunnel = |name: &str| {
+        format!(
+            "{packet}\nto = '192.0.2.1:5'\n{far}\n[packet_endpoint.tun]\nname = '{name}'\n\
+                 sources = ['10.2.0.0/16:*']"
+        )
+    };
+    let packets = |more: &str| format!("{packet}\n{far}\n{more}");
+    let cases: Vec<(String, &str)> = [
+        (format!("{socks5}\ncolour = 1\n{route}"), "colour"),
+        (format!("socks5 = ['0.0.0.0:0']\n{route}"), "expose"),
+        (format!("socks5 = ['127.0.0.1:7', '127.0.0.1:7']\n{route}"), "listened on twice"),
+        (format!("{socks5}\nrevocations = 'absent'\n{route}"), "revocations absent: "),
+        (format!("{socks5}\ngrant_file = 'absent'\n{route}"), "grant"),
+        (format!("{socks5}\n{route}\n[access_log]\nto = '/dev/null/x'"), "access log /dev/null/x"),
+        (
+            format!("{socks5}\n{route}\n[leg.dial]\ncongestion_control = 'wind'"),
+            "congestion control `wind`",
+        ),
+        (format!("{socks5}\n{route}\n[[user]]\nname = 'a'\npassword = 'b'"), "user[0].password"),
+        (format!("{socks5}\n{route}\n[socks5_udp]\ncolour = 1"), "colour"),
+        (packets("to = '192.0.2.1:5'\nbudget = '0 s'"), "budget"),
+        (packets("to = '192.0.2.1:5'\ncolour = 1"), "colour"),
+        (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nlisten = 'here'"), "listen"),
+        (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nmembers = 'absent'"), "absent"),
+        (tunnel("a-name-that-is-too-long"), "packet_endpoint.tun"),
+        (tunnel(""), "packet_endpoint.tun"),
+    ]
+    .map(|(more, expected)| (configured.gateway(&more), expected))
+    .into();
+    configured.refuses("gateway", 2, &cases);
+    let without_identity = format!("direct = true\n{packet}\nto = '192.0.2.1:5'\n{far}");
+    configured.refuses("gateway", 2, &[(without_identity, "identity_file: missing")]);
+}
+
+#[test]
+fn what_the_host_lacks_ends_with_1() {
+    let configured = Configured::new("codes-of-host");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let held = TcpListener::bind(taken).unwrap();
+    let cases = [
+        (configured.relay(&format!("metrics = '{taken}'")), "already in use"),
+        (configured.relay("").replace("127.0.0.1:0", &taken.to_string()), "already in use"),
+        (configured.relay("[packet]\nlisten = '203.0.113.9:7'"), "203.0.113.9:7"),
+    ];
+    configured.refuses("relay", 1, &cases);
+    drop(held);
+}
+
+#[test]
+fn mistakes_of_jump_start_end_with_2() {
+    let files = Files::new("codes-of-jumpstart");
+    files.write("sizes", "10 kB\nmany\n");
+    files.write("empty", "# none\n");
+    let config = |text: &str| files.write("jumpstart.toml", text);
+    for (text, expected) in [
+        ("colour = 1", "colour"),
+        ("socket = 'x.off'", "ends in `.off`"),
+        ("metrics = '0.0.0.0:0'", "metrics"),
+        ("[observe]\ncgroup = '/dev/null/none'", "`observe.cgroup`"),
+        ("[act]\ncgroup = '/dev/null/none'", "`act.cgroup`"),
+        ("[learn]\nmode = 'strict'\n[act]\nthrough = 'routes'", "mode `strict` paces"),
+        ("[act]\nthrough = 'routes'\ncgroup = '/sys/fs/cgroup'", "`act.cgroup`"),
+    ] {
+        config(text);
+        let arguments = ["jumpstart", "run", "--config", "jumpstart.toml"];
+        let output = ended(&mut command(&arguments, &files.0));
+        let line = refusal(&output);
+        assert!(line.contains(expected), "{text}: {line}");
+        assert_eq!(output.status.code(), Some(2), "{text}: {line}");
+    }
+    for (arguments, expected) in [
+        ("jumpstart hint 10.0.0.0/8 --for 1min", "say what to do"),
+        ("jumpstart model --sizes-file sizes --rtts 10ms", "sizes, line 2"),
+        ("jumpstart model --sizes-file empty --rtts 10ms", "empty: holds no value"),
+        ("jumpstart model --sizes 10kB --rtts 10ms --segment 0B", "--segment"),
+    ] {
+        files.refuses_with(arguments, 2, expected);
+    }
+}
+
+#[test]
+fn mistakes_in_plans_and_arguments_end_with_2() {
+    let files = Files::new("codes-of-plan");
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/plan");
+    let problem = |name: &str| house.join(name).display().to_string();
+    let (cities, other) = (problem("four-cities.toml"), problem("one-to-many.toml"));
+    files.prints(&["plan", "--problem", &cities, "--out", "plan.json"]);
+    let about = |problem| vec!["explain", "plan.json", "hamina-london", "--problem", problem];
+    files.refuses_with(&about(&other), 2, "plan.json: it is no plan for");
+    files.refuses_with("explain plan.json nowhere", 2, "plan.json: ");
+    files.write(
+        "gateway.toml",
+        "socks5 = ['127.0.0.1:0']\ndirect = true\n[routes]\ndefault = 'direct'\n",
+    );
+    files.refuses_with("packet status --config gateway.toml", 2, "gateway.toml: `metrics` names");
+    files.write("scenario.toml", "nonsense = 1");
+    files.refuses_with("lab run jq-delay --scenario scenario.toml", 2, "scenario.toml: ");
+    files.refuses_with("lab run jq-delay --scenario absent", 2, "absent: ");
+    let mut filtered = command("relay --config relay.toml", &files.0);
+    let configured = Configured::new("codes-of-filter");
+    files.write(
+        "relay.toml",
+        configured.relay("").replace(
+            "'relay.key'",
+            &format!("'{}'", configured.files.0.join("relay.key").display()),
+        ),
+    );
+    let output = ended(filtered.env("TRADEWIND_LOG", "a=b=c"));
+    assert!(refusal(&output).contains("TRADEWIND_LOG"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn topology_that_this_kernel_cannot_run_ends_with_2() {
+    if !is_root() {
+        return skipped("topology", "needs root");
+    }
+    let files = Files::new("codes-of-lab");
+    let sites = "[default.host]\ncongestion_control = 'wind'\n\
+                 [[site]]\nid = 'a'\nlocation = { latitude = 1, longitude = 1 }\n\
+                 [[site]]\nid = 'b'\nlocation = { latitude = 2, longitude = 2 }\n\
+                 [[pair]]\nbetween = ['a', 'b']\nrtt = '10 ms'\n";
+    files.write("wind.toml", sites);
+    files.refuses_with("lab up wind.toml", 2, "lab: host a: this kernel has no congestion");
+}
