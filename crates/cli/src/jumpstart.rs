@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::Value;
 use tradewind_jumpstart::figures::{PAPER_SEGMENT, WindowFigures, figures};
-use tradewind_jumpstart::{IpNet, Order};
+use tradewind_jumpstart::{IpNet, Order, prefix};
 use tradewind_jumpstart_daemon::config::Through;
 use tradewind_jumpstart_daemon::{Daemon, DaemonConfig, DaemonError, Request, Switch, ask};
 use tradewind_net::capability::{may_change_routes, user_id};
@@ -42,7 +42,7 @@ pub(crate) enum JumpstartCommand {
     /// Forget what was learned; without a running daemon, remove the routes that one has left
     Flush {
         /// Only inside this prefix
-        #[arg(long, value_name = "PREFIX")]
+        #[arg(long, value_name = "PREFIX", value_parser = prefix::parse)]
         within: Option<IpNet>,
         #[command(flatten)]
         ask: AskArgs,
@@ -84,6 +84,7 @@ pub(crate) struct AskArgs {
 #[derive(clap::Args)]
 pub(crate) struct HintArgs {
     /// About whom
+    #[arg(value_parser = prefix::parse)]
     within: IpNet,
     /// Let no value rise
     #[arg(long, group = "order")]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use tradewind_relay::gateway::report::{RuleReport, Source, WayReport};
 use tradewind_relay::{GatewayConfig, PathsReport, survey};
-use tradewind_units::Duration;
+use tradewind_units::{Duration, address};
 
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 
@@ -25,7 +25,12 @@ pub(crate) struct From {
     #[arg(short, long, value_name = "FILE", required_unless_present = "gateway")]
     config: Option<PathBuf>,
     /// Query the gateway whose metrics are at this address instead
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "probe")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        conflicts_with = "probe",
+        value_parser = address::parse
+    )]
     gateway: Option<SocketAddr>,
     /// Probe from here even if a gateway runs
     #[arg(long)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tradewind_node::PacketReport;
 use tradewind_node::status::{Direction, FlowStatus, RefusalStatus};
-use tradewind_units::Bytes;
+use tradewind_units::{Bytes, address};
 
 use crate::netcheck::{page, read_config};
 use crate::output::{self, BadFile, Format, Outcome, table};
@@ -25,7 +25,7 @@ pub(crate) struct StatusArgs {
     #[arg(short, long, value_name = "FILE", required_unless_present = "gateway")]
     config: Option<PathBuf>,
     /// Query the gateway whose metrics are at this address instead
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
     gateway: Option<SocketAddr>,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]

@@ -14,7 +14,7 @@ use tradewind_probe::{
     Direction, ProbeError, RateOptions, RateReport, Responder, ResponderConfig, RttOptions,
     RttReport, Secret, rate, rtt,
 };
-use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, time::parse_duration};
+use tradewind_units::{Bandwidth, Bytes, Duration, UnitError, address, time::parse_duration};
 
 use crate::output::{self, BAD_USAGE, FAILED, Format, OrBadFile as _, Outcome, table};
 use crate::privileges::Kept;
@@ -85,7 +85,7 @@ pub(crate) enum ProbeCommand {
     /// Answer rate tests until ended
     Responder {
         /// Address to listen on; reachable for your own hosts only
-        #[arg(long, value_name = "ADDRESS:PORT")]
+        #[arg(long, value_name = "ADDRESS:PORT", value_parser = address::parse)]
         listen: SocketAddr,
         /// Tests at once; more are refused
         #[arg(long, default_value_t = 4, allow_negative_numbers = true)]

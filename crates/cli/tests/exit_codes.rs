@@ -1,4 +1,5 @@
-//! Every mistake in a file or an argument ends with 2, in one line; what the host lacks ends with 1.
+//! Every mistake in a file or an argument ends with 2, in one line; what the host lacks ends
+//! with 1.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -83,6 +84,7 @@ fn every_mistake_in_a_relays_configuration_ends_with_2() {
         ("[access_log]\nto = '/tmp/access.log'\nkeep = 0", "access_log.keep"),
         ("[audit_log]\nto = '/dev/null/audit.log'", "audit log /dev/null/audit.log: "),
         ("[packet]\nlisten = 'here'", "listen"),
+        ("[packet]\nlisten = '[fe80::1]:7'", "link-local"),
         ("[packet]\nlisten = '127.0.0.1:0'\ncolour = 1", "colour"),
         ("[packet]\nlisten = '127.0.0.1:0'\ncoding = { within = '0 s' }", "coding"),
         ("[jumpstart]\ncolour = 1", "colour"),
@@ -118,7 +120,7 @@ fn every_mistake_in_a_gateways_configuration_ends_with_2() {
         (format!("{socks5}\ncolour = 1\n{route}"), "colour"),
         (format!("socks5 = ['0.0.0.0:0']\n{route}"), "expose"),
         (format!("socks5 = ['127.0.0.1:7', '127.0.0.1:7']\n{route}"), "listened on twice"),
-        (format!("{socks5}\nrevocations = 'absent'\n{route}"), "revocations absent: "),
+        (format!("revocations = 'absent'\n{packet}\nto = '192.0.2.1:5'\n{far}"), "absent: "),
         (format!("{socks5}\ngrant_file = 'absent'\n{route}"), "grant"),
         (format!("{socks5}\n{route}\n[access_log]\nto = '/dev/null/x'"), "access log /dev/null/x"),
         (
@@ -131,6 +133,10 @@ fn every_mistake_in_a_gateways_configuration_ends_with_2() {
         (packets("to = '192.0.2.1:5'\ncolour = 1"), "colour"),
         (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nlisten = 'here'"), "listen"),
         (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nmembers = 'absent'"), "absent"),
+        (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nlisten = '[fe80::1]:7'"), "link-local"),
+        (packets("to = '[fe80::1]:5'"), "link-local"),
+        (packets("to = '192.0.2.1:5'").replacen("127.0.0.1:0", "[fe80::1]:7", 1), "link-local"),
+        (packets("to = '192.0.2.1:5'").replace("192.0.2.1:7", "[fe80::1]:7"), "link-local"),
         (tunnel("a-name-that-is-too-long"), "packet_endpoint.tun"),
         (tunnel(""), "packet_endpoint.tun"),
     ]
@@ -165,6 +171,11 @@ fn mistakes_of_jump_start_end_with_2() {
         ("colour = 1", "colour"),
         ("socket = 'x.off'", "ends in `.off`"),
         ("metrics = '0.0.0.0:0'", "metrics"),
+        ("metrics = '[fe80::1]:7'", "link-local"),
+        ("hints = 1", "hints"),
+        ("[learn]\nprefixes = ['10.1.2.3/30']", "expected `10.1.2.0/30`"),
+        ("[observe]\nwithin = ['10.1.2.3/30']", "expected `10.1.2.0/30`"),
+        ("[observe]\nexcept = ['10.1.2.3/30']", "expected `10.1.2.0/30`"),
         ("[observe]\ncgroup = '/dev/null/none'", "`observe.cgroup`"),
         ("[act]\ncgroup = '/dev/null/none'", "`act.cgroup`"),
         ("[learn]\nmode = 'strict'\n[act]\nthrough = 'routes'", "mode `strict` paces"),
@@ -179,6 +190,9 @@ fn mistakes_of_jump_start_end_with_2() {
     }
     for (arguments, expected) in [
         ("jumpstart hint 10.0.0.0/8 --for 1min", "say what to do"),
+        ("jumpstart hint 10.0.0.1/8 --freeze --for 1min", "invalid value '10.0.0.1/8'"),
+        ("jumpstart flush --within 10.0.0.1/8", "invalid value '10.0.0.1/8'"),
+        ("probe responder --listen [fe80::1]:7", "invalid value '[fe80::1]:7'"),
         ("jumpstart model --sizes-file sizes --rtts 10ms", "sizes, line 2"),
         ("jumpstart model --sizes-file empty --rtts 10ms", "empty: holds no value"),
         ("jumpstart model --sizes 10kB --rtts 10ms --segment 0B", "--segment"),
@@ -195,7 +209,7 @@ fn mistakes_in_plans_and_arguments_end_with_2() {
     let (cities, other) = (problem("four-cities.toml"), problem("one-to-many.toml"));
     files.prints(&["plan", "--problem", &cities, "--out", "plan.json"]);
     let about = |problem| vec!["explain", "plan.json", "hamina-london", "--problem", problem];
-    files.refuses_with(&about(&other), 2, "plan.json: it is no plan for");
+    files.refuses_with(&about(other.as_str()), 2, "plan.json: it is no plan for");
     files.refuses_with("explain plan.json nowhere", 2, "plan.json: ");
     files.write(
         "gateway.toml",

@@ -103,6 +103,7 @@ impl fmt::Debug for Nonce {
 #[serde(deny_unknown_fields)]
 pub struct Hop {
     /// Its address.
+    #[serde(deserialize_with = "tradewind_units::address::one")]
     pub address: SocketAddr,
     /// Its identity.
     pub identity: PublicIdentity,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tradewind_jumpstart::{Config, Mode, Settings};
+use tradewind_jumpstart::{Config, Mode, Settings, prefix};
 use tradewind_net::NetError;
 use tradewind_net::cgroup;
 use tradewind_net::jump_start::Options;
@@ -89,9 +89,11 @@ pub struct Observe {
     /// Ports, at either end. Default all.
     pub ports: Vec<u16>,
     /// Prefixes of the other end. Default all.
+    #[serde(deserialize_with = "prefix::list")]
     pub within: Vec<IpNet>,
     /// Prefixes that are left out. Default loopback and link-local addresses (chosen: no path to
     /// learn).
+    #[serde(deserialize_with = "prefix::list")]
     pub except: Vec<IpNet>,
     /// The control group (version 2) whose sockets are observed, with those of the groups below it.
     /// Default all.

@@ -15,7 +15,7 @@ use std::time::Duration as Wait;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
-use tradewind_jumpstart::Order;
+use tradewind_jumpstart::{Order, prefix};
 use tradewind_net::private_directory::{PrivateDirectory, check_place_of};
 use tradewind_units::Duration;
 use tradewind_units::time::as_seconds;
@@ -44,6 +44,7 @@ pub enum Request {
     /// A command to forget learned values.
     Flush {
         /// The destinations to forget; all when absent.
+        #[serde(default, deserialize_with = "prefix::option")]
         within: Option<IpNet>,
     },
     /// A command to read the kill switch now.
@@ -51,6 +52,7 @@ pub enum Request {
     /// A hint from outside.
     Hint {
         /// The destinations that it covers.
+        #[serde(deserialize_with = "prefix::one")]
         within: IpNet,
         /// The instruction.
         order: Order,

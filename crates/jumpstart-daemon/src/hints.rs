@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use tradewind_jumpstart::{Hint, Order};
+use tradewind_jumpstart::{Hint, Order, prefix};
 use tradewind_units::{Ratio, Segments, Timestamp};
 
 use crate::config::read_toml;
@@ -100,6 +100,7 @@ struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
+    #[serde(deserialize_with = "prefix::one")]
     within: IpNet,
     #[serde(default)]
     freeze: bool,
@@ -126,7 +127,7 @@ fn hint_of(number: usize, entry: &Entry) -> Result<Hint, Mistake> {
         }
     };
     // It holds for as long as it is in the file.
-    Ok(Hint { within: entry.within.trunc(), order, until: Timestamp::FAR_FUTURE })
+    Ok(Hint { within: entry.within, order, until: Timestamp::FAR_FUTURE })
 }
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn each_hint_is_one_order() {
         let text = "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\n\
-                    [[hint]]\nwithin = \"2001:db8::1/32\"\nat_most = 20\n\
+                    [[hint]]\nwithin = \"2001:db8::/32\"\nat_most = 20\n\
                     [[hint]]\nwithin = \"192.0.2.0/24\"\nscale = 0.5\n";
         let shown = |hint: Hint| format!("{}: {}", hint.within, hint.order);
         let told: Vec<String> = parse(text).unwrap().into_iter().map(shown).collect();
@@ -149,6 +150,7 @@ mod tests {
             ("[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\nscale = 0.5", "`hint[0]`: one of"),
             ("[[hint]]\nfreeze = true", "`within`"),
             ("[[hint]]\nwithin = \"10.0.0.0\"\nfreeze = true", "`hint[0].within`"),
+            ("[[hint]]\nwithin = \"10.0.0.1/8\"\nfreeze = true", "`hint[0].within` (line 2): exp"),
             ("[[hints]]", "unknown field `hints`"),
         ] {
             let error = parse(text).unwrap_err().to_string();

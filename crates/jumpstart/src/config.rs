@@ -86,7 +86,7 @@ pub struct Settings {
     /// See [`Config::length_v6`].
     pub prefix_length_ipv6: Option<u8>,
     /// See [`Config::prefixes`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::prefix::list")]
     pub prefixes: Vec<IpNet>,
     /// See [`Control`].
     pub control_share: Option<Ratio>,
@@ -218,7 +218,7 @@ impl Config {
             (None, Some(rounds)) => History::Rounds(rounds),
             (None, None) => default.history,
         };
-        let mut prefixes: Vec<IpNet> = settings.prefixes.iter().map(IpNet::trunc).collect();
+        let mut prefixes = settings.prefixes.clone();
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.prefix_len()));
         let config = Self {
             mode: default.mode,
@@ -326,6 +326,7 @@ mod tests {
             ("max_destinations = 99999999999", "max_destinations: 1 to 1000000, not 99999999999"),
             ("c_maximum = 7", "unknown field `c_maximum`"),
             ("prefixes = [\"10.0.0.0/33\"]", "prefixes"),
+            ("prefixes = [\"10.1.2.3/30\"]", "expected `10.1.2.0/30`, or `10.1.2.3/32`"),
         ] {
             let error = resolved(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn named_prefixes_stand_longest_first() {
-        let config = resolved("prefixes = [\"10.0.0.0/8\", \"10.1.2.3/30\"]").unwrap();
+        let config = resolved("prefixes = [\"10.0.0.0/8\", \"10.1.2.0/30\"]").unwrap();
         let shown: Vec<String> = config.prefixes.iter().map(IpNet::to_string).collect();
         assert_eq!(shown, ["10.1.2.0/30", "10.0.0.0/8"]);
     }

@@ -33,6 +33,7 @@
 //! | [`strict`] | RFC 9959's limits |
 //! | [`guard`] | backing off after a lost first flight |
 //! | [`hint`] | hints from outside, before the windows show a change |
+//! | [`prefix`] | prefixes as people write them |
 //! | [`start`] | one connection's share when several start at once |
 //! | [`arms`] | connections that jumped, compared with those that did not |
 //! | [`explain`] | explanation of a destination's value |
@@ -48,6 +49,7 @@ pub mod guard;
 pub mod hint;
 pub mod learner;
 pub mod paced;
+pub mod prefix;
 pub mod riptide;
 pub mod sample;
 pub mod start;

@@ -368,7 +368,6 @@ impl RelayConfig {
         if config.listen.is_empty() {
             return Err(refused("listen", "expected at least one address such as `0.0.0.0:7000`"));
         }
-        check_zones("listen", &config.listen)?;
         let metrics = config.metrics.map(|metrics| ("metrics", metrics));
         check_twice(config.listen.iter().map(|at| ("listen", *at)).chain(metrics))?;
         if config.identity_file.is_none() && config.identity.is_none() {
@@ -513,11 +512,7 @@ impl GatewayConfig {
         }
         users::check(&self.user)?;
         let may_be_open = self.expose && (self.expose_without_password || !self.user.is_empty());
-        for forward in &self.forward {
-            check_zones(&forward.key(), [&forward.listen])?;
-        }
         for (key, addresses) in [("socks5", &self.socks5), ("connect", &self.connect)] {
-            check_zones(key, addresses)?;
             let outside = addresses.iter().find(|address| !address.ip().is_loopback());
             if let Some(address) = outside.filter(|_| !may_be_open) {
                 let problem = format!(

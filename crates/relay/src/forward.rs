@@ -7,6 +7,7 @@ use std::str::FromStr;
 use tradewind_grant::forbidden::class_of;
 use tradewind_net::NetError;
 use tradewind_net::nft;
+use tradewind_units::address;
 
 use crate::config::check_twice;
 use crate::shutdown::Phase;
@@ -23,7 +24,7 @@ impl FromStr for ForwardRule {
         let refused =
             |problem: String| RelayError::Config { place: format!("forward `{text}`"), problem };
         let expected = "expected LISTEN=TO, such as `0.0.0.0:7000=192.0.2.9:443`".to_owned();
-        let address = |text: &str| text.parse::<SocketAddr>().ok().filter(|one| one.port() != 0);
+        let address = |text: &str| address::parse(text).ok().filter(|one| one.port() != 0);
         let rule = text.split_once('=').and_then(|(listen, to)| {
             Some(nft::Rule { listen: address(listen)?, to: address(to)? })
         });

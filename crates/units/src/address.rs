@@ -11,16 +11,26 @@ use crate::{UnitError, text};
 
 const EXPECTED: &str = "IP:PORT such as `192.0.2.1:7000` or `[2001:db8::1]:7000`";
 
-const ZONE_EXPECTED: &str = "IP:PORT whose zone is the number of an interface, as `ip link` shows \
-    it: `[fe80::1%2]:7000`";
+const ZONE_EXPECTED: &str = "IP:PORT, and for a link-local IP the number of its interface, as `ip \
+    link` shows it: `[fe80::1%2]:7000`";
 
 /// Reads an address with its port.
 ///
 /// # Errors
-/// When the text is no such address; a host name is none.
+/// When the text is no such address; a host name is none. When it is link-local without a zone.
 pub fn parse(text: &str) -> Result<SocketAddr, UnitError> {
+    let refused = |expected| UnitError::new("socket address", expected, text);
     let expected = if text.contains('%') { ZONE_EXPECTED } else { EXPECTED };
-    text.parse().map_err(|_| UnitError::new("socket address", expected, text))
+    let address = text.parse().map_err(|_| refused(expected))?;
+    if lacks_zone(address) { Err(refused(ZONE_EXPECTED)) } else { Ok(address) }
+}
+
+/// Returns whether `address` is link-local and does not say on which interface it is.
+fn lacks_zone(address: SocketAddr) -> bool {
+    match address {
+        SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
+        SocketAddr::V4(_) => false,
+    }
 }
 
 /// An address in a file.
@@ -74,9 +84,20 @@ mod tests {
         let line = parse("[fe80::1%eth0]:7000").unwrap_err().to_string();
         assert_eq!(
             line,
-            "socket address: IP:PORT whose zone is the number of an interface, as `ip link` shows \
-             it: `[fe80::1%2]:7000`, not `[fe80::1%eth0]:7000`"
+            "socket address: IP:PORT, and for a link-local IP the number of its interface, as `ip \
+             link` shows it: `[fe80::1%2]:7000`, not `[fe80::1%eth0]:7000`"
         );
+    }
+
+    #[test]
+    fn link_local_address_without_a_zone_is_refused() {
+        for text in ["[fe80::1]:7000", "[febf::1]:0", "[fe80::1%0]:7000"] {
+            let line = parse(text).unwrap_err().to_string();
+            assert!(line.contains("for a link-local IP the number of its interface"), "{line}");
+        }
+        for text in ["[fec0::1]:7000", "[::1]:7000", "169.254.1.1:7000"] {
+            assert!(parse(text).is_ok(), "{text}");
+        }
     }
 
     #[test]

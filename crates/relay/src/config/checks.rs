@@ -68,28 +68,6 @@ pub(super) fn check_common(
     Ok(())
 }
 
-/// Refuses to listen on a link-local address without the interface that it is on.
-pub(super) fn check_zones<'a>(
-    key: &str,
-    listeners: impl IntoIterator<Item = &'a SocketAddr>,
-) -> Result<(), RelayError> {
-    let is_zoneless = |address: &&SocketAddr| match address {
-        SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
-        SocketAddr::V4(_) => false,
-    };
-    match listeners.into_iter().find(is_zoneless) {
-        Some(address) => {
-            let (ip, port) = (address.ip(), address.port());
-            let problem = format!(
-                "{address} is link-local: say on which interface, by its number, as in \
-                 `[{ip}%2]:{port}`"
-            );
-            Err(refused(key, problem))
-        }
-        None => Ok(()),
-    }
-}
-
 /// Refuses two listeners that leave no room for each other, each told with the key that it stands
 /// under.
 pub(crate) fn check_twice<K: Clone + AsRef<str>>(
@@ -105,7 +83,6 @@ pub(crate) fn check_twice<K: Clone + AsRef<str>>(
 }
 
 pub(super) fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result<(), RelayError> {
-    check_zones("metrics", &metrics)?;
     let checked = metrics.map_or(Ok(()), |address| telemetry::check_exposed(address, expose));
     checked.map_err(|problem| refused("metrics", problem))
 }

@@ -1,11 +1,11 @@
 //! Port forwards, and what they say of the client's address.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer};
 use tradewind_grant::{Destination, DestinationRule};
-use tradewind_units::FlowId;
+use tradewind_units::{FlowId, address};
 
 use super::range_problem;
 
@@ -105,7 +105,7 @@ impl TryFrom<Text> for Section {
             let goal = to.ports.clone().nth(goal).expect("as many as ports to listen on");
             Ok(Forward {
                 section: 0,
-                listen: SocketAddr::new(listen.ip, port),
+                listen: with_port(listen.first, port),
                 to: Destination::new(&to.host, goal).map_err(|error| error.to_string())?,
                 flow: flow.clone(),
                 send_proxy,
@@ -120,7 +120,8 @@ impl TryFrom<Text> for Section {
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
 struct Listen {
-    ip: IpAddr,
+    /// The first of them.
+    first: SocketAddr,
     ports: RangeInclusive<u16>,
 }
 
@@ -128,15 +129,25 @@ impl TryFrom<String> for Listen {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Self { ip: address.ip(), ports: address.port()..=address.port() });
-        }
         let refused = || format!("socket address: {LISTEN_EXPECTED}, not `{text}`");
-        let (host, ports) = split(&text).ok_or_else(refused)?;
-        let address = format!("{host}:{}", ports.start());
-        let address: SocketAddr = address.parse().map_err(|_| refused())?;
-        Ok(Self { ip: address.ip(), ports })
+        let (first, ports) = match text.parse::<SocketAddr>() {
+            Ok(address) => (address, address.port()..=address.port()),
+            Err(_) => {
+                let (host, ports) = split(&text).ok_or_else(refused)?;
+                let first = format!("{host}:{}", ports.start());
+                (first.parse().map_err(|_| refused())?, ports)
+            }
+        };
+        // It may be link-local and lack its zone.
+        address::parse(&first.to_string()).map_err(|error| error.to_string())?;
+        Ok(Self { first, ports })
     }
+}
+
+/// Returns the same address, zone included, with another port.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 /// A host with one port or several.
@@ -199,6 +210,9 @@ mod tests {
         let found = of("[::1]:8000-8001", "[2001:db8::1]:9").unwrap();
         let expected = [8000, 8001].map(|from| (format!("[::1]:{from}"), "[2001:db8::1]:9".into()));
         assert_eq!(found, expected);
+        let found = of("[fe80::1%2]:8000-8001", "192.0.2.1:9").unwrap();
+        let expected = [8000, 8001].map(|from| format!("[fe80::1%2]:{from}"));
+        assert_eq!(found.into_iter().map(|one| one.0).collect::<Vec<_>>(), expected);
         assert_eq!(of("127.0.0.1:0", "192.0.2.1:1").unwrap().len(), 1);
         assert_eq!(of("127.0.0.1:7-7", "192.0.2.1:1-1").unwrap().len(), 1);
     }
@@ -218,6 +232,8 @@ mod tests {
             ("127.0.0.1:1-65536", "a.example:1", "not `127.0.0.1:1-65536`"),
             ("127.0.0.1:1-2-3", "a.example:1", "not `127.0.0.1:1-2-3`"),
             ("localhost:1-2", "a.example:1", "not `localhost:1-2`"),
+            ("[fe80::1]:1-2", "a.example:1", "for a link-local IP the number of its interface"),
+            ("[fe80::1]:1", "a.example:1", "for a link-local IP the number of its interface"),
             ("127.0.0.1:1", "a.example:9-8", "`a.example:9-8`: expected HOST:PORT"),
             ("127.0.0.1:1", "a..example:8", "destination `a..example:8`"),
             ("127.0.0.1:1", "localhost:8-9", "destination `localhost:8`"),

@@ -94,11 +94,15 @@ fn errors_of_a_relays_configuration_name_the_key() {
         ),
         (
             "metrics = '[fe80::1]:9000'",
-            "configuration, metrics: [fe80::1]:9000 is link-local: say on which interface, by its number, as in `[fe80::1%2]:9000`",
+            "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP the number of its interface",
         ),
         (
             "metrics = '[fe80::1%eth0]:9000'",
-            "configuration, `metrics` (line 4): socket address: IP:PORT whose zone is the number",
+            "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP the number",
+        ),
+        (
+            "[[leg.to]]\naddress = '[fe80::1]:1'\ndial = {}",
+            "configuration, `leg.to[0].address` (line 5): socket address: IP:PORT, and for a link",
         ),
         (
             "[limits]\ntrusted_sources = ['relay.example.com:*']",
