@@ -37,6 +37,7 @@ struct Known {
     changes: Socket,
     /// The addresses looked up since the last change, and whether they are local.
     addresses: BTreeMap<IpAddr, bool>,
+    generation: u64,
 }
 
 impl LocalAddresses {
@@ -48,7 +49,7 @@ impl LocalAddresses {
         let netlink = Netlink::open(NETLINK_ROUTE)?;
         let changes = listen(&CHANGES)
             .map_err(|source| NetError::system("listen to changes of addresses", source))?;
-        Ok(Self(Mutex::new(Known { netlink, changes, addresses: BTreeMap::new() })))
+        Ok(Self(Mutex::new(Known { netlink, changes, addresses: BTreeMap::new(), generation: 0 })))
     }
 
     /// Returns whether packets to `ip` would be delivered to this host itself: as unicast, or as
@@ -59,7 +60,8 @@ impl LocalAddresses {
     pub fn contains(&self, ip: IpAddr) -> Result<bool> {
         let ip = ip.to_canonical();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.has_changed() || known.addresses.len() >= MOST_KNOWN {
+        known.follow();
+        if known.addresses.len() >= MOST_KNOWN {
             known.addresses.clear();
         }
         if let Some(is_local) = known.addresses.get(&ip) {
@@ -69,9 +71,29 @@ impl LocalAddresses {
         known.addresses.insert(ip, is_local);
         Ok(is_local)
     }
+
+    /// Returns a number that stays as long as no address can have become local, or stopped being
+    /// so.
+    ///
+    /// # Cost
+    /// One system call that finds nothing, as long as it stays.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.follow();
+        known.generation
+    }
 }
 
 impl Known {
+    /// Forgets what was looked up if there were changes since.
+    fn follow(&mut self) {
+        if self.has_changed() {
+            self.addresses.clear();
+            self.generation += 1;
+        }
+    }
+
     /// Takes all reported changes from the queue, and returns whether there were any; also when
     /// more were reported than it holds.
     fn has_changed(&self) -> bool {
@@ -201,5 +223,24 @@ mod tests {
             addresses.contains(IpAddr::from(number.to_be_bytes())).unwrap();
         }
         assert!(kept() <= MOST_KNOWN);
+    }
+
+    #[test]
+    fn generation_is_another_after_each_change_whoever_notices_it() {
+        let host = match Namespace::create() {
+            Ok(host) => host,
+            Err(error) => return crate::skipped(&format!("addresses of a host: {error}")),
+        };
+        let set = |line: &str| batch(&host, Tool::Ip, &[line.to_owned()]).unwrap();
+        let addresses = host.run(LocalAddresses::open).unwrap().unwrap();
+        let first = addresses.generation();
+        assert!(!addresses.contains([192, 0, 2, 1].into()).unwrap());
+        assert_eq!(addresses.generation(), first);
+        set("addr add 192.0.2.1/32 dev lo");
+        let second = addresses.generation();
+        assert_ne!(second, first);
+        set("addr del 192.0.2.1/32 dev lo");
+        assert!(!addresses.contains([192, 0, 2, 1].into()).unwrap());
+        assert!(![first, second].contains(&addresses.generation()));
     }
 }

@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 use nodes::hosts::{Row, connected_to};
 use nodes::{PATIENCE, grant, grant_with_sources, identity, operator};
 use tradewind_net::NetError;
+use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::userns::become_root_inside;
 use tradewind_node::{Node, NodeConfig};
 
 type Test = fn(&Row);
-const TESTS: [(&str, Test); 5] = [
+const TESTS: [(&str, Test); 6] = [
     ("sources_outside_the_grant_are_dropped_and_counted", sources_are_granted),
     ("packets_to_the_far_host_itself_are_dropped", own_host_is_refused),
+    ("conversations_end_when_their_destination_becomes_the_far_hosts", own_host_comes_later),
     ("packets_to_the_far_host_itself_are_delivered_when_a_rule_names_it", own_host_is_named),
     ("datagrams_that_come_back_to_be_delivered_again_are_dropped", returned_are_dropped),
     ("what_is_delivered_is_not_taken_where_own_datagrams_are", deliveries_are_not_taken),
@@ -185,6 +187,30 @@ fn own_host_is_refused(row: &Row) {
     assert_eq!(heard[..2], [0, 0], "the far gateway's own host has answered");
     assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
     assert!(far.snapshot().dropped > 0);
+}
+
+fn own_host_comes_later(row: &Row) {
+    let (at_far, at_server) = (services(&row.far), services(&row.server));
+    let far = far_gateway(row, &RANGES, "");
+    let near = near_gateway(row, &SERVERS);
+    let applications = applications(row, &near);
+    talk(&applications, |heard| heard.iter().all(|heard| *heard > 0));
+    let before = far.snapshot().dropped;
+    let addresses = ["addr add 10.89.2.2/32 dev lo", "addr add fd89:2::2/128 dev lo nodad"];
+    batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
+    // An answer may be on its way.
+    let (answered, begun) = (at_server.load(Relaxed), Instant::now());
+    while far.snapshot().dropped < before + 40 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", far.snapshot());
+        applications.iter().for_each(|application| drop(application.send(b"any")));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
+    assert!(at_server.load(Relaxed) <= answered + 2);
+    // They begin anew once it is elsewhere.
+    let addresses = ["addr del 10.89.2.2/32 dev lo", "addr del fd89:2::2/128 dev lo"];
+    batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
+    talk(&applications, |heard| heard.iter().all(|heard| *heard > 1));
 }
 
 fn own_host_is_named(row: &Row) {

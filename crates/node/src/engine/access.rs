@@ -14,12 +14,25 @@ pub(super) struct Access {
     /// Where neighbours reach this node.
     listener: SocketAddr,
     own_host: LocalAddresses,
+    /// The generation of the host's addresses, as of the last look.
+    generation: u64,
     lines: LogLimit<()>,
 }
 
 impl Access {
     pub(super) fn new(policy: Policy, listener: SocketAddr) -> Result<Self, NetError> {
-        Ok(Self { policy, listener, own_host: LocalAddresses::open()?, lines: LogLimit::new() })
+        let own_host = LocalAddresses::open()?;
+        Ok(Self { policy, listener, own_host, generation: 0, lines: LogLimit::new() })
+    }
+
+    /// Looks whether addresses of the host have changed.
+    pub(super) fn look(&mut self) {
+        self.generation = self.own_host.generation();
+    }
+
+    /// Returns the generation of the host's addresses: another one after each change.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Goes by another policy from now on.

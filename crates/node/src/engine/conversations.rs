@@ -140,6 +140,8 @@ pub(crate) struct Inbound {
     used: Timestamp,
     /// The side that began it has ended it.
     is_over: bool,
+    /// The generation of the host's addresses when it was last asked whether it may be.
+    judged: Option<u64>,
     pub(super) origin: Origin,
     pub(super) tally: Tally,
 }
@@ -153,8 +155,21 @@ impl Inbound {
         (conversation, carriage, to): (u32, Carriage, SocketAddr),
     ) -> Self {
         let (kept, end, used, is_over) = (None, None, now.steady, false);
-        let (origin, tally) = (Origin::default(), Tally::default());
-        Self { local, to, kept, far, conversation, carriage, end, used, is_over, origin, tally }
+        let (judged, origin, tally) = (None, Origin::default(), Tally::default());
+        Self {
+            local,
+            to,
+            kept,
+            far,
+            conversation,
+            carriage,
+            end,
+            used,
+            is_over,
+            judged,
+            origin,
+            tally,
+        }
     }
 
     /// The application, or what stands for it.
@@ -389,6 +404,10 @@ impl Engine {
             let carriage = self.inbound.get(id).map(|inbound| inbound.carriage);
             if carriage.is_some_and(|carriage| self.is_stale(carriage)) {
                 return add(&self.counts.stale, 1);
+            }
+            if !self.judge_again(id) {
+                self.let_go(now, id, Outcome::Revoked);
+                return add(&self.counts.dropped, 1);
             }
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.used = now.steady;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tradewind_grant::Hop;
 use tradewind_packet::session::{Now, PeerId};
 
+use super::conversations::Inbound;
 use super::routes::Route;
 use super::tunnel::whole_packets;
 use super::{Engine, identities, trust};
@@ -53,19 +54,22 @@ impl Engine {
         is_of: impl Fn(PeerId) -> bool,
     ) -> usize {
         let is_refused = |id: &u32| {
-            self.inbound.get(*id).is_some_and(|inbound| {
-                let to = inbound.to();
-                let is_allowed = match whole_packets(inbound.kept, to) {
-                    Some(from) => self.may_put_out(inbound.far, from, to.ip()),
-                    None => self.may_deliver(inbound.far, to),
-                };
-                let comes_from = self.may_come_from(inbound.far, inbound.kept, to);
-                is_of(inbound.far) && (is_allowed.is_err() || !comes_from)
-            })
+            let inbound = self.inbound.get(*id);
+            inbound.is_some_and(|inbound| is_of(inbound.far) && !self.may_go_on(inbound))
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
         refused.iter().for_each(|id| self.let_go(now, *id, Outcome::Revoked));
         refused.len()
+    }
+
+    /// Returns whether a conversation may still end where it does.
+    pub(super) fn may_go_on(&self, inbound: &Inbound) -> bool {
+        let to = inbound.to();
+        let is_allowed = match whole_packets(inbound.kept, to) {
+            Some(from) => self.may_put_out(inbound.far, from, to.ip()),
+            None => self.may_deliver(inbound.far, to),
+        };
+        is_allowed.is_ok() && self.may_come_from(inbound.far, inbound.kept, to)
     }
 }
 

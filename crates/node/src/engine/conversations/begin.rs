@@ -86,6 +86,25 @@ impl Engine {
         checked.map_err(|error| Refusal::from(&error))
     }
 
+    /// Asks again whether a conversation may end here, if addresses of the host have changed since
+    /// that was asked: its destination may have become one, and its socket would reach that. One
+    /// look serves for all that is delivered at once.
+    pub(super) fn judge_again(&mut self, id: u32) -> bool {
+        if self.unflushed.is_empty() {
+            self.access.look();
+        }
+        let generation = self.access.generation();
+        let Some(inbound) = self.inbound.get(id) else { return false };
+        if inbound.judged == Some(generation) {
+            return true;
+        }
+        let may_go_on = self.may_go_on(inbound);
+        if let Some(inbound) = self.inbound.get_mut(id) {
+            inbound.judged = Some(generation);
+        }
+        may_go_on
+    }
+
     fn end_here(
         &mut self,
         now: Now,
