@@ -39,6 +39,26 @@ pub(crate) enum Speaker {
     Unknown,
 }
 
+/// What becomes known of a destination while it is dialled.
+pub(crate) struct Dialling<'a> {
+    /// Called once the rules have let the destination in, before it is dialled.
+    pub(crate) admitted: &'a (dyn Fn() + Sync),
+    /// Set where that fails and the destination may have seen something.
+    pub(crate) begun: AtomicBool,
+}
+
+impl<'a> Dialling<'a> {
+    /// Returns what calls `admitted` once the rules have let the destination in.
+    pub(crate) fn new(admitted: &'a (dyn Fn() + Sync)) -> Self {
+        Self { admitted, begun: AtomicBool::new(false) }
+    }
+
+    /// Returns whether a dial has failed whose other end may have seen something.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Relaxed)
+    }
+}
+
 /// How connections are dialled.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialler {
@@ -154,8 +174,8 @@ impl Dialler {
 
     /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as one of
     /// `lookups`; of its addresses those that `check` allows are dialled, until one answers or the time
-    /// is over. One that is never dialled condemns the name: no honest one has it. `begun` is set
-    /// where that fails and the destination may have seen something.
+    /// is over. One that is never dialled condemns the name: no honest one has it. `dialling` says
+    /// afterwards whether the destination may have seen something, where that fails.
     ///
     /// What is told of a name holds none of its addresses.
     pub(crate) async fn dial_destination(
@@ -164,20 +184,22 @@ impl Dialler {
         speaker: Speaker,
         lookups: &Lookups,
         check: &Check<'_>,
-        begun: &AtomicBool,
+        dialling: &Dialling<'_>,
     ) -> Result<TcpStream, Failure> {
         let deadline = Instant::now() + self.limit();
         let none = SocketOptions::default();
         check.allows(Target::of(destination))?;
         let (name, port) = match destination {
             Destination::Address(address) => {
+                (dialling.admitted)();
+                let begun = &dialling.begun;
                 let dialled = self.dial_until(*address, speaker, deadline, &none, begun).await;
                 return dialled.map_err(|error| Failure::dial(*address, &error));
             }
             Destination::Name { name, port } => (name, *port),
         };
         // On the heap: addresses, which most destinations are, need none of its room.
-        Box::pin(self.dial_name((name, port), (speaker, deadline), lookups, check, begun)).await
+        Box::pin(self.dial_name((name, port), (speaker, deadline), lookups, check, dialling)).await
     }
 
     /// Resolves a name, and connects to the first of its allowed addresses that answers.
@@ -187,7 +209,7 @@ impl Dialler {
         (speaker, deadline): (Speaker, Instant),
         lookups: &Lookups,
         check: &Check<'_>,
-        begun: &AtomicBool,
+        dialling: &Dialling<'_>,
     ) -> Result<TcpStream, Failure> {
         let none = SocketOptions::default();
         let resolving = self.resolver.resolve(name.as_str(), port, lookups);
@@ -212,7 +234,10 @@ impl Dialler {
                 Err(cause) => refusal = Some(refused(cause)),
             }
         }
-        let none = &none;
+        if !allowed.is_empty() {
+            (dialling.admitted)();
+        }
+        let (none, begun) = (&none, &dialling.begun);
         let dial = |address| async move {
             let dialled = self.dial_until(address, speaker, deadline, none, begun).await;
             dialled.map_err(|error| {
@@ -351,13 +376,13 @@ mod tests {
         let destinations = ["127.0.0.0/8:*", "*.test:*"].map(|rule| rule.parse().unwrap());
         let destinations = destinations.to_vec();
         let policy = Policy { destinations, allow_loopback: true, ..Policy::default() };
-        let (is_local, begun) = (|_| false, AtomicBool::new(false));
+        let (is_local, dialling) = (|_| false, Dialling::new(&|| {}));
         let check = Check::new(&policy, &is_local);
         let to = format!("db.test:{port}").parse().unwrap();
         let lookups = Lookups::of_one();
-        let dial = dialler.dial_destination(&to, Speaker::Unknown, &lookups, &check, &begun);
+        let dial = dialler.dial_destination(&to, Speaker::Unknown, &lookups, &check, &dialling);
         let failure = runtime().block_on(dial).unwrap_err();
-        (failure.status, begun.into_inner())
+        (failure.status, dialling.has_begun())
     }
 
     #[test]

@@ -34,7 +34,7 @@
 //! | `lift` | how pacing caps of known rates are lifted |
 //! | `quota`, `memory` | what each gateway, grant and source and all together may take |
 //! | `upgrade`, `holdings` | how the next process takes over |
-//! | `access_log` | a line for each session, at its end and when it is admitted |
+//! | `access_log` | a line for each session, at its end and when rules let it in |
 //! | `rights` | what is needed of the host beyond what every user has |
 //! | `counts` | what is counted, and its metrics |
 //! | `failure` | why a flow was not carried |

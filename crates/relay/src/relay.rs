@@ -16,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -40,7 +40,7 @@ use crate::authorization::{Authorizations, Basis, Dialled, Rules};
 use crate::config::Share;
 use crate::connection::Connection;
 use crate::counts::Outcome;
-use crate::dial::{Dialler, try_options};
+use crate::dial::{Dialler, Dialling, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, Unused};
 use crate::live::Live;
@@ -283,7 +283,7 @@ struct RelayService {
     held: HeldKeys,
     /// What each listener asks of who dials.
     entrances: Vec<Encryption>,
-    /// Where sessions are told of that are admitted.
+    /// Where sessions are told of that grant and rules have let in.
     audit_log: Option<Arc<AuditLog>>,
 }
 
@@ -338,9 +338,11 @@ impl Service for RelayService {
         let Some(place) = self.grants.enter(header.grant_id, most_sessions(&header)) else {
             return Err(self.turn_away(stream, worker, &header, Outcome::GrantFull).await);
         };
-        self.audit_log.iter().for_each(|log| log.tell(&header));
         let session = match self.next_header(&header) {
-            Ok(Some(next)) => self.pass_on(stream, worker, &header, &next, unused).await?,
+            Ok(Some(next)) => {
+                self.audit_log.iter().for_each(|log| log.tell(&header));
+                self.pass_on(stream, worker, &header, &next, unused).await?
+            }
             Ok(None) => self.reach_destination(stream, worker, &header, unused, &lookups).await?,
             Err(failure) => {
                 return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);

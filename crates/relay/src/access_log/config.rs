@@ -27,7 +27,7 @@ pub struct AccessLogConfig {
     pub one_in: NonZeroU64,
 }
 
-/// The audit log: a line for each session that a relay admits.
+/// The audit log: a line for each session that a relay's rules let in.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditLogConfig {

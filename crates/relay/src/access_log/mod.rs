@@ -1,5 +1,5 @@
-//! The access log, a line for each session at its end; and the audit log, a line for each session that a
-//! relay admits, before anything is dialled for it.
+//! The access log, a line for each session at its end; and the audit log, a line for each session
+//! that a relay's rules let in, before anything is dialled for it.
 //!
 //! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file or
 //! a collector: what finds no room is dropped and counted.
@@ -105,7 +105,7 @@ impl AuditLog {
         config.map(|config| open("audit", &config.to, None).map(Self)).transpose()
     }
 
-    /// Tells of a session that is admitted.
+    /// Tells of a session that grant and rules have let in.
     pub(crate) fn tell(&self, header: &OpenHeader) {
         self.tell_of("session", header);
     }

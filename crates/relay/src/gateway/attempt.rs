@@ -7,7 +7,6 @@
 //! known which.
 
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::timeout;
 use tradewind_grant::{
@@ -21,7 +20,7 @@ use super::paths::{RelayPath, Routing, Way, order};
 use super::session::{Entrance, GatewayService};
 use crate::access_log::note;
 use crate::connection::Connection;
-use crate::dial::Speaker;
+use crate::dial::{Dialling, Speaker};
 use crate::failure::{Failure, plain};
 use crate::head::Unused;
 use crate::opening::{NextRelay, Waited};
@@ -190,7 +189,7 @@ impl GatewayService {
         routing: &Routing,
         leading: Vec<u8>,
     ) -> Result<Path, NotOpen> {
-        let (begun, also) = (AtomicBool::new(false), wanted.entrance.named());
+        let (dialling, also) = (Dialling::new(&|| {}), wanted.entrance.named());
         let is_local = |ip| self.own_host.holds(ip);
         // Who reaches a proxy here borrows this host's place in its network.
         let check = Check {
@@ -201,11 +200,11 @@ impl GatewayService {
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
         let (lookups, _place) = self.lookups_of(wanted.entrance, wanted.source);
         let to = wanted.destination;
-        let dialling = self.dialler.dial_destination(to, speaker, &lookups, &check, &begun);
-        let dialled = wanted.unless_reset(dialling).await;
+        let dial = self.dialler.dial_destination(to, speaker, &lookups, &check, &dialling);
+        let dialled = wanted.unless_reset(dial).await;
         let downstream = match dialled? {
             Ok(downstream) => downstream,
-            Err(failure) if begun.load(Relaxed) => return Err(NotOpen::for_good(here(failure))),
+            Err(failure) if dialling.has_begun() => return Err(NotOpen::for_good(here(failure))),
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
         let downstream = Connection::plain(downstream);

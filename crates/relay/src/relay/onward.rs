@@ -14,13 +14,14 @@ impl RelayService {
     ) -> Result<Session, Outcome> {
         let early = !unused.is_empty();
         let mut up = Direction::new(unused.into_bytes());
-        let begun = AtomicBool::new(false);
+        let admitted = || self.audit_log.iter().for_each(|log| log.tell(header));
+        let dialling = Dialling::new(&admitted);
         let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
         let (grant, route) = (Some(&*header.grant), header.route.hops());
         let check = Check { grant, route, ..self.check(&rules, &is_local) };
         let (to, speaker) = (&header.destination, up.speaker());
-        let dialling = self.dialler.dial_destination(to, speaker, lookups, &check, &begun);
-        let dialled = upstream.unless_reset(dialling).await;
+        let dial = self.dialler.dial_destination(to, speaker, lookups, &check, &dialling);
+        let dialled = upstream.unless_reset(dial).await;
         let dialled = dialled.map_err(|error| gone(header, error))?;
         let downstream = match dialled {
             Ok(downstream) => {
@@ -32,7 +33,7 @@ impl RelayService {
                 Connection::plain(downstream)
             }
             Err(failure) => {
-                let dial = if begun.load(Relaxed) { Dial::PerhapsBegun } else { Dial::NotBegun };
+                let dial = if dialling.has_begun() { Dial::PerhapsBegun } else { Dial::NotBegun };
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
             }
         };

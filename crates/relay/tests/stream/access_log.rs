@@ -2,6 +2,7 @@
 //! ended; and outputs that stand still.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -107,6 +108,31 @@ fn a_session_is_told_of_at_gateway_and_relay_when_it_has_ended() {
     assert_eq!((&line["grant"], &line["destination"]), (&id.into(), &to.to_string().into()));
     assert_eq!((&line["hop"], &line["hops"]), (&1.into(), &1.into()));
     drop(hop);
+}
+
+#[test]
+fn what_rules_refuse_is_not_in_the_audit_log() {
+    let folder = Folder::new("refused");
+    let mut config = relay_with_logs(&folder);
+    config.policy.destinations = vec!["127.0.0.1/32:*".parse().unwrap()];
+    config.policy.next_hops.clear();
+    let relays = [Running::relay(&config), Running::relay(&relay_config())];
+    let refused: SocketAddr = "127.0.0.2:9".parse().unwrap();
+    for route in [route_over(&relays[..1]), route_over(&relays)] {
+        let mut config = gateway_config(route);
+        config.forward = vec![forward(refused)];
+        let gateway = Running::gateway(&config);
+        assert!(digest(&mut connect(gateway.address())).is_err());
+    }
+    let outcomes = folder.lines("relay", 2).into_iter().map(|line| line["outcome"].clone());
+    assert_eq!(outcomes.collect::<Vec<_>>(), ["destination_refused", "next_hop_refused"]);
+    let (to, served) = destination(|mut stream| send(&mut stream, b"answer"));
+    let mut config = gateway_config(route_over(&relays[..1]));
+    config.forward = vec![forward(to)];
+    let gateway = Running::gateway(&config);
+    assert_eq!(digest(&mut connect(gateway.address())).unwrap().0, 6);
+    served.join().unwrap();
+    assert_eq!(folder.lines("audit", 1)[0]["destination"], to.to_string());
 }
 
 #[test]

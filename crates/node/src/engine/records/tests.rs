@@ -3,12 +3,12 @@
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
-use tradewind_grant::OpenHeader;
+use tradewind_grant::{Hop, OpenHeader};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
+use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
 use super::super::conversations::{MOST, Written};
 use super::super::local::Local;
 use crate::config::Course;
@@ -137,6 +137,19 @@ fn a_relay_tells_of_each_path_that_it_opens() {
     assert_eq!(relay, [format!("{grant} {to}")]);
     // The far gateway opens it, too; the near one opens it for nobody else.
     assert_eq!((near, far), (vec![], relay));
+}
+
+#[test]
+fn a_path_that_rules_refuse_is_told_to_no_journal() {
+    let mut world = World::new(Carriage::DIRECT);
+    let (first, relay) = (world.hosts.connect(1, 2), world.hosts.hop(2));
+    let elsewhere = Hop { address: ([127, 8, 8, 8], 7).into(), identity: identity(9).public() };
+    let told = |world: &World| world.journals[1].paths.lock().unwrap().len();
+    let (dropped, before) = (world.hosts.at(2).counts.snapshot().dropped, told(&world));
+    world.hosts.open(1, first, vec![relay, elsewhere]);
+    world.hosts.exchange();
+    assert_eq!(world.hosts.at(2).counts.snapshot().dropped, dropped + 1, "it is refused");
+    assert_eq!(told(&world), before);
 }
 
 #[test]
