@@ -69,6 +69,10 @@ pub struct TcpInfo {
     pub bytes_retransmitted: Option<Bytes>,
     /// Window that the peer offers (Linux 5.4).
     pub send_window: Option<Bytes>,
+    /// Retransmission time-outs since the peer acknowledged something.
+    pub timeouts: u8,
+    /// Probes of an idle connection or a closed window that the peer has not answered.
+    pub probes: u8,
 }
 
 impl TcpInfo {
@@ -134,7 +138,17 @@ impl TcpInfo {
             bytes_sent: bytes(200),
             bytes_retransmitted: bytes(208),
             send_window: bytes32(228),
+            timeouts: *raw.get(2)?,
+            probes: *raw.get(3)?,
         })
+    }
+
+    /// Returns whether a connection that the kernel has given up had nothing to send: its peer did
+    /// not answer probes of an idle connection (`SO_KEEPALIVE`).
+    #[must_use]
+    pub fn ended_by_keepalive(&self) -> bool {
+        let had_data = self.unsent.is_some_and(|unsent| unsent > Bytes::ZERO);
+        self.probes > 0 && self.timeouts == 0 && !had_data
     }
 
     /// Returns the payload sent and not yet acknowledged. From Linux 4.19 on plus or minus one byte
@@ -163,6 +177,9 @@ impl TcpInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iproute::{Tool, batch};
+    use crate::netns::Namespace;
+    use crate::tcp::SocketOptions;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -198,6 +215,51 @@ mod tests {
         assert_eq!((info.bytes_acked, info.rtt_min, info.delivery_rate), (None, None, None));
         assert_eq!(info.in_flight(), Bytes::new(14_480));
         assert_eq!(TcpInfo::parse(&raw[..100]), None);
+    }
+
+    /// Returns how a connection looks whose peer is silent from some moment on, once the kernel has
+    /// given it up; `write` is what there is to send then.
+    fn given_up(hosts: &[Namespace; 2], write: &[u8]) -> TcpInfo {
+        let [near, far] = hosts;
+        let listener = far.run(|| TcpListener::bind("10.77.0.2:0").unwrap()).unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut stream = near.run(|| TcpStream::connect(to).unwrap()).unwrap();
+        let _held = listener.accept().unwrap();
+        let second = Duration::from_secs(1);
+        let (keepalive, user_timeout) = (Some(second), Some(second));
+        let options = SocketOptions { keepalive, user_timeout, ..SocketOptions::default() };
+        options.apply(&stream).unwrap();
+        let set = |what: &str| {
+            let line = format!("route {what} blackhole 10.77.0.1/32");
+            batch(far, Tool::Ip, &[line]).unwrap();
+        };
+        // It hears, and what it answers goes nowhere.
+        set("add");
+        stream.write_all(write).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let error = stream.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let info = TcpInfo::of(&stream).unwrap();
+        set("del");
+        info
+    }
+
+    #[test]
+    fn silent_peer_of_an_idle_connection_is_told_from_one_that_acknowledges_nothing() {
+        let hosts = Namespace::create().and_then(|near| Ok([near, Namespace::create()?]));
+        let hosts = match hosts {
+            Ok(hosts) => hosts,
+            Err(error) => return crate::skipped(&format!("a silent peer: {error}")),
+        };
+        let path = format!("/proc/{}/fd/{}", std::process::id(), hosts[1].as_raw_fd());
+        let lines = |name: &str, number: u8| {
+            [format!("addr add 10.77.0.{number}/24 dev {name}"), format!("link set {name} up")]
+        };
+        let link = format!("link add near type veth peer name far netns {path}");
+        batch(&hosts[0], Tool::Ip, &[&[link][..], &lines("near", 1)].concat()).unwrap();
+        batch(&hosts[1], Tool::Ip, &lines("far", 2)).unwrap();
+        assert!(given_up(&hosts, b"").ended_by_keepalive());
+        assert!(!given_up(&hosts, b"any").ended_by_keepalive());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! A session whose path is open, from its first bytes to its end.
 
+use std::io;
 use std::sync::Arc;
 
 use tradewind_grant::{Destination, GrantId};
 use tradewind_net::tcp;
+use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::FlowId;
 
-use crate::access_log::note;
+use crate::access_log::{SessionFacts, note};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::gateway::Taken;
@@ -77,11 +79,28 @@ impl Session {
         match stopped.and_then(|_| self.end_in_order()) {
             Ok(()) => Outcome::Ended,
             Err(error) => {
+                let by_keepalive = self.ended_by_keepalive(&error);
                 // It takes room that a session which moves bytes does not need.
                 Box::pin(self.linger(worker, &error)).await;
-                broken(&self.flow, &self.destination, &error)
+                let outcome = broken(&self.flow, &self.destination, &error);
+                if by_keepalive {
+                    note(SessionFacts::note_keepalive);
+                }
+                outcome
             }
         }
+    }
+
+    /// Returns whether the kernel has given one side up since it answered no probe while nothing
+    /// was on its way to it.
+    fn ended_by_keepalive(&self, error: &Broken) -> bool {
+        let (side, error) = match error {
+            Broken::Upstream(error) => (&self.upstream, error),
+            Broken::Downstream(error) => (&self.downstream, error),
+            Broken::Idle(_) => return false,
+        };
+        let is_late = error.kind() == io::ErrorKind::TimedOut;
+        is_late && TcpInfo::of(side).is_ok_and(|info| info.ended_by_keepalive())
     }
 
     /// Has all that the side which failed had sent arrive before the reset.

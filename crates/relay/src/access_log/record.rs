@@ -78,6 +78,8 @@ pub(crate) struct SessionFacts {
     pub(crate) datagrams_to: Option<usize>,
     /// Who brought it, at relays.
     pub(crate) neighbour: Option<PublicIdentity>,
+    /// The user of a proxy, by whose name and password it was let in.
+    pub(crate) user: Option<String>,
     /// The client's address, where another told it.
     pub(crate) client: Option<SocketAddr>,
     /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's address.
@@ -118,6 +120,11 @@ impl SessionFacts {
         self.ended_by = Some(by);
         self.timeout = (error.kind() == std::io::ErrorKind::TimedOut).then_some("user");
     }
+
+    /// Notes that the side which gave no answer was probed, and sent nothing.
+    pub(crate) fn note_keepalive(&mut self) {
+        self.timeout = Some("keepalive");
+    }
 }
 
 impl Record {
@@ -138,7 +145,11 @@ impl Record {
     /// The record of the next request on the same connection, from now on.
     pub(crate) fn of_next_request(&self) -> Arc<Self> {
         let next = Self::new(&self.log, self.source);
-        next.facts().client = self.facts().client;
+        let (client, user) = {
+            let facts = self.facts();
+            (facts.client, facts.user.clone())
+        };
+        *next.facts() = SessionFacts { client, user, ..SessionFacts::default() };
         next
     }
 
@@ -194,6 +205,7 @@ impl Record {
             "gateway": text(facts.gateway.as_ref()),
             "source": facts.client.unwrap_or(self.source).to_string(),
             "peer": self.source.to_string(),
+            "user": facts.user,
             "neighbour": text(facts.neighbour.as_ref()),
             "destination": destination,
             "path": facts.path,

@@ -451,7 +451,11 @@ impl GatewayService {
             return Ok(());
         }
         let peer = application.stream().peer_addr().map_err(|_| NotLetIn::Nothing)?;
-        self.users.admit(peer.ip(), shown()).await
+        let shown = shown();
+        let name = shown.as_ref().map(|shown| shown.name.clone());
+        self.users.admit(peer.ip(), shown).await?;
+        note(|facts| facts.user = name);
+        Ok(())
     }
 
     async fn request_by_socks5(

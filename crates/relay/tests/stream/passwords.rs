@@ -8,6 +8,7 @@ use tradewind_desired::Route;
 use tradewind_relay::Gateway;
 use tradewind_relay::config::users::{Hashed, User};
 
+use super::access_log::{Folder, access_log_in};
 use crate::support::{Running, connect, echo, gateway_config, loopback, relay_config, route_over};
 
 /// A gateway over a relay with one user, `ann`, whose password is `correct horse`.
@@ -75,6 +76,34 @@ fn a_socks5_client_with_the_right_password_is_carried_and_others_are_not() {
     crate::support::wait_for("the outcomes", || {
         proxy.gateway.handle.snapshot().outcome("not_let_in") == 3
     });
+}
+
+#[test]
+fn lines_of_the_access_log_name_the_user() {
+    let (folder, to) = (Folder::new("users"), echo());
+    let mut config = gateway_config(Route::Direct);
+    config.access_log = access_log_in(&folder, "gateway");
+    (config.socks5, config.connect) = (vec![loopback()], vec![loopback()]);
+    config.user = vec![user("ann", b"correct horse")];
+    let gateway = Running::gateway(&config);
+    let entrance = |index: usize| gateway.handle.local_addrs()[index];
+    let mut stream = connect(entrance(0));
+    assert_eq!(say(&mut stream, "ann", "correct horse"), [5, 2, 1, 0]);
+    let SocketAddr::V4(v4) = to else { panic!() };
+    let request = [&[5, 1, 0, 1][..], &v4.ip().octets(), &to.port().to_be_bytes()].concat();
+    stream.write_all(&request).unwrap();
+    stream.read_exact(&mut [0; 10]).unwrap();
+    drop(stream);
+    assert_eq!(folder.lines("gateway", 1)[0]["user"], "ann");
+    let mut stream = connect(entrance(1));
+    // `ann:correct horse`.
+    let shown = "Proxy-Authorization: Basic YW5uOmNvcnJlY3QgaG9yc2U=";
+    stream.write_all(format!("CONNECT {to} HTTP/1.1\r\n{shown}\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    drop(stream);
+    assert_eq!(folder.lines("gateway", 2)[1]["user"], "ann");
 }
 
 #[test]
