@@ -11,14 +11,15 @@ use tradewind_grant::{
 };
 use tradewind_units::{Duration, FlowId, Timestamp};
 
-use crate::place::{Port, relay_address};
+use crate::place::{IN_A_ROW, Port, relay_address};
 
-/// The keys of one run: an operator, a gateway (the load generator) and the relay.
+/// The keys of one run: an operator, a gateway (the load generator) and the relays.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     pub(crate) operator: OperatorKey,
     pub(crate) gateway: IdentityKey,
-    pub(crate) relay: IdentityKey,
+    /// One, or several in a row.
+    pub(crate) relays: [IdentityKey; IN_A_ROW],
     pub(crate) grant: SignedGrant,
 }
 
@@ -30,18 +31,19 @@ impl Keys {
         let entropy = tradewind_net::entropy::bytes::<32>;
         let operator = OperatorKey::from_entropy(entropy()?);
         let gateway = IdentityKey::from_entropy(entropy()?);
-        let relay = IdentityKey::from_entropy(entropy()?);
+        let relay = || Ok::<_, anyhow::Error>(IdentityKey::from_entropy(entropy()?));
+        let relays = [relay()?, relay()?, relay()?];
         let grant = Grant {
             gateway: gateway.public(),
             not_before: unix_now(),
             expires: unix_now() + GRANT_LIFE,
             sessions: None,
             extensions: tradewind_grant::Extensions::default(),
-            relays: Relays::listed(&[relay.public()]),
+            relays: Relays::listed(&relays.each_ref().map(IdentityKey::public)),
             destinations: vec![DESTINATIONS.parse()?],
         };
         let grant = grant.sign(&operator)?;
-        Ok(Self { operator, gateway, relay, grant })
+        Ok(Self { operator, gateway, relays, grant })
     }
 }
 
@@ -74,7 +76,7 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn new(keys: &Keys) -> Result<Self, GrantError> {
-        let hop = Hop { address: relay_address(), identity: keys.relay.public() };
+        let hop = Hop { address: relay_address(), identity: keys.relays[0].public() };
         Ok(Self {
             sealer: Sealer::new(keys.gateway.clone(), keys.grant.clone())?,
             flow: FlowId::new("bench").expect("a short word"),

@@ -107,9 +107,7 @@ fn bench(options: Options) -> anyhow::Result<()> {
         Output::Json => serde_json::to_string_pretty(&results)? + "\n",
     };
     std::io::stdout().write_all(text.as_bytes()).context("write the results")?;
-    let is_ours =
-        |subject: subject::Subject| subject.is_chain() || subject == subject::Subject::Tradewind;
-    let ours = results.failures.iter().filter(|f| is_ours(f.subject)).count();
+    let ours = results.failures.iter().filter(|failure| failure.subject.is_ours()).count();
     anyhow::ensure!(ours == 0, "{ours} measurements by way of Tradewind failed");
     Ok(())
 }

@@ -12,11 +12,15 @@ use tradewind_units::{Bandwidth, Bytes};
 use crate::access::{Access, Keys, Session};
 use crate::nameless;
 use crate::place::{Place, Port};
-use crate::server::{ANSWER, Counts, SHORT_BYTES};
+use crate::server::{ANSWER, Counts, EARLY_ANSWER, SHORT_BYTES};
 use crate::subject::Running;
 
 /// Threads that open sessions at a time to measure the rate of connections.
 const CONNECTING_THREADS: usize = 16;
+/// Sessions in which a server answers early, one after the other.
+pub(crate) const EARLY_SESSIONS: usize = 20;
+/// Longest wait of such a session for anything. Chosen: far above all that happens.
+const EARLY_LIMIT: Duration = Duration::from_secs(10);
 /// Size of one exchange on an open session.
 const EXCHANGE_BYTES: usize = 64;
 /// Exchanges before those that count, as a warm-up.
@@ -145,6 +149,21 @@ impl Bench<'_> {
         })
     }
 
+    /// Uploads to a server that answers early and resets, [`EARLY_SESSIONS`] times; returns how
+    /// often its answer was seen.
+    pub(crate) fn early_answers(self) -> anyhow::Result<usize> {
+        thread::scope(|scope| {
+            let upload = |mut access: Access| {
+                let mut seen = 0;
+                for _ in 0..EARLY_SESSIONS {
+                    seen += usize::from(is_answered_early(&mut access)?);
+                }
+                Ok(seen)
+            };
+            self.client(scope, upload)?.join().expect("a client does not panic")
+        })
+    }
+
     /// Exchanges small messages on one open session.
     pub(crate) fn exchange(self, exchanges: usize) -> anyhow::Result<Exchanged> {
         thread::scope(|scope| {
@@ -239,6 +258,22 @@ fn ping(exchanges: usize, access: &mut Access) -> io::Result<Vec<f64>> {
         }
     }
     Ok(spans_us)
+}
+
+/// Uploads until that fails, and returns whether the server's answer is there then.
+fn is_answered_early(access: &mut Access) -> io::Result<bool> {
+    let mut session = access.open(Port::Early, b"!")?;
+    session.await_open()?;
+    let stream = &mut session.stream;
+    stream.set_read_timeout(Some(EARLY_LIMIT))?;
+    stream.set_write_timeout(Some(EARLY_LIMIT))?;
+    stream.read_exact(&mut [0])?;
+    let block = [b'u'; 64 << 10];
+    while stream.write_all(&block).is_ok() {}
+    let mut answer = Vec::new();
+    // How it ends was told to the write.
+    let _told = stream.read_to_end(&mut answer);
+    Ok(answer == EARLY_ANSWER)
 }
 
 fn open_idle(access: &mut Access) -> io::Result<Session> {

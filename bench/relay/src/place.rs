@@ -36,11 +36,13 @@ pub(crate) enum Port {
     Answer,
     /// Echoes received bytes.
     Echo,
+    /// Answers an upload long before its end, and resets.
+    Early,
 }
 
 impl Port {
     /// All services.
-    pub(crate) const ALL: [Self; 3] = [Self::Sink, Self::Answer, Self::Echo];
+    pub(crate) const ALL: [Self; 4] = [Self::Sink, Self::Answer, Self::Echo, Self::Early];
 
     /// Returns the server's port of the service; the proxies listen on the same number.
     pub(crate) const fn number(self) -> u16 {
@@ -48,6 +50,7 @@ impl Port {
             Self::Sink => 9001,
             Self::Answer => 9002,
             Self::Echo => 9003,
+            Self::Early => 9004,
         }
     }
 
@@ -67,9 +70,31 @@ impl Port {
     }
 }
 
-/// Returns the address of our relay.
+/// Proxies of one kind in the longest row.
+pub(crate) const IN_A_ROW: usize = 3;
+
+/// Returns the address of our relay; of several in a row that of the first.
 pub(crate) fn relay_address() -> SocketAddr {
-    (RELAY_TO_CLIENT, 7000).into()
+    relay_in_row(0)
+}
+
+/// Returns the address of a relay in a row.
+pub(crate) fn relay_in_row(place: usize) -> SocketAddr {
+    in_row(7000, place)
+}
+
+/// Returns the address of a HAProxy in a row behind another one.
+pub(crate) fn haproxy_in_row(place: usize) -> SocketAddr {
+    in_row(8000, place)
+}
+
+/// Returns rules for all relays in a row.
+pub(crate) fn relays_in_row() -> String {
+    format!("{RELAY_TO_CLIENT}/32:{}-{}", relay_in_row(0).port(), relay_in_row(IN_A_ROW - 1).port())
+}
+
+fn in_row(first: u16, place: usize) -> SocketAddr {
+    (RELAY_TO_CLIENT, first + u16::try_from(place).expect("few are in a row")).into()
 }
 
 impl Place {

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::run::{Figure, Mode, Results};
-use crate::subject::Subject;
+use crate::subject::{Group, Subject};
 
 /// Returns one table for each mode, with the facts needed to read it.
 pub(crate) fn table(results: &Results) -> String {
@@ -42,13 +42,18 @@ pub(crate) fn table(results: &Results) -> String {
         {
             line(&mut text, format_args!("{words}"));
         }
-        line(&mut text, format_args!("{}", mode_table(results, mode, false)));
-        if results.has_chains() {
-            line(
-                &mut text,
-                format_args!("\nThe same by way of a gateway and a relay, the leg between them:"),
-            );
-            line(&mut text, format_args!("{}", mode_table(results, mode, true)));
+        for (group, words) in [
+            (Group::Single, None),
+            (Group::Chain, Some("The same by way of a gateway and a relay, the leg between them:")),
+            (Group::Three, Some("By way of three in a row, ours behind a gateway:")),
+        ] {
+            if !results.have(group) {
+                continue;
+            }
+            if let Some(words) = words {
+                line(&mut text, format_args!("\n{words}"));
+            }
+            line(&mut text, format_args!("{}", mode_table(results, mode, group)));
         }
     }
     line(
@@ -74,15 +79,15 @@ const fn explained(mode: Mode) -> &'static str {
     }
 }
 
-/// Returns the table of one mode: of the two chains, or of all others.
-fn mode_table(results: &Results, mode: Mode, chains: bool) -> Table {
+/// Returns the table of one mode and group.
+fn mode_table(results: &Results, mode: Mode, group: Group) -> Table {
     let absent = |subject: &Subject| results.absent.iter().any(|(missing, _)| missing == subject);
     let subjects: Vec<Subject> =
-        Subject::ALL.into_iter().filter(|s| s.is_chain() == chains && !absent(s)).collect();
-    let (ratios, compared) = if chains {
-        (&results.ratios_to_plain, "TLS 1.3 / plain")
-    } else {
-        (&results.ratios_to_haproxy, "Tradewind / HAProxy")
+        Subject::ALL.into_iter().filter(|s| s.group() == group && !absent(s)).collect();
+    let (ratios, compared) = match group {
+        Group::Single => (&results.ratios_to_haproxy[..], "Tradewind / HAProxy"),
+        Group::Chain => (&results.ratios_to_plain[..], "TLS 1.3 / plain"),
+        Group::Three => (&[][..], ""),
     };
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
@@ -90,13 +95,17 @@ fn mode_table(results: &Results, mode: Mode, chains: bool) -> Table {
     head.extend(subjects.iter().map(|subject| subject.name().to_owned()));
     head.push(compared.to_owned());
     table.set_header(head);
+    let found = |figure, subject| {
+        let mut all = results.series.iter();
+        all.find(|s| (s.mode, s.figure, s.subject) == (mode, figure, subject))
+    };
     for figure in Figure::ALL {
+        if !subjects.iter().any(|subject| found(figure, *subject).is_some()) {
+            continue;
+        }
         let mut row = vec![figure.label().to_owned()];
         for &subject in &subjects {
-            let series = results
-                .series
-                .iter()
-                .find(|s| (s.mode, s.figure, s.subject) == (mode, figure, subject));
+            let series = found(figure, subject);
             row.push(series.map_or(String::new(), |series| shown(series.median)));
         }
         let ratio = ratios.iter().find(|r| (r.mode, r.figure) == (mode, figure));

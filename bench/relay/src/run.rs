@@ -12,7 +12,9 @@ use crate::access::Keys;
 use crate::measure::Bench;
 use crate::place::Place;
 use crate::server::{self, Counts};
-use crate::subject::{HaproxySettings, Programs, RelaySettings, Running, Settings, Start, Subject};
+use crate::subject::{
+    Group, HaproxySettings, Programs, RelaySettings, Running, Settings, Start, Subject,
+};
 
 /// CPU pinning of proxy and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,10 +88,27 @@ pub(crate) enum Task {
     Beside,
     /// Memory of idle sessions.
     Idle,
+    /// Answers that come early, of a server that resets while its client still uploads.
+    #[value(name = "early-answer")]
+    EarlyAnswer,
 }
 
-const TASKS: [Task; 6] =
-    [Task::Stream, Task::Streams, Task::Connect, Task::Exchange, Task::Beside, Task::Idle];
+const TASKS: [Task; 7] = [
+    Task::Stream,
+    Task::Streams,
+    Task::Connect,
+    Task::Exchange,
+    Task::Beside,
+    Task::Idle,
+    Task::EarlyAnswer,
+];
+
+impl Task {
+    /// Returns whether it is measured of a subject.
+    fn is_of(self, subject: Subject) -> bool {
+        subject.group() != Group::Three || self == Self::EarlyAnswer
+    }
+}
 
 /// One figure of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -108,11 +127,12 @@ pub(crate) enum Figure {
     BesideP50Us,
     BesideP99Us,
     IdleMemoryMbPer1000,
+    EarlyAnswers,
 }
 
 impl Figure {
     /// All figures in the order of the table.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::ThroughputOneGbps,
         Self::CpuOneSPerGb,
         Self::ThroughputEightGbps,
@@ -126,6 +146,7 @@ impl Figure {
         Self::BesideP50Us,
         Self::BesideP99Us,
         Self::IdleMemoryMbPer1000,
+        Self::EarlyAnswers,
     ];
 
     /// Returns the label in the table, with its unit.
@@ -144,6 +165,7 @@ impl Figure {
             Self::BesideP50Us => "64 B beside 8 streams p50, us",
             Self::BesideP99Us => "64 B beside 8 streams p99, us",
             Self::IdleMemoryMbPer1000 => "PSS of 1,000 idle sessions, MB",
+            Self::EarlyAnswers => "early answers seen, of 20",
         }
     }
 }
@@ -221,9 +243,9 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Returns whether the chains took part.
-    pub(crate) fn has_chains(&self) -> bool {
-        self.series.iter().any(|series| series.subject.is_chain())
+    /// Returns whether subjects of this table took part.
+    pub(crate) fn have(&self, group: Group) -> bool {
+        self.series.iter().any(|series| series.subject.group() == group)
     }
 }
 
@@ -312,8 +334,10 @@ impl Stage<'_> {
         for round in 0..self.plan.rounds {
             eprintln!("{:?}: round {} of {}", self.mode, round + 1, self.plan.rounds);
             for &task in self.tasks {
-                let mut turn = subjects.clone();
-                turn.rotate_left(round as usize % subjects.len());
+                let takes_part = |subject: &Subject| task.is_of(*subject);
+                let mut turn: Vec<_> = subjects.iter().copied().filter(takes_part).collect();
+                let length = turn.len().max(1);
+                turn.rotate_left(round as usize % length);
                 match self.take_turns(&turn, task, best[class(task)]) {
                     Ok(mut values) => {
                         add_latency(&mut values);
@@ -356,6 +380,10 @@ impl Stage<'_> {
     /// Tries settings of the proxies that are swept, and keeps the best for each class of tasks.
     fn sweep(&self, results: &mut Results) -> anyhow::Result<[Settings; 3]> {
         let mut best = [Settings::usual(self.proxy_cpus.len()); 3];
+        if self.tasks == [Task::EarlyAnswer] {
+            // It asks for no speed.
+            return Ok(best);
+        }
         if self.programs.missing(Subject::Haproxy).is_none() {
             let tried = self.try_all(Subject::Haproxy, HaproxySettings::all(), |settings| {
                 Settings { haproxy: settings, ..best[0] }
@@ -470,6 +498,9 @@ impl Stage<'_> {
                 let mb = memory.map(|bytes| bytes.as_u64() as f64 / 1e6);
                 values.extend(mb.map(|value| (Figure::IdleMemoryMbPer1000, value)));
             }
+            Task::EarlyAnswer => {
+                values.push((Figure::EarlyAnswers, bench.early_answers()? as f64));
+            }
         }
         Ok(values)
     }
@@ -484,7 +515,8 @@ impl Stage<'_> {
                 (Subject::Tradewind, Subject::Haproxy, &mut results.ratios_to_haproxy),
                 (Subject::ChainTls, Subject::Chain, &mut results.ratios_to_plain),
             ] {
-                let pair = of(subject).zip(of(base));
+                // A count, which may be none, has no ratio.
+                let pair = of(subject).zip(of(base)).filter(|_| figure != Figure::EarlyAnswers);
                 if let Some(estimate) = pair.and_then(|(ours, theirs)| ratio(ours, theirs)) {
                     ratios.push(Comparison { mode: self.mode, figure, estimate });
                 }
@@ -502,7 +534,7 @@ const fn class(task: Task) -> usize {
     match task {
         Task::Stream => 0,
         Task::Streams | Task::Beside => 1,
-        Task::Connect | Task::Exchange | Task::Idle => 2,
+        Task::Connect | Task::Exchange | Task::Idle | Task::EarlyAnswer => 2,
     }
 }
 

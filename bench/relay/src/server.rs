@@ -1,16 +1,17 @@
-//! The server's side of the load: three listeners, each with threads that block.
+//! The server's side of the load: four listeners, each with threads that block.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tradewind_net::discard::discard;
 use tradewind_net::netns::Namespace;
 use tradewind_net::tcp::{self, SocketOptions};
+use tradewind_units::Bytes;
 
 use crate::place::Port;
 
@@ -20,6 +21,13 @@ pub(crate) const SHORT_BYTES: usize = 100;
 pub(crate) const ANSWER: [u8; SHORT_BYTES] = [b'a'; SHORT_BYTES];
 /// Threads that answer short requests: more than the sessions that wait for one at a time.
 const ANSWERING_THREADS: usize = 24;
+/// The server's word on an upload that it has heard enough of.
+pub(crate) const EARLY_ANSWER: [u8; 300] = [b'e'; 300];
+/// Bytes of the upload that it reads before.
+const EARLY_BYTES: usize = 64 << 10;
+/// Longest wait for the rest of the upload, and for the answer's arrival. Chosen: far above both.
+const EARLY_LIMIT: Duration = Duration::from_secs(5);
+const EARLY_LOOK: Duration = Duration::from_micros(200);
 /// Length of the accept queue: Linux's default maximum.
 const BACKLOG: u16 = 4096;
 /// Size of one receive of the sink.
@@ -68,14 +76,16 @@ fn serve(port: Port, listener: &TcpListener, counts: &Arc<Counts>) {
         match port {
             // A client that is killed in the middle of a request needs no error here.
             Port::Answer => drop(answer(stream)),
-            Port::Sink | Port::Echo => {
+            Port::Sink | Port::Echo | Port::Early => {
                 let counts = Arc::clone(counts);
                 let session = move || match port {
                     Port::Sink => sink(&stream, &counts),
+                    // A client that only looks whether a proxy is there needs no answer.
+                    Port::Early => drop(answer_early(stream)),
                     _ => echo(stream),
                 };
                 // Without a thread, the client sees the connection close.
-                drop(thread::Builder::new().stack_size(64 << 10).spawn(session));
+                drop(thread::Builder::new().stack_size(256 << 10).spawn(session));
             }
         }
     }
@@ -85,6 +95,24 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut request = [0; SHORT_BYTES];
     stream.read_exact(&mut request)?;
     stream.write_all(&ANSWER)
+}
+
+/// Answers an upload after its first [`EARLY_BYTES`], and resets while the client still uploads:
+/// with the rest unread, once the answer has arrived at the peer.
+fn answer_early(mut stream: TcpStream) -> io::Result<()> {
+    stream.read_exact(&mut [0])?;
+    stream.write_all(b"?")?;
+    stream.read_exact(&mut [0; EARLY_BYTES])?;
+    stream.write_all(&EARLY_ANSWER)?;
+    let begun = Instant::now();
+    let is_due = || -> io::Result<bool> {
+        let is_acknowledged = tcp::unacknowledged(&stream)? == Bytes::ZERO;
+        Ok(is_acknowledged && tcp::unread(&stream)? > Bytes::ZERO)
+    };
+    while !is_due()? && begun.elapsed() < EARLY_LIMIT {
+        thread::sleep(EARLY_LOOK);
+    }
+    Ok(())
 }
 
 /// Discards a stream. The sink does not block on its socket but polls it after [`SINK_PAUSE`]: a

@@ -18,7 +18,7 @@ use tradewind_units::{Bytes, Duration};
 
 use crate::access::{Access, DESTINATIONS, Gateway, Keys};
 use crate::nameless;
-use crate::place::{Place, Port, relay_address};
+use crate::place::{IN_A_ROW, Place, Port, haproxy_in_row, relay_in_row, relays_in_row};
 
 /// A subject of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -37,16 +37,56 @@ pub(crate) enum Subject {
     /// The same, the leg encrypted.
     #[value(name = "chain-tls")]
     ChainTls,
+    /// Three HAProxys in a row: for `early-answer` alone, as the next two.
+    #[value(name = "haproxy-three")]
+    HaproxyThree,
+    /// Our gateway and three relays in a row behind it, the legs between them plain.
+    Three,
+    /// The same, the legs encrypted.
+    #[value(name = "three-tls")]
+    ThreeTls,
+}
+
+/// Subjects that stand in one table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// One proxy, or none.
+    Single,
+    /// A gateway and a relay.
+    Chain,
+    /// Three in a row.
+    Three,
 }
 
 impl Subject {
     /// All subjects, in the order of the table.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Direct, Self::Nginx, Self::Haproxy, Self::Tradewind, Self::Chain, Self::ChainTls];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Direct,
+        Self::Nginx,
+        Self::Haproxy,
+        Self::Tradewind,
+        Self::Chain,
+        Self::ChainTls,
+        Self::HaproxyThree,
+        Self::Three,
+        Self::ThreeTls,
+    ];
 
-    /// Returns whether it is one of the two chains, which are compared with each other.
-    pub(crate) const fn is_chain(self) -> bool {
-        matches!(self, Self::Chain | Self::ChainTls)
+    /// Returns which subjects it is compared with.
+    pub(crate) const fn group(self) -> Group {
+        match self {
+            Self::Direct | Self::Nginx | Self::Haproxy | Self::Tradewind => Group::Single,
+            Self::Chain | Self::ChainTls => Group::Chain,
+            Self::HaproxyThree | Self::Three | Self::ThreeTls => Group::Three,
+        }
+    }
+
+    /// Returns whether it is made of our own program.
+    pub(crate) const fn is_ours(self) -> bool {
+        match self {
+            Self::Direct | Self::Nginx | Self::Haproxy | Self::HaproxyThree => false,
+            Self::Tradewind | Self::Chain | Self::ChainTls | Self::Three | Self::ThreeTls => true,
+        }
     }
 
     pub(crate) const fn name(self) -> &'static str {
@@ -57,6 +97,9 @@ impl Subject {
             Self::Tradewind => "Tradewind",
             Self::Chain => "plain",
             Self::ChainTls => "TLS 1.3",
+            Self::HaproxyThree => "3 HAProxys",
+            Self::Three => "3 relays, plain",
+            Self::ThreeTls => "3 relays, TLS 1.3",
         }
     }
 }
@@ -172,8 +215,8 @@ impl Programs {
         match subject {
             Subject::Direct => None,
             Subject::Nginx => Some(&self.nginx),
-            Subject::Haproxy => Some(&self.haproxy),
-            Subject::Tradewind | Subject::Chain | Subject::ChainTls => Some(&self.tradewind),
+            Subject::Haproxy | Subject::HaproxyThree => Some(&self.haproxy),
+            _ => Some(&self.tradewind),
         }
     }
 
@@ -213,7 +256,7 @@ pub(crate) struct Start<'a> {
 #[derive(Debug)]
 pub(crate) struct Running {
     subject: Subject,
-    /// One process, or two of a chain.
+    /// One process, or several of a chain.
     children: Vec<Child>,
     _lifeline: Lifeline,
     namespace: Arc<Namespace>,
@@ -234,11 +277,7 @@ impl Running {
         let mut running = Self { subject, children: Vec::new(), _lifeline: lifeline, namespace };
         let Some(path) = start.programs.path(subject) else { return Ok(running) };
         let path = path.as_ref().map_err(|missing| anyhow::anyhow!("{missing}"))?;
-        for (arguments, config) in commands(subject, settings, start) {
-            let address = match arguments.first() {
-                Some(&"relay") => relay_address(),
-                _ => Port::Echo.at_proxy(),
-            };
+        for Process { arguments, config, address } in processes_of(subject, settings, start) {
             let mut command = Command::new(path);
             command.args(arguments).stdin(nameless::file(config.as_bytes())?);
             command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -283,8 +322,8 @@ impl Running {
     pub(crate) fn access(&self, keys: &Keys) -> anyhow::Result<Access> {
         Ok(match self.subject {
             Subject::Direct => Access::Direct,
-            Subject::Nginx | Subject::Haproxy | Subject::Chain | Subject::ChainTls => Access::Proxy,
             Subject::Tradewind => Access::Relay(Box::new(Gateway::new(keys)?)),
+            _ => Access::Proxy,
         })
     }
 
@@ -322,30 +361,67 @@ impl Drop for Running {
     }
 }
 
-/// Returns the arguments and configuration of each process, in the order of their start.
-fn commands(
-    subject: Subject,
-    settings: Settings,
-    start: Start<'_>,
-) -> Vec<(&'static [&'static str], String)> {
-    let relay = |workers, encryption| -> (&'static [&'static str], String) {
-        let config = relay_config(start.keys, workers, encryption);
-        (&["relay", "--config", "/dev/stdin"], config)
+/// One process of a subject.
+struct Process {
+    arguments: &'static [&'static str],
+    config: String,
+    /// Where it listens.
+    address: SocketAddr,
+}
+
+impl Process {
+    fn haproxy(settings: HaproxySettings, ways: &[(SocketAddr, SocketAddr)]) -> Self {
+        let address = ways.last().expect("a proxy leads somewhere").0;
+        let config = haproxy_config(settings, ways);
+        Self { arguments: &["-db", "-f", "/dev/stdin"], config, address }
+    }
+}
+
+/// Returns the processes of a subject in the order of their start.
+fn processes_of(subject: Subject, settings: Settings, start: Start<'_>) -> Vec<Process> {
+    let cpus = start.cpus.len();
+    let relay = |place, workers, encryption| Process {
+        arguments: &["relay", "--config", "/dev/stdin"],
+        config: relay_config(start.keys, place, workers, encryption),
+        address: relay_in_row(place),
     };
-    let chain = |encryption| {
-        let gateway = gateway_config(start.keys, start.cpus.len(), encryption);
-        vec![relay(start.cpus.len(), encryption), (&["gateway", "--config", "/dev/stdin"], gateway)]
+    let chain = |relays: usize, encryption| {
+        let gateway = Process {
+            arguments: &["gateway", "--config", "/dev/stdin"],
+            config: gateway_config(start.keys, relays, cpus, encryption),
+            address: Port::Echo.at_proxy(),
+        };
+        (0..relays).map(|place| relay(place, cpus, encryption)).chain([gateway]).collect()
     };
     match subject {
         Subject::Direct => Vec::new(),
-        Subject::Nginx => {
-            vec![(&["-c", "/dev/stdin", "-e", "stderr"], nginx_config(start.cpus.len()))]
+        Subject::Nginx => vec![Process {
+            arguments: &["-c", "/dev/stdin", "-e", "stderr"],
+            config: nginx_config(cpus),
+            address: Port::Echo.at_proxy(),
+        }],
+        Subject::Haproxy => {
+            let ways = Port::ALL.map(|port| (port.at_proxy(), port.behind_relay()));
+            vec![Process::haproxy(settings.haproxy, &ways)]
         }
-        Subject::Haproxy => vec![(&["-db", "-f", "/dev/stdin"], haproxy_config(settings.haproxy))],
-        Subject::Tradewind => vec![relay(settings.relay.workers, "none")],
-        Subject::Chain => chain("none"),
-        Subject::ChainTls => chain("tls"),
+        Subject::Tradewind => vec![relay(0, settings.relay.workers, "none")],
+        Subject::Chain => chain(1, "none"),
+        Subject::ChainTls => chain(1, "tls"),
+        Subject::HaproxyThree => haproxys_in_row(settings.haproxy),
+        Subject::Three => chain(IN_A_ROW, "none"),
+        Subject::ThreeTls => chain(IN_A_ROW, "tls"),
     }
+}
+
+/// Returns HAProxys of which each leads to the next, the last one first.
+fn haproxys_in_row(settings: HaproxySettings) -> Vec<Process> {
+    let listens = |place| match place {
+        0 => Port::Early.at_proxy(),
+        IN_A_ROW => Port::Early.behind_relay(),
+        place => haproxy_in_row(place),
+    };
+    let one = |place| Process::haproxy(settings, &[(listens(place), listens(place + 1))]);
+    (0..IN_A_ROW).rev().map(one).collect()
 }
 
 fn nginx_config(workers: usize) -> String {
@@ -362,13 +438,15 @@ fn nginx_config(workers: usize) -> String {
     )
 }
 
-fn haproxy_config(settings: HaproxySettings) -> String {
+fn haproxy_config(settings: HaproxySettings, ways: &[(SocketAddr, SocketAddr)]) -> String {
     let HaproxySettings { threads, splice, pipe_kib } = settings;
     let splice = if splice { " option splice-request\n option splice-response\n" } else { "" };
-    let listeners = Port::ALL.map(|port| {
-        let (listen, server) = (port.at_proxy(), port.behind_relay());
-        format!("listen {port:?}\n bind {listen} backlog 4096\n server s {server}\n")
-    });
+    let listeners: Vec<String> = (ways.iter())
+        .map(|(listen, server)| {
+            let port = listen.port();
+            format!("listen on-{port}\n bind {listen} backlog 4096\n server s {server}\n")
+        })
+        .collect();
     format!(
         "global\n nbthread {threads}\n maxconn 8000\n maxpipes 1500\n tune.pipesize {}\n\
          defaults\n mode tcp\n{splice} option tcp-smart-accept\n option tcp-smart-connect\n\
@@ -378,31 +456,38 @@ fn haproxy_config(settings: HaproxySettings) -> String {
     )
 }
 
-fn relay_config(keys: &Keys, workers: usize, encryption: &str) -> String {
+fn relay_config(keys: &Keys, place: usize, workers: usize, encryption: &str) -> String {
     format!(
         "listen = [\"{}\"]\nidentity = \"{}\"\noperators = [\"{}\"]\nworkers = {workers}\n\
-         [policy]\ndestinations = [\"{DESTINATIONS}\"]\n\
-         [leg.accept]\nencryption = \"{encryption}\"\n",
-        relay_address(),
-        *keys.relay.to_secret_text(),
+         [policy]\ndestinations = [\"{DESTINATIONS}\"]\nnext_hops = [\"{}\"]\n\
+         [leg]\naccept = {{ encryption = \"{encryption}\" }}\n\
+         dial = {{ encryption = \"{encryption}\" }}\n",
+        relay_in_row(place),
+        *keys.relays[place].to_secret_text(),
         keys.operator.public(),
+        relays_in_row(),
     )
 }
 
-fn gateway_config(keys: &Keys, workers: usize, encryption: &str) -> String {
+fn gateway_config(keys: &Keys, relays: usize, workers: usize, encryption: &str) -> String {
     let forwards = Port::ALL.map(|port| {
         let (listen, to) = (port.at_proxy(), port.behind_relay());
         format!("[[forward]]\nlisten = \"{listen}\"\nto = \"{to}\"\n")
     });
+    let names: Vec<String> = (0..relays).map(|place| format!("relay-{place}")).collect();
+    let relay = |(name, place): (&String, usize)| {
+        let (address, identity) = (relay_in_row(place), keys.relays[place].public());
+        format!(
+            "[[routes.relay]]\nname = \"{name}\"\naddress = \"{address}\"\n\
+             identity = \"{identity}\"\n"
+        )
+    };
+    let hops: String = names.iter().zip(0..).map(relay).collect();
     format!(
         "identity = \"{}\"\ngrant = \"{}\"\nworkers = {workers}\n{}\
-         [leg.dial]\nencryption = \"{encryption}\"\n\
-         [routes]\ndefault = [\"relay\"]\n\
-         [[routes.relay]]\nname = \"relay\"\naddress = \"{}\"\nidentity = \"{}\"\n",
+         [leg.dial]\nencryption = \"{encryption}\"\n[routes]\ndefault = {names:?}\n{hops}",
         *keys.gateway.to_secret_text(),
         keys.grant,
         forwards.concat(),
-        relay_address(),
-        keys.relay.public(),
     )
 }
