@@ -1,7 +1,6 @@
 //! Forwarding without splitting: a relay's kernel passes packets on, and no connection ends there. The papers'
 //! baseline [CDD 3], and a cheap relay where splitting gains nothing.
 
-use std::net::SocketAddr;
 use std::str::FromStr;
 
 use tradewind_grant::forbidden::class_of;
