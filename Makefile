@@ -65,7 +65,7 @@ smoke: build ## every bench, example and experiment that the docs quote, in its 
 	@$(CARGO) run --locked --quiet -p xtask -- smoke $(TRADEWIND)
 
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token revocation_list plan_problem flow_log rtt_table packet_message packet_session packet_services packet_parcel jumpstart_control jumpstart_config
+FUZZ_TARGETS := topology hop_header hop_reply join stripe_frames grant_token revocation_list plan_problem flow_log rtt_table packet_message packet_session packet_services packet_stored_message jumpstart_control jumpstart_config
 fuzz: setup ## fuzz every parser of foreign input and the packet machines, FUZZ_SECONDS each (nightly Rust); finds go to target/fuzz-found
 	@scripts/setup.sh fuzz
 	@for target in $(FUZZ_TARGETS); do \

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files of `bpf/`, without their extension.
-const PROGRAMS: [&str; 2] = ["first_window", "jump_start"];
+const PROGRAMS: [&str; 2] = ["initial_window", "jumpstart"];
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets it"));

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 
-use crate::traffic::{self, Traffic, Way, port};
+use crate::traffic::{self, LoadPath, Traffic, port};
 use crate::{Outcome, cpu};
 
 const PROGRAM: &str = "turnserver";
 /// Longest wait for a request to be granted.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The magic cookie of STUN messages [RFC 8489 5].
 const MAGIC: u32 = 0x2112_a442;
 const ALLOCATE: u16 = 0x0003;
@@ -44,7 +44,7 @@ pub(crate) fn run(traffic: Traffic, bytes: usize, span: Duration) -> anyhow::Res
     let head = [CHANNEL, length].concat();
     let introduce = |port: &UdpPort| introduce(port, to, far).expect("coturn relays on loopback");
     let first = [to];
-    let way = Way::straight(&first, &end).introduced(&head, &introduce);
+    let way = LoadPath::straight(&first, &end).introduced(&head, &introduce);
     let now = |reached| (reached, cpu::of_process(server.child.id()));
     let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;
@@ -121,7 +121,7 @@ fn ask(
     let (mut outgoing, mut incoming) = (SendBatch::new(1), ReceiveBatch::new(1));
     let begun = Instant::now();
     let mut refusal = "it answered nothing to it".to_owned();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         let room = outgoing.push(server, request.len()).context("a batch has room")?;
         room.copy_from_slice(&request);
         outgoing.flush(port);
@@ -140,7 +140,7 @@ fn ask(
             }
         }
     }
-    bail!("coturn has not granted request {kind:#06x} within {PATIENCE:?}: {refusal}")
+    bail!("coturn has not granted request {kind:#06x} within {TIMEOUT:?}: {refusal}")
 }
 
 /// Returns the reason of a failure response to this request type, if the response holds one:

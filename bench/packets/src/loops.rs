@@ -13,7 +13,7 @@ use tradewind_net::epoll::Epoll;
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 
 use crate::Outcome;
-use crate::traffic::{self, Traffic, WAIT, Way, port};
+use crate::traffic::{self, LoadPath, Traffic, WAIT, port};
 
 /// The way in which a loop receives and sends datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) fn run(kind: Loop, traffic: Traffic, bytes: usize, span: Duration) ->
         });
         let now = |_| *copied.lock().expect("nobody panics");
         let to = [first_hop];
-        let way = Way::straight(&to, &end);
+        let way = LoadPath::straight(&to, &end);
         let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
         stop.store(true, Ordering::Relaxed);
         let [(before, cpu_before), (after, cpu_after)] = counted;

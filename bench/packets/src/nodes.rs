@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tradewind_grant::{Grant, Hop, IdentityKey, OperatorKey, Policy, Relays, SignedGrant};
-use tradewind_node::{Assumed, Course, Entrance, NodeConfig, Path};
+use tradewind_node::{Assumed, DeliveryPolicy, NodeConfig, Path, TrafficSource};
 use tradewind_packet::message::Carriage;
 use tradewind_units::Timestamp;
 
@@ -66,17 +66,17 @@ pub(crate) fn near(
     (relay, far): (SocketAddr, SocketAddr),
     to: &[SocketAddr],
 ) -> anyhow::Result<NodeConfig> {
-    let course = Course {
+    let delivery = DeliveryPolicy {
         far: hop(far, FAR).into(),
         relays: vec![hop(relay, RELAY)].into(),
         carriage,
-        bearable_loss: None,
+        max_loss: None,
         copies: None,
         assumed: Assumed::default(),
     };
     let path = |to: &SocketAddr| {
-        let entrance = Entrance::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to: *to };
-        Path { entrance, course: course.clone() }
+        let source = TrafficSource::Port { listen: SocketAddr::from(([127, 0, 0, 1], 0)), to: *to };
+        Path { source, delivery: delivery.clone() }
     };
     let (paths, grant) = (to.iter().map(path).collect(), Some(grant(number)?));
     Ok(NodeConfig { grant, paths, ..plain(number, &[]) })

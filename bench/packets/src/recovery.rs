@@ -30,7 +30,7 @@ const GAP: Duration = Duration::from_millis(5);
 const LOSE_EACH: usize = 20;
 /// The number of recoveries to measure, and the longest wait for them.
 const ANSWERS: usize = 300;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The state of the wire.
 #[derive(Debug, Default)]
@@ -124,11 +124,11 @@ pub(crate) fn run(carried: Carried) -> anyhow::Result<Vec<Duration>> {
     };
     let mut answered = 0;
     while answered < ANSWERS {
-        if begun.elapsed() > PATIENCE {
-            bail!("{answered} packets came back in {PATIENCE:?}: {:?}", relay.snapshot());
+        if begun.elapsed() > TIMEOUT {
+            bail!("{answered} packets came back in {TIMEOUT:?}: {:?}", relay.snapshot());
         }
-        for entrance in &entrances {
-            application.send_to(&[0; BYTES], *entrance)?;
+        for source in &entrances {
+            application.send_to(&[0; BYTES], *source)?;
         }
         std::thread::sleep(GAP);
         let mut seen = seen.lock().expect("nobody panics");

@@ -14,7 +14,7 @@ use tradewind_packet::sender::Paths;
 use crate::loops::Apart;
 use crate::nodes::{FAR, RELAY, hop, near, plain};
 use crate::straight::{self, HEAD, Sources};
-use crate::traffic::{self, Traffic, Way, application, port};
+use crate::traffic::{self, LoadPath, Traffic, application, port};
 use crate::{Outcome, cpu};
 
 /// What the relay does with packets.
@@ -60,7 +60,7 @@ impl Feed {
 }
 
 /// Until a path must be open.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Gateways that are tried until one comes to a worker of its own: the kernel hashes addresses.
 const MOST_TRIES: usize = 32;
 
@@ -144,7 +144,7 @@ pub(crate) fn run(
     let entrances: Vec<SocketAddr> =
         gateways.iter().map(|gateway| gateway.node.local_addresses()[0]).collect();
     let now = |_| (relay.node.snapshot().received, relay.times());
-    let way = Way::straight(&entrances, &end);
+    let way = LoadPath::straight(&entrances, &end);
     let (counted, arrived_a_second) = traffic::load(traffic, bytes, way, span, now);
     let [(before, cpu_before), (after, cpu_after)] = counted;
     let all = |times: Vec<Duration>| times.iter().sum::<Duration>();
@@ -174,7 +174,8 @@ fn run_straight(
     let sources = Sources::default();
     let introduce = |port: &_| sources.open(port, hops).expect("the relay opens paths");
     let head = |port: &_, train: &mut [u8], segment| sources.head(port, train, segment);
-    let way = Way::straight(&first_hop, &nobody).introduced(&HEAD, &introduce).with_heads(&head);
+    let way =
+        LoadPath::straight(&first_hop, &nobody).introduced(&HEAD, &introduce).with_heads(&head);
     let (stop, arrived, begun) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     let now = |_| {
         let arrived = arrived.load(Ordering::Relaxed);
@@ -220,9 +221,9 @@ fn open(gateway: &Node, relay: &Node) -> anyhow::Result<()> {
     let application = UdpSocket::bind("127.0.0.1:0")?;
     let (begun, before) = (Instant::now(), carried(relay.snapshot()));
     while carried(relay.snapshot()) < before + 20 {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let (relay, refusals) = (relay.snapshot(), gateway.report().refusals);
-            bail!("the relay carries nothing within {PATIENCE:?}: {relay:?}, {refusals:?}");
+            bail!("the relay carries nothing within {TIMEOUT:?}: {relay:?}, {refusals:?}");
         }
         application.send_to(&[0; 64], gateway.local_addresses()[0])?;
         std::thread::sleep(Duration::from_millis(1));

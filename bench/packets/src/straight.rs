@@ -31,7 +31,7 @@ use crate::traffic::WAIT;
 const SOURCE: u8 = 1;
 /// The destination given in the header; nothing is delivered there.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval after which a request to the relay is repeated.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -92,8 +92,8 @@ impl Source {
         let (begun, mut asked, mut label) = (Instant::now(), None::<Instant>, None);
         let mut incoming = ReceiveBatch::new(8);
         while label.is_none() {
-            if begun.elapsed() > PATIENCE {
-                bail!("no path over the relay within {PATIENCE:?}");
+            if begun.elapsed() > TIMEOUT {
+                bail!("no path over the relay within {TIMEOUT:?}");
             }
             sessions.handle_timeout(now());
             if sessions.is_open(peer) && asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {

@@ -54,7 +54,7 @@ pub(crate) fn application() -> UdpPort {
 
 /// The path of a load.
 #[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
+pub(crate) struct LoadPath<'a> {
     /// Addresses to send to, in turn.
     to: &'a [SocketAddr],
     end: &'a UdpPort,
@@ -67,7 +67,7 @@ pub(crate) struct Way<'a> {
     write_heads: &'a (dyn Fn(&UdpPort, &mut [u8], usize) + Sync),
 }
 
-impl<'a> Way<'a> {
+impl<'a> LoadPath<'a> {
     /// Creates a way to these addresses in turn, which forward the datagrams unchanged to `end`.
     pub(crate) fn straight(to: &'a [SocketAddr], end: &'a UdpPort) -> Self {
         Self { to, end, head: &[], introduce: &|_| {}, write_heads: &|_, _, _| {} }
@@ -106,7 +106,7 @@ struct Come {
 pub(crate) fn load<T>(
     traffic: Traffic,
     bytes: usize,
-    way: Way<'_>,
+    way: LoadPath<'_>,
     span: Duration,
     measured: impl Fn(u64) -> T,
 ) -> ([T; 2], f64) {
@@ -144,7 +144,7 @@ fn drain(port: &UdpPort, stop: &AtomicBool, come: &Come) {
     }
 }
 
-fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: Way<'_>, stop: &AtomicBool) {
+fn send(ports: &[UdpPort], traffic: Traffic, bytes: usize, way: LoadPath<'_>, stop: &AtomicBool) {
     let (mut outgoing, mut turns) = (SendBatch::new(1), way.to.iter().cycle());
     let segment = way.head.len() + bytes;
     let datagram = [way.head, &vec![0; bytes]].concat();

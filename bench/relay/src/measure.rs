@@ -34,7 +34,7 @@ const REST: Duration = Duration::from_millis(200);
 
 /// A subject under load.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bench<'a> {
+pub(crate) struct Measurement<'a> {
     pub(crate) place: &'a Place,
     pub(crate) keys: &'a Keys,
     pub(crate) counts: &'a Counts,
@@ -64,7 +64,7 @@ pub(crate) struct Exchanged {
     pub(crate) p99_us: f64,
 }
 
-impl Bench<'_> {
+impl Measurement<'_> {
     /// Starts a thread in the client's namespace.
     fn client<'s, T: Send + 's>(
         self,

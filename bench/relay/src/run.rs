@@ -9,7 +9,7 @@ use tradewind_model::statistics::{RatioEstimate, median, ratio};
 use tradewind_net::{affinity, capability};
 
 use crate::access::Keys;
-use crate::measure::Bench;
+use crate::measure::Measurement;
 use crate::place::Place;
 use crate::server::{self, Counts};
 use crate::subject::{
@@ -457,8 +457,8 @@ impl Stage<'_> {
         }
     }
 
-    fn bench<'a>(&'a self, running: &'a Running) -> Bench<'a> {
-        Bench { place: &self.place, keys: &self.keys, counts: &self.counts, running }
+    fn bench<'a>(&'a self, running: &'a Running) -> Measurement<'a> {
+        Measurement { place: &self.place, keys: &self.keys, counts: &self.counts, running }
     }
 
     fn measure(&self, subject: Subject, task: Task, settings: Settings) -> anyhow::Result<Values> {

@@ -89,7 +89,7 @@ fn write(directory: &Path, report: &DemoReport) -> anyhow::Result<()> {
     for (name, text) in [(JSON_FILE, json), (HTML_FILE, html::page(report))] {
         let path = directory.join(name);
         file::write_whole(&path, &text)?;
-        output::say(format_args!("wrote {}", path.display()));
+        output::note(format_args!("wrote {}", path.display()));
     }
     Ok(())
 }

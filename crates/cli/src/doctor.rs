@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tradewind_net::ability::{ABILITIES, Ability};
 use tradewind_net::capability;
+use tradewind_net::kernel_feature::{KERNEL_FEATURES, KernelFeature};
 use tradewind_relay::buffers::host_buffers;
 use tradewind_relay::config::{LegProfiles, Limits};
 use tradewind_relay::{GatewayConfig, RelayConfig, local_ports};
@@ -27,7 +27,7 @@ pub(crate) struct DoctorArgs {
 /// The result of trying one ability.
 #[derive(Serialize)]
 struct Finding {
-    ability: &'static str,
+    kernel_feature: &'static str,
     works: bool,
     needed: bool,
     used_for: &'static str,
@@ -41,15 +41,15 @@ struct Report {
     schema_version: u32,
     kernel: String,
     user_id: u32,
-    /// Mechanism that sets first windows here: `sockops`, `routes` or `none`.
-    first_window: &'static str,
+    /// Mechanism that sets initial windows here: `sockops`, `routes` or `none`.
+    initial_window: &'static str,
     /// Mechanism that jumpstart acts through here: `sockops`, `routes` or `none`.
-    jump_start: &'static str,
+    jumpstart: &'static str,
     /// Largest number of bytes in flight of a connection with this kernel's settings.
     window_bytes: Option<u64>,
     /// Settings of this kernel that are too low for the configurations.
     shortfalls: Vec<String>,
-    abilities: Vec<Finding>,
+    kernel_features: Vec<Finding>,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
@@ -65,24 +65,28 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     }
     // Before the trials, as one of them may change the user of this process.
     let (kernel, user_id) = (capability::kernel_release(), capability::user_id());
-    let abilities: Vec<Finding> = ABILITIES.iter().map(examine).collect();
+    let kernel_features: Vec<Finding> = KERNEL_FEATURES.iter().map(examine).collect();
     let report = Report {
         schema_version: 1,
         kernel,
         user_id,
-        first_window: first_that_works(&abilities, "sockops"),
-        jump_start: first_that_works(&abilities, "learned windows"),
+        initial_window: first_that_works(&kernel_features, "sockops"),
+        jumpstart: first_that_works(&kernel_features, "learned windows"),
         window_bytes: host.map(|host| host.window().as_u64()),
         shortfalls,
-        abilities,
+        kernel_features,
     };
     match args.output {
         Format::Json => output::json(&report)?,
         Format::Table => show(&report)?,
     }
     let is_missing = |finding: &&Finding| finding.needed && !finding.works;
-    let missing: Vec<&str> =
-        report.abilities.iter().filter(is_missing).map(|finding| finding.ability).collect();
+    let missing: Vec<&str> = report
+        .kernel_features
+        .iter()
+        .filter(is_missing)
+        .map(|finding| finding.kernel_feature)
+        .collect();
     report.shortfalls.iter().for_each(output::complain);
     if !missing.is_empty() {
         output::complain(format_args!("needed and missing: {}", missing.join(", ")));
@@ -106,20 +110,21 @@ fn limits_and_legs(file: &Path) -> anyhow::Result<(Limits, LegProfiles)> {
     Ok((limits, leg))
 }
 
-fn examine(ability: &Ability) -> Finding {
-    let (works, detail) = match (ability.try_it)() {
+fn examine(kernel_feature: &KernelFeature) -> Finding {
+    let (works, detail) = match (kernel_feature.try_it)() {
         Ok(detail) => (true, detail),
         Err(error) => (false, output::one_line(&error.into())),
     };
-    let Ability { name, used_for, needed, .. } = *ability;
-    Finding { ability: name, works, needed, used_for, detail }
+    let KernelFeature { name, used_for, needed, .. } = *kernel_feature;
+    Finding { kernel_feature: name, works, needed, used_for, detail }
 }
 
 /// Returns the mechanism that sets windows here, for relays with `initial_window` or for jumpstart:
 /// the program whose ability is `program`, else routes, else none.
-fn first_that_works(abilities: &[Finding], program: &str) -> &'static str {
-    let works =
-        |name: &str| abilities.iter().any(|finding| finding.ability == name && finding.works);
+fn first_that_works(kernel_features: &[Finding], program: &str) -> &'static str {
+    let works = |name: &str| {
+        kernel_features.iter().any(|finding| finding.kernel_feature == name && finding.works)
+    };
     match (works(program), works("window routes")) {
         (true, _) => "sockops",
         (false, true) => "routes",
@@ -134,12 +139,12 @@ fn show(report: &Report) -> anyhow::Result<()> {
             (false, true) => "MISSING",
             (false, false) => "no",
         };
-        let ability = finding.ability.to_owned();
-        vec![ability, word.to_owned(), finding.used_for.to_owned(), finding.detail.clone()]
+        let kernel_feature = finding.kernel_feature.to_owned();
+        vec![kernel_feature, word.to_owned(), finding.used_for.to_owned(), finding.detail.clone()]
     };
-    let rows: Vec<_> = report.abilities.iter().map(row).collect();
+    let rows: Vec<_> = report.kernel_features.iter().map(row).collect();
     table::print(&["ability", "here", "used for", "what was seen"], &rows, 4)?;
-    let first_window = match report.first_window {
+    let initial_window = match report.initial_window {
         "sockops" => "by sockops, for each connection",
         "routes" => "by routes, for neighbours of leg.to only",
         _ => "not available: connections start with the kernel's",
@@ -152,8 +157,8 @@ fn show(report: &Report) -> anyhow::Result<()> {
         ))?;
     }
     output::line(format_args!(
-        "Linux {}, user {}. First windows: {first_window}. Jump-start acts through: {}. Not \
+        "Linux {}, user {}. Initial windows: {initial_window}. Jump-start acts through: {}. Not \
          needed: io_uring, modules of our own.",
-        report.kernel, report.user_id, report.jump_start
+        report.kernel, report.user_id, report.jumpstart
     ))
 }

@@ -58,8 +58,10 @@ fn experiment_named(name: &str) -> Result<Experiment, String> {
 /// Lists all experiments.
 pub(crate) fn list() -> Outcome {
     let row = |experiment: &Experiment| {
-        let ground = if experiment.on_lab() { "lab" } else { "numeric" };
-        [experiment.name, experiment.source, ground, experiment.summary].map(str::to_owned).to_vec()
+        let environment = if experiment.on_lab() { "lab" } else { "numeric" };
+        [experiment.name, experiment.source, environment, experiment.summary]
+            .map(str::to_owned)
+            .to_vec()
     };
     let rows: Vec<Vec<String>> = experiment::all().iter().map(row).collect();
     table::print(&["experiment", "paper", "ground", "what it shows"], &rows, 4)?;
@@ -137,7 +139,7 @@ fn write(out: &Path, form: Form, records: &[Record]) -> anyhow::Result<()> {
         (Form::Html, records) => html::records_page(records),
     };
     file::write_whole(out, &text)?;
-    output::say(format_args!("wrote {}", out.display()));
+    output::note(format_args!("wrote {}", out.display()));
     Ok(())
 }
 

@@ -92,11 +92,11 @@ fn show(explanation: &Explanation, most: usize) -> anyhow::Result<()> {
     )?;
     show_groups(&explanation.groups, most, types)?;
     if let Some(why) = explanation.groups_left_out {
-        output::say(format_args!("not all flows that move together are judged: {why}"));
+        output::note(format_args!("not all flows that move together are judged: {why}"));
     }
     let hidden = explanation.alternatives.len().saturating_sub(rows.len());
     if hidden > 0 {
-        output::say(format_args!("{hidden} other paths not shown (`--alternatives`)"));
+        output::note(format_args!("{hidden} other paths not shown (`--alternatives`)"));
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ fn show_groups(groups: &[Group], most: usize, types: bool) -> anyhow::Result<()>
     table::print(&head, &rows, 2)?;
     let hidden = groups.len().saturating_sub(rows.len());
     if hidden > 0 {
-        output::say(format_args!("{hidden} other groups not shown (`--alternatives`)"));
+        output::note(format_args!("{hidden} other groups not shown (`--alternatives`)"));
     }
     Ok(())
 }

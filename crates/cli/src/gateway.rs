@@ -9,13 +9,13 @@ use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{
-    Additions, Gateway, GatewayConfig, Inheritance, Reloads, Shutdown, check_readers,
+    Additions, Gateway, GatewayConfig, Handover, Reloads, Shutdown, check_readers,
 };
 
 use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{BadFile, OrBadFile as _, Outcome, read_text};
-use crate::packet_plane::{self, Running, Told};
+use crate::packet_plane::{self, PacketSettings, Running};
 use crate::privileges::Kept;
 use crate::relay::{Beside, Log, announce, start_log};
 use crate::socks_udp::SocksUdp;
@@ -45,12 +45,12 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
-    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course);
+    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::delivery);
     let socks5_udp = socks5_udp.transpose();
     let socks5_udp = socks5_udp.map_err(|error| packet_plane::refused(error, &text));
     let socks5_udp = socks5_udp.with_context(place)?;
-    let mut inheritance = Inheritance::take()?;
-    config.hold_identity(&mut inheritance).with_context(place)?;
+    let mut handover = Handover::take()?;
+    config.hold_identity(&mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let told = Kept {
         user,
@@ -62,15 +62,15 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     .alone()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets((&config, &text), &mut inheritance).with_context(place)?;
-    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
+    let packets = packets((&config, &text), &mut handover).with_context(place)?;
+    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };
-    let mut gateway = Gateway::bind_with(&config, inheritance, &additions).with_context(place)?;
+    let mut gateway = Gateway::bind_with(&config, handover, &additions).with_context(place)?;
     gateway.intercept(&shutdown)?;
     let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
@@ -92,8 +92,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     )?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
     gateway.take_over()?;
-    if let (Some(packets), Some(course)) = (&packets, socks5_udp) {
-        gateway.carry_datagrams(Arc::new(SocksUdp { flows: packets.flow_opener()?, course }));
+    if let (Some(packets), Some(delivery)) = (&packets, socks5_udp) {
+        gateway.carry_datagrams(Arc::new(SocksUdp { flows: packets.flow_opener()?, delivery }));
     }
     let logs = Logs { access: gateway.access_log(), audit: None };
     let _packets = Running::start(packets, logs, &shutdown, gateway.handle().health())?;
@@ -111,7 +111,7 @@ const GATEWAY_LIVE: &[&str] = &[
 ];
 
 /// What the gateway's packet plane is told, if it has one.
-fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<Told>> {
+fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<PacketSettings>> {
     let has_packets = !config.packet.is_empty() || config.packet_endpoint.is_some();
     if !has_packets && config.socks5_udp.is_none() {
         return Ok(None);
@@ -125,19 +125,19 @@ fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<Told
     let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
     let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
     let mut node = node.map_err(|error| packet_plane::refused(error, text))?;
-    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::course).transpose();
+    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::delivery).transpose();
     // Its relays are nobody's destinations either.
     node.courses.extend(socks5_udp.map_err(|error| packet_plane::refused(error, text))?);
     node.other_identities = others;
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
-    Ok(Some(Told { node, text, revocations }))
+    Ok(Some(PacketSettings { node, text, revocations }))
 }
 
 /// The gateway's packet plane, if it has one.
 fn packets(
     (config, text): (&GatewayConfig, &str),
-    inheritance: &mut Inheritance,
+    handover: &mut Handover,
 ) -> anyhow::Result<Option<Node>> {
     let node = node_config(config, text)?;
-    node.map(|node| packet_plane::open(node, inheritance)).transpose()
+    node.map(|node| packet_plane::open(node, handover)).transpose()
 }

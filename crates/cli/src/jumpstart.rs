@@ -1,4 +1,4 @@
-//! `tradewind jumpstart`: the daemon that learns first windows, questions to it, and the paper's model.
+//! `tradewind jumpstart`: the daemon that learns initial windows, questions to it, and the paper's model.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub(crate) enum JumpstartCommand {
     Off(AskArgs),
     /// Turn the kill switch back
     On(AskArgs),
-    /// What larger first windows save, by the paper's model, for given file sizes and round-trip times
+    /// What larger initial windows save, by the paper's model, for given file sizes and round-trip times
     Model(ModelArgs),
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct ModelArgs {
     /// Round-trip times from a file, one a line
     #[arg(long, value_name = "FILE", conflicts_with = "rtts")]
     rtts_file: Option<PathBuf>,
-    /// First windows in segments; the first is what others are compared with
+    /// Initial windows in segments; the first is what others are compared with
     #[arg(long, value_delimiter = ',', value_parser = segments, default_value = "10,25,50,100")]
     windows: Vec<Segments>,
     /// Payload of a segment; the paper counts 1500 bytes

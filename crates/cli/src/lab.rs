@@ -140,10 +140,10 @@ fn up(place: &Place, file: &std::path::Path, seed: Option<u64>) -> anyhow::Resul
     }
     let status = supervisor::up(place, daemon)?;
     for note in &status.notes {
-        output::say(format_args!("note: {note}"));
+        output::note(format_args!("note: {note}"));
     }
     print_hosts(&status)?;
-    output::say(
+    output::note(
         "up: `tradewind lab exec HOST -- COMMAND` runs a program there, `tradewind lab down` ends \
          it",
     );

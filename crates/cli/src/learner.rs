@@ -1,11 +1,11 @@
-//! The learner of first windows inside a relay or gateway: `[jumpstart]` of its configuration.
+//! The learner of initial windows inside a relay or gateway: `[jumpstart]` of its configuration.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use tradewind_jumpstart_daemon::{DaemonConfig, Embedded};
-use tradewind_net::jump_start::OwnSockets;
-use tradewind_relay::{Inheritance, RelayError, Shutdown};
+use tradewind_net::jumpstart::OwnSockets;
+use tradewind_relay::{Handover, RelayError, Shutdown};
 use tradewind_telemetry::Registry;
 
 use crate::jumpstart::own_socket;
@@ -16,14 +16,14 @@ pub(crate) struct Learner(Result<Embedded, String>);
 impl Learner {
     /// Starts it by `config`, the section of `file`, with the control socket of the process before this one if there was
     /// one. Without it the process carries sessions all the same.
-    pub(crate) fn start(config: DaemonConfig, file: &Path, inheritance: &mut Inheritance) -> Self {
+    pub(crate) fn start(config: DaemonConfig, file: &Path, handover: &mut Handover) -> Self {
         let socket = config.socket.clone().unwrap_or_else(|| own_socket(file));
         let name = format!("jumpstart {}", socket.display());
-        let handed_on = inheritance.sockets(&name).pop().map(|(_, socket)| socket);
+        let handed_on = handover.sockets(&name).pop().map(|(_, socket)| socket);
         let mut started =
             Embedded::start(config, &socket, handed_on).map_err(|error| error.to_string());
         if let Ok(listener) = started.as_mut().map(Embedded::hand_on) {
-            listener.into_iter().for_each(|socket| inheritance.hand_on(name.clone(), socket));
+            listener.into_iter().for_each(|socket| handover.hand_on(name.clone(), socket));
         }
         Self(started)
     }

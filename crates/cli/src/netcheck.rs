@@ -13,7 +13,7 @@ use tradewind_units::{Duration, address};
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};
 
 /// Longest wait for a running gateway's answer. Chosen: it answers from memory.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest answer. Chosen: far above any table.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -81,10 +81,10 @@ impl From {
         }
         let config = self.read_config()?;
         if let Some(address) = config.metrics.filter(|address| address.port() != 0 && !self.probe) {
-            match TcpStream::connect_timeout(&reachable(address), PATIENCE) {
+            match TcpStream::connect_timeout(&reachable(address), ANSWER_TIMEOUT) {
                 Ok(_) => return self.ask(address, to),
                 Err(_) => {
-                    output::say(format_args!("no gateway answers at {address}: probing from here"))
+                    output::note(format_args!("no gateway answers at {address}: probing from here"))
                 }
             }
         }
@@ -110,7 +110,7 @@ impl From {
             let probed = self.read_config().and_then(|config| self.survey(&config, to));
             match probed {
                 Ok(probed) => fill_in(&mut report, &probed),
-                Err(error) => output::say(format_args!("no probes from here: {error:#}")),
+                Err(error) => output::note(format_args!("no probes from here: {error:#}")),
             }
         }
         Ok(report)
@@ -163,8 +163,8 @@ fn ask(address: SocketAddr, to: Option<&str>) -> anyhow::Result<PathsReport> {
 
 /// Returns the page of a running process at `target` of its `metrics` address.
 pub(crate) fn page(address: SocketAddr, target: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&reachable(address), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&reachable(address), ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(MOST_BYTES).read_to_string(&mut answer)?;
@@ -187,7 +187,7 @@ fn print(report: &PathsReport) -> anyhow::Result<()> {
     }
     let heading = ["destination", "", "path", "state", "why", "RTT ms", "legs ms"];
     table::print(&heading, &rows, 5)?;
-    output::say(match report.source {
+    output::note(match report.source {
         Source::Gateway => "> marks what new sessions take, as the running gateway tells",
         Source::Probes => "> marks what a gateway would take, by probes made just now",
     });

@@ -82,15 +82,15 @@ fn print(report: &PacketReport) -> anyhow::Result<()> {
     print_members(report)?;
     if report.foreign_sources > 0 {
         let count = report.foreign_sources;
-        output::say(format_args!(
+        output::note(format_args!(
             "{count} packets were dropped, since their sender's grant does not cover their source"
         ));
     }
     for refusal in &report.refusals {
         let RefusalStatus { far, what, by, reason } = refusal;
-        output::say(format!("refused: the {what} to {far}, by {by}: {reason}"));
+        output::note(format!("refused: the {what} to {far}, by {by}: {reason}"));
     }
-    output::say(
+    output::note(
         "kept, in-stream, cross-stream: packets that came back, by what; of flows that are sent, \
          as their receivers tell",
     );
@@ -145,16 +145,16 @@ fn row(flow: &FlowStatus) -> Vec<String> {
     };
     let mut row = vec![name, flow.service.clone(), flow.why.clone()];
     row.extend([flow.packets, flow.copies].map(|count| count.to_string()));
-    let fared = flow.fared.map(|fared| {
+    let statistics = flow.statistics.map(|statistics| {
         [
-            fared.recovered_cache,
-            fared.recovered_in_stream,
-            fared.recovered_cross_stream,
-            fared.late,
-            fared.lost,
+            statistics.recovered_cache,
+            statistics.recovered_in_stream,
+            statistics.recovered_cross_stream,
+            statistics.late,
+            statistics.lost,
         ]
     });
-    match fared {
+    match statistics {
         Some(counts) => row.extend(counts.map(|count| count.to_string())),
         None => row.extend(std::iter::repeat_n("-".to_owned(), 5)),
     }

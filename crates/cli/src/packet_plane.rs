@@ -5,23 +5,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_grant::SignedRevocations;
 use tradewind_node::{Node, NodeConfig, NodeError, NodeReloader, handover};
-use tradewind_relay::{Inheritance, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
+use tradewind_relay::{Handover, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
 use crate::journal::Logs;
 use crate::output::{self, BadFile};
 
 /// Opens it with what the process before this one has left, and leaves the same to the next.
-pub(crate) fn open(told: Told, inheritance: &mut Inheritance) -> anyhow::Result<Node> {
-    let Told { node: config, revocations, text } = told;
-    let lists = Told::lists(revocations.as_ref())?;
+pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Result<Node> {
+    let PacketSettings { node: config, revocations, text } = told;
+    let lists = PacketSettings::lists(revocations.as_ref())?;
     let revocations = config.revocations.updated(&lists, &config.operators);
     let revocations = revocations.map_err(|error| BadFile(format!("revocations: {error}")))?;
     let config = NodeConfig { revocations, ..config };
-    let node = Node::open(config, inheritance.sockets(handover::PREFIX));
+    let node = Node::open(config, handover.sockets(handover::PREFIX));
     let mut node = node.map_err(|error| refused(error, &text))?;
     for (name, socket) in node.hand_on() {
-        inheritance.hand_on(name, socket);
+        handover.hand_on(name, socket);
     }
     Ok(node)
 }
@@ -35,7 +35,7 @@ pub(crate) fn refused(error: NodeError, text: &str) -> anyhow::Error {
 }
 
 /// What the packet plane is told.
-pub(crate) struct Told {
+pub(crate) struct PacketSettings {
     pub(crate) node: NodeConfig,
     /// The text that says so.
     pub(crate) text: String,
@@ -43,7 +43,7 @@ pub(crate) struct Told {
     pub(crate) revocations: Option<PathBuf>,
 }
 
-impl Told {
+impl PacketSettings {
     /// Reads what was revoked.
     fn lists(file: Option<&PathBuf>) -> Result<Vec<SignedRevocations>, RelayError> {
         file.map_or(Ok(Vec::new()), |file| revocations::read(file))
@@ -71,7 +71,7 @@ impl<F> PacketReload<F> {
         config: Option<Arc<NodeConfig>>,
         file: Option<PathBuf>,
     ) -> Result<Prepared, RelayError> {
-        let lists = Told::lists(file.as_ref())?;
+        let lists = PacketSettings::lists(file.as_ref())?;
         let ready = self.node.prepare_revocations(config, &lists);
         let ready = ready.map_err(|error| RelayError::Beside(error.to_string()))?;
         let (node, kept) = (self.node.clone(), Arc::clone(&self.revocations));
@@ -83,7 +83,7 @@ impl<F> PacketReload<F> {
     }
 }
 
-impl<F: Fn(&str) -> anyhow::Result<Option<Told>> + Send> Reload for PacketReload<F> {
+impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for PacketReload<F> {
     fn live(&self) -> &'static [&'static str] {
         self.live
     }
@@ -115,7 +115,7 @@ pub(crate) fn reload_beside<F>(
     read: F,
 ) -> Reloads
 where
-    F: Fn(&str) -> anyhow::Result<Option<Told>> + Send + 'static,
+    F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send + 'static,
 {
     let Some(node) = node.map(Node::reloader) else { return reloads };
     let revocations = Arc::new(Mutex::new(revocations));

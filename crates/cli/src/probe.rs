@@ -59,7 +59,7 @@ pub(crate) enum ProbeCommand {
         connections: u32,
         /// Direction of the data, seen from here
         #[arg(long, value_enum, default_value = "upload")]
-        direction: Way,
+        direction: DataDirection,
         /// Longest time of transfer
         #[arg(long, default_value = "10s", value_parser = span, allow_hyphen_values = true)]
         duration: Duration,
@@ -101,7 +101,7 @@ pub(crate) enum ProbeCommand {
 
 /// The direction of the data.
 #[derive(Clone, Copy, clap::ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum DataDirection {
     /// From here
     Upload,
     /// To here
@@ -139,8 +139,8 @@ pub(crate) fn run(command: ProbeCommand) -> Outcome {
             let defaults = RateOptions::default();
             let options = RateOptions {
                 direction: match direction {
-                    Way::Upload => Direction::Upload,
-                    Way::Download => Direction::Download,
+                    DataDirection::Upload => Direction::Upload,
+                    DataDirection::Download => Direction::Download,
                 },
                 connections,
                 duration,

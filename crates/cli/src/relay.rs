@@ -9,14 +9,14 @@ use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{
-    Additions, Handle, Inheritance, Relay, RelayConfig, Reloads, Shutdown, check_readers,
+    Additions, Handle, Handover, Relay, RelayConfig, Reloads, Shutdown, check_readers,
 };
 use tradewind_telemetry::{LogFormat, init_logs};
 
 use crate::journal::Logs;
 use crate::learner::Learner;
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
-use crate::packet_plane::{self, Running, Told};
+use crate::packet_plane::{self, PacketSettings, Running};
 use crate::privileges::Kept;
 
 #[derive(clap::Args)]
@@ -53,8 +53,8 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let mut config = RelayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
-    let mut inheritance = Inheritance::take()?;
-    config.hold_identity(&mut inheritance).with_context(place)?;
+    let mut handover = Handover::take()?;
+    config.hold_identity(&mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
     let told = Kept {
         user,
@@ -66,15 +66,15 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     .alone()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets((&config, &text), &mut inheritance).with_context(place)?;
-    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut inheritance));
+    let packets = packets((&config, &text), &mut handover).with_context(place)?;
+    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
     let additions = Additions { register: &register, learned: learned.as_ref() };
-    let mut relay = Relay::bind_with(&config, inheritance, &additions).with_context(place)?;
+    let mut relay = Relay::bind_with(&config, handover, &additions).with_context(place)?;
     let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
     let held = config.held.clone();
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
 const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
 
 /// What the relay's packet plane is told, if it has one.
-fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<Told>> {
+fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<PacketSettings>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let operators = config.operators.clone();
     let mut identities = config.identities()?;
@@ -111,19 +111,19 @@ fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<Told>>
     let node = node.map_err(|error| packet_plane::refused(error, text))?;
     let node = NodeConfig { other_identities, ..node };
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
-    Ok(Some(Told { node, text, revocations }))
+    Ok(Some(PacketSettings { node, text, revocations }))
 }
 
 /// The relay's packet plane, if it has one.
 fn packets(
     (config, text): (&RelayConfig, &str),
-    inheritance: &mut Inheritance,
+    handover: &mut Handover,
 ) -> anyhow::Result<Option<Node>> {
     let Some(told) = node_config(config, text)? else { return Ok(None) };
     let node = &told.node;
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
     let is_idle = node.policy.next_hops.is_empty() && !keeps;
-    let node = packet_plane::open(told, inheritance)?;
+    let node = packet_plane::open(told, handover)?;
     if is_idle {
         tracing::warn!("packet.next_hops: none, so that no packets are passed on");
     }

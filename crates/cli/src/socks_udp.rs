@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use tradewind_node::{Course, Flow, FlowError, FlowOpener};
+use tradewind_node::{DeliveryPolicy, Flow, FlowError, FlowOpener};
 use tradewind_relay::{DatagramFlow, Datagrams};
 
 /// What begins flows of the packet plane, and the course that all these datagrams take.
 pub(crate) struct SocksUdp {
     pub(crate) flows: FlowOpener,
-    pub(crate) course: Course,
+    pub(crate) delivery: DeliveryPolicy,
 }
 
 impl Datagrams for SocksUdp {
     fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String> {
-        let flow = self.flows.begin(client, to, self.course.clone());
+        let flow = self.flows.begin(client, to, self.delivery.clone());
         let flow = flow.map_err(|error| error.to_string())?;
         Ok(Box::new(Carried(flow)))
     }

@@ -163,7 +163,7 @@ fn what_the_host_lacks_ends_with_1() {
 }
 
 #[test]
-fn mistakes_of_jump_start_end_with_2() {
+fn mistakes_of_jumpstart_end_with_2() {
     let files = Files::new("codes-of-jumpstart");
     files.write("sizes", "10 kB\nmany\n");
     files.write("empty", "# none\n");

@@ -99,10 +99,10 @@ fn a_true_forecast_is_not_regretted() {
     assert_eq!((periods.len(), &periods[0]["begins_s"]), (7, &21600.0.into()));
     for period in periods {
         assert_eq!((&period["error_ratio"], &period["flows"]), (&0.0.into(), &2.into()));
-        for way in ["as_planned", "rerouted", "hindsight"] {
+        for way in ["as_planned", "rerouted", "clairvoyant"] {
             assert_eq!(period[way]["regret"].as_f64(), Some(0.0), "{way}: {period}");
         }
-        assert_eq!(period["as_planned"]["cost_usd"], period["hindsight"]["cost_usd"]);
+        assert_eq!(period["as_planned"]["cost_usd"], period["clairvoyant"]["cost_usd"]);
     }
     assert_eq!(report["mean"]["as_planned_regret_ratio"], 0.0);
     let last = json(&files, &format!("{REGRET} --last 2"));
@@ -150,10 +150,10 @@ fn unexpected_flow_goes_direct_with_regret() {
     assert_eq!((&by["unplanned_flows"], &by["relayed_flows"]), (&1.into(), &0.into()));
     assert_eq!((&by["total_fct_s"], &by["cost_usd"]), (&period["direct_fct_s"], &0.0.into()));
     assert!(by["regret"].as_f64().unwrap() > 1.0, "{period}");
-    assert!(period["hindsight"]["cost_usd"].as_f64().unwrap() > 0.5);
+    assert!(period["clairvoyant"]["cost_usd"].as_f64().unwrap() > 0.5);
 
     let table = files.prints(&format!("{REGRET} --last 1"));
-    for expected in ["last period", "as planned s", "hindsight s", "mean over 1 period: "] {
+    for expected in ["last period", "as planned s", "clairvoyant s", "mean over 1 period: "] {
         assert!(table.contains(expected), "expected `{expected}` in {table}");
     }
 }

@@ -243,20 +243,23 @@ fn packet_sections_are_written_with_prices_and_costs() {
     let packets = gateway["packet"].as_array().unwrap();
     let node =
         NodeConfig::of_gateway(packets, None, IdentityKey::from_entropy([1; 32]), None).unwrap();
-    let course = &node.paths[0].course;
-    assert!(matches!(&course.far, Far::At(hop) if hop.identity == configured.far), "{course:?}");
+    let delivery = &node.paths[0].delivery;
+    assert!(
+        matches!(&delivery.far, Far::At(hop) if hop.identity == configured.far),
+        "{delivery:?}"
+    );
     let relay = configured.relay;
-    assert!(matches!(&course.relays, Via::Relays(relays) if relays[0].identity == relay));
-    assert_eq!(course.carriage.budget_ms, 300);
-    assert!(course.bearable_loss.is_some_and(|share| (share.as_f64() - 0.001).abs() < 1e-12));
+    assert!(matches!(&delivery.relays, Via::Relays(relays) if relays[0].identity == relay));
+    assert_eq!(delivery.carriage.budget_ms, 300);
+    assert!(delivery.max_loss.is_some_and(|share| (share.as_f64() - 0.001).abs() < 1e-12));
     // Over one relay all packets are forwarded at its egress price; a hundredth is lost and
     // recovered from helpers.
     let usd = |usd| Money::from_usd(usd).unwrap();
-    let costs = course.assumed.costs.unwrap();
+    let costs = delivery.assumed.costs.unwrap();
     assert_eq!((costs.forwarding, costs.caching), (usd(0.08), usd(0.0008)));
     assert!(costs.caching < costs.coding && costs.coding < costs.forwarding, "{costs:?}");
     assert_eq!(costs.loss.as_f64(), 0.01, "for which they were planned");
-    assert_eq!(course.assumed.coding.within, Duration::from_millis(30));
+    assert_eq!(delivery.assumed.coding.within, Duration::from_millis(30));
     let packet = &configured.text(RELAY).parse::<toml::Table>().unwrap()["packet"];
     let node = NodeConfig::of_relay(packet, IdentityKey::from_entropy([2; 32]), vec![]).unwrap();
     assert_eq!(node.listen, "0.0.0.0:7001".parse().unwrap());
@@ -300,7 +303,7 @@ fn planned_service_is_kept_and_unknown_flows_are_refused() {
     let text = configured.text(GATEWAY);
     let section = &text.parse::<toml::Table>().unwrap()["packet"][0];
     assert_eq!(section["service"].as_str(), kept["packets"]["flows"][0]["service"].as_str());
-    assert!(section.get("costs").is_none() && section.get("bearable_loss").is_none());
+    assert!(section.get("costs").is_none() && section.get("max_loss").is_none());
     assert!(GatewayConfig::parse(&text).is_err(), "a part of one");
 
     files.write("inventory.toml", inventory.replace("flow = 'call'", "flow = 'other'"));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::ended;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A folder of the test's files, removed with it.
 struct Files(PathBuf);
@@ -85,7 +85,7 @@ fn echo() -> SocketAddr {
 fn until(what: &str, watched: &[&str], mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TEST_TIMEOUT {
             let shown: Vec<String> = watched.iter().map(|address| metrics(address)).collect();
             panic!("{what} did not come:\n{}", shown.join("\n\n"));
         }

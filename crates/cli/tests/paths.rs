@@ -18,7 +18,7 @@ use tradewind_units::Timestamp;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 /// Longest wait: far above any normal duration on a loaded machine; no test passes by waiting for
 /// it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A relay on a thread.
 struct Running {
@@ -156,7 +156,7 @@ fn report(arguments: &[&str], config: &std::path::Path) -> serde_json::Value {
 fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
     let start = Instant::now();
     while !event() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

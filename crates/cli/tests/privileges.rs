@@ -142,7 +142,7 @@ fn only_the_capabilities_that_the_configuration_takes_are_kept() {
 }
 
 #[test]
-fn a_relay_that_learns_first_windows_does_so_as_another_user_too() {
+fn a_relay_that_learns_initial_windows_does_so_as_another_user_too() {
     let Some(user) = nobody("learns") else { return };
     let folder = Folder::new("learns", "");
     let socket = folder.of_user(user).join("jumpstart.sock");
@@ -253,7 +253,7 @@ fn workers_of_a_gateway_that_intercepts_keep_no_right_to_change_rules() {
     let Some(user) = nobody("workers") else { return };
     let folder = Folder::empty("workers");
     let tproxy = "[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\nport = 7001\n";
-    for (more, kept) in [("", 0), ("own_host = true\n", NET_RAW)] {
+    for (more, kept) in [("", 0), ("local_output = true\n", NET_RAW)] {
         let text = format!(
             "run_as = 'nobody'\ndirect = true\nworkers = 1\nmetrics = '127.0.0.1:0'\n{tproxy}\
              {more}[routes]\ndefault = 'direct'\n"
@@ -303,7 +303,7 @@ fn a_responder_of_probes_goes_on_as_another_user_with_no_rights() {
 }
 
 #[test]
-fn a_jump_start_daemon_stays_roots_with_what_it_takes_alone() {
+fn a_jumpstart_daemon_stays_roots_with_what_it_takes_alone() {
     if !is_root() {
         return skipped("daemon", "needs root");
     }

@@ -11,13 +11,13 @@ use common::{Files, command};
 use serde_json::Value;
 
 /// A responder on loopback and a folder, both removed with the test.
-struct Ground {
+struct Hosts {
     files: Files,
     responder: Child,
     target: String,
 }
 
-impl Ground {
+impl Hosts {
     fn new() -> Self {
         let files = Files::new("probed");
         let mut responder = command("probe responder --listen 127.0.0.1:0", &files.0);
@@ -37,7 +37,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Hosts {
     fn drop(&mut self) {
         let _ = self.responder.kill();
         let _ = self.responder.wait();
@@ -46,12 +46,12 @@ impl Drop for Ground {
 
 #[test]
 fn a_plan_rests_on_what_the_probe_has_just_measured() {
-    let ground = Ground::new();
-    let target = ground.target.as_str();
+    let hosts = Hosts::new();
+    let target = hosts.target.as_str();
     let rtts = ["probe", "rtt", target, "--samples", "3", "--interval", "5ms", "-o", "json"];
-    let rtts = ground.keep("rtt.json", &rtts);
+    let rtts = hosts.keep("rtt.json", &rtts);
     let rate = ["probe", "rate", target, "--max-rate", "50 Mbit/s", "--duration", "300ms"];
-    let rate = ground.keep("rate.json", &[&rate[..], &["-o", "json"]].concat());
+    let rate = hosts.keep("rate.json", &[&rate[..], &["-o", "json"]].concat());
     let problem = format!(
         "site = [{{ id = 'a' }}, {{ id = 'b' }}]\n\
          flow = [{{ id = 'f', from = 'a', to = 'b', volume = '10 MB' }}]\n\
@@ -59,9 +59,9 @@ fn a_plan_rests_on_what_the_probe_has_just_measured() {
          [[probes]]\nfrom = 'a'\nreports = ['rtt.json', 'rate.json']\n\
          targets = {{ '{target}' = 'b' }}\n"
     );
-    ground.files.write("p.toml", problem);
-    ground.files.prints("plan --problem p.toml --out plan.json");
-    let why = ground.files.json("explain plan.json f -o json");
+    hosts.files.write("p.toml", problem);
+    hosts.files.prints("plan --problem p.toml --out plan.json");
+    let why = hosts.files.json("explain plan.json f -o json");
     let leg = &why["legs"][0];
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
     let rtt_ms = rtts[0]["rtt_min_ms"].as_f64().unwrap();

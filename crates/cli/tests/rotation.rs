@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::daemon::{Folder, PATIENCE, Process, nobody};
+use common::daemon::{Folder, Process, TEST_TIMEOUT, nobody};
 use tradewind_grant::{Extensions, Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_units::Timestamp;
 
@@ -42,7 +42,7 @@ fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
 
 fn session(entrance: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(entrance)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     exchange(&mut stream).map(|()| stream)
 }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two datagrams that may be lost.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -128,7 +128,7 @@ fn udp_of_a_socks5_client_goes_over_a_relay() {
         client.send(&datagram).unwrap();
         match client.recv(&mut buffer) {
             Ok(length) => break assert_eq!(buffer[..length], datagram),
-            Err(_) => assert!(begun.elapsed() < PATIENCE, "no answer"),
+            Err(_) => assert!(begun.elapsed() < TEST_TIMEOUT, "no answer"),
         }
     }
 }

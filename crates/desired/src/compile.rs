@@ -14,7 +14,7 @@ use tradewind_grant::{Destination, DestinationRule};
 use tradewind_plan::{Flow, Legs, Place, Plan};
 use tradewind_units::{Bytes, FlowId, RelayId, Segments, SiteId};
 
-use crate::legs::{Collected, accepted, first_window, wide};
+use crate::legs::{Collected, accepted, initial_window, wide};
 use crate::permissions::{DialPolicy, GrantTerms};
 use crate::route_table::MOST_ROUTES;
 use crate::{DesiredError, Hop, LegProfile, ProcessLegs, Route, RouteTable};
@@ -52,7 +52,7 @@ pub struct DesiredRelay {
     pub policy: DialPolicy,
     /// The profiles of its connections.
     pub legs: ProcessLegs,
-    /// First window that the plan assumes towards destinations. It is learned, as no profile can
+    /// Initial window that the plan assumes towards destinations. It is learned, as no profile can
     /// state it.
     pub learned: Option<Segments>,
 }
@@ -68,7 +68,7 @@ pub struct DesiredGateway {
     pub grant: GrantTerms,
     /// Its flows, with their destinations.
     pub flows: Vec<(FlowId, Destination)>,
-    /// First window that the plan assumes towards destinations of direct flows; it is learned.
+    /// Initial window that the plan assumes towards destinations of direct flows; it is learned.
     pub learned: Option<Segments>,
 }
 
@@ -203,7 +203,7 @@ impl Dialled<'_> {
     fn arrive(&mut self, flow: &Flow, destination: &Destination, from: (By, Option<Place>)) {
         let end = Place::Site(flow.destination.clone());
         let leg = from.1.and_then(|place| self.legs.get(&(place, end)));
-        let (first, wide) = (leg.and_then(first_window), leg.and_then(wide));
+        let (first, wide) = (leg.and_then(initial_window), leg.and_then(wide));
         let (learned, window) = match from.0 {
             By::Gateway(site) => {
                 let needs = self.gateways.entry(site).or_default();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn first_window_towards_destinations_is_learned() {
+    fn initial_window_towards_destinations_is_learned() {
         let (mut plan, flows) = planned();
         let mut inventory = inventory();
         for (seed, name) in (1..).zip(["gcp:asia-northeast1.1", "gcp:europe-north1.1"]) {

@@ -1,6 +1,6 @@
 //! Leg profiles from the legs that a plan assumes.
 //!
-//! A plan predicts with n connections on a leg \[TRN\], a window, a first window and a congestion
+//! A plan predicts with n connections on a leg \[TRN\], a window, an initial window and a congestion
 //! control. The dialling side must set them up, or the prediction is of another leg. Properties
 //! that a plan does not model (encryption, warm connections) are set by the operator; those that
 //! the plan does not need stay as the operator has set them.
@@ -19,7 +19,7 @@ use crate::connections::MOST_CONNECTIONS;
 use crate::profile::NamedProfile;
 use crate::{BufferNeeds, Connections, LegProfile};
 
-/// Most warm connections of a leg whose first window the plan relies on, unless the operator sets
+/// Most warm connections of a leg whose initial window the plan relies on, unless the operator sets
 /// another limit. Chosen: a pool is as large as the demand, so this only bounds it.
 const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 
@@ -120,17 +120,17 @@ pub(crate) fn accepted(base: &LegProfile, leg: &Leg) -> LegProfile {
     LegProfile { receive_buffer, window, ..base.clone() }
 }
 
-/// Returns whether the plan relies on a first window above the kernel's default.
+/// Returns whether the plan relies on an initial window above the kernel's default.
 fn jumps(leg: &Leg) -> bool {
-    first_window(leg).is_some()
+    initial_window(leg).is_some()
 }
 
-/// Returns the first window that the plan relies on, if it is above the kernel's default.
-pub(crate) fn first_window(leg: &Leg) -> Option<Segments> {
+/// Returns the initial window that the plan relies on, if it is above the kernel's default.
+pub(crate) fn initial_window(leg: &Leg) -> Option<Segments> {
     (leg.initial_window.as_u32() > DEFAULT_INITIAL_WINDOW).then_some(leg.initial_window)
 }
 
-/// Sets the first window that the plan relies on, paced at one connection's share when all flows of
+/// Sets the initial window that the plan relies on, paced at one connection's share when all flows of
 /// the plan begin at once: a higher rate would only cause loss. Connections are kept warm, since
 /// the first flight of the dialling side is 64 KB at most.
 fn start_fast(profile: &mut LegProfile, leg: &Leg, flows: u32) {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn first_window_is_paced_so_that_all_flows_fit_the_leg() {
+    fn initial_window_is_paced_so_that_all_flows_fit_the_leg() {
         let mut fast = leg().with_connections(2).capped_at("100 Mbit/s".parse().unwrap());
         fast.initial_window = Segments::new(400).unwrap();
         let profile = dialled(&LegProfile::default(), &fast, 1);

@@ -80,7 +80,7 @@ pub struct GatewayPacket {
     #[serde(with = "time::as_text::option", skip_serializing_if = "Option::is_none")]
     budget: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    bearable_loss: Option<Ratio>,
+    max_loss: Option<Ratio>,
     far: FarGateway,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     relays: Vec<Neighbour>,
@@ -212,7 +212,7 @@ fn gateway_packet(
         // As the plan assumes: the relays replace the Internet path.
         ways: (service == "forwarding").then_some("relays"),
         budget: (!hops.is_empty()).then_some(flow.demand.budget),
-        bearable_loss: is_auto.then_some(flow.demand.bearable),
+        max_loss: is_auto.then_some(flow.demand.bearable),
         far: ends.far.clone(),
         relays: hops.iter().map(neighbour).collect(),
         costs: CostsAtLoss::of(planned).filter(|_| is_auto),

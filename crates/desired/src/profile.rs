@@ -5,7 +5,7 @@
 //! [CP IV-B], set `window`; the maxima of `net.ipv4.tcp_rmem` and `tcp_wmem` on the host have to
 //! allow it ([`crate::buffers`]). A large first flight is the exception: the receiver's window
 //! holds it to 64 KB unless its buffer was large before the handshake, so profiles with a large
-//! first window set the buffers.
+//! initial window set the buffers.
 //!
 //! A profile may be based on a named one: `profile = "quick-start"` and the options that differ.
 
@@ -34,14 +34,14 @@ pub const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// is over, or nearly so, by the time that further connections are open.
 pub const DEFAULT_STRIPE_AFTER: Bytes = Bytes::new(1 << 20);
 
-/// First window of `quick-start`, in segments. `[CDD]` says "very large" and gives no number;
+/// Initial window of `quick-start`, in segments. `[CDD]` says "very large" and gives no number;
 /// chosen: its file of 3.9 MB fits whole, so that nothing of slow start is left.
 const QUICK_START_SEGMENTS: u32 = 2800;
-/// First window that `paced-start` goes up to, in segments: if the round-trip time is known when
+/// Initial window that `paced-start` goes up to, in segments: if the round-trip time is known when
 /// the window is set, it is the pacing rate times that time. Chosen: 7.24 MB, which half of
 /// [`JUMP_BUFFER`] holds; 200 Mbit/s fill 290 ms with it.
 const PACED_START_SEGMENTS: u32 = 5000;
-/// Buffers of profiles with a large first window. Chosen: the kernel includes its own overhead, so
+/// Buffers of profiles with a large initial window. Chosen: the kernel includes its own overhead, so
 /// at least half of this is window, which is above any first flight of these profiles.
 const JUMP_BUFFER: Bytes = Bytes::new(16_000_000);
 /// Round trips after which `paced-start` lifts its cap. Chosen: by then the congestion control has
@@ -50,13 +50,13 @@ const PACED_START_RTTS: u16 = 4;
 
 /// Options of a leg's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Told")]
+#[serde(try_from = "ProfileTable")]
 pub struct LegProfile {
     /// Name of the congestion control, e.g. `bbr`; the host's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
     /// First congestion window, in segments; the kernel's (10) when absent. With a pacing rate that
-    /// is lifted later it is the upper limit of the first window.
+    /// is lifted later it is the upper limit of the initial window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<Segments>,
     /// Bytes in flight that each connection is expected to reach, at most [`LARGEST_BUFFER`]. It
@@ -114,11 +114,11 @@ pub enum Encryption {
 pub enum NamedProfile {
     /// The host's defaults.
     Default,
-    /// Cubic with a very large first window [CDD, Quick-Start TCP].
+    /// Cubic with a very large initial window [CDD, Quick-Start TCP].
     QuickStart,
     /// BBR.
     Bbr,
-    /// A first window paced at a known rate of the leg for the first round trips.
+    /// An initial window paced at a known rate of the leg for the first round trips.
     PacedStart,
 }
 
@@ -150,7 +150,7 @@ impl NamedProfile {
 /// A profile as written in a file: absent options come from the named profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct ProfileTable {
     profile: Option<NamedProfile>,
     congestion_control: Option<String>,
     initial_window: Option<Segments>,
@@ -171,10 +171,10 @@ struct Told {
     stripe_after: Option<Bytes>,
 }
 
-impl TryFrom<Told> for LegProfile {
+impl TryFrom<ProfileTable> for LegProfile {
     type Error = &'static str;
 
-    fn try_from(told: Told) -> Result<Self, Self::Error> {
+    fn try_from(told: ProfileTable) -> Result<Self, Self::Error> {
         let base = told.profile.unwrap_or(NamedProfile::Default).profile();
         if told.profile == Some(NamedProfile::PacedStart) && told.pacing_rate.is_none() {
             return Err(

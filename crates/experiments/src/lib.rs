@@ -1,9 +1,9 @@
 //! The papers' experiments and the demo, end to end, and their report.
 
 mod contention;
-pub mod crew;
 pub mod demo;
 mod download;
+pub mod executor;
 pub mod experiment;
 mod jump;
 mod lab_run;

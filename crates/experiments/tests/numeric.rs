@@ -289,7 +289,7 @@ fn rtt_tables_are_refused_by_experiments_without_rtts() {
 }
 
 #[test]
-fn larger_first_windows_save_what_riptide_says() {
+fn larger_initial_windows_save_what_riptide_says() {
     // [RT II-B, Figs. 3 and 4]; the paper's times of Fig. 6 are not those of its median round trip.
     let record = changed("rt-model", &[("files = 20000", "files = 4000")], 2);
     for paper in ["all but 15 %", "between 15 KB and 1000 KB"] {

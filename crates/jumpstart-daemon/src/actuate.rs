@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use tradewind_jumpstart::{Change, Setting};
 use tradewind_net::NetError;
 use tradewind_net::clock::monotonic;
-use tradewind_net::jump_start::{JumpStarts, Options, OwnSockets, Told, Values};
+use tradewind_net::jumpstart::{JumpStarts, Options, OwnSockets, ProgramEvent, Values};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_units::Segments;
 
@@ -80,7 +80,7 @@ pub trait Actuator {
     }
 
     /// Returns the number of events lost so far.
-    fn untold(&self) -> u64 {
+    fn lost_events(&self) -> u64 {
         0
     }
 
@@ -97,7 +97,7 @@ pub trait Actuator {
     }
 
     /// Passes its pending events to `each`.
-    fn hear(&mut self, _each: &mut dyn FnMut(Told)) {}
+    fn hear(&mut self, _each: &mut dyn FnMut(ProgramEvent)) {}
 }
 
 /// An actuator that changes nothing: dry run.
@@ -166,8 +166,8 @@ impl Actuator for BySockops {
         self.starts.lent(prefix, monotonic()).map(|bytes_per_s| bytes_per_s as f64 * 8.0 / 1e6)
     }
 
-    fn untold(&self) -> u64 {
-        self.starts.untold()
+    fn lost_events(&self) -> u64 {
+        self.starts.lost_events()
     }
 
     fn unremembered(&self) -> u64 {
@@ -178,7 +178,7 @@ impl Actuator for BySockops {
         Some(self.starts.own_sockets())
     }
 
-    fn hear(&mut self, each: &mut dyn FnMut(Told)) {
+    fn hear(&mut self, each: &mut dyn FnMut(ProgramEvent)) {
         self.starts.hear(each);
     }
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tradewind_jumpstart::{Config, Mode, Settings, prefix};
 use tradewind_net::NetError;
 use tradewind_net::cgroup;
-use tradewind_net::jump_start::Options;
+use tradewind_net::jumpstart::Options;
 use tradewind_net::sock_diag::Filter;
 use tradewind_units::time::as_text;
 use tradewind_units::{Bytes, Duration, in_plain_words};

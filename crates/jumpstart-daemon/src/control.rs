@@ -24,9 +24,9 @@ use crate::DaemonError;
 
 /// Timeout of a request's line and of its response. Chosen: both ends are on this machine, and the
 /// loop waits meanwhile.
-const PATIENCE: Wait = Wait::from_millis(500);
+const REQUEST_TIMEOUT: Wait = Wait::from_millis(500);
 /// Timeout of a client: a round over many connections may be under way.
-const ASKERS_PATIENCE: Wait = Wait::from_secs(10);
+const REPLY_TIMEOUT: Wait = Wait::from_secs(10);
 /// Longest request, in bytes.
 const LONGEST: u64 = 4096;
 
@@ -205,8 +205,8 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
 
 fn read(stream: &UnixStream) -> io::Result<Result<Request, String>> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST)).read_line(&mut line)?;
     Ok(Request::parse(&line))
@@ -237,8 +237,8 @@ pub fn ask(path: &Path, request: &Request) -> Result<serde_json::Value, DaemonEr
         _ => unanswered(source),
     })?;
     let mut asked = || {
-        stream.set_read_timeout(Some(ASKERS_PATIENCE))?;
-        stream.set_write_timeout(Some(ASKERS_PATIENCE))?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
         writeln!(stream, "{}", serde_json::to_string(request)?)?;
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line)?;

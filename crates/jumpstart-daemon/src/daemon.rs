@@ -10,7 +10,7 @@ use tradewind_jumpstart::{
 };
 use tradewind_net::clock::monotonic;
 use tradewind_net::epoll::Epoll;
-use tradewind_net::jump_start::Told;
+use tradewind_net::jumpstart::ProgramEvent;
 use tradewind_net::signals::Signals;
 use tradewind_net::{NetError, sandbox};
 use tradewind_telemetry::{Health, Registry, Server, serve};
@@ -199,17 +199,17 @@ impl Daemon {
         if let Some(news) = self.actuator.news() {
             wait.watch(&news.as_fd(), NEWS)?;
         }
-        let heart = self.health.expect_beats("rounds", self.interval.saturating_mul(10));
+        let heart = self.health.expect_heartbeats("rounds", self.interval.saturating_mul(10));
         self.health.set_ready();
         let mut next = monotonic();
         loop {
             let now = monotonic();
             if now >= next {
                 self.round(now);
-                heart.beat();
+                heart.heartbeat();
                 next = now + self.interval;
             }
-            watchdog.beat();
+            watchdog.heartbeat();
             let left = next.since(monotonic());
             let left = watchdog.rest().map_or(left, |rest| left.min(rest));
             let tokens: Vec<u64> = wait.wait(Some(left))?.collect();
@@ -270,7 +270,7 @@ impl Daemon {
     /// Passes the actuator's events to the learner.
     fn hear(&mut self, now: Timestamp) {
         let Self { actuator, learner, metrics, .. } = self;
-        metrics.count_untold(actuator.untold());
+        metrics.count_lost_events(actuator.lost_events());
         metrics.count_unremembered(actuator.unremembered());
         if let Some(sockets) = self.unremembered.news(now, actuator.unremembered()) {
             tracing::warn!(
@@ -282,13 +282,13 @@ impl Daemon {
         actuator.hear(&mut |told| {
             metrics.count_told(told);
             match told {
-                Told::Jumped { connection, window } => {
+                ProgramEvent::Jumped { connection, window } => {
                     if let Ok(window) = Segments::new(window) {
                         learner.began(connection, Begun::Jumped(window));
                     }
                 }
-                Told::Control { connection } => learner.began(connection, Begun::Control),
-                Told::FirstFlightLost { connection, prefix } => {
+                ProgramEvent::Control { connection } => learner.began(connection, Begun::Control),
+                ProgramEvent::FirstFlightLost { connection, prefix } => {
                     if let Some(prefix) = prefix {
                         learner.first_flight_lost(connection, prefix);
                     }

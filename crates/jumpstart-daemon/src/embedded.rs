@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use tradewind_net::jump_start::OwnSockets;
+use tradewind_net::jumpstart::OwnSockets;
 use tradewind_telemetry::Registry;
 
 use crate::actuate::Actuator;
@@ -80,7 +80,7 @@ impl Embedded {
         socket: &Path,
         handed_on: Option<OwnedFd>,
     ) -> Result<Self, DaemonError> {
-        let (bell, rung) = UnixStream::pair().map_err(DaemonError::Thread)?;
+        let (waker, rung) = UnixStream::pair().map_err(DaemonError::Thread)?;
         let (told, standing) = channel();
         let (process, gone) = channel();
         let path = socket.to_owned();
@@ -93,7 +93,7 @@ impl Embedded {
         let thread = thread.map_err(DaemonError::Thread)?;
         let gone = || DaemonError::Thread(std::io::Error::other("it ended by a bug"));
         let standing = standing.recv().map_err(|_| gone())??;
-        let end = End(Arc::new(bell));
+        let end = End(Arc::new(waker));
         let (socket, process, thread) = (socket.to_owned(), Some(process), Some(thread));
         Ok(Self { standing, socket, end, process, thread })
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use tradewind_jumpstart::{Arm, Learner, Totals};
-use tradewind_net::jump_start::Told;
+use tradewind_net::jumpstart::ProgramEvent;
 use tradewind_telemetry::Registry;
 use tradewind_telemetry::client::metrics::counter::Counter;
 use tradewind_telemetry::client::metrics::family::Family;
@@ -63,18 +63,18 @@ impl Metrics {
         self.outcomes.get_or_create(&vec![("outcome", name)]).inc();
     }
 
-    pub(crate) fn count_told(&self, told: Told) {
+    pub(crate) fn count_told(&self, told: ProgramEvent) {
         let name = match told {
-            Told::Jumped { .. } => "jumped",
-            Told::Control { .. } => "control",
-            Told::FirstFlightLost { .. } => "first_flight_lost",
+            ProgramEvent::Jumped { .. } => "jumped",
+            ProgramEvent::Control { .. } => "control",
+            ProgramEvent::FirstFlightLost { .. } => "first_flight_lost",
         };
         self.told.get_or_create(&vec![("what", name)]).inc();
     }
 
     /// Raises the counter of events that the program in the kernel lost to `total`.
-    pub(crate) fn count_untold(&self, total: u64) {
-        catch_up(&self.told, &vec![("what", "untold")], total);
+    pub(crate) fn count_lost_events(&self, total: u64) {
+        catch_up(&self.told, &vec![("what", "lost_events")], total);
     }
 
     /// Raises the counter of the process's own sockets that it could not record to `total`.
@@ -155,9 +155,9 @@ mod tests {
         metrics.rounds.inc();
         metrics.count(Some(Outcome::Done));
         metrics.count(None);
-        metrics.count_told(Told::Jumped { connection: 1, window: 50 });
-        metrics.count_told(Told::FirstFlightLost { connection: 1, prefix: None });
-        (0..2).for_each(|_| metrics.count_untold(5));
+        metrics.count_told(ProgramEvent::Jumped { connection: 1, window: 50 });
+        metrics.count_told(ProgramEvent::FirstFlightLost { connection: 1, prefix: None });
+        (0..2).for_each(|_| metrics.count_lost_events(5));
         metrics.count_unremembered(7);
         let text = registry.encode();
         for series in [
@@ -171,7 +171,7 @@ mod tests {
             "changes_total{outcome=\"failed\"} 1",
             "starts_total{what=\"jumped\"} 1",
             "starts_total{what=\"first_flight_lost\"} 1",
-            "starts_total{what=\"untold\"} 5",
+            "starts_total{what=\"lost_events\"} 5",
             "starts_total{what=\"unremembered\"} 7",
             "connections_total{arm=\"jumped\"} 1",
             "connections_total{arm=\"control\"} 1",

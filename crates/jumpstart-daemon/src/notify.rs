@@ -60,7 +60,7 @@ impl Watchdog {
     }
 
     /// Reports that the daemon is alive.
-    pub fn beat(&self) {
+    pub fn heartbeat(&self) {
         if self.rest.is_some() {
             tell("WATCHDOG=1");
         }

@@ -32,7 +32,7 @@ struct Tracked {
 
 /// Reports on a connection that has not been sampled yet.
 #[derive(Debug, Default)]
-struct Told {
+struct EarlyReport {
     begun: Option<Begun>,
     lost: bool,
     round: u64,
@@ -42,7 +42,7 @@ struct Told {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: BTreeMap<u64, Tracked>,
-    told: BTreeMap<u64, Told>,
+    told: BTreeMap<u64, EarlyReport>,
     arms: Arms,
     round: u64,
 }

@@ -20,7 +20,7 @@ pub struct WindowFigures {
     pub window_segments: u32,
     /// Share of files that are complete after 1, 2, ... round trips `[RT Fig. 3]`.
     pub through_ratio: Vec<f64>,
-    /// Mean saving in round trips against the first window of the list, as a share `[RT Fig. 4]`.
+    /// Mean saving in round trips against the initial window of the list, as a share `[RT Fig. 4]`.
     pub saved_ratio: f64,
     /// Completion time over all pairs of file and round-trip time `[RT Fig. 6]`: median.
     pub time_ms_p50: f64,

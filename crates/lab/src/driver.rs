@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use tradewind_net::arena::{Arena, Slice};
 use tradewind_net::clock::{self, Urgency};
-use tradewind_net::epoll::{Bell, Epoll};
+use tradewind_net::epoll::{Epoll, Waker};
 use tradewind_net::idle::WakefulCpus;
 use tradewind_net::virtio::VirtioHeader;
 use tradewind_units::{Duration, Timestamp};
@@ -95,7 +95,7 @@ pub(crate) struct Driver {
     windows: WindowBounds,
     arena: Arena,
     epoll: Epoll,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
     requests: Receiver<Request>,
     zero: Timestamp,
     meters: Meters,
@@ -110,14 +110,14 @@ impl Driver {
     pub(crate) fn new(
         hosts: Vec<Attachment>,
         network: NetworkSettings<'_>,
-        bell: Arc<Bell>,
+        waker: Arc<Waker>,
         requests: Receiver<Request>,
         wakeful_cpus: Option<Arc<WakefulCpus>>,
     ) -> Result<Self, LabError> {
         clock::sharpen_timers();
         let urgency = clock::raise_urgency();
         let epoll = Epoll::new()?;
-        epoll.watch(&*bell, BELL)?;
+        epoll.watch(&*waker, BELL)?;
         for (index, host) in hosts.iter().enumerate() {
             epoll.watch(&host.port, index as u64)?;
         }
@@ -131,7 +131,7 @@ impl Driver {
             windows: WindowBounds::new(network.topology),
             arena: Arena::default(),
             epoll,
-            bell,
+            waker,
             requests,
             zero: clock::monotonic(),
             meters: Meters::start(clock::thread_cpu()),
@@ -159,7 +159,7 @@ impl Driver {
             looked = woken;
             for token in &ready {
                 if *token == BELL {
-                    self.bell.silence();
+                    self.waker.silence();
                     if !self.serve_requests()? {
                         return Ok(());
                     }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use tradewind_net::NetError;
 use tradewind_net::counters;
-use tradewind_net::epoll::Bell;
+use tradewind_net::epoll::Waker;
 use tradewind_net::idle::WakefulCpus;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::lifeline::Lifeline;
@@ -33,7 +33,7 @@ pub struct Lab {
     hosts: Vec<HostHandle>,
     emulator: Option<JoinHandle<Result<(), LabError>>>,
     requests: Sender<Request>,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
     lifeline: Option<Lifeline>,
     machine_before: Mutex<MachineMark>,
     bounds: Bounds,
@@ -75,11 +75,11 @@ impl Lab {
                 None
             }
         };
-        let bell = Arc::new(Bell::new()?);
+        let waker = Arc::new(Waker::new()?);
         let (requests, inbox) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
         let work = {
-            let (topology, bell, options) = (topology.clone(), bell.clone(), options.clone());
+            let (topology, waker, options) = (topology.clone(), waker.clone(), options.clone());
             let wakeful_cpus = wakeful_cpus.clone();
             move || {
                 let network = NetworkSettings {
@@ -87,7 +87,7 @@ impl Lab {
                     seed: options.seed.unwrap_or(topology.seed),
                     coalesce: options.coalesce,
                 };
-                let driver = Driver::new(attachments, network, bell, inbox, wakeful_cpus)?;
+                let driver = Driver::new(attachments, network, waker, inbox, wakeful_cpus)?;
                 // The receiver waits until this message arrives, so sending cannot fail.
                 let _ = started.send(());
                 driver.run()
@@ -107,7 +107,7 @@ impl Lab {
             hosts,
             emulator: Some(emulator),
             requests,
-            bell,
+            waker,
             lifeline: Some(lifeline),
             machine_before: Mutex::new(MachineMark::set(wakeful_cpus.as_deref())?),
             wakeful_cpus,
@@ -260,7 +260,7 @@ impl Lab {
         let gone = || LabError::Stopped("its thread has ended".to_owned());
         let (answer, answered) = mpsc::channel();
         self.requests.send(request(answer)).map_err(|_| gone())?;
-        self.bell.ring();
+        self.waker.ring();
         answered.recv().map_err(|_| gone())
     }
 
@@ -283,7 +283,7 @@ impl Drop for Lab {
         }
         // A thread that has ended by itself has no receiver any more.
         let _ = self.requests.send(Request::Stop);
-        self.bell.ring();
+        self.waker.ring();
         if let Some(emulator) = self.emulator.take() {
             let _ = emulator.join();
         }
@@ -309,9 +309,9 @@ fn choose_wiring(options: &LabOptions, notes: &mut Vec<String>) -> Result<Wiring
         || Ok(Wiring::Packet { outer: Namespace::create()? }) as Result<Wiring, LabError>;
     if options.backend == Backend::PacketSocket {
         if options.passage == Passage::Single {
-            let ability = "way to pass single packets through a packet socket";
+            let kernel_feature = "way to pass single packets through a packet socket";
             let needs = "choose the TUN backend";
-            return Err(LabError::SinglePackets(NetError::Unsupported { ability, needs }));
+            return Err(LabError::SinglePackets(NetError::Unsupported { kernel_feature, needs }));
         }
         return by_packet_socket();
     }

@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> Result<File> {
 }
 
 const NO_HIERARCHY: NetError = NetError::Unsupported {
-    ability: "control group of version 2",
+    kernel_feature: "control group of version 2",
     needs: "a mounted cgroup2 file system",
 };
 

@@ -81,7 +81,7 @@ impl Epoll {
                 error if error.kind() == std::io::ErrorKind::Interrupted => 0,
                 error if error.raw_os_error() == Some(libc::ENOSYS) => {
                     return Err(NetError::Unsupported {
-                        ability: "epoll_pwait2",
+                        kernel_feature: "epoll_pwait2",
                         needs: "Linux 5.11 or later",
                     });
                 }
@@ -94,11 +94,11 @@ impl Epoll {
 
 /// A waker (eventfd): one thread wakes another that waits on its [`Epoll`].
 #[derive(Debug)]
-pub struct Bell {
+pub struct Waker {
     descriptor: OwnedFd,
 }
 
-impl Bell {
+impl Waker {
     /// Creates a waker without a pending wake-up.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Bell {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 
-    /// Sends a wake-up: the descriptor has input until [`Bell::silence`].
+    /// Sends a wake-up: the descriptor has input until [`Waker::silence`].
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
         // A full counter is already readable, so a failed write changes nothing.
@@ -128,7 +128,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -141,15 +141,15 @@ mod tests {
     #[test]
     fn wake_up_is_pending_until_cleared() {
         let mut set = Epoll::new().unwrap();
-        let bell = Bell::new().unwrap();
-        set.watch(&bell, 7).unwrap();
+        let waker = Waker::new().unwrap();
+        set.watch(&waker, 7).unwrap();
         assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
-        bell.ring();
+        waker.ring();
         assert_eq!(set.wait(None).unwrap().collect::<Vec<_>>(), [7]);
-        bell.silence();
+        waker.silence();
         assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
-        bell.ring();
-        set.forget(&bell);
+        waker.ring();
+        set.forget(&waker);
         assert_eq!(set.wait(Some(Duration::ZERO)).unwrap().count(), 0);
     }
 }

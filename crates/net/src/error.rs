@@ -33,10 +33,10 @@ pub enum NetError {
         message: String,
     },
     /// The kernel lacks an ability that has no substitute.
-    #[error("this kernel has no {ability}: {needs}")]
+    #[error("this kernel has no {kernel_feature}: {needs}")]
     Unsupported {
         /// The missing ability.
-        ability: &'static str,
+        kernel_feature: &'static str,
         /// The requirement for it.
         needs: &'static str,
     },

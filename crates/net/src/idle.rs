@@ -47,9 +47,9 @@ impl WakefulCpus {
     /// threads cannot be started.
     pub fn hold() -> Result<Self> {
         if fs::read_to_string(QUOTA).is_ok_and(|quota| !quota.starts_with("max")) {
-            let ability = "CPU time to spare";
+            let kernel_feature = "CPU time to spare";
             return Err(NetError::Unsupported {
-                ability,
+                kernel_feature,
                 needs: "a control group without cpu.max",
             });
         }
@@ -64,7 +64,7 @@ impl WakefulCpus {
             let orders = wakeful.orders.clone();
             let _detached = thread::Builder::new()
                 .name(format!("awake-{cpu}"))
-                .spawn(move || orders.obey(cpu, &orders.spun_ns[index]))
+                .spawn(move || orders.run(cpu, &orders.spun_ns[index]))
                 .map_err(|e| NetError::system("start a thread that keeps a CPU awake", e))?;
         }
         Ok(wakeful)
@@ -94,7 +94,7 @@ impl Drop for WakefulCpus {
 impl Orders {
     /// Runs the thread of a CPU. One that cannot get SCHED_IDLE, or stay on its CPU, must not spin
     /// and ends.
-    fn obey(&self, cpu: usize, spun_ns: &AtomicU64) {
+    fn run(&self, cpu: usize, spun_ns: &AtomicU64) {
         if !clock::stand_back() || affinity::restrict(&[cpu]).is_err() {
             return;
         }

@@ -9,14 +9,14 @@
 //! left of it, which has no effect without its mark, or its device, is swept by the next one.
 //!
 //! While nobody listens, new connections through this host are forwarded as without rules. Nor is
-//! anything new intercepted unless the rules' owner sends heartbeats (`pulse`).
+//! anything new intercepted unless the rules' owner sends heartbeats (`watchdog`).
 //!
 //! Whole packets of any protocol are instead routed into a TUN device (`detour`).
 
 mod datagrams;
 mod detour;
 mod keeper;
-mod pulse;
+mod watchdog;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -32,11 +32,11 @@ use crate::iproute::{self, Tool};
 use crate::nft::Table;
 use crate::route::kernel::Mark;
 
-use pulse::{IS_FELT, IS_NOT_FELT};
+use watchdog::{IS_FELT, IS_NOT_FELT};
 
 pub use detour::{Detour, Shortfall};
 pub use keeper::Keeper;
-pub use pulse::{BEAT_EVERY, LAPSE, Pulse};
+pub use watchdog::{HEARTBEAT_INTERVAL, LAPSE, Watchdog};
 
 /// The upper half of all marks and routing tables: "TW".
 const KIND: u32 = 0x5457_0000;
@@ -66,21 +66,21 @@ pub struct Capture {
     /// Transparent listeners on addresses of this host, for IPv4 and for IPv6.
     pub listeners: Vec<SocketAddr>,
     /// True if this host's own traffic is intercepted, too.
-    pub own_host: bool,
+    pub local_output: bool,
 }
 
 /// Rules in force; they are removed when this is dropped.
 #[derive(Debug)]
 pub struct Interception {
     /// Declared before the table, so that no heartbeat is sent for a removed one.
-    pulse: Arc<Pulse>,
+    watchdog: Arc<Watchdog>,
     table: Table,
     _routing: Routing,
 }
 
 impl Interception {
     /// Sets rules for `capture` in this thread's network namespace. New connections are intercepted
-    /// for [`LAPSE`], and again after each heartbeat of [`Interception::pulse`]; intercepted ones
+    /// for [`LAPSE`], and again after each heartbeat of [`Interception::watchdog`]; intercepted ones
     /// stay so.
     ///
     /// # Errors
@@ -121,10 +121,10 @@ impl Interception {
 
     fn set_chains(families: [bool; 2], chains: impl Fn(u32) -> Vec<String>) -> Result<Self> {
         let routing = Routing::set(families)?;
-        let pulse = Pulse::new(families, routing.table())?;
+        let watchdog = Watchdog::new(families, routing.table())?;
         let table = Table::set(&name(routing.number), &chains(routing.table()))?;
-        pulse.beat()?;
-        Ok(Self { table, pulse: Arc::new(pulse), _routing: routing })
+        watchdog.heartbeat()?;
+        Ok(Self { table, watchdog: Arc::new(watchdog), _routing: routing })
     }
 
     /// Forwards datagrams of more than `most` bytes unchanged from now on.
@@ -138,8 +138,8 @@ impl Interception {
 
     /// Returns the sender of heartbeats for the rules.
     #[must_use]
-    pub fn pulse(&self) -> &Arc<Pulse> {
-        &self.pulse
+    pub fn watchdog(&self) -> &Arc<Watchdog> {
+        &self.watchdog
     }
 
     /// Returns the name of its nftables table.
@@ -190,7 +190,7 @@ impl Routing {
         let mut numbers = (0..LAST_NUMBER).map(|step| (start + step) % LAST_NUMBER + 1);
         let claimed = numbers.find_map(|number| Some((number, claim(number)?)));
         let (number, claim) = claimed.ok_or(NetError::Unsupported {
-            ability: "number for another interception",
+            kernel_feature: "number for another interception",
             needs: "fewer processes that intercept",
         })?;
         Ok(Self { number, _claim: claim })
@@ -297,7 +297,7 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     let each = |verdict: &str| {
         places.iter().map(|place| format!("{place} {verdict}")).collect::<Vec<_>>().join("; ")
     };
-    let mut chains = pulse::felt(mark).to_vec();
+    let mut chains = watchdog::felt(mark).to_vec();
     chains.extend([
         format!("chain take {{ {}; }}", take.join("; ")),
         format!(
@@ -306,7 +306,7 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
             each("jump take")
         ),
     ]);
-    if capture.own_host {
+    if capture.local_output {
         let begins =
             each(&format!("{IS_FELT} tcp flags & (syn | ack) == syn ct mark set {mark:#x}"));
         // A connection attempt that was not accepted is sent unchanged as well.
@@ -356,7 +356,7 @@ mod tests {
                 ("2001:db8::".parse().unwrap(), 32, 1..=65535),
             ],
             listeners: vec!["127.0.0.1:7080".parse().unwrap(), "[::1]:7080".parse().unwrap()],
-            own_host: false,
+            local_output: false,
         };
         let text = chains(&capture, KIND | 7).join("\n");
         assert!(text.contains("tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept"));
@@ -365,7 +365,7 @@ mod tests {
         let begins = text.matches("tcp flags & (syn | ack) == syn").count();
         assert_eq!(begins, text.matches(&format!("{IS_FELT} meta")).count(), "{text}");
         assert!(!text.contains("type route hook output"), "{text}");
-        let text = chains(&Capture { own_host: true, ..capture }, KIND | 7).join("\n");
+        let text = chains(&Capture { local_output: true, ..capture }, KIND | 7).join("\n");
         assert!(text.contains("meta mark 0x54570000 return"), "{text}");
         let goes_on = "tcp dport 443-443 ct mark & 0xffff0000 == 0x54570000 ct direction original";
         assert!(text.contains(goes_on), "{text}");

@@ -5,7 +5,6 @@
 //! each block with its reason.
 #![allow(unsafe_code, reason = "system calls; each block states why it is sound")]
 
-pub mod ability;
 pub mod affinity;
 pub mod arena;
 pub mod capability;
@@ -19,12 +18,13 @@ pub mod discard;
 pub mod entropy;
 pub mod epoll;
 pub mod error;
-pub mod first_window;
 pub mod handover;
 pub mod idle;
+pub mod initial_window;
 pub mod interception;
 pub mod iproute;
-pub mod jump_start;
+pub mod jumpstart;
+pub mod kernel_feature;
 pub mod lifeline;
 pub mod listeners;
 pub mod local_address;

@@ -186,9 +186,9 @@ mod tests {
         assert!(all.iter().all(|ip| !holds(ip)), "nobody has them yet");
         set(&["addr add 203.0.113.7/24 brd + dev left", "addr add 2001:db8::7/64 dev left nodad"]);
         // The kernel puts an address of IPv6 in force a moment after it has taken it.
-        let (start, patience) = (Instant::now(), Duration::from_secs(60));
+        let (start, timeout) = (Instant::now(), Duration::from_secs(60));
         while let Some(ip) = all.iter().find(|ip| !holds(ip)) {
-            assert!(start.elapsed() < patience, "{ip}");
+            assert!(start.elapsed() < timeout, "{ip}");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!holds("203.0.113.8") && !holds("2001:db8::8"));

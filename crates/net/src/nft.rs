@@ -65,7 +65,7 @@ impl Table {
             sleep(LOOK);
         }
         Err(NetError::Unsupported {
-            ability: "nftables tables with an owner",
+            kernel_feature: "nftables tables with an owner",
             needs: "Linux 5.12, and a program `nft` that has its interactive mode (`nft -i`)",
         })
     }
@@ -158,14 +158,14 @@ impl Forwarding {
             (IpAddr::V6(_), IpAddr::V6(_)) => "net.ipv6.conf.all.forwarding",
             _ => {
                 return Err(NetError::Unsupported {
-                    ability: "forwarding between IPv4 and IPv6",
+                    kernel_feature: "forwarding between IPv4 and IPv6",
                     needs: "two addresses of one family",
                 });
             }
         };
         if sysctl::get(setting)? == "0" {
             return Err(NetError::Unsupported {
-                ability: "forwarding switched on",
+                kernel_feature: "forwarding switched on",
                 needs: "`sysctl -w net.ipv4.ip_forward=1` (IPv6: net.ipv6.conf.all.forwarding)",
             });
         }

@@ -20,7 +20,7 @@ use crate::netns::in_new_thread;
 
 /// Longest wait for the processes' end when dropped. Chosen: a process whose parent is outside and
 /// stopped is never reaped, and does no harm.
-const PATIENCE: Duration = Duration::from_secs(2);
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The namespace. Dropping it kills everything in it and waits for the end.
@@ -75,7 +75,7 @@ impl Drop for PidNamespace {
         let started = Instant::now();
         // SAFETY: plain numbers: `first` is a child of ours that nobody else waits for.
         while unsafe { libc::waitpid(self.first, std::ptr::null_mut(), libc::WNOHANG) } == 0
-            && started.elapsed() < PATIENCE
+            && started.elapsed() < START_TIMEOUT
         {
             thread::sleep(LOOK_AGAIN);
         }

@@ -1,7 +1,7 @@
-//! Routes with a first window, as in the paper `[RT Fig. 8]`, which leave everything else
+//! Routes with an initial window, as in the paper `[RT Fig. 8]`, which leave everything else
 //! unchanged.
 //!
-//! The kernel takes the first window from the route of a connection. So a destination gets a route
+//! The kernel takes the initial window from the route of a connection. So a destination gets a route
 //! of its own: a copy of the current one (all next hops, source, metrics) with `initcwnd` added,
 //! under a protocol number that identifies our routes. The risks of a copy:
 //!
@@ -16,7 +16,7 @@
 //!   ours, at start and stop.
 //! - *It hides a foreign route.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a later route of the same prefix wins at once.
-//! - *It lowers the administrator's setting.* If the route's own first window is as large, there is
+//! - *It lowers the administrator's setting.* If the route's own initial window is as large, there is
 //!   no copy; a larger first receive window of its own stays.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ const OF_RULES: [u16; 2] = [32, 33];
 pub enum Placed {
     /// The route is set.
     Set,
-    /// The current route has a first window as large by itself.
+    /// The current route has an initial window as large by itself.
     Unneeded,
     /// A foreign route of this prefix or inside it exists, which stays as it is, or a rule that
     /// suppresses the current route but not a copy of it.
@@ -84,7 +84,7 @@ struct Copy {
     windows: Windows,
 }
 
-/// The first windows of a route.
+/// The initial windows of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     /// First congestion window.
@@ -160,7 +160,7 @@ impl Routes {
         left.iter().filter(of_these).try_for_each(|route| self.kernel.delete(route))
     }
 
-    /// Sets the first windows of connections to `prefix`, none smaller than that of the route that
+    /// Sets the initial windows of connections to `prefix`, none smaller than that of the route that
     /// leads there otherwise.
     ///
     /// # Errors
@@ -220,12 +220,13 @@ impl Routes {
     /// # Cost
     /// Reads all routes where a link or next hop has changed.
     pub fn follow(&mut self) -> Vec<(IpNet, Result<Placed>)> {
-        let Heard { mut prefixes, silently, rules, untold } = self.heard();
-        let compared = if silently || untold { self.changed_silently() } else { Some(Vec::new()) };
-        if rules || untold {
+        let RouteChanges { mut prefixes, silently, rules, lost_events } = self.heard();
+        let compared =
+            if silently || lost_events { self.changed_silently() } else { Some(Vec::new()) };
+        if rules || lost_events {
             self.suppressions = None;
         }
-        let touched = match compared.filter(|_| !untold && !rules) {
+        let touched = match compared.filter(|_| !lost_events && !rules) {
             Some(more) => {
                 prefixes.extend(more);
                 self.touched_by(&prefixes)
@@ -263,8 +264,8 @@ impl Routes {
     }
 
     /// Reads the kernel's notifications of changes that are not ours.
-    fn heard(&mut self) -> Heard {
-        let mut heard = Heard::default();
+    fn heard(&mut self) -> RouteChanges {
+        let mut heard = RouteChanges::default();
         let mut room = Vec::with_capacity(64 * 1024);
         loop {
             room.clear();
@@ -273,7 +274,7 @@ impl Routes {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // The kernel's buffer overflowed, and messages were lost (ENOBUFS).
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    (heard.untold, self.links) = (true, Links::default());
+                    (heard.lost_events, self.links) = (true, Links::default());
                 }
                 Err(_) => break,
             }
@@ -360,7 +361,7 @@ impl Links {
 
 /// The kernel's notifications of changes.
 #[derive(Debug, Default)]
-struct Heard {
+struct RouteChanges {
     /// Prefixes of changed routes.
     prefixes: Vec<IpNet>,
     /// True after a change with which routes appear and vanish without a notification.
@@ -368,7 +369,7 @@ struct Heard {
     /// True after a change of rules, which may redirect any destination.
     rules: bool,
     /// True if messages were lost.
-    untold: bool,
+    lost_events: bool,
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl SockDiag {
             match answered {
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                     return Err(NetError::Unsupported {
-                        ability: "list of TCP connections (sock_diag)",
+                        kernel_feature: "list of TCP connections (sock_diag)",
                         needs: "the kernel module tcp_diag (CONFIG_INET_TCP_DIAG)",
                     });
                 }
@@ -129,7 +129,7 @@ impl SockDiag {
         }
         if group_untold {
             return Err(NetError::Unsupported {
-                ability: "control groups in its list of TCP connections",
+                kernel_feature: "control groups in its list of TCP connections",
                 needs: "Linux 5.9; without it, filter by ports or prefixes",
             });
         }

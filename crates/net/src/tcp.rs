@@ -13,8 +13,8 @@ use tokio::io::ReadBuf;
 use tradewind_units::{Bandwidth, Bytes, Duration};
 
 use crate::congestion;
-use crate::first_window::{FirstWindow, FirstWindows};
-use crate::jump_start::OwnSockets;
+use crate::initial_window::{InitialWindow, InitialWindows};
+use crate::jumpstart::OwnSockets;
 use crate::pacing;
 
 /// Options of a socket; `None` or `false` keeps the system's default.
@@ -22,11 +22,11 @@ use crate::pacing;
 pub struct SocketOptions {
     /// Name of the congestion control, e.g. `cubic` or `bbr`.
     pub congestion_control: Option<String>,
-    /// The first congestion window, and the program that sets it.
-    pub first_window: Option<(FirstWindows, FirstWindow)>,
+    /// The initial congestion window, and the program that sets it.
+    pub initial_window: Option<(InitialWindows, InitialWindow)>,
     /// Registration with the program of learned values: the connection starts by those of its
     /// destination; of a listener: accepted connections start by those of their peers.
-    pub jump_start: Option<OwnSockets>,
+    pub jumpstart: Option<OwnSockets>,
     /// `SO_RCVBUF`; setting it turns the kernel's autotuning off. Above `net.core.rmem_max` only
     /// with CAP_NET_ADMIN; so with the send buffer and `wmem_max`.
     pub receive_buffer: Option<Bytes>,
@@ -86,10 +86,10 @@ impl SocketOptions {
             set_buffer(&socket, libc::SO_SNDBUFFORCE, size, Socket::set_send_buffer_size)
                 .map_err(refused("send buffer".into()))?;
         }
-        if let Some((windows, window)) = &self.first_window {
+        if let Some((windows, window)) = &self.initial_window {
             windows.set(&*socket, *window).map_err(refused("initial window".into()))?;
         }
-        if let Some(own) = &self.jump_start {
+        if let Some(own) = &self.jumpstart {
             // A socket that the kernel has no memory for starts by default, and is counted.
             let _by_default = own.add(&*socket);
         }

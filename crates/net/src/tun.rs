@@ -151,7 +151,7 @@ fn grant_offloads(file: &File, wanted: Offloads) -> Result<Offloads> {
 fn open_error(source: io::Error) -> NetError {
     match source.kind() {
         io::ErrorKind::NotFound => NetError::Unsupported {
-            ability: "/dev/net/tun",
+            kernel_feature: "/dev/net/tun",
             needs: "load the module `tun`, or give the container that device",
         },
         io::ErrorKind::PermissionDenied => NetError::NotPermitted {

@@ -1,6 +1,6 @@
-//! The first windows of all connections to one address, set by a route to it.
+//! The initial windows of all connections to one address, set by a route to it.
 //!
-//! If no program may be loaded (see [`crate::first_window`]), a route can carry the first
+//! If no program may be loaded (see [`crate::initial_window`]), a route can carry the first
 //! congestion window and the first receive window. It applies to every process of the network
 //! namespace, so one is made for a single address only: a copy of the current route
 //! ([`crate::route`] makes its own in the same way, for learned windows). A thread follows changes
@@ -20,7 +20,7 @@ use netlink_packet_route::route::{
 use nix::net::if_::if_nametoindex;
 use tradewind_units::Segments;
 
-use crate::epoll::{Bell, Epoll};
+use crate::epoll::{Epoll, Waker};
 use crate::error::{NetError, Result};
 use crate::route::kernel::{Kernel, Mark};
 use crate::route::{Placed, Routes, Windows};
@@ -32,16 +32,16 @@ const MARK: Mark = Mark { protocol: 83, metric: 8_100_000 };
 const CHANGES: u64 = 0;
 const STOP: u64 = 1;
 
-/// Routes with first windows; removed when dropped. After a kill they stay until the next process
+/// Routes with initial windows; removed when dropped. After a kill they stay until the next process
 /// that wants one for the same address replaces it.
 #[derive(Debug)]
 pub struct WindowRoutes {
-    stop: Arc<Bell>,
+    stop: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WindowRoutes {
-    /// Sets a route to each address like the current one, with first windows of its own. `refuse`
+    /// Sets a route to each address like the current one, with initial windows of its own. `refuse`
     /// is called with the reason where that fails, once for each reason: without CAP_NET_ADMIN,
     /// without a route, for addresses of this host, and where a foreign route to this very address
     /// exists.
@@ -60,7 +60,7 @@ impl WindowRoutes {
             refuse: Box::new(refuse),
         };
         keeper.place_first();
-        let (mut events, stop) = (Epoll::new()?, Arc::new(Bell::new()?));
+        let (mut events, stop) = (Epoll::new()?, Arc::new(Waker::new()?));
         events.watch(&keeper.routes, CHANGES)?;
         events.watch(&stop, STOP)?;
         let follow = move || {
@@ -169,7 +169,7 @@ fn allowed(prefix: IpNet, placed: Placed) -> Result<()> {
     match placed {
         Placed::Set | Placed::Unneeded => Ok(()),
         Placed::NoRoute => Err(NetError::Unsupported {
-            ability: "route with windows to an address of this host, or to where none leads",
+            kernel_feature: "route with windows to an address of this host, or to where none leads",
             needs: "only what leaves the host takes a route that can be set",
         }),
         Placed::Foreign => Err(NetError::system(

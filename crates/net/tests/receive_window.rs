@@ -11,14 +11,14 @@ use common::jumps::values;
 use common::{HERE, Hosts, THERE};
 use ipnet::IpNet;
 use tradewind_net::iproute::{self, Tool};
-use tradewind_net::jump_start::{JumpStarts, Options};
+use tradewind_net::jumpstart::{JumpStarts, Options};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_net::sysctl;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bytes, Segments};
 
-/// The paper's first window, and a learned one.
+/// The paper's initial window, and a learned one.
 const C_MAX: u32 = 100;
 const LEARNED: u32 = 50;
 

@@ -17,7 +17,7 @@ use common::jumps::{limit, paced, told};
 use common::{HERE, Hosts, THERE, USUAL, window};
 use socket2::{Domain, Socket, Type};
 use tradewind_net::iproute::{self, Tool};
-use tradewind_net::jump_start::{JumpStarts, Options, Told};
+use tradewind_net::jumpstart::{JumpStarts, Options, ProgramEvent};
 use tradewind_net::sysctl;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
@@ -154,7 +154,8 @@ fn lost_first_flight_is_reported_once() {
     let Some(mut world) = World::new(&Options::default(), 80.0) else { return };
     let opened = world.open(1);
     assert_eq!(opened.shares(), [10_000_000]);
-    let Some(&Told::Jumped { connection, window: WINDOW }) = told(&mut world.program).first()
+    let Some(&ProgramEvent::Jumped { connection, window: WINDOW }) =
+        told(&mut world.program).first()
     else {
         panic!("it jumped, and that is not told");
     };
@@ -168,6 +169,6 @@ fn lost_first_flight_is_reported_once() {
         sent_again() >= 2
     });
     assert!(twice, "{} segments sent again", sent_again());
-    let lost = Told::FirstFlightLost { connection, prefix: Some(prefix()) };
+    let lost = ProgramEvent::FirstFlightLost { connection, prefix: Some(prefix()) };
     assert_eq!(told(&mut world.program), [lost]);
 }

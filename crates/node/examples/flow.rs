@@ -58,13 +58,14 @@ fn ask(flow: &Flow) -> Result<usize, Box<dyn Error>> {
 
 fn tell(flow: &Flow) {
     if let Some(status) = flow.status(Direction::Sent)
-        && let Some(fared) = status.fared
+        && let Some(statistics) = status.statistics
     {
-        let recovered =
-            fared.recovered_cache + fared.recovered_in_stream + fared.recovered_cross_stream;
+        let recovered = statistics.recovered_cache
+            + statistics.recovered_in_stream
+            + statistics.recovered_cross_stream;
         println!(
             "sent by {}: {}; {recovered} came back over relays, {} late, {} lost",
-            status.service, status.why, fared.late, fared.lost
+            status.service, status.why, statistics.late, statistics.lost
         );
     }
     if let Some(told) = flow.congestion() {

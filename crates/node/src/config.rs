@@ -13,7 +13,7 @@ use tradewind_grant::{
 use tradewind_net::interception::OWN_MARK;
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::message::{Carriage, Service};
-use tradewind_packet::rendezvous::DepotConfig;
+use tradewind_packet::rendezvous::MessageStoreConfig;
 use tradewind_packet::sender::Paths;
 use tradewind_plan::packets::BlockCoding;
 use tradewind_units::{Duration, Money, PricePerGb, Ratio};
@@ -34,20 +34,20 @@ pub(crate) use file::{Addresses, Placed};
 pub use group::{Group, GroupMember};
 pub use place::Section;
 pub(crate) use place::in_section;
-pub use rendezvous::{Consignee, Deposits, Rendezvous};
+pub use rendezvous::{Deposits, Recipient, Rendezvous};
 
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// Where they come from.
-    pub entrance: Entrance,
+    pub source: TrafficSource,
     /// How they get there.
-    pub course: Course,
+    pub delivery: DeliveryPolicy,
 }
 
 /// How datagrams of unmodified applications come to a node.
 #[derive(Debug, Clone)]
-pub enum Entrance {
+pub enum TrafficSource {
     /// They are written to a local port, and all go to one destination.
     Port {
         /// Where applications write to; port 0 lets the system choose.
@@ -81,7 +81,7 @@ pub struct Taken {
     pub destinations: Vec<DestinationRule>,
     /// Whether those that this host itself sends are taken as well as those that pass it.
     #[serde(default)]
-    pub own_host: bool,
+    pub local_output: bool,
     /// The port on loopback that they are led to; the system chooses one when absent.
     #[serde(default)]
     pub port: u16,
@@ -89,7 +89,7 @@ pub struct Taken {
 
 /// How packets get to a far endpoint: over which relays, by which service.
 #[derive(Debug, Clone)]
-pub struct Course {
+pub struct DeliveryPolicy {
     /// The far endpoint.
     pub far: Far,
     /// The relays before it; may be none when the service is direct.
@@ -97,14 +97,14 @@ pub struct Course {
     /// How its packets are carried.
     pub carriage: Carriage,
     /// Share of packets that may be late or lost, when the service is chosen by that and by the budget while the flow runs.
-    pub bearable_loss: Option<Ratio>,
+    pub max_loss: Option<Ratio>,
     /// Which packets are copied to the relays; `None`: all.
     pub copies: Option<Chosen>,
     /// What the choice of its service counts on.
     pub assumed: Assumed,
 }
 
-impl Course {
+impl DeliveryPolicy {
     /// The relays and the far endpoint, as far as they are named here.
     pub(crate) fn named(&self) -> impl Iterator<Item = &Hop> {
         let relays = match &self.relays {
@@ -216,11 +216,11 @@ pub struct NodeConfig {
     /// measured.
     pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
     /// Courses of flows that its program begins while it runs.
-    pub courses: Vec<Course>,
+    pub courses: Vec<DeliveryPolicy>,
     /// Whether it sends copies again that the path to their first relay loses.
     pub repeats_copies: bool,
     /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
-    pub keep_sources: Vec<DestinationRule>,
+    pub preserve_source: Vec<DestinationRule>,
     /// Where it puts out whole IP packets, and takes the answers to them.
     pub tunnel: Option<Tunnel>,
     /// How it serves others as a relay.
@@ -265,7 +265,7 @@ pub struct RelayServices {
     /// Whether it keeps the registry: where endpoints are, as they tell.
     pub is_registry: bool,
     /// What it keeps of packets whose receivers are not online; `None`: nothing.
-    pub rendezvous: Option<DepotConfig>,
+    pub rendezvous: Option<MessageStoreConfig>,
 }
 
 impl Default for RelayServices {
@@ -316,17 +316,17 @@ impl NodeConfig {
     /// Who accepts the grant refuses what it does not cover, and tells nobody: so it is told here.
     fn warn_of_grant(&self, grant: &Grant) {
         let of_groups = self.groups.iter().flat_map(Group::courses);
-        let of_groups = of_groups.map(|(to, course)| (Some(to), course));
-        let of_paths = self.paths.iter().map(|path| match &path.entrance {
-            Entrance::Port { to, .. } => (Some(*to), path.course.clone()),
-            Entrance::Taken(_) | Entrance::Tunnel(_) => (None, path.course.clone()),
+        let of_groups = of_groups.map(|(to, delivery)| (Some(to), delivery));
+        let of_paths = self.paths.iter().map(|path| match &path.source {
+            TrafficSource::Port { to, .. } => (Some(*to), path.delivery.clone()),
+            TrafficSource::Taken(_) | TrafficSource::Tunnel(_) => (None, path.delivery.clone()),
         });
-        let ranges = self.paths.iter().flat_map(|path| match &path.entrance {
-            Entrance::Taken(Taken { destinations, .. })
-            | Entrance::Tunnel(Tunnel { destinations, .. }) => destinations.as_slice(),
-            Entrance::Port { .. } => &[],
+        let ranges = self.paths.iter().flat_map(|path| match &path.source {
+            TrafficSource::Taken(Taken { destinations, .. })
+            | TrafficSource::Tunnel(Tunnel { destinations, .. }) => destinations.as_slice(),
+            TrafficSource::Port { .. } => &[],
         });
-        let is_tunnel = |path: &Path| matches!(path.entrance, Entrance::Tunnel(_));
+        let is_tunnel = |path: &Path| matches!(path.source, TrafficSource::Tunnel(_));
         if grant.extensions.sources.is_empty() && self.paths.iter().any(is_tunnel) {
             tracing::warn!(
                 "grant: it names no `sources`, so that far gateways put none of these packets out"
@@ -335,11 +335,11 @@ impl NodeConfig {
         for rule in ranges.filter(|rule| !covers_ends(grant, rule)) {
             tracing::warn!(%rule, "grant: it does not cover all of where these packets go, and what is taken for the rest will be lost");
         }
-        for (to, course) in of_paths.chain(of_groups) {
+        for (to, delivery) in of_paths.chain(of_groups) {
             if let Some(to) = to.filter(|to| !grant.may_cover(&Destination::Address(*to))) {
                 tracing::warn!(%to, "grant: it does not cover where these packets go, and they will be refused");
             }
-            for hop in course.named().filter(|hop| !grant.relays.contain(&hop.identity)) {
+            for hop in delivery.named().filter(|hop| !grant.relays.contain(&hop.identity)) {
                 let Hop { address, identity } = hop;
                 tracing::warn!(%address, %identity, "grant: it does not list this relay or far gateway, which will refuse it");
             }
@@ -349,10 +349,10 @@ impl NodeConfig {
     /// Returns the policy with the relays and far endpoints that the configuration knows: nobody's
     /// packets end there.
     pub(crate) fn known_policy(&self) -> Policy {
-        let of_groups = self.groups.iter().flat_map(Group::courses).map(|(_, course)| course);
-        let courses = self.paths.iter().map(|path| path.course.clone()).chain(of_groups);
-        let named: Vec<Course> = courses.chain(self.courses.iter().cloned()).collect();
-        let named = named.iter().flat_map(Course::named);
+        let of_groups = self.groups.iter().flat_map(Group::courses).map(|(_, delivery)| delivery);
+        let courses = self.paths.iter().map(|path| path.delivery.clone()).chain(of_groups);
+        let named: Vec<DeliveryPolicy> = courses.chain(self.courses.iter().cloned()).collect();
+        let named = named.iter().flat_map(DeliveryPolicy::named);
         let deposits = self.rendezvous.deposits.iter().map(|deposits| &deposits.relay);
         let hops = named.chain(deposits).chain(&self.rendezvous.relays);
         let further = self.further_addresses.values().flatten().copied();
@@ -377,8 +377,8 @@ impl NodeConfig {
             return refused("workers", "expected 1 to 1024 threads");
         }
         self.services.check()?;
-        if self.keep_sources.iter().any(|rule| rule.range().is_none()) {
-            return refused("keep_sources", "expected ranges of addresses");
+        if self.preserve_source.iter().any(|rule| rule.range().is_none()) {
+            return refused("preserve_source", "expected ranges of addresses");
         }
         if let Some(tunnel) = &self.tunnel {
             tunnel.check("packet_endpoint.tun")?;
@@ -410,11 +410,11 @@ impl NodeConfig {
 
     fn check_members(&self) -> Result<(), NodeError> {
         let members = self.members.as_deref().map(Members::read).transpose()?;
-        let groups = self.groups.iter().flat_map(Group::courses).map(|(_, course)| course);
-        for course in self.paths.iter().map(|path| path.course.clone()).chain(groups) {
-            course.check_members(members.is_some())?;
+        let groups = self.groups.iter().flat_map(Group::courses).map(|(_, delivery)| delivery);
+        for delivery in self.paths.iter().map(|path| path.delivery.clone()).chain(groups) {
+            delivery.check_members(members.is_some())?;
         }
-        let of_paths = self.paths.iter().filter_map(|path| match &path.course.far {
+        let of_paths = self.paths.iter().filter_map(|path| match &path.delivery.far {
             Far::Member(name) => Some(name),
             Far::At(_) => None,
         });
@@ -434,7 +434,7 @@ impl NodeConfig {
     /// Returns the mark of what goes to neighbours where something is taken that this host itself
     /// sends: the node's own must be told from others.
     pub(crate) fn neighbours_mark(&self) -> Option<u32> {
-        let has_device = |path: &Path| matches!(path.entrance, Entrance::Tunnel(_));
+        let has_device = |path: &Path| matches!(path.source, TrafficSource::Tunnel(_));
         let has_devices = self.tunnel.is_some() || self.paths.iter().any(has_device);
         self.delivery_mark().or(has_devices.then_some(OWN_MARK))
     }
@@ -442,17 +442,24 @@ impl NodeConfig {
     /// Returns the mark of what is delivered where datagrams are taken that this host itself sends:
     /// those would be taken as well, without end.
     pub(crate) fn delivery_mark(&self) -> Option<u32> {
-        let takes = |path: &Path| match &path.entrance {
-            Entrance::Taken(taken) => taken.own_host,
-            Entrance::Tunnel(_) | Entrance::Port { .. } => false,
+        let takes = |path: &Path| match &path.source {
+            TrafficSource::Taken(taken) => taken.local_output,
+            TrafficSource::Tunnel(_) | TrafficSource::Port { .. } => false,
         };
         self.paths.iter().any(takes).then_some(OWN_MARK)
     }
 }
 
 /// Keys of a node's own section; others stand in several, or apart.
-const HERE: [&str; 7] =
-    ["workers", "coding", "rendezvous", "keep_sources", "packet_endpoint.tun", "copies", "members"];
+const HERE: [&str; 7] = [
+    "workers",
+    "coding",
+    "rendezvous",
+    "preserve_source",
+    "packet_endpoint.tun",
+    "copies",
+    "members",
+];
 
 /// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram carries with all that goes before it.
 const LEAST_MTU: u16 = 576;
@@ -461,23 +468,23 @@ const MOST_MTU: u16 = 65_280;
 impl Path {
     /// Whether it makes sense by itself.
     pub(crate) fn check(&self) -> Result<(), NodeError> {
-        self.course.check()?;
-        if let Some(chosen) = &self.course.copies {
-            chosen.check(matches!(self.entrance, Entrance::Tunnel(_)))?;
+        self.delivery.check()?;
+        if let Some(chosen) = &self.delivery.copies {
+            chosen.check(matches!(self.source, TrafficSource::Tunnel(_)))?;
         }
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        match &self.entrance {
-            Entrance::Taken(Taken { destinations, .. })
+        match &self.source {
+            TrafficSource::Taken(Taken { destinations, .. })
                 if destinations.is_empty()
                     || destinations.iter().any(|rule| rule.range().is_none()) =>
             {
                 refused("tproxy.destinations", "expected ranges of addresses")
             }
-            Entrance::Port { to, .. } if to.port() == 0 => {
+            TrafficSource::Port { to, .. } if to.port() == 0 => {
                 refused("to", "expected a port from 1 to 65535")
             }
-            Entrance::Tunnel(tunnel) => tunnel.check("packet.tun"),
-            Entrance::Taken(_) | Entrance::Port { .. } => Ok(()),
+            TrafficSource::Tunnel(tunnel) => tunnel.check("packet.tun"),
+            TrafficSource::Taken(_) | TrafficSource::Port { .. } => Ok(()),
         }
     }
 }
@@ -520,11 +527,11 @@ impl Tunnel {
     }
 }
 
-impl Course {
+impl DeliveryPolicy {
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let Self { relays, carriage, bearable_loss, copies, .. } = self;
-        let is_auto = bearable_loss.is_some();
+        let Self { relays, carriage, max_loss, copies, .. } = self;
+        let is_auto = max_loss.is_some();
         let is_over_relays = carriage.paths == Paths::Overlay;
         let has_copies = is_auto || (carriage.service != Service::Direct && !is_over_relays);
         if copies.is_some() && (relays.is_empty() || !has_copies) {
@@ -572,7 +579,7 @@ impl RelayServices {
                 && (1..=MOST_SOURCES).contains(&usize::from(packets))
         };
         let Self { coding, in_stream, rendezvous, .. } = self;
-        rendezvous.as_ref().map_or(Ok(()), rendezvous::check_depot)?;
+        rendezvous.as_ref().map_or(Ok(()), rendezvous::check_store)?;
         if !is_right(coding.repairs, coding.packets)
             || in_stream.is_some_and(|coding| !is_right(coding.repairs, coding.packets))
         {
@@ -601,6 +608,6 @@ pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
 }
 
 /// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as lossy [JQ 5.2].
-pub(crate) fn bearable_loss() -> Ratio {
+pub(crate) fn max_loss() -> Ratio {
     Ratio::new(0.001).expect("a share")
 }

@@ -17,7 +17,7 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::config::{Assumed, Chosen, Course, Far, Via, bearable_loss, budget_ms};
+use crate::config::{Assumed, Chosen, DeliveryPolicy, Far, Via, budget_ms, max_loss};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::worker::Outside;
@@ -39,7 +39,7 @@ pub struct FlowOptions {
     /// The service; `None`: the cheapest that meets the budget, and another when receivers report loss.
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
-    pub bearable_loss: Ratio,
+    pub max_loss: Ratio,
     /// What the choice counts on.
     pub assumed: Assumed,
     /// Which packets are copied to the relays, beside those that are sent as vital ([`Flow::send_vital`]); `None`: all.
@@ -72,13 +72,13 @@ impl FlowOptions {
     #[must_use]
     pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
         let (far, relays) = (far.into(), relays.into());
-        let (service, bearable_loss) = (None, bearable_loss());
+        let (service, max_loss) = (None, max_loss());
         let assumed = Assumed::default();
-        Self { far, relays, service, bearable_loss, assumed, copies: None, judge: None }
+        Self { far, relays, service, max_loss, assumed, copies: None, judge: None }
     }
 
-    fn course(self, budget: Duration) -> Result<Course, NodeError> {
-        let Self { far, relays, service, bearable_loss, assumed, copies, judge } = self;
+    fn delivery(self, budget: Duration) -> Result<DeliveryPolicy, NodeError> {
+        let Self { far, relays, service, max_loss, assumed, copies, judge } = self;
         let mut copies = copies.or_else(|| judge.map(|_| Chosen::default()));
         copies.iter_mut().for_each(|chosen| chosen.rules.marked = true);
         let is_auto = service.is_none() && !relays.is_empty();
@@ -90,11 +90,11 @@ impl FlowOptions {
             in_order: false,
             fragment: false,
         };
-        let bearable_loss = is_auto.then_some(bearable_loss);
-        let course = Course { far, relays, carriage, bearable_loss, copies, assumed };
-        course.check()?;
-        course.copies.iter().try_for_each(|chosen| chosen.check(false))?;
-        Ok(course)
+        let max_loss = is_auto.then_some(max_loss);
+        let delivery = DeliveryPolicy { far, relays, carriage, max_loss, copies, assumed };
+        delivery.check()?;
+        delivery.copies.iter().try_for_each(|chosen| chosen.check(false))?;
+        Ok(delivery)
     }
 }
 
@@ -146,8 +146,8 @@ impl Node {
         options: FlowOptions,
     ) -> Result<Flow, NodeError> {
         let judge = options.judge.clone();
-        let course = options.course(budget)?;
-        self.flow_opener()?.begin_judged((None, destination), course, judge)
+        let delivery = options.delivery(budget)?;
+        self.flow_opener()?.begin_judged((None, destination), delivery, judge)
     }
 
     /// Returns what begins flows of this node from any thread, also while it starts or ends.
@@ -176,7 +176,7 @@ pub struct FlowOpener {
 
 impl FlowOpener {
     /// Begins a flow for `client` over a course that was read from a configuration
-    /// ([`crate::NodeConfig::course`]). Of a node that has ended, it never opens.
+    /// ([`crate::NodeConfig::delivery`]). Of a node that has ended, it never opens.
     ///
     /// # Errors
     /// As [`Node::register`].
@@ -184,25 +184,25 @@ impl FlowOpener {
         &self,
         client: SocketAddr,
         destination: SocketAddr,
-        course: Course,
+        delivery: DeliveryPolicy,
     ) -> Result<Flow, NodeError> {
-        self.begin_judged((Some(client), destination), course, None)
+        self.begin_judged((Some(client), destination), delivery, None)
     }
 
     fn begin_judged(
         &self,
         (client, destination): (Option<SocketAddr>, SocketAddr),
-        course: Course,
+        delivery: DeliveryPolicy,
         judge: Option<Judge>,
     ) -> Result<Flow, NodeError> {
-        course.check_members(self.has_members)?;
+        delivery.check_members(self.has_members)?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(&self.desk));
         let number = Flow::next_number();
         desk.order(Order::Register {
             flow: number,
             client,
             to: destination,
-            course: Box::new(course),
+            delivery: Box::new(delivery),
             mailbox: Held(Arc::clone(&mailbox)),
         });
         Ok(Flow { number, mailbox, desk, judge })
@@ -224,12 +224,12 @@ impl Flow {
         self.number
     }
 
-    /// Waits until the far endpoint has agreed on keys, `patience` at most; tells whether it has.
+    /// Waits until the far endpoint has agreed on keys, `timeout` at most; tells whether it has.
     ///
     /// # Errors
     /// [`FlowError::Ended`].
-    pub fn wait_open(&self, patience: Duration) -> Result<bool, FlowError> {
-        self.mailbox.wait_open(patience).map_err(FlowError::Ended)
+    pub fn wait_open(&self, timeout: Duration) -> Result<bool, FlowError> {
+        self.mailbox.wait_open(timeout).map_err(FlowError::Ended)
     }
 
     /// Sends a datagram; never waits.
@@ -262,13 +262,13 @@ impl Flow {
         Ok(())
     }
 
-    /// The next datagram of the destination, once there is one, within `patience`; `None` when there is none. With no patience at all it
+    /// The next datagram of the destination, once there is one, within `timeout`; `None` when there is none. With no patience at all it
     /// does not wait, for those who wait by the descriptor ([`AsFd`]), which has input while a datagram is there.
     ///
     /// # Errors
     /// [`FlowError::Ended`], after the last datagram.
-    pub fn receive(&self, patience: Duration) -> Result<Option<Vec<u8>>, FlowError> {
-        match self.mailbox.get(patience) {
+    pub fn receive(&self, timeout: Duration) -> Result<Option<Vec<u8>>, FlowError> {
+        match self.mailbox.get(timeout) {
             Got::Datagram(datagram) => Ok(Some(datagram)),
             Got::Nothing => Ok(None),
             Got::Ended(why) => Err(FlowError::Ended(why)),
@@ -286,8 +286,8 @@ impl Flow {
     #[must_use]
     pub fn congestion(&self) -> Option<Congestion> {
         let status = self.status(Direction::Sent)?;
-        let fared = status.fared?;
-        let (expected, lost_by_internet) = (fared.expected, fared.lost_by_internet);
+        let statistics = status.statistics?;
+        let (expected, lost_by_internet) = (statistics.expected, statistics.lost_by_internet);
         (expected > 0).then_some(Congestion {
             expected,
             lost_by_internet,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use ipnet::IpNet;
 use tradewind_grant::DestinationRule;
 use tradewind_net::NetError;
-use tradewind_net::interception::{Capture, Detour, Interception, Keeper, Pulse, Shortfall};
+use tradewind_net::interception::{Capture, Detour, Interception, Keeper, Shortfall, Watchdog};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::periodic::Periodic;
 use tradewind_units::Duration;
@@ -146,10 +146,10 @@ impl Set {
     }
 
     /// What shows that they are to hold on, where that can be shown.
-    fn pulse(&self) -> Option<&Arc<Pulse>> {
+    fn watchdog(&self) -> Option<&Arc<Watchdog>> {
         match self {
-            Self::Datagrams { rules, .. } => Some(rules.pulse()),
-            Self::Packets { routes, .. } => routes.pulse(),
+            Self::Datagrams { rules, .. } => Some(rules.watchdog()),
+            Self::Packets { routes, .. } => routes.watchdog(),
         }
     }
 
@@ -227,8 +227,8 @@ impl Rules {
         Ok(Self { in_force, ..Self::new(Arc::new(gate)) })
     }
 
-    fn pulse(&self) -> Option<&Arc<Pulse>> {
-        self.in_force.as_ref()?.pulse()
+    fn watchdog(&self) -> Option<&Arc<Watchdog>> {
+        self.in_force.as_ref()?.watchdog()
     }
 
     fn follow(&mut self, keeper: &Keeper) {
@@ -245,7 +245,7 @@ impl Rules {
 
     fn follow_gate(&mut self, keeper: &Keeper) -> Result<(), NetError> {
         let what = self.gate.what();
-        if self.pulse().is_some_and(|pulse| !pulse.holds()) {
+        if self.watchdog().is_some_and(|watchdog| !watchdog.holds()) {
             // Somebody took them away: the keeper has said so.
             self.in_force = None;
         }
@@ -257,7 +257,7 @@ impl Rules {
             }
             (None, true) => {
                 let set = self.in_force.insert(Set::of(&self.gate.wanted)?);
-                set.pulse().into_iter().for_each(|pulse| keeper.keep(pulse));
+                set.watchdog().into_iter().for_each(|watchdog| keeper.keep(watchdog));
                 set.follow(&self.gate, self.mtu)?;
                 if matches!(set, Set::Datagrams { .. }) {
                     tracing::info!("{what} are taken off their way");
@@ -297,7 +297,7 @@ impl Interceptor {
             move || workers.go_on(),
             |error| tracing::warn!(%error, "what is taken off its way goes its old way for a moment"),
         )?);
-        rules.iter().filter_map(Rules::pulse).for_each(|pulse| keeper.keep(pulse));
+        rules.iter().filter_map(Rules::watchdog).for_each(|watchdog| keeper.keep(watchdog));
         let keeping = Arc::clone(&keeper);
         let follow = move || {
             if all_workers.has_one_ended() && !rules.is_empty() {

@@ -62,9 +62,9 @@ use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Registry};
 
 pub use config::{
-    Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group, GroupMember,
-    LegSeal, NodeConfig, Path, RelayServices, Rendezvous, Section, ServiceCosts, Taken, Tunnel,
-    Via,
+    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, LegSeal,
+    NodeConfig, Path, Recipient, RelayServices, Rendezvous, Section, ServiceCosts, Taken,
+    TrafficSource, Tunnel, Via,
 };
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOpener, FlowOptions, Judge};
@@ -346,8 +346,8 @@ fn rules(config: &NodeConfig, workers: &[Worker]) -> Result<Vec<Rules>, NodeErro
     let gates: Vec<Arc<Gate>> = workers.iter().flat_map(Worker::gates).collect();
     gates.iter().try_for_each(|gate| gate.check())?;
     let mut rules: Vec<Rules> = gates.into_iter().map(Rules::new).collect();
-    if !config.keep_sources.is_empty() {
-        rules.push(Rules::of_answers(&config.keep_sources)?);
+    if !config.preserve_source.is_empty() {
+        rules.push(Rules::of_answers(&config.preserve_source)?);
     }
     Ok(rules)
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tradewind_grant::PublicIdentity;
 use tradewind_net::clock;
-use tradewind_net::epoll::Bell;
+use tradewind_net::epoll::Waker;
 use tradewind_units::Duration;
 
 use crate::flow::Flow;
@@ -45,7 +45,7 @@ pub(crate) struct Queue {
     inside: Mutex<Inside>,
     changed: Condvar,
     /// Rung while one waits.
-    bell: Bell,
+    waker: Waker,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ struct Inside {
 
 impl Queue {
     pub(crate) fn new() -> Result<Self, NodeError> {
-        Ok(Self { inside: Mutex::default(), changed: Condvar::new(), bell: Bell::new()? })
+        Ok(Self { inside: Mutex::default(), changed: Condvar::new(), waker: Waker::new()? })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -73,7 +73,7 @@ impl Queue {
     pub(crate) fn put(&self, accepted: Accepted) {
         let mut inside = self.lock();
         inside.waiting.push_back(accepted);
-        self.bell.ring();
+        self.waker.ring();
         self.changed.notify_all();
     }
 
@@ -85,7 +85,7 @@ impl Queue {
         let unaccepted = std::mem::take(&mut inside.waiting);
         drop(inside);
         drop(unaccepted);
-        self.bell.ring();
+        self.waker.ring();
         self.changed.notify_all();
     }
 }
@@ -133,25 +133,25 @@ impl Listener {
         self.to
     }
 
-    /// The next flow that somebody has begun, once there is one, within `patience`; `None` when there is none. Its first datagrams wait in it. With no patience
+    /// The next flow that somebody has begun, once there is one, within `timeout`; `None` when there is none. Its first datagrams wait in it. With no patience
     /// at all it does not wait, for those who wait by the descriptor ([`AsFd`]), which has input while a flow is there.
     ///
     /// # Errors
     /// [`FlowError::Ended`].
-    pub fn accept(&self, patience: Duration) -> Result<Option<Accepted>, FlowError> {
+    pub fn accept(&self, timeout: Duration) -> Result<Option<Accepted>, FlowError> {
         let begun = clock::monotonic();
         let mut inside = self.queue.lock();
         loop {
             if let Some(accepted) = inside.waiting.pop_front() {
                 if inside.waiting.is_empty() && inside.end.is_none() {
-                    self.queue.bell.silence();
+                    self.queue.waker.silence();
                 }
                 return Ok(Some(accepted));
             }
             if let Some(why) = inside.end {
                 return Err(FlowError::Ended(why));
             }
-            let left = patience.saturating_sub(clock::monotonic().since(begun));
+            let left = timeout.saturating_sub(clock::monotonic().since(begun));
             if left.is_zero() {
                 return Ok(None);
             }
@@ -163,7 +163,7 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.bell.as_fd()
+        self.queue.waker.as_fd()
     }
 }
 

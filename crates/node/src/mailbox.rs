@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tradewind_net::clock;
-use tradewind_net::epoll::Bell;
+use tradewind_net::epoll::Waker;
 use tradewind_units::Duration;
 
 use crate::NodeError;
-use crate::config::{Course, NodeConfig};
+use crate::config::{DeliveryPolicy, NodeConfig};
 use crate::listener::HeldQueue;
 use crate::membership::Members;
 use crate::status::FlowStatus;
@@ -27,7 +27,7 @@ pub(crate) struct Mailbox {
     inside: Mutex<Inside>,
     changed: Condvar,
     /// Rung while something is there for the flow.
-    bell: Bell,
+    waker: Waker,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ pub(crate) enum Got {
 impl Mailbox {
     pub(crate) fn new() -> Result<Self, NodeError> {
         let (inside, changed) = (Mutex::default(), Condvar::new());
-        Ok(Self { inside, changed, bell: Bell::new()? })
+        Ok(Self { inside, changed, waker: Waker::new()? })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -112,13 +112,13 @@ impl Mailbox {
         true
     }
 
-    /// Of the flow: the oldest datagram, once there is one, within `patience`.
-    pub(crate) fn get(&self, patience: Duration) -> Got {
+    /// Of the flow: the oldest datagram, once there is one, within `timeout`.
+    pub(crate) fn get(&self, timeout: Duration) -> Got {
         let mut inside =
-            self.wait(patience, |inside| !inside.incoming.is_empty() || inside.end.is_some());
+            self.wait(timeout, |inside| !inside.incoming.is_empty() || inside.end.is_some());
         let datagram = inside.incoming.pop_front();
         if inside.incoming.is_empty() && inside.end.is_none() {
-            self.bell.silence();
+            self.waker.silence();
         }
         match (datagram, inside.end) {
             (Some(datagram), _) => Got::Datagram(datagram),
@@ -127,9 +127,9 @@ impl Mailbox {
         }
     }
 
-    /// Of the flow: whether the far endpoint has agreed on keys, or does within `patience`.
-    pub(crate) fn wait_open(&self, patience: Duration) -> Result<bool, &'static str> {
-        let inside = self.wait(patience, |inside| inside.is_open || inside.end.is_some());
+    /// Of the flow: whether the far endpoint has agreed on keys, or does within `timeout`.
+    pub(crate) fn wait_open(&self, timeout: Duration) -> Result<bool, &'static str> {
+        let inside = self.wait(timeout, |inside| inside.is_open || inside.end.is_some());
         inside.end.map_or(Ok(inside.is_open), Err)
     }
 
@@ -162,15 +162,15 @@ impl Mailbox {
     }
 
     fn wake(&self, _locked: &MutexGuard<'_, Inside>) {
-        self.bell.ring();
+        self.waker.ring();
         self.changed.notify_all();
     }
 
-    fn wait(&self, patience: Duration, holds: impl Fn(&Inside) -> bool) -> MutexGuard<'_, Inside> {
+    fn wait(&self, timeout: Duration, holds: impl Fn(&Inside) -> bool) -> MutexGuard<'_, Inside> {
         let begun = clock::monotonic();
         let mut inside = self.lock();
         loop {
-            let left = patience.saturating_sub(clock::monotonic().since(begun));
+            let left = timeout.saturating_sub(clock::monotonic().since(begun));
             if holds(&inside) || left.is_zero() {
                 return inside;
             }
@@ -182,7 +182,7 @@ impl Mailbox {
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) enum Order {
         flow: u64,
         client: Option<SocketAddr>,
         to: SocketAddr,
-        course: Box<Course>,
+        delivery: Box<DeliveryPolicy>,
         mailbox: Held,
     },
     /// A flow has something to send.
@@ -226,25 +226,25 @@ pub(crate) enum Order {
 pub(crate) struct Desk {
     /// `None` once the worker has ended.
     orders: Mutex<Option<Vec<Order>>>,
-    bell: Bell,
+    waker: Waker,
 }
 
 impl Desk {
     pub(crate) fn new() -> Result<Self, NodeError> {
-        Ok(Self { orders: Mutex::new(Some(Vec::new())), bell: Bell::new()? })
+        Ok(Self { orders: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
     }
 
     /// Leaves an order; what comes after the worker's end is dropped, which ends the flow that it is of.
     pub(crate) fn order(&self, order: Order) {
         if let Some(orders) = &mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner) {
             orders.push(order);
-            self.bell.ring();
+            self.waker.ring();
         }
     }
 
     /// Of the worker: all orders so far.
     pub(crate) fn take(&self) -> Vec<Order> {
-        self.bell.silence();
+        self.waker.silence();
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         orders.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -257,6 +257,6 @@ impl Desk {
 
 impl AsFd for Desk {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 use tradewind_grant::OpenHeader;
 
-use crate::status::Fared;
+use crate::status::FlowStatistics;
 
 /// What takes the records of a node. Workers call it: it returns at once, whatever becomes of a
 /// record.
@@ -53,9 +53,9 @@ pub struct ConversationRecord {
     pub bytes_down: u64,
     /// What became meanwhile of the packets of the flow that it was carried in, away from the side
     /// that began it; `None` where nobody numbers them.
-    pub flow_up: Option<Fared>,
+    pub flow_up: Option<FlowStatistics>,
     /// The same towards that side.
-    pub flow_down: Option<Fared>,
+    pub flow_down: Option<FlowStatistics>,
     /// From the first packet to the last.
     pub duration_ms: f64,
     /// Until the first packet went towards the side that began it.

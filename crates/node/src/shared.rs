@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tradewind_net::entropy;
-use tradewind_packet::rendezvous::Depot;
+use tradewind_packet::rendezvous::MessageStore;
 
 use crate::NodeError;
 use crate::config::RelayServices;
@@ -15,29 +15,31 @@ use crate::registry::Registry;
 pub(crate) struct Shared {
     /// Where endpoints are, if this is the relay that keeps it.
     pub(crate) registry: Option<Arc<Registry>>,
-    depot: Option<Arc<Mutex<Depot>>>,
+    message_store: Option<Arc<Mutex<MessageStore>>>,
 }
 
 impl Shared {
     pub(crate) fn of(services: &RelayServices) -> Result<Self, NodeError> {
         let registry = services.is_registry.then(Arc::default);
-        let depot = services.rendezvous.map(|config| {
+        let message_store = services.rendezvous.map(|config| {
             let epoch = u64::from_be_bytes(entropy::bytes()?);
-            Ok::<_, NodeError>(Arc::new(Mutex::new(Depot::new(config, epoch))))
+            Ok::<_, NodeError>(Arc::new(Mutex::new(MessageStore::new(config, epoch))))
         });
-        Ok(Self { registry, depot: depot.transpose()? })
+        Ok(Self { registry, message_store: message_store.transpose()? })
     }
 
     /// Packets that wait, if this relay keeps any.
-    pub(crate) fn depot(&self) -> Option<MutexGuard<'_, Depot>> {
-        self.depot.as_ref().map(|depot| depot.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn message_store(&self) -> Option<MutexGuard<'_, MessageStore>> {
+        self.message_store
+            .as_ref()
+            .map(|message_store| message_store.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The same, unless somebody is at them just now.
-    pub(crate) fn idle_depot(&self) -> Option<MutexGuard<'_, Depot>> {
-        match self.depot.as_ref()?.try_lock() {
-            Ok(depot) => Some(depot),
-            Err(TryLockError::Poisoned(depot)) => Some(depot.into_inner()),
+    pub(crate) fn idle_store(&self) -> Option<MutexGuard<'_, MessageStore>> {
+        match self.message_store.as_ref()?.try_lock() {
+            Ok(message_store) => Some(message_store),
+            Err(TryLockError::Poisoned(message_store)) => Some(message_store.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }

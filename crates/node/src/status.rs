@@ -13,7 +13,7 @@ use tradewind_units::Ratio;
 
 /// What became of a flow's packets, since the flow began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Fared {
+pub struct FlowStatistics {
     /// Packets that should have come.
     pub expected: u64,
     /// Those that came within the latency budget.
@@ -32,7 +32,7 @@ pub struct Fared {
     pub recovered_cross_stream: u64,
 }
 
-impl Fared {
+impl FlowStatistics {
     /// Returns what has become of packets since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
@@ -105,7 +105,7 @@ pub struct FlowStatus {
     /// Those sent again.
     pub resent: u64,
     /// What became of its packets; `None` where nobody numbers them.
-    pub fared: Option<Fared>,
+    pub statistics: Option<FlowStatistics>,
     /// The share of the last interval's packets that the Internet lost, recovered or not, as the receiver tells: what a sender that adapts its
     /// rate should go by; of flows that are sent here.
     #[serde(default)]
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bills_are_added_up_and_parted() {
+    fn charges_are_added_up_and_divided() {
         let bill = |bytes, usd_per_hour| Billed { bytes, usd: bytes as f64 * 1e-9, usd_per_hour };
         let sum: Billed =
             [bill(1000, None), bill(3000, Some(0.5)), bill(0, Some(0.25))].into_iter().sum();

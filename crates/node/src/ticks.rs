@@ -27,13 +27,13 @@ impl Ticker {
     /// Of the worker: it goes on.
     pub(crate) fn tick(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.heart.get().into_iter().for_each(Heart::beat);
+        self.heart.get().into_iter().for_each(Heart::heartbeat);
     }
 
     /// Has `health` know of it from now on, until nobody holds the ticks any more.
     pub(crate) fn promise(&self, health: &Health, number: usize) {
         let worker = format!("packets {number}");
-        self.heart.get_or_init(|| health.expect_beats(worker, LONGEST_SILENCE));
+        self.heart.get_or_init(|| health.expect_heartbeats(worker, LONGEST_SILENCE));
     }
 
     /// Of the worker: it goes on no more.

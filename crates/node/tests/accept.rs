@@ -56,7 +56,7 @@ impl World {
             ..FlowOptions::new(hop(self.wire.address, 4), relays)
         };
         let flow = node.register(destination(), BUDGET, options).unwrap();
-        assert!(flow.wait_open(PATIENCE).unwrap());
+        assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
         flow
     }
 
@@ -64,7 +64,11 @@ impl World {
     fn accept(&self, listener: &Listener, flow: &Flow, first: &[u8]) -> Accepted {
         let begun = Instant::now();
         loop {
-            assert!(begun.elapsed() < PATIENCE, "nobody accepts: {:?}", self.receiver.snapshot());
+            assert!(
+                begun.elapsed() < TEST_TIMEOUT,
+                "nobody accepts: {:?}",
+                self.receiver.snapshot()
+            );
             flow.send(first).unwrap();
             if let Some(accepted) = listener.accept(Duration::from_millis(50)).unwrap() {
                 return accepted;
@@ -103,7 +107,7 @@ fn each_side_hears_the_other_and_what_the_internet_loses_comes_back() {
     let mut until = |what: &str, holds: &Holds<'_>| {
         while !holds(next, &here_came, &there_came) {
             let told = || (world.receiver.snapshot(), node.snapshot());
-            assert!(begun.elapsed() < PATIENCE * 2, "{what} did not come: {:?}", told());
+            assert!(begun.elapsed() < TEST_TIMEOUT * 2, "{what} did not come: {:?}", told());
             flow.send(&numbered(next)).unwrap();
             there.send(&numbered(next)).unwrap();
             next += 1;
@@ -124,7 +128,8 @@ fn each_side_hears_the_other_and_what_the_internet_loses_comes_back() {
     assert!(world.receiver.snapshot().recovered_cache >= 25, "{:?}", world.receiver.snapshot());
     until("the status", &|_, _, _| {
         let told = there.status(tradewind_node::status::Direction::Received);
-        told.and_then(|told| told.fared).is_some_and(|fared| fared.recovered_cache >= 25)
+        told.and_then(|told| told.statistics)
+            .is_some_and(|statistics| statistics.recovered_cache >= 25)
     });
 }
 
@@ -140,14 +145,14 @@ fn flows_of_several_programs_are_told_apart() {
         accepted.flow.send(&[number]).unwrap();
     }
     for (flow, number) in flows.iter().zip([1, 7]) {
-        assert_eq!(flow.receive(PATIENCE).unwrap(), Some(vec![number]));
+        assert_eq!(flow.receive(TEST_TIMEOUT).unwrap(), Some(vec![number]));
     }
     // The first program ends; the other's flow goes on.
     let [first, second] = flows;
     let [first_node, _second_node] = nodes;
     drop((first, first_node));
     accepted[1].flow.send(b"still here").unwrap();
-    assert_eq!(second.receive(PATIENCE).unwrap().as_deref(), Some(&b"still here"[..]));
+    assert_eq!(second.receive(TEST_TIMEOUT).unwrap().as_deref(), Some(&b"still here"[..]));
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn who_listens_no_more_accepts_nothing_and_flows_outlive_it() {
     let older = world.receiver.listen(destination()).unwrap();
     let listener = world.receiver.listen(destination()).unwrap();
     let replaced = FlowError::Ended("its node has ended, or another listens there");
-    assert_eq!(older.accept(PATIENCE).unwrap_err(), replaced);
+    assert_eq!(older.accept(TEST_TIMEOUT).unwrap_err(), replaced);
     drop(older);
     let node = world.sender(1);
     let flow = world.register(&node, Service::Direct);
@@ -165,7 +170,7 @@ fn who_listens_no_more_accepts_nothing_and_flows_outlive_it() {
     flow.send(b"second").unwrap();
     let begun = Instant::now();
     while there.receive(GAP).unwrap().as_deref() != Some(b"second") {
-        assert!(begun.elapsed() < PATIENCE, "the flow has ended with its listener");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "the flow has ended with its listener");
         flow.send(b"second").unwrap();
     }
     let again = world.receiver.listen(destination()).unwrap();
@@ -174,7 +179,7 @@ fn who_listens_no_more_accepts_nothing_and_flows_outlive_it() {
     let other = world.register(&node, Service::Direct);
     world.accept(&again, &other, b"third");
     drop(world.receiver);
-    assert_eq!(again.accept(PATIENCE).unwrap_err(), replaced);
+    assert_eq!(again.accept(TEST_TIMEOUT).unwrap_err(), replaced);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nodes::wire::Wire;
 use nodes::*;
 use tradewind_grant::Hop;
-use tradewind_node::{Assumed, Course, Entrance, FlowOptions, Node, NodeConfig, Path};
+use tradewind_node::{Assumed, DeliveryPolicy, FlowOptions, Node, NodeConfig, Path, TrafficSource};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -30,8 +30,8 @@ fn near(far: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
     let service = if relays.is_empty() { Service::Direct } else { Service::Forwarding };
     let to = echo();
     let path = Path {
-        entrance: Entrance::Port { listen, to },
-        course: Course {
+        source: TrafficSource::Port { listen, to },
+        delivery: DeliveryPolicy {
             far: far.into(),
             relays: relays.into(),
             carriage: Carriage {
@@ -41,7 +41,7 @@ fn near(far: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
                 in_order: false,
                 fragment: false,
             },
-            bearable_loss: None,
+            max_loss: None,
             copies: None,
             assumed: Assumed::default(),
         },
@@ -73,7 +73,7 @@ fn is_answered(application: &UdpSocket, number: u32) -> bool {
 fn until(what: &str, node: &Node, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come: {:?}", node.snapshot());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {:?}", node.snapshot());
     }
 }
 
@@ -87,8 +87,8 @@ fn nodes_answer_from_the_address_that_was_written_to() {
     let hops = vec![hop(at(&relay, 3), 2)];
     let (near, _) = near(hop(at(&far, 2), 4), hops, any);
     // Forwarded over the relay alone; its leg to the far gateway goes to another address, too.
-    let entrance = SocketAddr::from(([127, 0, 0, 9], near.local_addresses()[0].port()));
-    let application = application(entrance);
+    let source = SocketAddr::from(([127, 0, 0, 9], near.local_addresses()[0].port()));
+    let application = application(source);
     until("the first answer", &near, || is_answered(&application, 0));
     until("the overlay path", &near, || near.snapshot().paths_up == 1);
     until("an answer over it", &near, || {
@@ -127,7 +127,7 @@ fn one_gateway_has_neighbours_of_both_families() {
         let far = Node::start(plain(number, listen.parse().unwrap(), &[])).unwrap();
         let options = FlowOptions::new(hop(far.address(), number), Vec::new());
         let flow = near.register(echo(), Duration::ZERO, options).unwrap();
-        assert!(flow.wait_open(PATIENCE).unwrap(), "{listen}: {:?}", near.snapshot());
+        assert!(flow.wait_open(TEST_TIMEOUT).unwrap(), "{listen}: {:?}", near.snapshot());
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nodes::hosts::{PATIENCE, Process, Row, connected_to, run_test};
+use nodes::hosts::{Process, Row, TEST_TIMEOUT, connected_to, run_test};
 use nodes::{identity, operator};
 use tradewind_net::netns::Namespace;
 
@@ -107,7 +107,7 @@ fn set_ecn(socket: &UdpSocket, bits: u32) {
 fn send_until(client: &UdpSocket, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "too few came");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "too few came");
         for _ in 0..20 {
             let _lost = client.send(&[7; 200]);
             std::thread::sleep(Duration::from_millis(5));

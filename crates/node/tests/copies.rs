@@ -93,7 +93,7 @@ impl World {
         let begun = Instant::now();
         while !holds() {
             let told = || (self.far.snapshot(), self.relays[1].snapshot());
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come: {:?}", told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {:?}", told());
             send(*next);
             *next += 1;
             std::thread::sleep(GAP);
@@ -161,7 +161,7 @@ fn the_last_of_each_window_comes_back() {
     };
     let (mut next, begun) = (0, Instant::now());
     while world.relays[1].snapshot().kept < 3 {
-        assert!(begun.elapsed() < PATIENCE, "no copies: {:?}", near.snapshot());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no copies: {:?}", near.snapshot());
         next = window(next, SHORT) + 2;
     }
     world.wire.lose_each(near.address(), 1);
@@ -227,7 +227,7 @@ fn a_program_chooses_by_a_function_or_one_by_one() {
         ..FlowOptions::new(hop(world.wire.address, 4), relays)
     };
     let flow = node.register(world.to, Duration::from_secs(3), options).unwrap();
-    assert!(flow.wait_open(PATIENCE).unwrap());
+    assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
     let send = |number, length, is_key| flow.send(&rtp(number, length, is_key)).unwrap();
     let mut next = 0;
     world.until(

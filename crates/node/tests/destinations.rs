@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use nodes::hosts::{Row, connected_to};
-use nodes::{PATIENCE, grant, grant_with_sources, identity, operator};
+use nodes::{TEST_TIMEOUT, grant, grant_with_sources, identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
@@ -117,7 +117,7 @@ fn applications(row: &Row, near: &Node) -> Vec<UdpSocket> {
 fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     let (begun, mut heard) = (Instant::now(), vec![0; applications.len()]);
     while !holds(&heard) {
-        assert!(begun.elapsed() < PATIENCE, "{heard:?} answers came");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{heard:?} answers came");
         for (application, heard) in applications.iter().zip(&mut heard) {
             let _refused = application.send(b"any");
             application.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
@@ -144,7 +144,7 @@ fn write_until(row: &Row, far: &Node, what: impl Fn(tradewind_node::Snapshot) ->
     let clients = row.client.run(|| SERVERS.map(connected_to)).unwrap();
     let (before, begun) = (what(far.snapshot()), Instant::now());
     while what(far.snapshot()) < before + 10 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", far.snapshot());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", far.snapshot());
         for client in &clients {
             let _refused = client.send(b"any");
             let _answer = client.recv(&mut [0; 16]);
@@ -156,7 +156,7 @@ fn sources_are_granted(row: &Row) {
     let (_at_server, granted) = (services(&row.server), "10.89.0.0/24 fd89::/64");
     let tproxy = format!("tproxy = {{ destinations = {RANGES:?} }}");
     let tun = format!("tun = {{ name = 'tw0', destinations = {RANGES:?} }}");
-    let keeps = "keep_sources = ['10.89.0.0/16:*', '[fd89::]/16:*']";
+    let keeps = "preserve_source = ['10.89.0.0/16:*', '[fd89::]/16:*']";
     let puts_out = "tun = { name = 'tw1', sources = ['10.89.0.0/24:*', '[fd89::]/64:*'] }";
     for (taken, more) in [(&tproxy, keeps), (&tun, puts_out)] {
         for sources in ["", "10.89.7.0/24 fd89:7::/64"] {
@@ -166,7 +166,7 @@ fn sources_are_granted(row: &Row) {
             assert_eq!(far.snapshot().delivered, 0, "{taken} under {sources:?}");
             let begun = Instant::now();
             while far.report().foreign_sources == 0 {
-                assert!(begun.elapsed() < PATIENCE, "the report does not tell");
+                assert!(begun.elapsed() < TEST_TIMEOUT, "the report does not tell");
             }
             drop(near);
         }
@@ -201,7 +201,7 @@ fn own_host_comes_later(row: &Row) {
     // An answer may be on its way.
     let (answered, begun) = (at_server.load(Relaxed), Instant::now());
     while far.snapshot().dropped < before + 40 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", far.snapshot());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", far.snapshot());
         applications.iter().for_each(|application| drop(application.send(b"any")));
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -239,7 +239,7 @@ fn returned_are_dropped(row: &Row) {
     for server in &servers {
         let (before, begun, mut sent) = (far.snapshot(), Instant::now(), 0);
         while far.snapshot().looped < before.looped + 10 {
-            assert!(begun.elapsed() < PATIENCE, "{sent} sent, {:?}", far.snapshot());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{sent} sent, {:?}", far.snapshot());
             let _refused = server.send(b"any");
             sent += 1;
             let _none = server.recv(&mut [0; 16]);
@@ -271,7 +271,7 @@ fn deliveries_are_not_taken(row: &Row) {
     let far = NodeConfig::of_gateway(&far_packets, Some(&listen), far_key.clone(), grant).unwrap();
     let far = row.far.run(|| Node::start(far)).unwrap().unwrap();
     let near_packet = packet(format!(
-        "tproxy = {{ destinations = {RANGES:?}, own_host = true }}
+        "tproxy = {{ destinations = {RANGES:?}, local_output = true }}
         far = {{ address = '10.89.1.2:7001', identity = '{}' }}",
         far_key.public()
     ));
@@ -286,7 +286,7 @@ fn deliveries_are_not_taken(row: &Row) {
     let write_to = |sockets: &[UdpSocket], holds: &dyn Fn() -> bool| {
         let begun = Instant::now();
         while !holds() {
-            assert!(begun.elapsed() < PATIENCE, "near {:?}", near.snapshot());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "near {:?}", near.snapshot());
             for socket in sockets {
                 let _refused = socket.send(b"any");
                 let _none = socket.recv(&mut [0; 16]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nodes::wire::Wire;
 use nodes::world::{sink, world_of};
-use nodes::{PATIENCE, grant, hop, identity, loopback, plain};
+use nodes::{TEST_TIMEOUT, grant, hop, identity, loopback, plain};
 use tradewind_node::{FlowOptions, Node, NodeConfig, RelayServices};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -27,7 +27,7 @@ fn a_first_burst_comes_back() {
     let world = world_of(carriage, None, Duration::ZERO, (2, 1), RelayServices::default());
     let (begun, side) = (Instant::now(), &world.sides[0]);
     while world.near.snapshot().paths_up == 0 {
-        assert!(begun.elapsed() < PATIENCE, "no path over the relays:\n{}", world.told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no path over the relays:\n{}", world.told());
         std::thread::sleep(Duration::from_millis(20));
     }
     // Relays are told each second which flows they serve.
@@ -37,7 +37,12 @@ fn a_first_burst_comes_back() {
     (0..40).for_each(|number| world.send(number));
     // On a busy machine a relay may have its turn later than a receiver asks for the last time.
     while side.has_of(0..40) < 34 {
-        assert!(begun.elapsed() < PATIENCE, "{} of 40 came:\n{}", side.has_of(0..40), world.told());
+        assert!(
+            begun.elapsed() < TEST_TIMEOUT,
+            "{} of 40 came:\n{}",
+            side.has_of(0..40),
+            world.told()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(side.wire.lost() >= 15, "{} were lost", side.wire.lost());
@@ -59,14 +64,14 @@ fn a_first_burst_of_a_later_flow_comes_back() {
         let options =
             FlowOptions { service: Some(Service::Caching), ..FlowOptions::new(far, hops) };
         let flow = node.register(to, Duration::from_millis(500), options).unwrap();
-        assert!(flow.wait_open(PATIENCE).unwrap());
+        assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
         flow
     };
     let (to, _) = sink();
     let first = register(to);
     let (begun, mut number) = (Instant::now(), 0_u64);
     while relays[1].snapshot().kept == 0 {
-        assert!(begun.elapsed() < PATIENCE, "no copies: {:?}", told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "no copies: {:?}", told());
         first.send(&number.to_be_bytes()).unwrap();
         number += 1;
         std::thread::sleep(Duration::from_millis(20));
@@ -83,7 +88,7 @@ fn a_first_burst_of_a_later_flow_comes_back() {
     // On a busy machine a relay may have its turn later than a receiver asks for the last time.
     while came.lock().unwrap().len() < 34 {
         let count = came.lock().unwrap().len();
-        assert!(begun.elapsed() < PATIENCE, "{count} of 40 came: {:?}", told());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{count} of 40 came: {:?}", told());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(wire.lost() >= 15, "{} were lost", wire.lost());

@@ -46,14 +46,14 @@ impl World {
         let relays = self.relays.iter().zip(2..);
         let relays = relays.map(|(relay, number)| hop(relay.address(), number)).collect::<Vec<_>>();
         FlowOptions {
-            bearable_loss: Ratio::new(0.05).unwrap(),
+            max_loss: Ratio::new(0.05).unwrap(),
             ..FlowOptions::new(hop(self.wire.address, 4), relays)
         }
     }
 
     fn register(&self, options: FlowOptions) -> Flow {
         let flow = self.application.register(self.echo, BUDGET, options).unwrap();
-        assert!(flow.wait_open(PATIENCE).unwrap(), "{}", self.told());
+        assert!(flow.wait_open(TEST_TIMEOUT).unwrap(), "{}", self.told());
         flow
     }
 
@@ -66,7 +66,7 @@ impl World {
     fn until(&self, what: &str, flow: &Flow, talk: &mut Talk, holds: impl Fn(&Talk) -> bool) {
         let begun = Instant::now();
         while !holds(talk) {
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come:\n{}", self.told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.told());
             talk.exchange(flow);
         }
     }
@@ -120,7 +120,7 @@ fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
     world.wire.lose_each(world.application.address(), 4);
     world.until("coding", &flow, &mut talk, |_| is("coding", "another lost too much or came late"));
     world.until("recovery", &flow, &mut talk, |_| {
-        flow.status(Direction::Sent).unwrap().fared.unwrap().recovered_in_stream > 20
+        flow.status(Direction::Sent).unwrap().statistics.unwrap().recovered_in_stream > 20
     });
     // What came back was lost on the Internet nevertheless.
     let told = flow.congestion().unwrap();
@@ -132,7 +132,7 @@ fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
     });
     // Replies are numbered, too.
     let received = flow.status(Direction::Received).unwrap();
-    assert!(received.fared.unwrap().in_time > 20, "{received:?}");
+    assert!(received.statistics.unwrap().in_time > 20, "{received:?}");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_flow_ends_with_its_node_and_wakes_who_waits() {
     let world = world();
     let flow = world.register(world.options());
     let application = world.application;
-    let waits = std::thread::spawn(move || (flow.receive(PATIENCE), flow.send(b"x"), flow));
+    let waits = std::thread::spawn(move || (flow.receive(TEST_TIMEOUT), flow.send(b"x"), flow));
     drop(application);
     let ended = FlowError::Ended("its node has ended");
     let (received, sent, flow) = waits.join().unwrap();

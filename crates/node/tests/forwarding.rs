@@ -12,7 +12,8 @@ use nodes::wire::Wire;
 use nodes::*;
 use tradewind_net::udp::{ReceiveBatch, SendBatch, UdpOptions, UdpPort};
 use tradewind_node::{
-    Assumed, Course, Entrance, LegSeal, Node, NodeConfig, Path, RelayServices, Taken, Tunnel,
+    Assumed, DeliveryPolicy, LegSeal, Node, NodeConfig, Path, RelayServices, Taken, TrafficSource,
+    Tunnel,
 };
 use tradewind_packet::ingress::Coding;
 use tradewind_packet::message::{Carriage, Service};
@@ -60,12 +61,12 @@ fn world_sealing(
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), destinations)),
         paths: vec![Path {
-            entrance: Entrance::Port { listen: loopback(), to: echo() },
-            course: Course {
+            source: TrafficSource::Port { listen: loopback(), to: echo() },
+            delivery: DeliveryPolicy {
                 far: hop(far.address(), 4).into(),
                 relays: vec![hop(first_at(first.address()), 2), hop(second.address(), 3)].into(),
                 carriage,
-                bearable_loss: None,
+                max_loss: None,
                 copies: None,
                 assumed: Assumed::default(),
             },
@@ -100,7 +101,7 @@ impl World {
         let begun = Instant::now();
         while !holds(self) {
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TEST_TIMEOUT,
                 "{what} did not come: near {:?} first {:?} far {:?}",
                 self.near.snapshot(),
                 self.relays.first().map(Node::snapshot),
@@ -172,7 +173,7 @@ fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
         batch.flush(&sender);
         let (mut incoming, begun) = (ReceiveBatch::new(8), Instant::now());
         while !missing.is_empty() {
-            assert!(begun.elapsed() < PATIENCE, "{seals:?}: {} are missing", missing.len());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{seals:?}: {} are missing", missing.len());
             std::thread::sleep(Duration::from_millis(1));
             incoming.receive(&sender).unwrap();
             incoming.for_each(|_, datagram| {
@@ -213,12 +214,12 @@ fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
     let relays = [2, 3].map(|number| Node::start(plain(number, loopback(), &[])).unwrap());
     let dead = UdpSocket::bind(loopback()).unwrap();
     let path = |relays: Vec<tradewind_grant::Hop>| Path {
-        entrance: Entrance::Port { listen: loopback(), to: echo() },
-        course: Course {
+        source: TrafficSource::Port { listen: loopback(), to: echo() },
+        delivery: DeliveryPolicy {
             far: hop(far.address(), 4).into(),
             relays: relays.into(),
             carriage: over(Paths::Overlay),
-            bearable_loss: None,
+            max_loss: None,
             copies: None,
             assumed: Assumed::default(),
         },
@@ -233,7 +234,7 @@ fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
     let near = Node::start(near).unwrap();
     let begun = Instant::now();
     while near.snapshot().paths_up < 2 {
-        assert!(begun.elapsed() < PATIENCE, "near {:?}", near.snapshot());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "near {:?}", near.snapshot());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -274,20 +275,20 @@ fn what_the_grant_does_not_cover_is_not_delivered() {
 fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
     let named = Taken {
         destinations: vec!["*.example.com:443".parse().unwrap()],
-        own_host: false,
+        local_output: false,
         port: 0,
     };
-    let course = Course {
+    let delivery = DeliveryPolicy {
         far: hop("127.0.0.1:7001".parse().unwrap(), 4).into(),
         relays: Vec::new().into(),
         carriage: Carriage::DIRECT,
-        bearable_loss: None,
+        max_loss: None,
         copies: None,
         assumed: Assumed::default(),
     };
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
-        paths: vec![Path { entrance: Entrance::Taken(named), course }],
+        paths: vec![Path { source: TrafficSource::Taken(named), delivery }],
         ..plain(1, loopback(), &[])
     };
     let error = Node::start(near).unwrap_err();
@@ -336,7 +337,7 @@ fn each_worker_tells_its_thread_and_what_it_has_taken() {
     }
     let begun = Instant::now();
     while node.snapshot().received < 10 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", node.snapshot());
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", node.snapshot());
     }
     let taken: Vec<u64> = node.workers().iter().map(|worker| worker.counts.received).collect();
     assert!(taken == [10, 0] || taken == [0, 10], "{taken:?}");

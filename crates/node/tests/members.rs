@@ -86,7 +86,7 @@ impl Near {
         let (begun, mut buffer) = (Instant::now(), [0; 64]);
         loop {
             let told = (self.node.report(), self.node.snapshot());
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come:\n{told:?}");
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{told:?}");
             self.application.send(b"any").unwrap();
             let has_answer = self.application.recv(&mut buffer).is_ok();
             if holds(has_answer) {

@@ -17,7 +17,7 @@ use tradewind_net::{NetError, sysctl};
 use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 
 const TEST: &str = "the_longest_datagram_that_a_path_takes_is_found_and_found_again";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// IPv4 and UDP, the seal, and the message before the application's bytes: of a conversation, and of one that is new to the far endpoint.
 const HEADERS: usize = 28 + 29 + 5;
 const FIRST_HEADERS: usize = 28 + 29 + 27;
@@ -61,12 +61,12 @@ impl Hosts {
         let near = self.near.run(|| Node::start(near)).unwrap().unwrap();
         let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
         let flow = near.register(echo, Duration::ZERO, options).unwrap();
-        assert!(flow.wait_open(PATIENCE).unwrap());
+        assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
         let longest = self.is_found(&flow, 1400);
         // The first datagram of another flow leaves no room for what begins its conversation.
         let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
         let another = near.register(echo, Duration::ZERO, options).unwrap();
-        assert!(another.wait_open(PATIENCE).unwrap());
+        assert!(another.wait_open(TEST_TIMEOUT).unwrap());
         assert!(comes_back(&another, longest + 20), "a flow of long datagrams does not open");
         assert!(!comes_back(&another, 1500) && near.snapshot().too_long > 0, "it is not counted");
         self.limit(1300);
@@ -86,7 +86,7 @@ impl Hosts {
                 Some(longest) => break longest,
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
-            assert!(begun.elapsed() < PATIENCE, "{:?} for {mtu}", flow.longest());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{:?} for {mtu}", flow.longest());
         };
         println!("{longest} bytes through {mtu} were found in {} ms", begun.elapsed().as_millis());
         assert!(comes_back(flow, longest), "{longest} bytes do not pass");

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use nodes::*;
 use tradewind_grant::{OperatorKey, RevocationList, SignedRevocations};
-use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, NodeReloader, Path};
+use tradewind_node::{
+    Assumed, DeliveryPolicy, Node, NodeConfig, NodeReloader, Path, TrafficSource,
+};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
@@ -39,18 +41,18 @@ fn world() -> World {
         in_order: false,
         fragment: false,
     };
-    let course = Course {
+    let delivery = DeliveryPolicy {
         far: hop(far.address(), 3).into(),
         relays: vec![hop(relay.address(), 2)].into(),
         carriage,
-        bearable_loss: None,
+        max_loss: None,
         copies: None,
         assumed: Assumed::default(),
     };
-    let entrance = Entrance::Port { listen: loopback(), to: echo() };
+    let source = TrafficSource::Port { listen: loopback(), to: echo() };
     let near = NodeConfig {
         grant: Some(grant(identity(1).public(), "127.0.0.0/8:*")),
-        paths: vec![Path { entrance, course }],
+        paths: vec![Path { source, delivery }],
         ..plain(1, loopback(), &[])
     };
     let near = Node::start(near).unwrap();
@@ -88,7 +90,7 @@ impl World {
         let begun = Instant::now();
         while !holds(self) {
             let told = [&self.near, &self.relay, &self.far].map(Node::snapshot);
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come: {told:?}");
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come: {told:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

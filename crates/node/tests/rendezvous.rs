@@ -13,7 +13,7 @@ use nodes::wire::Wire;
 use nodes::*;
 use tradewind_grant::{OperatorKey, SignedGrant};
 use tradewind_node::{Node, NodeConfig, NodeError, RelayServices};
-use tradewind_packet::rendezvous::DepotConfig;
+use tradewind_packet::rendezvous::MessageStoreConfig;
 use tradewind_units::Bytes;
 
 /// An application that remembers the numbers of packets in the order in which they came.
@@ -51,19 +51,19 @@ impl Sink {
 fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-const KEPT: DepotConfig = DepotConfig {
+const KEPT: MessageStoreConfig = MessageStoreConfig {
     bytes: Bytes::new(10_000_000),
     per_sender: Bytes::new(5_000_000),
     keep: Duration::from_secs(3600),
 };
 
 /// A relay where packets wait. The sessions of sender and receiver may be on different threads.
-fn relay(listen: SocketAddr, kept: Option<DepotConfig>) -> Node {
+fn relay(listen: SocketAddr, kept: Option<MessageStoreConfig>) -> Node {
     let services = RelayServices { rendezvous: kept, ..RelayServices::default() };
     Node::start(NodeConfig { services, workers: 2, ..plain(2, listen, &[]) }).unwrap()
 }
@@ -259,7 +259,8 @@ fn a_receiver_delivers_what_its_policy_covers_and_nothing_else() {
 
 #[test]
 fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
-    let (sink, kept) = (Sink::new(), DepotConfig { per_sender: Bytes::new(100_000), ..KEPT });
+    let (sink, kept) =
+        (Sink::new(), MessageStoreConfig { per_sender: Bytes::new(100_000), ..KEPT });
     let small = relay(loopback(), Some(kept));
     let sender = Sender::new(sink.address, small.address());
     sender.write(0..200);
@@ -281,7 +282,7 @@ fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
     assert_eq!(sender.node.snapshot().deposited, 0);
     let report = sender.node.report();
     let [flow] = &report.flows[..] else { panic!("{report:?}") };
-    assert_eq!((flow.service.as_str(), flow.fared), ("rendezvous", None));
+    assert_eq!((flow.service.as_str(), flow.statistics), ("rendezvous", None));
     assert_eq!((flow.to, flow.listen), (Some(sink.address), sender.application.peer_addr().ok()));
 }
 
@@ -332,8 +333,8 @@ fn what_is_wrong_is_told_in_one_line() {
         many(33, |number| 10 + number).unwrap_err().to_string(),
         "packet: expected at most 32 rendezvous at one relay"
     );
-    let kept = |depot: &str| {
-        let packet = format!("listen = '127.0.0.1:0'\nrendezvous = {depot}");
+    let kept = |message_store: &str| {
+        let packet = format!("listen = '127.0.0.1:0'\nrendezvous = {message_store}");
         let packet: toml::Table = packet.parse().unwrap();
         NodeConfig::of_relay(&packet.into(), identity(2), Vec::new()).and_then(Node::start)
     };

@@ -147,7 +147,7 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
     world.until("the report", &mut next, |world| {
         let sent = &world.near.report().flows[0];
         sent.service == "caching"
-            && sent.fared.unwrap().recovered_cache >= 30
+            && sent.statistics.unwrap().recovered_cache >= 30
             && sent.billed.is_some_and(|billed| billed.bytes > 200_000 && billed.usd > 0.0)
     });
     let report = world.near.report();
@@ -163,7 +163,7 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
     world.until("the far side's report", &mut next, |world| {
         let far = world.sides[0].far.report();
         let mut came = far.flows.iter().filter(|flow| flow.direction == Direction::Received);
-        came.any(|flow| flow.fared.is_some_and(|fared| fared.recovered_cache >= 30))
+        came.any(|flow| flow.statistics.is_some_and(|statistics| statistics.recovered_cache >= 30))
     });
 }
 
@@ -181,17 +181,17 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
     };
     let world = world_of(carriage, None, Duration::ZERO, (2, 1), services);
     let sent = |world: &World| world.near.report().flows[0].clone();
-    let fared = |world: &World| sent(world).fared.unwrap();
+    let statistics = |world: &World| sent(world).statistics.unwrap();
     let mut next = world.warm(0, |world| {
         world.relays[1].snapshot().forwarded > 20 && sent(world).service == "forwarding"
     });
     assert_eq!(sent(&world).why, "as configured");
     // Relays pass on what they know nothing of: each fifth gets lost behind the last of them, and nobody brings it back.
     world.sides[0].wire.lose_each(world.relays[1].address(), 5);
-    world.until("losses", &mut next, |world| fared(world).lost >= 20);
-    let before = fared(&world);
-    world.until("more of them", &mut next, |world| fared(world).lost >= before.lost + 60);
-    let told = fared(&world);
+    world.until("losses", &mut next, |world| statistics(world).lost >= 20);
+    let before = statistics(&world);
+    world.until("more of them", &mut next, |world| statistics(world).lost >= before.lost + 60);
+    let told = statistics(&world);
     let (lost, expected) = (told.lost - before.lost, told.expected - before.expected);
     assert!((4 * lost..7 * lost).contains(&expected), "{lost} of {expected}");
     assert_eq!(
@@ -209,8 +209,9 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
     world.until("the far side's report", &mut next, |world| {
         let far = world.sides[0].far.report();
         let [sent, received] = &far.flows[..] else { return false };
-        let fared = |flow: &FlowStatus| flow.fared.is_some_and(|fared| fared.in_time > 100);
-        sent.service == "forwarding" && fared(sent) && fared(received)
+        let statistics =
+            |flow: &FlowStatus| flow.statistics.is_some_and(|statistics| statistics.in_time > 100);
+        sent.service == "forwarding" && statistics(sent) && statistics(received)
     });
 }
 

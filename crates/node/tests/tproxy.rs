@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Instant;
 
-use nodes::hosts::{PATIENCE, Process, Row, connected_to, run_test};
+use nodes::hosts::{Process, Row, TEST_TIMEOUT, connected_to, run_test};
 use nodes::{identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, ask};
@@ -51,36 +51,36 @@ impl Hosts {
         }
         let mut far = self.far_gateway();
         let older = Talks::new(self);
-        older.wait_until("the old way", Way::Old);
+        older.wait_until("the old way", Interception::Old);
 
         for is_orderly in [true, false] {
             let near = self.near_gateway();
             let younger = Talks::new(self);
-            older.wait_until("the datagrams of older conversations", Way::Carried);
-            younger.wait_until("the datagrams of younger conversations", Way::Carried);
+            older.wait_until("the datagrams of older conversations", Interception::Carried);
+            younger.wait_until("the datagrams of younger conversations", Interception::Carried);
             match is_orderly {
                 true => near.end(),
                 false => drop(near),
             }
             let ended = Instant::now();
-            older.wait_until("the old way", Way::Old);
-            younger.wait_until("the old way", Way::Old);
+            older.wait_until("the old way", Interception::Old);
+            younger.wait_until("the old way", Interception::Old);
             let how = if is_orderly { "its end" } else { "SIGKILL" };
             println!("the old way was open {} ms after {how}", ended.elapsed().as_millis());
             assert!(!self.tables().contains("tradewind-tproxy"), "{}", self.tables());
         }
 
         let mut near = self.near_gateway();
-        older.wait_until("carried datagrams", Way::Carried);
+        older.wait_until("carried datagrams", Interception::Carried);
         // One that fills the client's link has no room for what a gateway puts around it.
         let long = Talks::new(self);
-        long.wait_until_of("longer datagrams on their old way", Way::Old, 184);
-        long.wait_until("shorter datagrams of the same conversations", Way::Carried);
+        long.wait_until_of("longer datagrams on their old way", Interception::Old, 184);
+        long.wait_until("shorter datagrams of the same conversations", Interception::Carried);
         self.flood(&near, &older);
         for (gateway, whose) in [(&mut near, "near"), (&mut far, "far")] {
             gateway.upgrade();
             let changed = Instant::now();
-            older.wait_until("what a gateway's successor carries", Way::Carried);
+            older.wait_until("what a gateway's successor carries", Interception::Carried);
             println!(
                 "{} ms after the {whose} gateway's successor took over",
                 changed.elapsed().as_millis()
@@ -89,17 +89,17 @@ impl Hosts {
         for (gateway, whose) in [(&near, "near"), (&far, "far")] {
             gateway.set_halted(true);
             let halted = Instant::now();
-            older.wait_until("the old way round a gateway that hangs", Way::Old);
+            older.wait_until("the old way round a gateway that hangs", Interception::Old);
             println!("and {} ms after the {whose} gateway hung", halted.elapsed().as_millis());
             gateway.set_halted(false);
-            older.wait_until("carried datagrams once it went on", Way::Carried);
+            older.wait_until("carried datagrams once it went on", Interception::Carried);
         }
         drop(far);
         let ended = Instant::now();
-        older.wait_until("the old way round a dead far gateway", Way::Old);
+        older.wait_until("the old way round a dead far gateway", Interception::Old);
         println!("and {} ms after the far gateway's", ended.elapsed().as_millis());
         let far = self.far_gateway();
-        older.wait_until("the new far gateway", Way::Carried);
+        older.wait_until("the new far gateway", Interception::Carried);
         near.end();
         far.end();
         let rules = [&self.0.near, &self.0.far].map(|host| {
@@ -118,10 +118,11 @@ impl Hosts {
             client.send_to(b"any", ("10.89.2.2", port)).unwrap();
             if port % 100 == 0 {
                 // Those who are talked with stay.
-                older.wait_until("carried datagrams during the flood", Way::Carried);
+                older.wait_until("carried datagrams during the flood", Interception::Carried);
             }
         }
-        Talks::new(self).wait_until("the datagrams of conversations after the flood", Way::Carried);
+        Talks::new(self)
+            .wait_until("the datagrams of conversations after the flood", Interception::Carried);
         let most = before + u64::from(CONVERSATIONS);
         assert!(near.descriptors() <= most, "{before} before, {} now", near.descriptors());
     }
@@ -132,7 +133,7 @@ impl Hosts {
             &self.0.near,
             &format!(
                 "[[packet]]
-                tproxy = {{ destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'], own_host = true }}
+                tproxy = {{ destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'], local_output = true }}
                 far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
                 [packet_endpoint]"
             ),
@@ -148,7 +149,7 @@ impl Hosts {
                 listen = '10.89.1.2:7001'
                 operators = ['{operator}']
                 destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*']
-                keep_sources = ['10.89.0.0/24:*', '[fd89::]/64:*']"
+                preserve_source = ['10.89.0.0/24:*', '[fd89::]/64:*']"
             ),
         )
     }
@@ -168,7 +169,7 @@ fn translate_addresses() {
 
 /// Which way datagrams go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Interception {
     Old,
     Carried,
 }
@@ -202,12 +203,12 @@ impl Talks {
     }
 
     /// Sends until an answer tells of this way, in each conversation.
-    fn wait_until(&self, what: &str, way: Way) {
+    fn wait_until(&self, what: &str, way: Interception) {
         self.wait_until_of(what, way, 100);
     }
 
     /// The same with datagrams of so many numbers, of 8 bytes each.
-    fn wait_until_of(&self, what: &str, way: Way, numbers: usize) {
+    fn wait_until_of(&self, what: &str, way: Interception, numbers: usize) {
         for talk in &self.0 {
             talk.wait_until(what, way, numbers);
         }
@@ -215,15 +216,15 @@ impl Talks {
 }
 
 impl Talk {
-    fn wait_until(&self, what: &str, way: Way, numbers: usize) {
+    fn wait_until(&self, what: &str, way: Interception, numbers: usize) {
         let own = self.socket.local_addr().unwrap();
-        let wanted = if way == Way::Old { self.old } else { self.carried };
+        let wanted = if way == Interception::Old { self.old } else { self.carried };
         let begun = Instant::now();
         let mut seen = None;
         let mut buffer = [0; 2048];
         let first = self.next.get();
         loop {
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come to {own}, but {seen:?}");
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come to {own}, but {seen:?}");
             let _refused = self.socket.send(&self.next.get().to_be_bytes().repeat(numbers));
             self.next.set(self.next.get() + 1);
             // What comes from another address than was written to does not come to this socket.
@@ -239,7 +240,8 @@ impl Talk {
             assert_eq!(told, number.repeat(numbers));
             seen = Some(peer);
             if peer.ip() == wanted {
-                let keeps_port = way == Way::Old || wanted != own.ip() || peer.port() == own.port();
+                let keeps_port =
+                    way == Interception::Old || wanted != own.ip() || peer.port() == own.port();
                 assert!(keeps_port, "{peer} is not {own}");
                 return;
             }

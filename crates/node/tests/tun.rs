@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Instant;
 
-use nodes::hosts::{PATIENCE, Process, Row, connected_to, run_test};
+use nodes::hosts::{Process, Row, TEST_TIMEOUT, connected_to, run_test};
 use nodes::{identity, operator};
 use tradewind_net::NetError;
 use tradewind_net::iproute::{Tool, ask, batch};
@@ -187,8 +187,9 @@ impl Talks {
     fn new(hosts: &Hosts) -> Self {
         let connect = |host: &Namespace, to: &str| {
             let to: SocketAddr = to.parse().unwrap();
-            let stream = host.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let stream =
+                host.run(|| TcpStream::connect_timeout(&to, TEST_TIMEOUT)).unwrap().unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             stream
         };
         let client = &hosts.0.client;
@@ -235,7 +236,7 @@ impl Talks {
 
 fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TEST_TIMEOUT {
         if holds() {
             return true;
         }

@@ -27,9 +27,9 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 
 use crate::budget::Allowance;
 use crate::early::Early;
-use crate::event::{DropReason, Event, Failure, TimerReason, Way};
+use crate::event::{Arrival, DropReason, Event, Failure, TimerReason};
 use crate::id::{FlowNumber, PacketId, Peer, Tenant};
-use crate::message::{Means, Message, Nack, Service, Source};
+use crate::message::{Message, Nack, RecoverySource, Service, Source};
 use crate::outbox::{Outbox, Transmit};
 use crate::store::{Held, Keep, Store};
 use crate::tally::Tally;
@@ -329,15 +329,15 @@ impl Egress {
     /// Tries to bring a packet back; whether that is done or under way.
     fn serve(&mut self, now: Timestamp, (packet, receiver): Wish) -> bool {
         if let Some(payload) = self.cache.get(now, packet) {
-            let message = Message::Recovered { packet, means: Means::Cache, payload };
+            let message = Message::Recovered { packet, means: RecoverySource::Cache, payload };
             self.outbox.send(receiver, &message);
-            self.count_answer((packet, receiver), Way::Cache);
+            self.count_answer((packet, receiver), Arrival::Cache);
             return true;
         }
         self.serve_in_stream(packet, receiver) || self.serve_cross_stream(now, packet)
     }
 
-    fn count_answer(&mut self, wish: Wish, way: Way) {
+    fn count_answer(&mut self, wish: Wish, way: Arrival) {
         self.wishes.count_answer(wish);
         self.outbox.tell(Event::Answered { packet: wish.0, way });
     }

@@ -51,7 +51,7 @@ pub enum Closed {
 
 /// By which way a packet came to its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum Arrival {
     /// The Internet path.
     Internet,
     /// Forwarded by the relays.
@@ -122,7 +122,7 @@ pub enum Event {
         /// Which.
         packet: PacketId,
         /// How.
-        way: Way,
+        way: Arrival,
     },
     /// Egress relay: helpers were asked.
     HelpAsked {
@@ -150,7 +150,7 @@ pub enum Event {
         /// Which.
         packet: PacketId,
         /// How it came.
-        way: Way,
+        way: Arrival,
         /// How much later than expected; zero for what was never missed.
         after: Duration,
         /// Whether that was too late.

@@ -28,7 +28,7 @@ pub use members::MemberList;
 pub use near::{MOST_NEAR, NearList, NearRelay};
 pub use ranges::{Ranges, write_ranges};
 pub use refusal::Refusal;
-pub use rendezvous::{Collect, Deposit, Deposited, Parcel, Stock};
+pub use rendezvous::{Collect, Deposit, Deposited, Remaining, StoredMessage};
 pub(crate) use write::put_address;
 
 use std::net::SocketAddr;
@@ -148,7 +148,7 @@ pub struct HelpRequest {
 /// How an egress relay got a packet that it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Means {
+pub enum RecoverySource {
     /// It had kept it.
     Cache = 0,
     /// It solved a block with helpers' packets.
@@ -392,7 +392,7 @@ pub enum Message<'a> {
         /// Which.
         packet: PacketId,
         /// How.
-        means: Means,
+        means: RecoverySource,
         /// The sealed payload.
         payload: &'a [u8],
     },
@@ -431,16 +431,16 @@ pub enum Message<'a> {
         /// The relays near it, as it says.
         near: NearList<'a>,
     },
-    /// A parcel that is to wait for its receiver.
+    /// A stored message that is to wait for its receiver.
     Deposit(Deposit<'a>),
     /// Which deposits have come.
     Deposited(Deposited),
     /// A receiver asks for what waits for it.
     Collect(Collect),
     /// What has waited.
-    Parcel(Parcel<'a>),
+    StoredMessage(StoredMessage<'a>),
     /// What still waits, after all that a [`Message::Collect`] was answered with.
-    Stock(Stock),
+    Remaining(Remaining),
     /// Keeps a session's path open, and measures its round trip.
     Keepalive {
         /// Whether this is the answer.

@@ -40,7 +40,7 @@ struct Flow {
     /// By sequence what waits, and when it came.
     waiting: BTreeMap<u64, (Timestamp, Vec<u8>)>,
     /// How long something waits at most.
-    patience: Duration,
+    hold: Duration,
     /// When something that waits is released at the latest.
     due: Option<Timestamp>,
 }
@@ -49,7 +49,7 @@ impl Flow {
     /// Works out when something is due: what is missing before a packet was sent before that one.
     fn look(&mut self) {
         let came = self.waiting.values().map(|(came, _)| *came).min();
-        self.due = came.map(|came| came + self.patience);
+        self.due = came.map(|came| came + self.hold);
     }
 }
 
@@ -71,12 +71,8 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
     /// the
     /// one after it is next. The first that comes of a flow begins the order.
     pub fn pass(&mut self, key: (O, F), sequence: u64) -> bool {
-        let begin = || Flow {
-            next: sequence,
-            waiting: BTreeMap::new(),
-            patience: Duration::ZERO,
-            due: None,
-        };
+        let begin =
+            || Flow { next: sequence, waiting: BTreeMap::new(), hold: Duration::ZERO, due: None };
         let flow = self.flows.entry(key).or_insert_with(begin);
         let is_next = flow.next == sequence && flow.waiting.is_empty();
         flow.next += u64::from(is_next);
@@ -90,17 +86,17 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
     }
 
     /// Takes a packet of a flow; one that waits already is left as it is. What it waits for it
-    /// waits for `patience` at most.
+    /// waits for `hold` at most.
     pub fn add(
         &mut self,
         now: Timestamp,
         (owner, flow): (O, F),
         (sequence, packet): (u64, &[u8]),
-        patience: Duration,
+        hold: Duration,
     ) {
-        let begin = || Flow { next: sequence, waiting: BTreeMap::new(), patience, due: None };
+        let begin = || Flow { next: sequence, waiting: BTreeMap::new(), hold, due: None };
         let known = self.flows.entry((owner, flow)).or_insert_with(begin);
-        known.patience = patience;
+        known.hold = hold;
         if sequence < known.next {
             // Its turn is over: it is worth no less than without an order.
             self.ready.push((owner, flow, packet.to_vec()));
@@ -158,7 +154,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
     /// Releases what is next, and what waits for nobody any more.
     fn release(&mut self, now: Timestamp, key: (O, F)) {
         let Some(flow) = self.flows.get(&key) else { return };
-        let is_over = |came: Timestamp| now >= came + flow.patience;
+        let is_over = |came: Timestamp| now >= came + flow.hold;
         // The latest of those that have waited long enough: all before it are given up.
         let over = flow.waiting.iter().filter(|(_, (came, _))| is_over(*came));
         let given_up = over.map(|(sequence, _)| *sequence).next_back();

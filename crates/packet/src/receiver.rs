@@ -23,9 +23,9 @@ use std::collections::BTreeMap;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::budget::Budget;
-use crate::event::{DropReason, Event, TimerReason, Way};
+use crate::event::{Arrival, DropReason, Event, TimerReason};
 use crate::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
-use crate::message::{Means, Message, Service, Source};
+use crate::message::{Message, RecoverySource, Service, Source};
 use crate::outbox::{Arena, Outbox, Transmit};
 use crate::store::{Held, Store};
 use crate::timers::Timers;
@@ -63,7 +63,7 @@ pub struct Receiver {
     lent: Store,
     lends: Budget,
     waiting: Waiting,
-    deliveries: Arena<(PacketId, Way, bool)>,
+    deliveries: Arena<(PacketId, Arrival, bool)>,
     solved: Vec<(PacketId, Vec<u8>)>,
     scratch: Vec<u64>,
     timers: Timers<Timer>,
@@ -136,8 +136,8 @@ impl Receiver {
         if state.flow != path {
             let is_new_keeper = state.flow.keeper().is_none() && path.keeper().is_some();
             state.flow = path;
-            state.detector.set_path(path.round_trip, path.patience);
-            state.missing.set_path(path.round_trip, path.patience);
+            state.detector.set_path(path.round_trip, path.recovery_deadline);
+            state.missing.set_path(path.round_trip, path.recovery_deadline);
             if is_new_keeper {
                 state.missing.ask_at_once();
             }
@@ -189,7 +189,7 @@ impl Receiver {
         &mut self,
         now: Timestamp,
         packet: PacketId,
-        way: Way,
+        way: Arrival,
         sealed: &[u8],
         genuine: &impl Genuine,
     ) {
@@ -222,9 +222,9 @@ impl Receiver {
         let packet = source.packet;
         let state = self.flows.get(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         let way = if from == state.flow.sender {
-            Way::Internet
+            Arrival::Internet
         } else if Some(from) == state.flow.egress && source.service == Service::Forwarding {
-            Way::Overlay
+            Arrival::Overlay
         } else {
             return Err(DropReason::WrongPeer);
         };
@@ -235,7 +235,7 @@ impl Receiver {
         &mut self,
         now: Timestamp,
         from: Peer,
-        (packet, means): (PacketId, Means),
+        (packet, means): (PacketId, RecoverySource),
         payload: &[u8],
         proof: Proof<'_>,
     ) -> Result<(), DropReason> {
@@ -250,8 +250,8 @@ impl Receiver {
             return Err(DropReason::NotAsked);
         }
         let way = match means {
-            Means::Cache => Way::Cache,
-            Means::CrossStream => Way::CrossStream,
+            RecoverySource::Cache => Arrival::Cache,
+            RecoverySource::CrossStream => Arrival::CrossStream,
         };
         self.accept(now, packet, payload, way, proof)
     }
@@ -262,14 +262,14 @@ impl Receiver {
         now: Timestamp,
         packet: PacketId,
         payload: &[u8],
-        way: Way,
+        way: Arrival,
         proof: Proof<'_>,
     ) -> Result<(), DropReason> {
         let state = self.flows.get_mut(&packet.flow).ok_or(DropReason::UnknownFlow)?;
         match state.window.look(packet.sequence) {
             Seen::New => {}
             Seen::Before => {
-                if way == Way::Internet {
+                if way == Arrival::Internet {
                     state.came_after_all(now, packet.sequence);
                 }
                 return Err(DropReason::Duplicate);
@@ -280,7 +280,7 @@ impl Receiver {
             return Err(DropReason::NotGenuine);
         }
         state.window.insert(packet.sequence);
-        let usual = matches!(way, Way::Internet | Way::Overlay);
+        let usual = matches!(way, Arrival::Internet | Arrival::Overlay);
         let (after, is_late) = state.count(now, packet.sequence, way);
         let newly = if usual {
             state.detector.arrive(now, packet.sequence)
@@ -340,7 +340,7 @@ impl Receiver {
     /// Takes what blocks were solved for, until nothing more comes of it.
     fn accept_solved(&mut self, now: Timestamp, proof: Proof<'_>) {
         while let Some((packet, payload)) = self.solved.pop() {
-            if let Err(reason) = self.accept(now, packet, &payload, Way::InStream, proof) {
+            if let Err(reason) = self.accept(now, packet, &payload, Arrival::InStream, proof) {
                 self.outbox.drop(reason);
             }
         }

@@ -4,7 +4,7 @@
 
 mod cast;
 mod fuzzed;
-mod fuzzed_parcel;
+mod fuzzed_stored_message;
 mod meeting;
 mod script;
 
@@ -17,7 +17,7 @@ use replay::replay;
 
 /// What happens in some script of a session, so that it does not hold for nothing.
 const REACHED: [&str; 6] =
-    ["Admitted", "FalseTag", "Malformed", "Opened", "Replayed", "UnknownSession"];
+    ["Admitted", "AuthenticationFailed", "Malformed", "Opened", "Replayed", "UnknownSession"];
 
 #[test]
 fn the_corpus_of_sessions_holds_and_reaches_every_refusal() {
@@ -28,6 +28,6 @@ fn the_corpus_of_sessions_holds_and_reaches_every_refusal() {
 }
 
 #[test]
-fn the_corpus_of_parcels_holds() {
-    replay("packet_parcel", fuzzed_parcel::parcels);
+fn the_corpus_of_stored_messages_holds() {
+    replay("packet_stored_message", fuzzed_stored_message::stored_messages);
 }

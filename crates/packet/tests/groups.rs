@@ -5,7 +5,7 @@
 mod flows;
 
 use flows::*;
-use tradewind_packet::event::{DropReason, Event, Way};
+use tradewind_packet::event::{Arrival, DropReason, Event};
 use tradewind_packet::id::{FlowNumber, PacketId, Peer, Tenant};
 use tradewind_packet::ingress::{IngressFlow, Sharing};
 use tradewind_packet::message::{
@@ -51,9 +51,9 @@ fn at_ingress() -> IngressFlow {
 }
 
 fn at_receiver() -> ReceiverFlow {
-    let (round_trip, patience) = (ms(100), ms(100));
+    let (round_trip, recovery_deadline) = (ms(100), ms(100));
     let (sender, egress, service) = (sender_of(0), Some(EGRESS), Service::Caching);
-    ReceiverFlow { sender, egress, service, round_trip, patience }
+    ReceiverFlow { sender, egress, service, round_trip, recovery_deadline }
 }
 
 /// Sends packets 10 ms apart; over the Internet each member gets those that `comes` names.
@@ -78,7 +78,7 @@ fn send(
     cast.advance(until, fate);
 }
 
-fn way_at(cast: &Cast, member: u64, packet: PacketId) -> Option<Way> {
+fn way_at(cast: &Cast, member: u64, packet: PacketId) -> Option<Arrival> {
     let mut ways = cast.events_of(receiver_of(member)).filter_map(|event| match event {
         Event::Delivered { packet: delivered, way, .. } if delivered == packet => Some(way),
         _ => None,
@@ -96,7 +96,7 @@ fn one_copy_goes_in_and_every_member_gets_its_own() {
     assert_eq!(cast.sent(INGRESS, EGRESS).len(), 5);
     for member in 0..MEMBERS {
         for sequence in 0..5 {
-            assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Way::Overlay));
+            assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Arrival::Overlay));
         }
     }
 }
@@ -113,7 +113,7 @@ fn each_member_pulls_what_it_misses_itself_and_nobody_else_is_answered() {
     send(&mut cast, 8, comes, &mut losing(&[]));
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 8);
     for (member, sequence) in [(0, 2), (1, 2), (1, 3)] {
-        assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Way::Cache));
+        assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Arrival::Cache));
     }
     let came_back = |member: u64, packet: PacketId| {
         let is_it = |message: &Message<'_>| matches!(message, Message::Recovered { packet: back, .. } if *back == packet);
@@ -136,8 +136,8 @@ fn what_the_last_leg_to_one_member_loses_comes_back_from_the_relay() {
         _ => Fate::Goes,
     };
     send(&mut cast, 6, |_, _| false, &mut fate);
-    assert_eq!(way_at(&cast, 1, id(0, 2)), Some(Way::Cache));
-    assert_eq!(way_at(&cast, 2, id(0, 2)), Some(Way::Overlay));
+    assert_eq!(way_at(&cast, 1, id(0, 2)), Some(Arrival::Cache));
+    assert_eq!(way_at(&cast, 2, id(0, 2)), Some(Arrival::Overlay));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn who_is_no_member_any_more_gets_nothing() {
     cast.egress.set_group(FLOW, at_egress, &left).unwrap();
     send(&mut cast, 2, |_, _| false, &mut losing(&[]));
     assert_eq!(way_at(&cast, 1, id(0, 3)), None);
-    assert_eq!(way_at(&cast, 2, id(0, 3)), Some(Way::Overlay));
+    assert_eq!(way_at(&cast, 2, id(0, 3)), Some(Arrival::Overlay));
     cast.wire.clear();
     let (mut ranges, mut asked) = (Vec::new(), Vec::new());
     write_ranges(&[3], &mut ranges);

@@ -72,7 +72,7 @@ fn what_was_not_asked_for_is_not_taken() {
     cast.run(3, &mut losing(&[]));
     let unasked = payload(id(0, 9));
     let mut bytes = Vec::new();
-    let means = tradewind_packet::message::Means::Cache;
+    let means = tradewind_packet::message::RecoverySource::Cache;
     Message::Recovered { packet: id(0, 9), means, payload: &unasked }.write(&mut bytes);
     cast.hand_over(EGRESS, receiver_of(0), &bytes);
     cast.settle(&mut losing(&[]));

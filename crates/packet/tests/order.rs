@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tradewind_packet::order::Order;
 use tradewind_units::{Duration, Timestamp};
 
-const PATIENCE: Duration = Duration::from_millis(100);
+const HOLD: Duration = Duration::from_millis(100);
 
 fn at_ms(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
@@ -18,7 +18,7 @@ fn at_ms(ms: u64) -> Timestamp {
 
 /// Adds a packet that holds its sequence; what is released then.
 fn add(order: &mut Order<u8, u8>, ms: u64, sequence: u64) -> Vec<u64> {
-    order.add(at_ms(ms), (1, 1), (sequence, &sequence.to_be_bytes()), PATIENCE);
+    order.add(at_ms(ms), (1, 1), (sequence, &sequence.to_be_bytes()), HOLD);
     ready(order)
 }
 
@@ -53,7 +53,7 @@ fn packet_that_comes_again_changes_nothing() {
     assert_eq!(add(&mut order, 10, 2), []);
     let bytes = order.bytes();
     let longer = [2_u64.to_be_bytes().as_slice(), &[0; 1400]].concat();
-    order.add(at_ms(20), (1, 1), (2, &longer), PATIENCE);
+    order.add(at_ms(20), (1, 1), (2, &longer), HOLD);
     assert_eq!(order.bytes(), bytes);
     assert_eq!(add(&mut order, 30, 1), [1, 2]);
     assert_eq!(order.bytes(), 0, "what was counted is given back, and no more");
@@ -94,10 +94,10 @@ fn who_leaves_holes_in_all_his_flows_is_released_first() {
     let mut order: Order<u8, u32> = Order::new(100_000);
     let packet = [7; 1000];
     assert!(order.pass((1, 1), 0));
-    order.add(at_ms(0), (1, 1), (5, &packet), PATIENCE);
+    order.add(at_ms(0), (1, 1), (5, &packet), HOLD);
     for flow in 0..500 {
         assert!(order.pass((2, flow), 0));
-        order.add(at_ms(1), (2, flow), (5, &packet), PATIENCE);
+        order.add(at_ms(1), (2, flow), (5, &packet), HOLD);
         assert!(order.bytes() <= 100_000);
     }
     assert!(order.take_ready().iter().all(|(owner, ..)| *owner == 2));
@@ -138,7 +138,7 @@ proptest! {
                 note(&mut order, due.since(Timestamp::ZERO).as_nanos() as u64 / 1_000_000);
             }
             came.insert(number, ms);
-            order.add(at_ms(ms), (1, 1), (number, &number.to_be_bytes()), PATIENCE);
+            order.add(at_ms(ms), (1, 1), (number, &number.to_be_bytes()), HOLD);
             note(&mut order, ms);
         }
         while let Some(due) = order.due() {

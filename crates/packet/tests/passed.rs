@@ -128,7 +128,7 @@ fn a_forged_train_is_one_run() {
     train.chunks_mut(26).for_each(|datagram| datagram[17] ^= 1);
     let runs = told(&mut pair.relay, &train, 26);
     assert_eq!(runs, [Run { bytes: train.len(), datagrams: 64, from: None }]);
-    assert_eq!(pair.relay.drops()[DropReason::FalseTag as usize], 64);
+    assert_eq!(pair.relay.drops()[DropReason::AuthenticationFailed as usize], 64);
 }
 
 /// Somebody else's train costs no datagram of the neighbour's that lies behind it.
@@ -146,7 +146,7 @@ fn what_is_forged_within_a_train_is_dropped_alone() {
     assert_eq!(pair.relay.handle_passed(at(50), link(ENDPOINT), others, 100), None);
     assert_eq!(admitted(&told(&mut pair.relay, &others[100..], 100)), 13);
     let drops = pair.relay.drops();
-    for reason in [DropReason::Replayed, DropReason::FalseTag] {
+    for reason in [DropReason::Replayed, DropReason::AuthenticationFailed] {
         assert_eq!(drops[reason as usize] - before[reason as usize], 1, "{reason:?}");
     }
 }

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use meeting::*;
 use proptest::prelude::*;
-use tradewind_packet::message::{Acknowledgement, Collect, Deposit, Deposited, Stock};
+use tradewind_packet::message::{Acknowledgement, Collect, Deposit, Deposited, Remaining};
 use tradewind_packet::rendezvous::{
-    Collector, Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Refused,
+    Collector, Depositor, DepositorConfig, MessageStore, MessageStoreConfig, Opened, Opener,
+    Refused,
 };
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(600);
 const QUIET: Legs = Legs { lost: 0, doubled: 0, jitter_ms: 0 };
 
 fn at(millis: u64) -> Timestamp {
@@ -41,14 +42,14 @@ proptest! {
                 world.step();
             }
         }
-        prop_assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
         // The sender is gone for good; the receiver comes.
         (world.sender_is_online, world.receiver_is_online) = (false, true);
-        prop_assert!(world.until(PATIENCE, |world| world.got.len() as u64 == packets), "{:?}", world.got.len());
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.len() as u64 == packets), "{:?}", world.got.len());
         let _acknowledged = world.until(Duration::from_secs(60), |_| false);
         prop_assert_eq!(&world.got, &(0..packets).collect::<Vec<_>>());
         prop_assert_eq!(world.depositor.counts().0, packets);
-        let tally = world.depot.take_tally();
+        let tally = world.message_store.take_tally();
         prop_assert_eq!((tally.deposited, tally.collected, tally.expired, tally.evicted), (packets, packets, 0, 0));
     }
 
@@ -59,12 +60,12 @@ proptest! {
         let mut world = World::new(Legs { lost, doubled: 5, jitter_ms: 20 }, seed);
         world.receiver_is_online = false;
         (0..packets).for_each(|number| world.write(number));
-        prop_assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
         world.receiver_is_online = true;
-        prop_assert!(world.until(PATIENCE, |world| world.got.len() >= before));
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.len() >= before));
         // The envelope was acknowledged, and is needed again.
         world.restart_receiver();
-        prop_assert!(world.until(PATIENCE, |world| world.got.last() == Some(&(packets - 1))));
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.last() == Some(&(packets - 1))));
         let mut got = world.got.clone();
         got.sort_unstable();
         got.dedup();
@@ -80,11 +81,11 @@ proptest! {
         (0..first).for_each(|number| world.write(number));
         let _some = world.until(Duration::from_millis(60), |_| false);
         let acknowledged = world.depositor.counts().0;
-        world.depot = Depot::new(roomy(), 78);
+        world.message_store = MessageStore::new(roomy(), 78);
         (first..first + second).for_each(|number| world.write(number));
-        prop_assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
         (world.sender_is_online, world.receiver_is_online) = (false, true);
-        prop_assert!(world.until(PATIENCE, |world| world.got.last() == Some(&(first + second - 1))));
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.last() == Some(&(first + second - 1))));
         // The old relay has taken along what it had acknowledged, be it on the way, and nothing else.
         let missing = world.got[0];
         prop_assert!((acknowledged..=first).contains(&missing), "{} of {}", missing, acknowledged);
@@ -96,10 +97,10 @@ proptest! {
 fn a_running_receiver_follows_a_relay_that_starts_again() {
     let mut world = World::new(QUIET, 3);
     (0..100).for_each(|number| world.write(number));
-    assert!(world.until(PATIENCE, |world| world.got.len() == 100));
-    world.depot = Depot::new(roomy(), 78);
+    assert!(world.until(TEST_TIMEOUT, |world| world.got.len() == 100));
+    world.message_store = MessageStore::new(roomy(), 78);
     (100..200).for_each(|number| world.write(number));
-    assert!(world.until(PATIENCE, |world| world.got.len() == 200));
+    assert!(world.until(TEST_TIMEOUT, |world| world.got.len() == 200));
     assert_eq!(world.got, (0..200).collect::<Vec<_>>());
 }
 
@@ -107,7 +108,7 @@ fn a_running_receiver_follows_a_relay_that_starts_again() {
 fn asking_costs_little_while_nothing_waits_and_nothing_is_sent_while_all_have_come() {
     let mut world = World::new(QUIET, 3);
     world.write(0);
-    assert!(world.until(PATIENCE, |world| world.got.len() == 1));
+    assert!(world.until(TEST_TIMEOUT, |world| world.got.len() == 1));
     let _answered = world.until(Duration::from_secs(2), |_| false);
     let before = world.asked;
     let _quiet = world.until(Duration::from_secs(20), |_| false);
@@ -160,14 +161,20 @@ struct Piler {
 }
 
 impl Piler {
-    fn pile(&mut self, now: Timestamp, depot: &mut Depot, count: u64) -> Option<Deposited> {
+    fn pile(
+        &mut self,
+        now: Timestamp,
+        message_store: &mut MessageStore,
+        count: u64,
+    ) -> Option<Deposited> {
         let mut last = None;
         for number in self.next..self.next + count {
             let to = identity(self.to).public();
-            let parcel = [&[2], &number.to_be_bytes()[..], &[self.from; 895]].concat();
+            let stored_message = [&[2], &number.to_be_bytes()[..], &[self.from; 895]].concat();
             let (stream, begins, keep_s) = (1, number == 0, 100);
-            let deposit = Deposit { stream, begins, number, keep_s, to, parcel: &parcel };
-            last = depot.deposit(now, identity(self.from).public(), &deposit);
+            let deposit =
+                Deposit { stream, begins, number, keep_s, to, stored_message: &stored_message };
+            last = message_store.deposit(now, identity(self.from).public(), &deposit);
         }
         self.next += count;
         last
@@ -175,52 +182,64 @@ impl Piler {
 }
 
 /// What waits for an endpoint: whose, and which, in order. Nothing is acknowledged, but for having come before others.
-fn waiting(depot: &mut Depot, owner: u8) -> (Vec<(u8, u64)>, Stock) {
-    let mut parcels: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
+fn waiting(message_store: &mut MessageStore, owner: u8) -> (Vec<(u8, u64)>, Remaining) {
+    let mut stored_messages: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
     loop {
         let mut question = Collect { epoch: 1, ..first_question(64) };
-        question.seen = Acknowledgement::of(0, parcels.keys().copied());
-        let before = parcels.len();
-        let stock = depot.collect(at(0), identity(owner).public(), &question, |parcel| {
-            let number = u64::from_be_bytes(parcel.parcel[1..9].try_into().unwrap());
-            parcels.insert(parcel.position, (*parcel.parcel.last().unwrap(), number));
-        });
-        if parcels.len() == before {
-            return (parcels.into_values().collect(), stock.unwrap());
+        question.seen = Acknowledgement::of(0, stored_messages.keys().copied());
+        let before = stored_messages.len();
+        let remaining =
+            message_store.collect(at(0), identity(owner).public(), &question, |stored_message| {
+                let number =
+                    u64::from_be_bytes(stored_message.stored_message[1..9].try_into().unwrap());
+                stored_messages.insert(
+                    stored_message.position,
+                    (*stored_message.stored_message.last().unwrap(), number),
+                );
+            });
+        if stored_messages.len() == before {
+            return (stored_messages.into_values().collect(), remaining.unwrap());
         }
     }
 }
 
 #[test]
 fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
-    let config = DepotConfig {
+    let config = MessageStoreConfig {
         bytes: Bytes::new(200_000),
         per_sender: Bytes::new(100_000),
         keep: Duration::from_secs(3600),
     };
-    let mut depot = Depot::new(config, 1);
+    let mut message_store = MessageStore::new(config, 1);
     let mut small = Piler { from: 1, to: 4, next: 0 };
     let mut great = Piler { from: 2, to: 4, next: 0 };
-    small.pile(at(0), &mut depot, 10).unwrap();
-    great.pile(at(1), &mut depot, 150).unwrap();
-    let (parcels, _) = waiting(&mut depot, 4);
-    let of = |whose: u8| parcels.iter().filter(move |(from, _)| *from == whose);
+    small.pile(at(0), &mut message_store, 10).unwrap();
+    great.pile(at(1), &mut message_store, 150).unwrap();
+    let (stored_messages, _) = waiting(&mut message_store, 4);
+    let of = |whose: u8| stored_messages.iter().filter(move |(from, _)| *from == whose);
     assert_eq!(of(1).count(), 10);
     assert!((90..100).contains(&of(2).count()), "{}", of(2).count());
     assert_eq!(of(2).next_back(), Some(&(2, 149)));
-    assert_eq!(depot.take_tally().evicted, 150 - of(2).count() as u64);
+    assert_eq!(message_store.take_tally().evicted, 150 - of(2).count() as u64);
     // All together take too much: who takes most gives way.
     let mut another = Piler { from: 3, to: 5, next: 0 };
-    another.pile(at(2), &mut depot, 100).unwrap();
-    assert!(depot.cost() <= 200_000);
-    let (after, _) = waiting(&mut depot, 4);
+    another.pile(at(2), &mut message_store, 100).unwrap();
+    assert!(message_store.cost() <= 200_000);
+    let (after, _) = waiting(&mut message_store, 4);
     assert_eq!(after.iter().filter(|(from, _)| *from == 1).count(), 10);
-    assert!(waiting(&mut depot, 5).0.len() > 80);
+    assert!(waiting(&mut message_store, 5).0.len() > 80);
     // One that is longer than all that a sender may take is not taken at all.
-    let (to, parcel) = (identity(4).public(), vec![2; 9000]);
-    let deposit = Deposit { stream: 9, begins: true, number: 0, keep_s: 9, to, parcel: &parcel };
-    let tiny = DepotConfig { per_sender: Bytes::new(9_000), ..config };
-    assert_eq!(Depot::new(tiny, 1).deposit(at(0), identity(1).public(), &deposit), None);
+    let (to, stored_message) = (identity(4).public(), vec![2; 9000]);
+    let deposit = Deposit {
+        stream: 9,
+        begins: true,
+        number: 0,
+        keep_s: 9,
+        to,
+        stored_message: &stored_message,
+    };
+    let tiny = MessageStoreConfig { per_sender: Bytes::new(9_000), ..config };
+    assert_eq!(MessageStore::new(tiny, 1).deposit(at(0), identity(1).public(), &deposit), None);
 }
 
 proptest! {
@@ -229,8 +248,8 @@ proptest! {
         steps in prop::collection::vec((0..5_u8, 1..4_u8, 0..3_u64, 0..300_u64, 1..900_usize), 1..400),
     ) {
         let (bytes, per_sender) = (Bytes::new(40_000), Bytes::new(20_000));
-        let config = DepotConfig { bytes, per_sender, keep: Duration::from_secs(20) };
-        let (mut depot, mut millis) = (Depot::new(config, 1), 0);
+        let config = MessageStoreConfig { bytes, per_sender, keep: Duration::from_secs(20) };
+        let (mut message_store, mut millis) = (MessageStore::new(config, 1), 0);
         let (mut next, mut seen) = (BTreeMap::new(), [0; 2]);
         let mut fetched = 0;
         for (kind, from, stream, jump, length) in steps {
@@ -240,34 +259,34 @@ proptest! {
                     // Some are missing, come twice, or begin what is known.
                     let number = if kind == 0 { *number + jump } else { let n = *number; *number += 1; n };
                     let receiver = (stream % 2) as u8;
-                    let (to, parcel) = (identity(10 + receiver).public(), vec![2; length]);
+                    let (to, stored_message) = (identity(10 + receiver).public(), vec![2; length]);
                     let begins = jump % 3 > 0;
-                    let deposit = Deposit { stream, begins, number, keep_s: 15, to, parcel: &parcel };
-                    let _answer = depot.deposit(at(millis), identity(from).public(), &deposit);
+                    let deposit = Deposit { stream, begins, number, keep_s: 15, to, stored_message: &stored_message };
+                    let _answer = message_store.deposit(at(millis), identity(from).public(), &deposit);
                 }
                 3 => {
                     let receiver = (stream % 2) as usize;
                     let mut question = Collect { epoch: 1, ..first_question(from.into()) };
                     question.seen.next = seen[receiver];
                     let owner = identity(10 + receiver as u8).public();
-                    let stock = depot.collect(at(millis), owner, &question, |parcel| {
-                        assert!(parcel.since <= parcel.position && parcel.position >= seen[receiver]);
-                        seen[receiver] = parcel.position + 1;
+                    let remaining = message_store.collect(at(millis), owner, &question, |stored_message| {
+                        assert!(stored_message.since <= stored_message.position && stored_message.position >= seen[receiver]);
+                        seen[receiver] = stored_message.position + 1;
                         fetched += 1;
                     });
-                    prop_assert!(stock.is_none_or(|stock| stock.ask == 1));
+                    prop_assert!(remaining.is_none_or(|remaining| remaining.ask == 1));
                 }
                 _ => {
                     millis += jump * 100;
-                    depot.handle_timeout(at(millis));
+                    message_store.handle_timeout(at(millis));
                 }
             }
-            prop_assert!(depot.cost() <= 40_000, "{}", depot.cost());
+            prop_assert!(message_store.cost() <= 40_000, "{}", message_store.cost());
         }
         millis += 1_000_000;
-        depot.handle_timeout(at(millis));
-        prop_assert_eq!(depot.cost(), 0);
-        let tally = depot.take_tally();
+        message_store.handle_timeout(at(millis));
+        prop_assert_eq!(message_store.cost(), 0);
+        let tally = message_store.take_tally();
         prop_assert_eq!(tally.deposited, tally.collected + tally.expired + tally.evicted);
         prop_assert!(tally.collected <= fetched);
     }
@@ -275,76 +294,81 @@ proptest! {
 
 #[test]
 fn what_is_too_old_goes_and_is_counted() {
-    let mut depot = Depot::new(DepotConfig { keep: Duration::from_secs(50), ..roomy() }, 1);
-    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut depot, 5).unwrap();
-    depot.handle_timeout(at(49_000));
-    assert_eq!(waiting(&mut depot, 4).0.len(), 5);
-    depot.handle_timeout(at(50_000));
-    assert_eq!(waiting(&mut depot, 4).0.len(), 0);
-    assert_eq!(depot.take_tally().expired, 5);
+    let mut message_store =
+        MessageStore::new(MessageStoreConfig { keep: Duration::from_secs(50), ..roomy() }, 1);
+    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut message_store, 5).unwrap();
+    message_store.handle_timeout(at(49_000));
+    assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
+    message_store.handle_timeout(at(50_000));
+    assert_eq!(waiting(&mut message_store, 4).0.len(), 0);
+    assert_eq!(message_store.take_tally().expired, 5);
     // Nothing is left of a sender that is silent.
-    depot.handle_timeout(at(300_000));
-    assert_eq!(depot.cost(), 0);
+    message_store.handle_timeout(at(300_000));
+    assert_eq!(message_store.cost(), 0);
 }
 
 #[test]
 fn a_shelf_is_its_owners_and_collecting_takes_nothing_that_was_not_acknowledged() {
-    let mut depot = Depot::new(roomy(), 1);
-    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut depot, 5).unwrap();
-    let stranger = waiting(&mut depot, 5);
+    let mut message_store = MessageStore::new(roomy(), 1);
+    Piler { from: 1, to: 4, next: 0 }.pile(at(0), &mut message_store, 5).unwrap();
+    let stranger = waiting(&mut message_store, 5);
     assert_eq!((stranger.0.len(), stranger.1.left), (0, 0));
-    assert_eq!(waiting(&mut depot, 4).0.len(), 5);
-    assert_eq!(waiting(&mut depot, 4).0.len(), 5);
+    assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
+    assert_eq!(waiting(&mut message_store, 4).0.len(), 5);
     let mut collect = Collect { epoch: 1, ..first_question(2) };
     collect.seen.next = 2;
     let mut positions = Vec::new();
-    let stock = depot
-        .collect(at(0), identity(4).public(), &collect, |parcel| positions.push(parcel.position));
-    assert_eq!((positions, stock.unwrap().left), (vec![2, 3], 1));
+    let remaining =
+        message_store.collect(at(0), identity(4).public(), &collect, |stored_message| {
+            positions.push(stored_message.position)
+        });
+    assert_eq!((positions, remaining.unwrap().left), (vec![2, 3], 1));
     // Who knows positions of another life is given everything.
     let mut foreign = Collect { epoch: 2, ..collect };
     foreign.seen.next = 4;
     let mut count = 0;
-    depot.collect(at(0), identity(4).public(), &foreign, |_| count += 1);
-    assert_eq!((count, depot.take_tally().collected), (2, 2));
+    message_store.collect(at(0), identity(4).public(), &foreign, |_| count += 1);
+    assert_eq!((count, message_store.take_tally().collected), (2, 2));
 }
 
 #[test]
 fn a_stream_that_the_relay_does_not_know_is_begun_anew() {
-    let mut depot = Depot::new(roomy(), 1);
+    let mut message_store = MessageStore::new(roomy(), 1);
     let mut late = Piler { from: 1, to: 4, next: 7 };
-    let told = late.pile(at(0), &mut depot, 1).unwrap();
+    let told = late.pile(at(0), &mut message_store, 1).unwrap();
     assert!(!told.is_known);
-    assert_eq!((waiting(&mut depot, 4).0.len(), depot.cost()), (0, 0));
+    assert_eq!((waiting(&mut message_store, 4).0.len(), message_store.cost()), (0, 0));
 }
 
 #[test]
 fn what_was_held_back_for_something_that_has_gone_is_handed_on() {
-    let (mut depot, mut collector) = (Depot::new(roomy(), 1), Collector::default());
+    let (mut message_store, mut collector) = (MessageStore::new(roomy(), 1), Collector::default());
     let owner = identity(4).public();
     for (number, keep_s) in (0..4).zip([5, 50, 50, 50]) {
-        let (stream, begins, to, parcel) = (1, true, owner, &[2, number as u8][..]);
-        let deposit = Deposit { stream, begins, number, keep_s, to, parcel };
-        depot.deposit(at(0), identity(1).public(), &deposit).unwrap();
+        let (stream, begins, to, stored_message) = (1, true, owner, &[2, number as u8][..]);
+        let deposit = Deposit { stream, begins, number, keep_s, to, stored_message };
+        message_store.deposit(at(0), identity(1).public(), &deposit).unwrap();
     }
-    let mut round = |now: Timestamp, lost: Option<u64>, depot: &mut Depot| {
+    let mut round = |now: Timestamp, lost: Option<u64>, message_store: &mut MessageStore| {
         let question = collector.poll_collect(now).unwrap();
-        let stock = depot.collect(now, owner, &question, |parcel| {
-            if Some(parcel.position) != lost {
-                collector.handle_parcel(now, &parcel);
+        let remaining = message_store.collect(now, owner, &question, |stored_message| {
+            if Some(stored_message.position) != lost {
+                collector.handle_stored_message(now, &stored_message);
             }
         });
-        collector.handle_stock(now, &stock.unwrap());
-        std::iter::from_fn(|| collector.poll_parcel()).map(|parcel| parcel[1]).collect::<Vec<_>>()
+        collector.handle_remaining(now, &remaining.unwrap());
+        std::iter::from_fn(|| collector.poll_stored_message())
+            .map(|stored_message| stored_message[1])
+            .collect::<Vec<_>>()
     };
-    assert_eq!(round(at(0), Some(0), &mut depot), Vec::<u8>::new());
-    depot.handle_timeout(at(6000));
-    assert_eq!(round(at(6000), None, &mut depot), [1, 2, 3]);
+    assert_eq!(round(at(0), Some(0), &mut message_store), Vec::<u8>::new());
+    message_store.handle_timeout(at(6000));
+    assert_eq!(round(at(6000), None, &mut message_store), [1, 2, 3]);
 }
 
 #[test]
 fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() {
-    let [mut first, mut second] = [1, 2].map(|epoch| Depot::new(roomy(), epoch));
+    let [mut first, mut second] = [1, 2].map(|epoch| MessageStore::new(roomy(), epoch));
     let (sender, owner) = (identity(1).public(), identity(4).public());
     let mut depositor = Depositor::new(owner, patient(), 1);
     (0..10).for_each(|number| depositor.push(at(0), vec![2, number]));
@@ -372,7 +396,9 @@ fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() 
     assert!(depositor.is_empty());
     let numbers: Vec<u8> = (5..10).collect();
     let mut got = Vec::new();
-    second.collect(at(0), owner, &first_question(64), |parcel| got.push(parcel.parcel[1]));
+    second.collect(at(0), owner, &first_question(64), |stored_message| {
+        got.push(stored_message.stored_message[1])
+    });
     assert_eq!(got, numbers);
 }
 
@@ -395,95 +421,95 @@ fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
     world.write(1);
     world.write_long();
     (2..60).for_each(|number| world.write(number));
-    assert!(world.until(PATIENCE, |world| world.depositor.is_empty()));
+    assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
     (world.receiver_is_online, world.longest) = (true, 500);
     assert!(world.until(Duration::from_secs(60), |world| world.got.last() == Some(&59)));
     assert_eq!(world.got, (1..60).collect::<Vec<_>>());
 }
 
-/// The parcels of so many packets, with the envelope before them.
-fn parcels(from: u8, seed: u8, count: u64) -> Vec<Vec<u8>> {
-    let (mut sealer, mut parcels) = (sealer(from, 4, seed), Vec::new());
+/// The stored messages of so many packets, with the envelope before them.
+fn stored_messages(from: u8, seed: u8, count: u64) -> Vec<Vec<u8>> {
+    let (mut sealer, mut stored_messages) = (sealer(from, 4, seed), Vec::new());
     for number in 0..count {
-        let put = |parcel| parcels.push(parcel);
+        let put = |stored_message| stored_messages.push(stored_message);
         sealer.seal(now(at(1000)), &number.to_be_bytes(), put).unwrap();
     }
-    assert_eq!(parcels.len() as u64, count + 1);
-    parcels
+    assert_eq!(stored_messages.len() as u64, count + 1);
+    stored_messages
 }
 
-fn open(opener: &mut Opener, at: Timestamp, parcel: &[u8]) -> Result<Option<u64>, Refused> {
+fn open(opener: &mut Opener, at: Timestamp, stored_message: &[u8]) -> Result<Option<u64>, Refused> {
     let unix = now(at).unix;
-    let mut parcel = parcel.to_vec();
-    let opened = opener.open(unix, &mut parcel, |head| {
+    let mut stored_message = stored_message.to_vec();
+    let opened = opener.open(unix, &mut stored_message, |head| {
         (head.grant == b"grant").then(|| unix + Duration::from_secs(100_000))
     })?;
     Ok(match opened {
-        Opened::Envelope => None,
+        Opened::StoredHeader => None,
         Opened::Packet { payload, .. } => Some(u64::from_be_bytes(payload.try_into().unwrap())),
     })
 }
 
 #[test]
 fn a_packet_opens_once_and_what_was_altered_changes_nothing() {
-    let parcels = parcels(1, 9, 3);
+    let stored_messages = stored_messages(1, 9, 3);
     let mut opener = Opener::new(identity(4));
-    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Err(Refused::NoEnvelope));
-    for at_byte in 0..parcels[0].len() {
-        let mut altered = parcels[0].clone();
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoEnvelope));
+    for at_byte in 0..stored_messages[0].len() {
+        let mut altered = stored_messages[0].clone();
         altered[at_byte] ^= 1;
         assert!(open(&mut opener, at(1000), &altered).is_err(), "byte {at_byte}");
-        assert!(open(&mut opener, at(1000), &parcels[0][..at_byte]).is_err());
+        assert!(open(&mut opener, at(1000), &stored_messages[0][..at_byte]).is_err());
     }
-    assert_eq!(open(&mut opener, at(1000), &parcels[0]), Ok(None));
-    for at_byte in 0..parcels[1].len() {
-        let mut altered = parcels[1].clone();
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[0]), Ok(None));
+    for at_byte in 0..stored_messages[1].len() {
+        let mut altered = stored_messages[1].clone();
         altered[at_byte] ^= 1;
         assert!(open(&mut opener, at(1000), &altered).is_err(), "byte {at_byte}");
-        assert!(open(&mut opener, at(1000), &parcels[1][..at_byte]).is_err());
+        assert!(open(&mut opener, at(1000), &stored_messages[1][..at_byte]).is_err());
     }
     // In whatever order, each once; the envelope as often as it comes.
-    assert_eq!(open(&mut opener, at(1000), &parcels[3]), Ok(Some(2)));
-    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Ok(Some(0)));
-    assert_eq!(open(&mut opener, at(1000), &parcels[0]), Ok(None));
-    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Err(Refused::Replayed));
-    assert_eq!(open(&mut opener, at(1000), &parcels[2]), Ok(Some(1)));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[3]), Ok(Some(2)));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Ok(Some(0)));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[0]), Ok(None));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::Replayed));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[2]), Ok(Some(1)));
     // Another receiver can open nothing.
     let mut other = Opener::new(identity(5));
-    assert_eq!(open(&mut other, at(1000), &parcels[0]), Err(Refused::NotGenuine));
+    assert_eq!(open(&mut other, at(1000), &stored_messages[0]), Err(Refused::NotGenuine));
 }
 
 #[test]
 fn an_envelope_is_taken_for_a_day_from_senders_that_may() {
     const DAY_MS: u64 = 24 * 3600 * 1000;
-    let parcels = parcels(1, 9, 1);
+    let stored_messages = stored_messages(1, 9, 1);
     let fresh = || Opener::new(identity(4));
-    assert_eq!(open(&mut fresh(), at(1000 + DAY_MS), &parcels[0]), Ok(None));
-    assert_eq!(open(&mut fresh(), at(1002 + DAY_MS), &parcels[0]), Err(Refused::Stale));
+    assert_eq!(open(&mut fresh(), at(1000 + DAY_MS), &stored_messages[0]), Ok(None));
+    assert_eq!(open(&mut fresh(), at(1002 + DAY_MS), &stored_messages[0]), Err(Refused::Stale));
     let mut early = sealer(1, 4, 9);
     let mut ahead = Vec::new();
-    early.seal(now(at(40_000)), b"ahead", |parcel| ahead.push(parcel)).unwrap();
+    early.seal(now(at(40_000)), b"ahead", |stored_message| ahead.push(stored_message)).unwrap();
     assert_eq!(open(&mut fresh(), at(1000), &ahead[0]), Err(Refused::Stale));
     let mut opener = fresh();
-    let mut parcel = parcels[0].clone();
-    let refused = opener.open(now(at(1000)).unix, &mut parcel, |head| {
+    let mut stored_message = stored_messages[0].clone();
+    let refused = opener.open(now(at(1000)).unix, &mut stored_message, |head| {
         assert_eq!((head.sender, head.to.port()), (identity(1).public(), 5004));
         None
     });
     assert_eq!(refused, Err(Refused::NotGranted));
-    assert_eq!(open(&mut opener, at(1000), &parcels[1]), Err(Refused::NoEnvelope));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoEnvelope));
     // A grant that ends while packets wait ends them.
-    let mut parcel = parcels[0].clone();
+    let mut stored_message = stored_messages[0].clone();
     let unix = now(at(1000)).unix;
-    opener.open(unix, &mut parcel, |_| Some(unix + Duration::from_secs(5))).unwrap();
-    assert_eq!(open(&mut opener, at(6000), &parcels[1]), Err(Refused::NotGranted));
-    assert_eq!(open(&mut opener, at(5999), &parcels[1]), Ok(Some(0)));
+    opener.open(unix, &mut stored_message, |_| Some(unix + Duration::from_secs(5))).unwrap();
+    assert_eq!(open(&mut opener, at(6000), &stored_messages[1]), Err(Refused::NotGranted));
+    assert_eq!(open(&mut opener, at(5999), &stored_messages[1]), Ok(Some(0)));
 }
 
 #[test]
 fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
     let mut opener = Opener::new(identity(4));
-    let [mine, theirs] = [1, 2].map(|from| parcels(from, 9, 1));
+    let [mine, theirs] = [1, 2].map(|from| stored_messages(from, 9, 1));
     assert_eq!(open(&mut opener, at(1000), &mine[0]), Ok(None));
     // The same seed gives the same flow.
     assert_eq!(open(&mut opener, at(1000), &theirs[0]), Err(Refused::NotGenuine));
@@ -492,7 +518,9 @@ fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
         let mut sealer = sealer(1, 4, seed);
         let mut later = Vec::new();
         let made = now(at(1000 + 10 * u64::from(seed)));
-        sealer.seal(made, &7_u64.to_be_bytes(), |parcel| later.push(parcel)).unwrap();
+        sealer
+            .seal(made, &7_u64.to_be_bytes(), |stored_message| later.push(stored_message))
+            .unwrap();
         assert_eq!(open(&mut opener, at(2000), &later[0]), Ok(None));
         assert_eq!(open(&mut opener, at(2000), &later[1]), Ok(Some(7)));
     }
@@ -504,7 +532,7 @@ fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
 fn a_key_serves_ten_minutes() {
     let (mut sealer, mut envelopes) = (sealer(1, 4, 9), 0);
     for minute in 0..30 {
-        let put = |parcel: Vec<u8>| envelopes += u64::from(parcel[0] == 1);
+        let put = |stored_message: Vec<u8>| envelopes += u64::from(stored_message[0] == 1);
         sealer.seal(now(at(minute * 60_000)), b"tick", put).unwrap();
     }
     assert_eq!(envelopes, 3);

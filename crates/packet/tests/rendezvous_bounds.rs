@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use meeting::*;
 use tradewind_packet::message::{Acknowledgement, Collect, Deposit};
-use tradewind_packet::rendezvous::{Depositor, DepositorConfig, Depot};
+use tradewind_packet::rendezvous::{Depositor, DepositorConfig, MessageStore};
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 const QUIET: Legs = Legs { lost: 0, doubled: 0, jitter_ms: 0 };
@@ -53,7 +53,7 @@ fn a_sender_that_was_offline_longer_than_packets_keep_catches_up_and_loses_nothi
     assert!(resent < 200, "{resent}");
     world.receiver_is_online = true;
     assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&4099)));
-    assert_eq!(world.depot.take_tally().evicted, 0);
+    assert_eq!(world.message_store.take_tally().evicted, 0);
     let first = world.got.iter().position(|number| *number >= 100).unwrap();
     let (_, after) = world.got.split_at(first);
     // What has waited for more than a minute in all did not.
@@ -79,64 +79,66 @@ fn a_sender_with_too_much_for_its_bound_catches_up_and_loses_nothing_that_waits(
     assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&1999)));
     // All that the relay has acknowledged, in order, each once.
     let (after, ..) = world.depositor.counts();
-    assert_eq!((world.got.len() as u64, world.depot.take_tally().evicted), (after, 0));
+    assert_eq!((world.got.len() as u64, world.message_store.take_tally().evicted), (after, 0));
     assert!(world.got.is_sorted_by(|before, after| before < after));
 }
 
 #[test]
-fn no_lane_in_which_parcels_wait_is_closed_for_another() {
-    let mut depot = Depot::new(roomy(), 1);
+fn a_lane_with_stored_messages_is_not_closed_for_another() {
+    let mut message_store = MessageStore::new(roomy(), 1);
     let (from, to) = (identity(1).public(), identity(4).public());
-    let begin = |millis: u64, depot: &mut Depot, stream: u64| {
-        let parcel = &[2, stream as u8][..];
-        let deposit = Deposit { stream, begins: true, number: 0, keep_s: 900, to, parcel };
-        depot.deposit(Timestamp::from_nanos(millis * 1_000_000), from, &deposit)
+    let begin = |millis: u64, message_store: &mut MessageStore, stream: u64| {
+        let stored_message = &[2, stream as u8][..];
+        let deposit = Deposit { stream, begins: true, number: 0, keep_s: 900, to, stored_message };
+        message_store.deposit(Timestamp::from_nanos(millis * 1_000_000), from, &deposit)
     };
     for stream in 0..64 {
-        assert!(begin(stream, &mut depot, stream).unwrap().is_known);
+        assert!(begin(stream, &mut message_store, stream).unwrap().is_known);
     }
-    assert_eq!(begin(100, &mut depot, 64), None);
+    assert_eq!(begin(100, &mut message_store, 64), None);
     let mut streams = Vec::new();
-    depot.collect(Timestamp::ZERO, to, &first_question(64), |parcel| {
-        streams.push(u64::from(parcel.parcel[1]))
+    message_store.collect(Timestamp::ZERO, to, &first_question(64), |stored_message| {
+        streams.push(u64::from(stored_message.stored_message[1]))
     });
     assert_eq!(streams, (0..64).collect::<Vec<_>>());
     // The first ten have come: there is room for as many.
     let mut question = Collect { epoch: 1, ..first_question(0) };
     question.seen.next = 10;
-    depot.collect(Timestamp::ZERO, to, &question, |_| {});
+    message_store.collect(Timestamp::ZERO, to, &question, |_| {});
     for stream in 64..74 {
-        assert!(begin(200, &mut depot, stream).is_some());
+        assert!(begin(200, &mut message_store, stream).is_some());
     }
-    assert_eq!(begin(300, &mut depot, 74), None);
-    assert_eq!(depot.take_tally().evicted, 0);
+    assert_eq!(begin(300, &mut message_store, 74), None);
+    assert_eq!(message_store.take_tally().evicted, 0);
 }
 
 #[test]
 fn a_question_that_is_repeated_is_answered_within_an_allowance() {
-    let mut depot = Depot::new(roomy(), 1);
+    let mut message_store = MessageStore::new(roomy(), 1);
     let (from, to) = (identity(1).public(), identity(4).public());
     for number in 0..2000 {
-        let (stream, begins, parcel) = (number % 10, number < 10, &[2; 1000]);
-        let deposit = Deposit { stream, begins, number: number / 10, keep_s: 900, to, parcel };
-        depot.deposit(Timestamp::ZERO, from, &deposit).unwrap();
+        let (stream, begins, stored_message) = (number % 10, number < 10, &[2; 1000]);
+        let deposit =
+            Deposit { stream, begins, number: number / 10, keep_s: 900, to, stored_message };
+        message_store.deposit(Timestamp::ZERO, from, &deposit).unwrap();
     }
     let (mut given, mut answers) = (0, 0);
     for millis in 0..10_000 {
         let now = Timestamp::from_nanos(millis * 1_000_000);
         for _ in 0..10 {
-            let stock = depot.collect(now, to, &first_question(64), |_| given += 1);
-            answers += u32::from(stock.is_some());
+            let remaining = message_store.collect(now, to, &first_question(64), |_| given += 1);
+            answers += u32::from(remaining.is_some());
         }
     }
-    // 64 for nothing; a burst and ten seconds' worth of questions and parcels.
+    // 64 for nothing; a burst and ten seconds' worth of questions and stored messages.
     assert!((10_000..11_100).contains(&(given + answers)), "{given} and {answers}");
     // Who acknowledges is given all the others at once.
     let (mut question, mut positions) = (Collect { epoch: 1, ..first_question(64) }, Vec::new());
     let now = Timestamp::from_nanos(11_000_000_000);
     for _ in 0..32 {
-        let stock = depot.collect(now, to, &question, |parcel| positions.push(parcel.position));
-        assert!(stock.is_some());
+        let remaining = message_store
+            .collect(now, to, &question, |stored_message| positions.push(stored_message.position));
+        assert!(remaining.is_some());
         question.seen.next = positions.last().unwrap() + 1;
     }
     assert_eq!(positions, (0..2000).collect::<Vec<_>>());

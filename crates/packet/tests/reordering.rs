@@ -7,7 +7,7 @@ mod flows;
 use std::collections::BTreeMap;
 
 use tradewind_packet::id::{FlowNumber, PacketId};
-use tradewind_packet::message::{Class, Means, Message, Service, Source};
+use tradewind_packet::message::{Class, Message, RecoverySource, Service, Source};
 use tradewind_packet::receiver::{Receiver, ReceiverConfig, ReceiverFlow};
 
 use flows::{EGRESS, at, id, ms, payload, receiver_flow, sender_of};
@@ -44,7 +44,7 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
         let now = at(millis);
         receiver.handle_timeout(now);
         for sequence in answers.remove(&millis).unwrap_or_default() {
-            let (packet, means) = (id(0, sequence), Means::Cache);
+            let (packet, means) = (id(0, sequence), RecoverySource::Cache);
             let payload = payload(packet);
             let message = Message::Recovered { packet, means, payload: &payload };
             receiver.handle_message(now, EGRESS, message, &genuine);

@@ -6,7 +6,7 @@ mod flows;
 
 use flows::*;
 use tradewind_packet::budget::Allowance;
-use tradewind_packet::event::{Closed, DropReason, Event, Way};
+use tradewind_packet::event::{Arrival, Closed, DropReason, Event};
 use tradewind_packet::id::{FlowNumber, Peer};
 use tradewind_packet::ingress::InStream;
 use tradewind_packet::message::{Class, Message, Scope, Service};
@@ -19,7 +19,7 @@ fn direct_packets_take_the_internet_and_nothing_else() {
     let mut cast = Cast::new(&Setting::of(Service::Direct, 1));
     cast.run(3, &mut losing(&[id(0, 1)]));
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 0);
-    assert_eq!(cast.way_of(id(0, 0)), Some(Way::Internet));
+    assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Internet));
     assert_eq!(cast.way_of(id(0, 1)), None);
     assert!(cast.events_of(receiver_of(0)).any(|event| event == Event::Lost(id(0, 1))));
 }
@@ -28,7 +28,7 @@ fn direct_packets_take_the_internet_and_nothing_else() {
 fn forwarded_packets_take_the_relays_or_both_paths() {
     let mut cast = Cast::new(&Setting::of(Service::Forwarding, 1));
     cast.run(2, &mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Overlay));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Overlay));
     assert_eq!(cast.sent(sender_of(0), receiver_of(0)).len(), 0);
 
     let mut setting = Setting::of(Service::Forwarding, 1);
@@ -39,8 +39,8 @@ fn forwarded_packets_take_the_relays_or_both_paths() {
     };
     cast.run(2, &mut losing(&[]));
     cast.run(2, &mut fate);
-    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Internet));
-    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Overlay));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Internet));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Overlay));
     assert_eq!(cast.delivered.len(), 4);
 }
 
@@ -85,7 +85,7 @@ fn what_got_lost_on_its_way_to_the_relays_as_well_is_there_for_the_last_request(
     // Sent again by a sender so far from the relay that it has heard only now.
     cast.hand_over(sender_of(0), INGRESS, &copy);
     cast.settle(&mut losing(&[]));
-    assert_eq!(cast.way_of(lost), Some(Way::Cache));
+    assert_eq!(cast.way_of(lost), Some(Arrival::Cache));
 }
 
 #[test]
@@ -105,16 +105,16 @@ fn what_was_missing_before_a_relay_was_known_is_asked_for_then() {
     assert_eq!(cast.way_of(id(0, 1)), None);
     cast.receivers[0].set_path(FlowNumber(0), known);
     cast.advance(cast.now + ms(10), &mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Cache));
-    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Cache));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
 }
 
 #[test]
 fn a_cached_packet_is_pulled_when_a_gap_shows_it() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(6, &mut losing(&[id(0, 2), id(0, 3)]));
-    assert_eq!(cast.way_of(id(0, 2)), Some(Way::Cache));
-    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::Cache));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
     assert_eq!(cast.delivered.len(), 6);
 }
 
@@ -122,14 +122,14 @@ fn a_cached_packet_is_pulled_when_a_gap_shows_it() {
 fn the_last_packet_of_a_burst_is_missed_by_the_timer() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(20, &mut losing(&[id(0, 19)]));
-    assert_eq!(cast.way_of(id(0, 19)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 19)), Some(Arrival::Cache));
 }
 
 #[test]
 fn a_lost_packet_is_solved_for_with_what_others_lend() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2)]));
-    assert_eq!(cast.way_of(id(0, 2)), Some(Way::CrossStream));
+    assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::CrossStream));
     let full = |event: &Event| {
         matches!(event, Event::BlockClosed { closed: Closed::Full, members: 3, repairs: 2, .. })
     };
@@ -144,8 +144,8 @@ fn a_lost_packet_is_solved_for_with_what_others_lend() {
 fn two_receivers_that_lose_of_one_block_are_both_served() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 3));
     cast.run(5, &mut losing(&[id(0, 2), id(1, 2)]));
-    assert_eq!(cast.way_of(id(0, 2)), Some(Way::CrossStream));
-    assert_eq!(cast.way_of(id(1, 2)), Some(Way::CrossStream));
+    assert_eq!(cast.way_of(id(0, 2)), Some(Arrival::CrossStream));
+    assert_eq!(cast.way_of(id(1, 2)), Some(Arrival::CrossStream));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_single_loss_within_a_stream_needs_no_helper() {
     setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
     let mut cast = Cast::new(&setting);
     cast.run(10, &mut losing(&[id(0, 4)]));
-    assert_eq!(cast.way_of(id(0, 4)), Some(Way::InStream));
+    assert_eq!(cast.way_of(id(0, 4)), Some(Arrival::InStream));
     let asked = |(_, event): &&(Peer, Event)| matches!(event, Event::HelpAsked { .. });
     assert_eq!(cast.events.iter().filter(asked).count(), 0);
 }
@@ -241,7 +241,7 @@ fn a_copy_lost_on_the_access_leg_is_sent_again() {
     };
     cast.run(10, &mut fate);
     // It came too late for its block: the egress relay got it as it is.
-    assert_eq!(cast.way_of(id(0, 3)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
     let again = |event: &Event| matches!(event, Event::CopySent { resent: 1, .. });
     assert_eq!(cast.events_of(sender_of(0)).filter(again).count(), 1);
 }
@@ -263,7 +263,7 @@ fn the_last_copy_is_sent_again_when_nothing_acknowledges_it() {
     cast.run(40, &mut fate);
     let copies = cast.sent(sender_of(0), INGRESS);
     assert_eq!(copies.iter().filter(|m| matches!(m, Message::Copy { number: 39, .. })).count(), 3);
-    assert_eq!(cast.way_of(id(0, 39)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 39)), Some(Arrival::Cache));
 }
 
 #[test]
@@ -303,13 +303,13 @@ fn of_what_goes_both_ways_only_chosen_packets_go_over_the_relays() {
     });
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 1);
     assert_eq!(cast.way_of(id(0, 0)), None);
-    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Overlay));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Overlay));
     // Over the relays alone all go there.
     setting.paths = Paths::Overlay;
     let mut cast = Cast::new(&setting);
     cast.send_as(0, Class::Usual);
     cast.settle(&mut losing(&[]));
-    assert_eq!(cast.way_of(id(0, 0)), Some(Way::Overlay));
+    assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Overlay));
 }
 
 #[test]
@@ -455,8 +455,8 @@ fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
 fn the_first_packets_of_a_flow_come_back() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     cast.run(6, &mut losing(&[id(0, 0), id(0, 1)]));
-    assert_eq!(cast.way_of(id(0, 0)), Some(Way::Cache));
-    assert_eq!(cast.way_of(id(0, 1)), Some(Way::Cache));
+    assert_eq!(cast.way_of(id(0, 0)), Some(Arrival::Cache));
+    assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Cache));
 }
 
 /// A relay acknowledges nothing, and what is sent again is no more than the uplink bears.

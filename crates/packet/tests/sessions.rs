@@ -596,7 +596,7 @@ fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
     assert!(opened(&mut pair.relay, at(50), overlay, &datagram).is_some());
     assert!(opened(&mut pair.relay, at(51), link(ENDPOINT), &datagram).is_none());
     assert_eq!(drops(&pair.relay, DropReason::Replayed), 1);
-    assert_eq!(drops(&pair.relay, DropReason::FalseTag), 1);
+    assert_eq!(drops(&pair.relay, DropReason::AuthenticationFailed), 1);
 }
 
 /// All that a stranger could watch, reset before each try.

@@ -20,17 +20,17 @@
 mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
-#[path = "../../experiments/src/crew.rs"]
+#[path = "../../experiments/src/executor.rs"]
 #[expect(unreachable_pub, reason = "public where it belongs")]
-mod crew;
+mod executor;
 
 use std::process::ExitCode;
 
 use command::{Since, Words};
 use common::near_regions::{Pattern, near_regions};
-use crew::Threads;
+use executor::Threads;
 use tradewind_model::StartUp;
-use tradewind_plan::solver::{Crew, OneByOne};
+use tradewind_plan::solver::{Executor, OneByOne};
 use tradewind_plan::{Limits, Problem, SolveError, solver, verify};
 use tradewind_units::Duration;
 
@@ -107,11 +107,11 @@ fn is_met(met: bool, bar: &str) -> bool {
 /// The middle of some problems' times for each of CP's heuristics: by the wall with a crew, and in processor time of one thread that does all.
 /// Whether all of them met their bar.
 fn heuristics() -> bool {
-    let crew = Threads::available();
+    let executor = Threads::available();
     println!("60 flows from one site, 18 regions; milliseconds to plan\n");
     println!(
         "| heuristic | wall, {} threads: median | most | processor, one thread: median | most | paper, seconds |",
-        crew.hands()
+        executor.hands()
     );
     println!("|---|---|---|---|---|---|");
     let problem = |seed| {
@@ -122,7 +122,7 @@ fn heuristics() -> bool {
     let problems: Vec<Problem> = (1..=SEEDS).map(problem).collect();
     let mut medians = Vec::new();
     for (name, paper_s) in HEURISTICS {
-        let wall = median_and_most(&problems, name, &crew, Since::wall_s);
+        let wall = median_and_most(&problems, name, &executor, Since::wall_s);
         let processor = median_and_most(&problems, name, &OneByOne, Since::cpu_s);
         println!(
             "| {name} | {:.1} | {:.1} | {:.1} | {:.1} | {paper_s} |",
@@ -143,11 +143,11 @@ fn heuristics() -> bool {
 fn median_and_most(
     problems: &[Problem],
     name: &str,
-    crew: &dyn Crew,
+    executor: &dyn Executor,
     passed_s: fn(Since) -> f64,
 ) -> (f64, f64) {
     let solver = solver::by_name(name).expect("one of the names");
-    let limits = Limits { crew, ..Limits::work(u64::MAX) };
+    let limits = Limits { executor, ..Limits::work(u64::MAX) };
     let time = |problem: &Problem| {
         let start = Since::now();
         let plan = solver.solve(problem, &limits).expect("direct paths are free");
@@ -171,11 +171,11 @@ fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) -> (f64, f64
     let left = || limit.saturating_sub(start.passed(by_cpu));
     let should_stop = || left().is_zero();
     let threads = Threads::available();
-    let crew: &dyn Crew = if by_cpu { &OneByOne } else { &threads };
+    let executor: &dyn Executor = if by_cpu { &OneByOne } else { &threads };
     let limits = Limits {
         should_stop: &should_stop,
         time_left: Some(&left),
-        crew,
+        executor,
         ..Limits::work(u64::MAX)
     };
     let auto = solver::by_name("auto").expect("one of the names");

@@ -18,7 +18,7 @@ mod complete;
 mod tables;
 
 pub(crate) use bounded::depth;
-pub(crate) use tables::{Tables, Way};
+pub(crate) use tables::{PartialPath, Tables};
 
 /// Paths of all flows up to which all are held. Chosen: a second, a hundred megabytes.
 const MOST_PATHS: u64 = 1_000_000;

@@ -9,9 +9,9 @@ use crate::problem::{Objective, Problem};
 
 #[cfg_attr(not(feature = "highs"), allow(dead_code, reason = "HiGHS goes on from there"))]
 mod auto;
-mod crew;
 #[cfg(feature = "highs")]
 pub mod exact;
+mod executor;
 mod exhaustive;
 mod flow_greedy;
 mod greedy;
@@ -26,9 +26,9 @@ mod registry;
 mod shared_legs;
 
 pub use auto::{Auto, EndGame};
-pub use crew::{Crew, OneByOne, Piece};
 #[cfg(feature = "highs")]
 pub use exact::{Exact, ExactCp};
+pub use executor::{Executor, OneByOne, Piece};
 pub use exhaustive::Exhaustive;
 pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio};
 pub use greedy::Greedy;
@@ -46,7 +46,7 @@ pub struct Limits<'a> {
     /// own. The caller reads the clock; with it, equal problems may get unequal plans.
     pub time_left: Option<TimeLeft<'a>>,
     /// Who does what can be done at a time. That changes no plan, only how soon there is one.
-    pub crew: &'a dyn Crew,
+    pub executor: &'a dyn Executor,
 }
 
 /// Whether a solver is to stop. Several of a crew may ask at a time.
@@ -59,7 +59,7 @@ impl Limits<'static> {
     /// At most `work` steps, never stopped from outside, one piece after another.
     #[must_use]
     pub fn work(work: u64) -> Self {
-        Self { work, should_stop: &|| false, time_left: None, crew: &OneByOne }
+        Self { work, should_stop: &|| false, time_left: None, executor: &OneByOne }
     }
 }
 

@@ -246,7 +246,7 @@ proptest! {
         let same = regret(&truth, truth.flows.clone(), &Exhaustive, &limits).unwrap();
         prop_assert_eq!(same.regret(), Duration::ZERO);
         let by = same.as_planned.as_ref().expect("every flow has a direct path");
-        prop_assert_eq!((by.total_fct(), by.cost), (same.hindsight.total_fct, same.hindsight.cost));
+        prop_assert_eq!((by.total_fct(), by.cost), (same.clairvoyant.total_fct, same.clairvoyant.cost));
         prop_assert_eq!((by.displaced, by.unplanned), (0, 0));
         let mut guessed = truth.flows.clone();
         for (flow, scale) in guessed.iter_mut().zip(&scales) {
@@ -268,7 +268,7 @@ fn check(truth: &Inputs, wrong: &tradewind_plan::forecast::Regret) -> Result<(),
     prop_assert!(by.cost <= truth.budget && by.cost >= wrong.set_up);
     prop_assert!(wrong.values.as_planned >= Some(wrong.values.best));
     let problem = Problem::new(truth.clone()).unwrap();
-    prop_assert_eq!(verify(&problem, &wrong.hindsight), vec![]);
+    prop_assert_eq!(verify(&problem, &wrong.clairvoyant), vec![]);
     let set_up = wrong.predicted.as_ref().map(|plan| plan.relays.clone()).unwrap_or_default();
     for relay in &wrong.applied.relays {
         let same = |other: &&tradewind_plan::PlannedRelay| {

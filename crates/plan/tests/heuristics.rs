@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod common;
-#[path = "../../experiments/src/crew.rs"]
+#[path = "../../experiments/src/executor.rs"]
 #[expect(
     dead_code,
     unreachable_pub,
@@ -12,7 +12,7 @@ mod common;
     clippy::disallowed_types,
     reason = "public, whole, and with threads, where it belongs"
 )]
-mod crew;
+mod executor;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::near_regions::{Pattern, near_regions};
 use common::random::{Kind, random};
 use common::{flow, mbps, usd};
-use crew::Threads;
+use executor::Threads;
 use proptest::prelude::*;
 use tradewind_model::{Leg, StartUp};
 use tradewind_plan::solver::{
-    Crew, FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, OneByOne, OneProxy, Piece, TwoProxy,
+    Executor, FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio, OneByOne, OneProxy, Piece, TwoProxy,
     TwoProxyRollback,
 };
 use tradewind_plan::{Inputs, Legs, Limits, Place, Plan, Problem, SolveError, Solver, verify};
@@ -231,8 +231,8 @@ fn solve(solver: &dyn Solver, problem: &Problem) -> Plan {
     solve_with(solver, problem, &OneByOne)
 }
 
-fn solve_with(solver: &dyn Solver, problem: &Problem, crew: &dyn Crew) -> Plan {
-    let limits = Limits { crew, ..Limits::work(u64::MAX) };
+fn solve_with(solver: &dyn Solver, problem: &Problem, executor: &dyn Executor) -> Plan {
+    let limits = Limits { executor, ..Limits::work(u64::MAX) };
     let plan = solver.solve(problem, &limits).unwrap();
     assert_eq!(verify(problem, &plan), vec![], "{}", solver.name());
     plan
@@ -244,7 +244,7 @@ struct LastFirst {
     done: AtomicUsize,
 }
 
-impl Crew for LastFirst {
+impl Executor for LastFirst {
     fn hands(&self) -> NonZeroUsize {
         NonZeroUsize::new(4).unwrap()
     }
@@ -341,7 +341,7 @@ proptest! {
             return Ok(());
         };
         for solver in [&TwoProxy as &dyn Solver, &TwoProxyRollback] {
-            let with = |crew: &dyn Crew| solver.solve(&problem, &Limits { crew, ..Limits::work(work) });
+            let with = |executor: &dyn Executor| solver.solve(&problem, &Limits { executor, ..Limits::work(work) });
             let one_by_one = with(&OneByOne);
             prop_assert_eq!(&one_by_one, &with(&LastFirst::default()));
             prop_assert_eq!(&one_by_one, &with(&threads()));
@@ -352,16 +352,16 @@ proptest! {
 #[test]
 fn the_crew_is_given_the_pieces_and_all_of_them_end_when_told_to() {
     let problem = random(7, Kind { flows: 100, regions: 8, beyond_paper: false }).unwrap();
-    let crew = LastFirst::default();
-    solve_with(&TwoProxyRollback, &problem, &crew);
-    assert!(crew.done.load(Ordering::Relaxed) > 8, "a wave has several pieces");
-    for crew in [&OneByOne as &dyn Crew, &threads()] {
+    let executor = LastFirst::default();
+    solve_with(&TwoProxyRollback, &problem, &executor);
+    assert!(executor.done.load(Ordering::Relaxed) > 8, "a wave has several pieces");
+    for executor in [&OneByOne as &dyn Executor, &threads()] {
         let (asked, told) = (AtomicUsize::new(0), AtomicBool::new(false));
         let should_stop = || {
             told.fetch_or(asked.fetch_add(1, Ordering::Relaxed) > 3, Ordering::Relaxed);
             told.load(Ordering::Relaxed)
         };
-        let limits = Limits { should_stop: &should_stop, crew, ..Limits::work(u64::MAX) };
+        let limits = Limits { should_stop: &should_stop, executor, ..Limits::work(u64::MAX) };
         let stopped = TwoProxyRollback.solve(&problem, &limits).unwrap_err();
         let SolveError::WorkLimit { best: Some(plan), .. } = stopped else { panic!("{stopped}") };
         assert_eq!(verify(&problem, &plan), vec![]);

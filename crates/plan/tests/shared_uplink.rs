@@ -262,9 +262,9 @@ impl World {
         if let Some(left) = left {
             self.packets[number].copied = Some(left + ACCESS);
         } else if repeats < MOST_REPEATS && !is_forwarded {
-            let patience = 2.0 * ACCESS + (self.free_at - now).max(0.0) + 0.02;
-            if now + patience - self.packets[number].sent < self.point.budget {
-                self.at(now + patience, Due::Repeat(number, repeats + 1));
+            let retry_after = 2.0 * ACCESS + (self.free_at - now).max(0.0) + 0.02;
+            if now + retry_after - self.packets[number].sent < self.point.budget {
+                self.at(now + retry_after, Due::Repeat(number, repeats + 1));
             }
         }
     }
@@ -288,14 +288,14 @@ impl World {
             Chooser::Auto(auto) => auto.round_trips[0],
             Chooser::Fixed(_) => 2.0 * INTERNET,
         };
-        let patience = (self.point.budget - internet / 2.0).max(0.0);
+        let retry_after = (self.point.budget - internet / 2.0).max(0.0);
         let mut report = Report { expected: 0, in_time: 0, lost_by_internet: 0 };
         let first = self.packets.partition_point(|packet| packet.sent < span.start);
         for packet in self.packets[first..].iter().take_while(|packet| packet.sent < span.end) {
             report.expected += 1;
             report.lost_by_internet += u64::from(packet.internet.is_none());
             let is_in_time = packet.internet.is_some()
-                || packet.came().is_some_and(|came| came <= packet.expected + patience);
+                || packet.came().is_some_and(|came| came <= packet.expected + retry_after);
             report.in_time += u64::from(is_in_time);
         }
         report
@@ -335,10 +335,10 @@ impl World {
             Chooser::Auto(auto) => std::mem::take(&mut auto.changes),
             Chooser::Fixed(_) => Vec::new(),
         };
-        (self.fared(), changes)
+        (self.before_it(), changes)
     }
 
-    fn fared(&self) -> Fared {
+    fn before_it(&self) -> Fared {
         let [until, from] = self.spans();
         let counted = from as f64..(until - 3) as f64;
         let sent = self.packets.iter().filter(|packet| counted.contains(&packet.sent));
@@ -358,7 +358,7 @@ impl World {
     }
 }
 
-fn fared(point: Point, service: PacketService) -> Fared {
+fn before_it(point: Point, service: PacketService) -> Fared {
     World::new(point, Some(service)).run().0
 }
 
@@ -366,9 +366,9 @@ fn fared(point: Point, service: PacketService) -> Fared {
 /// of which least is missed, or, where others miss a point more at most, the one of those that is
 /// soonest.
 fn best(fixed: &[(PacketService, Fared)]) -> (PacketService, Fared) {
-    let least = fixed.iter().map(|(_, fared)| fared.missed).fold(f64::INFINITY, f64::min);
+    let least = fixed.iter().map(|(_, before_it)| before_it.missed).fold(f64::INFINITY, f64::min);
     let most = if least <= BEARABLE { BEARABLE } else { least + POINT };
-    let of = fixed.iter().filter(|(_, fared)| fared.missed <= most);
+    let of = fixed.iter().filter(|(_, before_it)| before_it.missed <= most);
     *of.min_by(|one, other| one.1.median_ms.total_cmp(&other.1.median_ms)).unwrap()
 }
 
@@ -393,7 +393,7 @@ fn points(queue: f64) -> Vec<Point> {
 
 /// Tells what `auto` does worse than it may.
 fn worse(point: Point) -> Option<String> {
-    let fixed = [Direct, Coding, Caching, Forwarding].map(|of| (of, fared(point, of)));
+    let fixed = [Direct, Coding, Caching, Forwarding].map(|of| (of, before_it(point, of)));
     let (auto, changes) = World::new(point, None).run();
     let (service, best) = best(&fixed);
     let is_as_good = auto.missed <= best.missed + POINT

@@ -18,12 +18,12 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 struct State {
     next_number: u64,
-    queue: EvictionQueue<Seat>,
+    queue: EvictionQueue<PendingConnection>,
 }
 
 /// A place as its holder is told to leave it.
 #[derive(Debug)]
-struct Seat {
+struct PendingConnection {
     source: Source,
     leave: oneshot::Sender<()>,
 }
@@ -53,14 +53,14 @@ impl Pending {
         state.next_number += 1;
         let number = state.next_number;
         let holder = Holder { is_trusted: false, source };
-        state.queue.insert(number, holder, Seat { source, leave });
+        state.queue.insert(number, holder, PendingConnection { source, leave });
         let is_crowded = state.queue.len() > self.most;
         let evicted = is_crowded.then(|| state.queue.evict()).flatten();
         drop(state);
-        let loser = evicted.map(|seat| {
+        let loser = evicted.map(|pending| {
             // One that has just left needs no word.
-            let _gone = seat.leave.send(());
-            seat.source
+            let _gone = pending.leave.send(());
+            pending.source
         });
         (Place { pending: Arc::clone(self), number }, left, loser)
     }

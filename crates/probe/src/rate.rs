@@ -310,8 +310,8 @@ impl Caller<'_> {
         observed: &mut Observed,
     ) -> Result<Ended, ProbeError> {
         let deadline = Instant::now() + self.options.duration;
-        let patience = SILENCE + 5 * self.interval;
-        let mut silent_until = Instant::now() + patience;
+        let timeout = SILENCE + 5 * self.interval;
+        let mut silent_until = Instant::now() + timeout;
         let mut complete = false;
         loop {
             let after_s = transfer.elapsed().as_secs_f64();
@@ -323,7 +323,7 @@ impl Caller<'_> {
                     Event::Lost(error) => return Err(self.lost(words, after_s, &error).await),
                 },
                 word = words.next() => {
-                    silent_until = Instant::now() + patience;
+                    silent_until = Instant::now() + timeout;
                     match word.map_err(|error| self.broke_off(after_s, &error.to_string()))? {
                         Progress::Interval(record) => observed.theirs.push(record),
                         Progress::Finished(finish) => {
@@ -334,7 +334,7 @@ impl Caller<'_> {
                 }
                 () = sleep_until(deadline) => return Ok(Ended::Duration),
                 () = sleep_until(silent_until) => {
-                    let cause = format!("the responder was silent for {patience:?}");
+                    let cause = format!("the responder was silent for {timeout:?}");
                     return Err(self.broke_off(after_s, &cause));
                 }
             }

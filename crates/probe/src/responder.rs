@@ -368,7 +368,7 @@ async fn run_test(
         Direction::Upload => Role::Receiver,
         Direction::Download => Role::Sender,
     };
-    say(writer, &Progress::Started).await?;
+    send_progress(writer, &Progress::Started).await?;
     let interval = Duration::from_micros(request.interval_us);
     let mut transfer = Transfer::start(role, connections, interval);
     let deadline = Instant::now() + Duration::from_millis(request.duration_ms) + OVERTIME;
@@ -376,7 +376,7 @@ async fn run_test(
     let cause = loop {
         tokio::select! {
             event = transfer.next(), if !complete => match event {
-                Event::Interval(record) => say(writer, &Progress::Interval(record)).await?,
+                Event::Interval(record) => send_progress(writer, &Progress::Interval(record)).await?,
                 // The bytes that a sender handed to its kernel are still in flight: the caller
                 // sends the stop.
                 Event::Complete if role == Role::Sender && request.volume_bytes.is_some() => {
@@ -395,7 +395,7 @@ async fn run_test(
         }
     };
     if let Some(rest) = transfer.end() {
-        say(writer, &Progress::Interval(rest)).await?;
+        send_progress(writer, &Progress::Interval(rest)).await?;
     }
     finish(writer, cause, Some(&transfer)).await?;
     Ok(Some(transfer))
@@ -435,10 +435,10 @@ async fn finish(
     transfer: Option<&Transfer>,
 ) -> Result<(), FrameError> {
     let connections = transfer.map(Transfer::totals).unwrap_or_default();
-    say(writer, &Progress::Finished(Finish { cause, connections })).await
+    send_progress(writer, &Progress::Finished(Finish { cause, connections })).await
 }
 
-async fn say(writer: &mut OwnedWriteHalf, progress: &Progress) -> Result<(), FrameError> {
+async fn send_progress(writer: &mut OwnedWriteHalf, progress: &Progress) -> Result<(), FrameError> {
     let json = to_json(progress);
     match timeout(CALLER_TIMEOUT, write_frame(writer, &json)).await {
         Ok(result) => Ok(result?),

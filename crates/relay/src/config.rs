@@ -82,7 +82,7 @@ pub struct RelayConfig {
     pub workers: Option<usize>,
     /// The packet plane's part, which `tradewind-node` reads.
     pub packet: Option<toml::Value>,
-    /// The learning of its legs' first windows, which `tradewind-jumpstart-daemon` reads; none
+    /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
     pub jumpstart: Option<toml::Value>,
     /// Where sessions are told of at their end; nowhere when absent.
     pub access_log: Option<AccessLogConfig>,
@@ -179,7 +179,7 @@ pub struct GatewayConfig {
     pub packet_endpoint: Option<toml::Value>,
     /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when absent.
     pub socks5_udp: Option<toml::Value>,
-    /// The learning of its legs' first windows, which `tradewind-jumpstart-daemon` reads; none
+    /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
     pub jumpstart: Option<toml::Value>,
     /// Where sessions are told of at their end; nowhere when absent.
     pub access_log: Option<AccessLogConfig>,
@@ -193,7 +193,7 @@ pub struct Tproxy {
     pub destinations: Vec<DestinationRule>,
     /// Whether connections that this host itself opens are taken as well as those that pass it.
     #[serde(default)]
-    pub own_host: bool,
+    pub local_output: bool,
     /// The port on loopback that they are led to; the system chooses one when absent.
     #[serde(default)]
     pub port: u16,

@@ -390,7 +390,8 @@ impl Collector for CountsCollector {
 
         let text = name("resting_pipes");
         let help = "Pipes that rest until a stream is spliced, two descriptors each";
-        let pipes: usize = self.workers.iter().map(|worker| worker.stock.resting_pipes()).sum();
+        let pipes: usize =
+            self.workers.iter().map(|worker| worker.buffer_pool.resting_pipes()).sum();
         let metric = ConstGauge::new(pipes as f64);
         metric.encode(encoder.encode_descriptor(&text, help, None, MetricType::Gauge)?)?;
 

@@ -55,7 +55,7 @@ pub enum RelayError {
     Runtime(#[source] io::Error),
     /// The process before this one, or systemd, left something that this one can not take over.
     #[error("cannot take over: {}", crate::failure::plain(.0))]
-    Legacy(#[source] io::Error),
+    InheritedSockets(#[source] io::Error),
     /// The output of an access log or audit log cannot be opened.
     #[error("{name} log {to}: {}", crate::failure::plain(.cause))]
     LogTarget {

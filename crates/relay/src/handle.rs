@@ -80,6 +80,6 @@ impl Handle {
     /// Pipes that the workers keep for the next bulky session, two descriptors each.
     #[must_use]
     pub fn resting_pipes(&self) -> usize {
-        self.workers.iter().map(|worker| worker.stock.resting_pipes()).sum()
+        self.workers.iter().map(|worker| worker.buffer_pool.resting_pipes()).sum()
     }
 }

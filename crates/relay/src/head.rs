@@ -3,9 +3,9 @@
 
 use std::io;
 
+use crate::buffer_pool::BufferPool;
 use crate::connection::Connection;
 use crate::side::Side;
-use crate::stock::Stock;
 
 /// Most bytes that one read takes while a head is incomplete, so that a peer which is not
 /// authenticated yet makes a session hold at most this and the head's own limit.
@@ -38,14 +38,14 @@ pub(crate) enum HeadError<E> {
 
 /// Bytes that were read from a connection and not used yet.
 #[derive(Debug, Default)]
-pub(crate) struct Unused(Vec<u8>);
+pub(crate) struct ReadAhead(Vec<u8>);
 
-impl Unused {
+impl ReadAhead {
     /// Reads until `parse` has a whole head of at most `limit` bytes, and returns it.
     pub(crate) async fn read_head<T, E>(
         &mut self,
         connection: &Connection,
-        stock: &Stock,
+        buffer_pool: &BufferPool,
         limit: usize,
         mut parse: impl FnMut(&[u8]) -> Result<Progress<T>, E>,
     ) -> Result<T, HeadError<E>> {
@@ -62,7 +62,7 @@ impl Unused {
                     Progress::Incomplete => {}
                 }
             }
-            if self.read_more(connection, stock, READ_BYTES).await? == 0 {
+            if self.read_more(connection, buffer_pool, READ_BYTES).await? == 0 {
                 return Err(HeadError::Ended(self.0.len()));
             }
         }
@@ -97,12 +97,12 @@ impl Unused {
     pub(crate) async fn read_more(
         &mut self,
         connection: &Connection,
-        stock: &Stock,
+        buffer_pool: &BufferPool,
         most: usize,
     ) -> io::Result<usize> {
         loop {
             connection.readable().await?;
-            let read = stock.receive(&Side::Lent(connection), most, |bytes| {
+            let read = buffer_pool.receive(&Side::Lent(connection), most, |bytes| {
                 self.0.extend_from_slice(bytes);
                 bytes.len()
             });

@@ -27,13 +27,13 @@
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `own_identities` | who this process is, during a rotation by two names |
 //! | `probe_leg` | probes of a path, from one relay to the next |
-//! | `session`, `pump`, `side`, `stock` | a session from then on: the moving of bytes, between what, and with what |
+//! | `session`, `pump`, `side`, `buffer_pool` | a session from then on: the moving of bytes, between what, and with what |
 //! | `stripe` | a session of which a leg runs over several connections |
 //! | `pool`, `pool_metrics` | connections to next relays that are kept ready |
 //! | `profile` | what leg profiles make of sockets |
-//! | `lift` | how pacing caps of known rates are lifted |
+//! | `pacing_ramp` | how pacing caps of known rates are lifted |
 //! | `quota`, `memory` | what each gateway, grant and source and all together may take |
-//! | `upgrade`, `holdings` | how the next process takes over |
+//! | `upgrade`, `process_resources` | how the next process takes over |
 //! | `access_log` | a line for each session, at its end and when rules let it in |
 //! | `rights` | what is needed of the host beyond what every user has |
 //! | `counts` | what is counted, and its metrics |
@@ -42,6 +42,7 @@
 pub mod access_log;
 mod admission;
 mod authorization;
+mod buffer_pool;
 pub mod buffers;
 mod capacity;
 pub mod config;
@@ -54,8 +55,6 @@ pub mod forward;
 pub mod gateway;
 pub mod handle;
 mod head;
-mod holdings;
-mod lift;
 mod live;
 mod live_limits;
 pub mod local_ports;
@@ -63,9 +62,11 @@ mod memory;
 mod opening;
 mod own_host;
 mod own_identities;
+mod pacing_ramp;
 mod pool;
 mod pool_metrics;
 mod probe_leg;
+mod process_resources;
 mod profile;
 mod pump;
 mod quota;
@@ -79,7 +80,6 @@ mod session;
 pub mod shutdown;
 mod side;
 mod signals;
-mod stock;
 mod stripe;
 mod timeouts;
 mod upgrade;
@@ -96,4 +96,4 @@ pub use resolver::Resolver;
 pub use rights::{HeldKeys, check_readers};
 pub use server::Additions;
 pub use shutdown::Shutdown;
-pub use upgrade::Inheritance;
+pub use upgrade::Handover;

@@ -15,12 +15,12 @@ use tradewind_grant::reply::{REPLY_LIMIT, REPLY_PREFIX_BYTES, reply_length};
 use tradewind_grant::{GrantError, Reply, ReplyKey, Status};
 use tradewind_net::tcp;
 
+use crate::buffer_pool::BUFFER_BYTES;
 use crate::connection::{Connection, is_tls};
 use crate::failure::{Failure, plain};
-use crate::head::{HeadError, Progress, Unused};
+use crate::head::{HeadError, Progress, ReadAhead};
 use crate::pump::{Direction, Ending, MoveError};
 use crate::side::Side;
-use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 
 /// How long a connection that was refused may take to read the reason, and how much it may still
@@ -39,7 +39,7 @@ pub(crate) struct NextRelay<'a> {
 /// What a wait for a reply came to.
 pub(crate) enum Waited {
     /// The next relay answered.
-    Replied(Reply, Unused),
+    Replied(Reply, ReadAhead),
     /// It did not.
     Failed(Failure),
     /// The side that dialled is gone.
@@ -56,9 +56,9 @@ impl NextRelay<'_> {
         worker: &Worker,
         limit: Duration,
     ) -> Waited {
-        let mut unused = Unused::default();
+        let mut read_ahead = ReadAhead::default();
         let waited = async {
-            let waiting = self.reply_or_gone(upstream, up, worker, &mut unused);
+            let waiting = self.reply_or_gone(upstream, up, worker, &mut read_ahead);
             match upstream {
                 Some(upstream) => upstream.unless_reset(waiting).await?,
                 None => waiting.await,
@@ -92,7 +92,7 @@ impl NextRelay<'_> {
             Ok(Ok(Ok(bytes))) => bytes,
         };
         match self.key.open(&bytes) {
-            Ok(reply) => Waited::Replied(reply, unused),
+            Ok(reply) => Waited::Replied(reply, read_ahead),
             Err(error) => failed(Status::NextHopFailed, error.to_string()),
         }
     }
@@ -102,18 +102,22 @@ impl NextRelay<'_> {
         upstream: Option<&Connection>,
         up: &mut Direction,
         worker: &Worker,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
     ) -> Result<Result<Vec<u8>, HeadError<NoReply>>, io::Error> {
-        let means = worker.means_up();
-        let mut reply =
-            pin!(unused.read_head(self.connection, &worker.stock, REPLY_LIMIT, reply_bytes));
+        let io_context = worker.means_up();
+        let mut reply = pin!(read_ahead.read_head(
+            self.connection,
+            &worker.buffer_pool,
+            REPLY_LIMIT,
+            reply_bytes
+        ));
         let mut blocked = false;
         let (mut from, to) = (upstream.map(Side::Lent), Side::Lent(self.connection));
         poll_fn(|cx| {
             if !blocked && !up.ended() {
                 let moved = match &mut from {
-                    Some(from) => up.poll_move(cx, from, &to, means, Ending::Shut),
-                    None => up.poll_rest(cx, &to, means),
+                    Some(from) => up.poll_move(cx, from, &to, io_context, Ending::Shut),
+                    None => up.poll_rest(cx, &to, io_context),
                 };
                 match moved {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
@@ -161,7 +165,7 @@ pub(crate) enum NoReply {
 }
 
 /// Sends a last word to `connection` and ends the connection so that the word arrives.
-pub(crate) async fn part(connection: Connection, worker: &Worker, word: &[u8]) {
+pub(crate) async fn close_with(connection: Connection, worker: &Worker, word: &[u8]) {
     let parting = async {
         connection.write_all(word).await?;
         tcp::end_in_order_on_close(&connection)?;
@@ -169,7 +173,7 @@ pub(crate) async fn part(connection: Connection, worker: &Worker, word: &[u8]) {
         let mut left = MOST_PARTING_BYTES;
         while left > 0 {
             connection.readable().await?;
-            match worker.stock.receive(&Side::Lent(&connection), BUFFER_BYTES, <[u8]>::len) {
+            match worker.buffer_pool.receive(&Side::Lent(&connection), BUFFER_BYTES, <[u8]>::len) {
                 Ok(0) => break,
                 Ok(read) => left = left.saturating_sub(read),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -53,7 +53,7 @@ const REMEMBERED_SECONDS: usize = 10;
 pub(crate) struct Pools {
     dialler: Arc<Dialler>,
     greeter: Greeter,
-    shelves: Mutex<BTreeMap<Key, Shelf>>,
+    shelves: Mutex<BTreeMap<Key, WarmConnections>>,
     /// Connections that were asked for and were there.
     hits: AtomicU64,
     /// Connections that were asked for and were not.
@@ -106,7 +106,7 @@ pub(crate) struct Warm {
 }
 
 #[derive(Debug)]
-struct Shelf {
+struct WarmConnections {
     /// Not registered with any runtime, since any worker may take one.
     ready: Vec<(Instant, Resting)>,
     demand: Demand,
@@ -161,7 +161,7 @@ impl Demand {
 
 impl Warm {
     /// How long the other end may acknowledge nothing: three round trips, as the kernel has measured them here.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn reply_timeout(&self) -> Duration {
         let rtt = TcpInfo::of(&self.connection).ok().and_then(|info| info.rtt);
         rtt.map_or(LEAST_SILENCE, |rtt| LEAST_SILENCE.max(rtt * 3))
     }
@@ -220,7 +220,7 @@ impl Pools {
         let (key, now) = ((*from, hop.address, hop.identity), Instant::now());
         let mut shelves = self.lock();
         if shelves.len() < MOST_POOLS && !shelves.contains_key(&key) {
-            let mut shelf = Shelf::new(now);
+            let mut shelf = WarmConnections::new(now);
             shelf.demand.take(now);
             tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&shelf.wanted)));
             shelves.insert(key, shelf);
@@ -315,8 +315,8 @@ impl Pools {
     fn is_over(&self, key: Key, failures: u32) -> bool {
         let mut shelves = self.lock();
         let over = shelves.get(&key).is_none_or(|shelf| {
-            let unused = shelf.demand.last.elapsed() > LONGEST_REST;
-            shelf.ready.is_empty() && (unused || failures >= MOST_FAILURES)
+            let read_ahead = shelf.demand.last.elapsed() > LONGEST_REST;
+            shelf.ready.is_empty() && (read_ahead || failures >= MOST_FAILURES)
         });
         if over {
             shelves.remove(&key);
@@ -354,12 +354,12 @@ impl Pools {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Shelf>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, WarmConnections>> {
         lock(&self.shelves)
     }
 }
 
-impl Shelf {
+impl WarmConnections {
     fn new(now: Instant) -> Self {
         let demand = Demand::new(now);
         Self { ready: Vec::new(), demand, wanted: Arc::new(Notify::new()) }

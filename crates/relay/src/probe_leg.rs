@@ -6,12 +6,12 @@ use tokio::time::Instant;
 use tradewind_grant::reply::REPLY_LIMIT;
 use tradewind_grant::{Hop, PublicIdentity, Reply, SealedHeader, Status};
 
+use crate::buffer_pool::BufferPool;
 use crate::connection::Connection;
 use crate::dial::{Dialler, Speaker};
 use crate::failure::{Failure, plain};
-use crate::head::{HeadError, Unused};
+use crate::head::{HeadError, ReadAhead};
 use crate::opening::reply_bytes;
-use crate::stock::Stock;
 
 /// Probes after which another connection is to take a connection's place, so that the relay's listener is probed too and a relay
 /// that drains is left soon. Chosen: six seconds' worth.
@@ -25,7 +25,7 @@ pub(crate) struct ProbeLeg {
     from: PublicIdentity,
     hop: Hop,
     connection: Connection,
-    unused: Unused,
+    read_ahead: ReadAhead,
     asked: u32,
 }
 
@@ -53,14 +53,14 @@ impl ProbeLeg {
     pub(crate) async fn ask(
         slot: &mut Option<Self>,
         dialler: &Dialler,
-        stock: &Stock,
+        buffer_pool: &BufferPool,
         ask: &Ask<'_>,
     ) -> Result<Answer, Failure> {
         let fit = |leg: &Self| {
             leg.hop == ask.hop && leg.from == ask.header.from && leg.asked < MOST_PROBES
         };
         if let Some(leg) = slot.take().filter(fit)
-            && let Ok(answer) = leg.carry(slot, stock, ask).await
+            && let Ok(answer) = leg.carry(slot, buffer_pool, ask).await
         {
             return answer;
         }
@@ -69,10 +69,10 @@ impl ProbeLeg {
             from: ask.header.from,
             hop: ask.hop,
             connection,
-            unused: Unused::default(),
+            read_ahead: ReadAhead::default(),
             asked: 0,
         };
-        match leg.carry(slot, stock, ask).await {
+        match leg.carry(slot, buffer_pool, ask).await {
             Ok(answer) => answer,
             Err(cause) => {
                 let message = format!("next relay {}: {cause}", ask.hop.address);
@@ -85,12 +85,15 @@ impl ProbeLeg {
     async fn carry(
         mut self,
         slot: &mut Option<Self>,
-        stock: &Stock,
+        buffer_pool: &BufferPool,
         ask: &Ask<'_>,
     ) -> Result<Result<Answer, Failure>, String> {
         let sent = Instant::now();
         self.connection.write_all(&ask.header.bytes).await.map_err(|error| plain(&error))?;
-        let read = self.unused.read_head(&self.connection, stock, REPLY_LIMIT, reply_bytes).await;
+        let read = self
+            .read_ahead
+            .read_head(&self.connection, buffer_pool, REPLY_LIMIT, reply_bytes)
+            .await;
         let bytes = read.map_err(|error| match error {
             HeadError::Ended(_) => "ended the connection without a reply".to_owned(),
             other => format!("{other} before a reply"),

@@ -1,11 +1,11 @@
 //! What leg profiles make of sockets: options before the handshake, options of a session that
-//! lasts, and a first window by whatever this host allows.
+//! lasts, and an initial window by whatever this host allows.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use tradewind_desired::{Connections, Encryption, LegProfile, LegTo};
-use tradewind_net::first_window::{FirstWindow, FirstWindows};
-use tradewind_net::jump_start::OwnSockets;
+use tradewind_net::initial_window::{InitialWindow, InitialWindows};
+use tradewind_net::jumpstart::OwnSockets;
 use tradewind_net::sysctl;
 use tradewind_net::tcp::{self, FastOpen, SocketOptions};
 use tradewind_net::window_route::WindowRoutes;
@@ -13,13 +13,13 @@ use tradewind_units::Segments;
 
 use crate::buffers::tell_shortfalls;
 use crate::config::{LegProfiles, Timeouts};
-use crate::lift::Lifts;
+use crate::pacing_ramp::PacingRamps;
 use crate::side::Side;
 
 /// Connections that may bring data in their SYN and have not shown yet that they can be reached.
 /// Chosen: a header and its data each, a few MB in all.
 const FAST_OPEN_QUEUE: u16 = 256;
-/// First window by route of a leg whose cap is lifted: no route asks how much the leg holds. Chosen: 200 Mbit/s over 58 ms.
+/// Initial window by route of a leg whose cap is lifted: no route asks how much the leg holds. Chosen: 200 Mbit/s over 58 ms.
 const MOST_UNTIMED: u32 = 1000;
 
 /// Leg profiles made ready: each leg's options, by the side that opens it.
@@ -46,7 +46,7 @@ pub(crate) struct Leg {
     /// Options that only matter for a session which lasts or is bulky.
     pub(crate) settled: SocketOptions,
     /// Round trips after which its pacing cap is lifted.
-    lift: Option<u16>,
+    ramp: Option<u16>,
     /// Most connections that are kept ready; 0: none.
     pub(crate) most_warm: usize,
     pub(crate) is_encrypted: bool,
@@ -57,9 +57,9 @@ pub(crate) struct Leg {
 }
 
 impl Legs {
-    /// Makes `profiles` ready. A first window that this host does not allow is told in the log, and
+    /// Makes `profiles` ready. An initial window that this host does not allow is told in the log, and
     /// its legs start with the kernel's. What is dialled or accepted is told to `learned`, and starts by what that has learned
-    /// of the other end, unless its profile states a first window.
+    /// of the other end, unless its profile states an initial window.
     pub(crate) fn new(
         profiles: &LegProfiles,
         timeouts: &Timeouts,
@@ -68,7 +68,7 @@ impl Legs {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
         let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
-        // Connections rest at both ends: what neighbours keep ready here would lose its first window.
+        // Connections rest at both ends: what neighbours keep ready here would lose its initial window.
         let rests = to().chain([&profiles.dial]).any(|profile| profile.warm.is_some());
         if rests || profiles.accept.initial_window.is_some() {
             keep_windows_at_rest();
@@ -83,7 +83,7 @@ impl Legs {
                 ..SocketOptions::default()
             },
             settled: settled_options(profile, timeouts),
-            lift: profile.pacing_rtts,
+            ramp: profile.pacing_rtts,
             most_warm: profile.warm.map_or(0, |most| usize::from(most.get())),
             is_encrypted: profile.encryption != Some(Encryption::None),
             connections: profile.connections,
@@ -122,25 +122,25 @@ impl Legs {
     }
 
     /// How the pacing caps of a session are to be lifted; `None` where none is.
-    pub(crate) fn lifts(&self, downstream: &Side<'_>) -> Option<Box<Lifts>> {
-        if self.accept_lift.is_none() && self.all().all(|leg| leg.lift.is_none()) {
+    pub(crate) fn ramps(&self, downstream: &Side<'_>) -> Option<Box<PacingRamps>> {
+        if self.accept_lift.is_none() && self.all().all(|leg| leg.ramp.is_none()) {
             return None;
         }
-        Some(Box::new(Lifts::new(self.accept_lift, self.of(downstream).lift)))
+        Some(Box::new(PacingRamps::new(self.accept_lift, self.of(downstream).ramp)))
     }
 }
 
 impl Leg {
     /// Round trips after which the pacing caps of its connections are lifted.
-    pub(crate) const fn lifts(&self) -> Option<u16> {
-        self.lift
+    pub(crate) const fn ramps(&self) -> Option<u16> {
+        self.ramp
     }
 }
 
-/// What sets first windows here: a program in the kernel, or else routes to the legs that have an
+/// What sets initial windows here: a program in the kernel, or else routes to the legs that have an
 /// address of their own.
-fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<FirstWindows> {
-    let refused = match FirstWindows::attach() {
+fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<InitialWindows> {
+    let refused = match InitialWindows::attach() {
         Ok(windows) => return Some(windows),
         Err(error) => error,
     };
@@ -152,10 +152,10 @@ fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<
     };
     let by_route: Vec<_> = profiles.to.iter().filter_map(by_route).collect();
     if !by_route.is_empty() {
-        let refuse = |address, error| tracing::warn!("no first window to {address}: {error}");
+        let refuse = |address, error| tracing::warn!("no initial window to {address}: {error}");
         match WindowRoutes::keep(by_route, refuse) {
             Ok(kept) => *routes = Some(kept),
-            Err(error) => tracing::warn!("no first windows by route: {error}"),
+            Err(error) => tracing::warn!("no initial windows by route: {error}"),
         }
     }
     if [&profiles.accept, &profiles.dial].iter().any(|leg| leg.initial_window.is_some()) {
@@ -184,17 +184,17 @@ fn keep_windows_at_rest() {
 
 fn first_options(
     profile: &LegProfile,
-    windows: Option<&FirstWindows>,
+    windows: Option<&InitialWindows>,
     learned: Option<&OwnSockets>,
 ) -> SocketOptions {
-    let window = profile.initial_window.map(|segments| FirstWindow {
+    let window = profile.initial_window.map(|segments| InitialWindow {
         segments,
         rate: profile.pacing_rtts.and(profile.pacing_rate),
     });
     SocketOptions {
         congestion_control: profile.congestion_control.clone(),
-        first_window: windows.cloned().zip(window),
-        jump_start: learned.filter(|_| window.is_none()).cloned(),
+        initial_window: windows.cloned().zip(window),
+        jumpstart: learned.filter(|_| window.is_none()).cloned(),
         receive_buffer: profile.receive_buffer,
         send_buffer: profile.send_buffer,
         pacing_rate: profile.pacing_rate,
@@ -217,7 +217,7 @@ fn settled_options(profile: &LegProfile, timeouts: &Timeouts) -> SocketOptions {
 fn listener_options(
     profile: &LegProfile,
     timeouts: &Timeouts,
-    windows: Option<&FirstWindows>,
+    windows: Option<&InitialWindows>,
     learned: Option<&OwnSockets>,
 ) -> SocketOptions {
     let SocketOptions { notsent_lowat, user_timeout, keepalive, .. } =

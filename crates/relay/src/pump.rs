@@ -7,14 +7,14 @@
 
 mod broken;
 mod ending;
-mod give_way;
 mod idle;
+mod io_context;
 mod kept;
 mod leave;
 mod linger;
-mod means;
 mod rests;
 mod run;
+mod yielding;
 
 pub(crate) use run::Pump;
 
@@ -28,25 +28,25 @@ use tradewind_net::splice::Pipe;
 use tradewind_net::tcp;
 
 use crate::access_log::{Follower, Goes, Record};
+use crate::buffer_pool::BUFFER_BYTES;
 use crate::connection::Connection;
 use crate::dial::Speaker;
-use crate::lift::Lifts;
 use crate::memory::{Held, Memory};
+use crate::pacing_ramp::PacingRamps;
 use crate::quota::Meter;
-use crate::session::{Keeping, Session};
+use crate::session::{Session, SessionSettings};
 use crate::side::Side;
-use crate::stock::BUFFER_BYTES;
 use crate::worker::Worker;
 pub(crate) use broken::{Broken, MoveError};
 pub(crate) use ending::Ending;
 use ending::poll_end;
-pub(crate) use give_way::GiveWay;
 pub(crate) use idle::IdleLimits;
-use idle::{ANSWER_WITHIN, IdleWatch, SETTLED_AFTER, Told};
+use idle::{ANSWER_WITHIN, IdleEvent, IdleWatch, SETTLED_AFTER};
+pub(crate) use io_context::IoContext;
 use kept::Kept;
 pub(crate) use leave::{Stopped, Taken};
 pub(crate) use linger::{LINGER_TIMEOUT, acknowledged};
-pub(crate) use means::Means;
+pub(crate) use yielding::Yielding;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
 /// first flight of 10 segments; a session that stays below is over before a pipe has paid.
@@ -152,14 +152,14 @@ impl Direction {
 
     /// Sends what was read ahead in the packet that completes the handshake of `to`, which was
     /// dialled for [`Direction::speaker`].
-    pub(crate) fn start(&mut self, to: &Connection, means: Means<'_>) -> io::Result<()> {
+    pub(crate) fn start(&mut self, to: &Connection, io_context: IoContext<'_>) -> io::Result<()> {
         let Load::Bytes { buffer, given } = &mut self.load else { return Ok(()) };
         let sent = unless_blocked(to.try_write(&buffer[*given..]))?;
         *given += sent;
         if *given == buffer.len() {
             self.load = Load::left_at(&Side::Lent(to));
         }
-        self.count(sent, means);
+        self.count(sent, io_context);
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &mut Side<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
         ending: Ending,
     ) -> Poll<Result<(), MoveError>> {
         if self.failed {
@@ -235,7 +235,7 @@ impl Direction {
         let mut left_this_turn = BYTES_PER_TURN;
         while !self.ended {
             let given = match self.load {
-                Load::Nothing => ready!(self.poll_load(cx, from, to, means))?,
+                Load::Nothing => ready!(self.poll_load(cx, from, to, io_context))?,
                 Load::End if self.lingers => self.end_lingering(),
                 Load::End => {
                     ready!(poll_end(cx, to, ending)).map_err(MoveError::Giving)?;
@@ -244,17 +244,17 @@ impl Direction {
                     self.follower.iter().for_each(Follower::ended);
                     0
                 }
-                _ => match self.poll_give(cx, to, means) {
+                _ => match self.poll_give(cx, to, io_context) {
                     Poll::Ready(given) => given.map_err(MoveError::Giving)?,
                     Poll::Pending => return self.poll_blocked(cx, from).map(Err),
                 },
             };
-            self.count(given, means);
-            if let Some(memory) = means.memory {
+            self.count(given, io_context);
+            if let Some(memory) = io_context.memory {
                 self.account(memory, to.waits());
             }
             left_this_turn = left_this_turn.saturating_sub(given);
-            if left_this_turn == 0 || self.gives_way(given, from, means) {
+            if left_this_turn == 0 || self.gives_way(given, from, io_context) {
                 return end_turn(cx);
             }
         }
@@ -266,22 +266,22 @@ impl Direction {
         &mut self,
         cx: &mut Context<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Poll<Result<(), MoveError>> {
         while self.load_waits() {
-            let given = ready!(self.poll_give(cx, to, means)).map_err(MoveError::Giving)?;
-            self.count(given, means);
+            let given = ready!(self.poll_give(cx, to, io_context)).map_err(MoveError::Giving)?;
+            self.count(given, io_context);
         }
         Poll::Pending
     }
 
     /// Gives way if the move of `given` bytes was bulky. Whether others have run, or data had time to gather.
-    fn gives_way(&mut self, given: usize, from: &Side<'_>, means: Means<'_>) -> bool {
+    fn gives_way(&mut self, given: usize, from: &Side<'_>, io_context: IoContext<'_>) -> bool {
         let much_waits = || tcp::unread(from).is_ok_and(|unread| unread.as_u64() >= given as u64);
         let load_waits = self.load_waits();
         let is_behind = || load_waits || much_waits();
         let is_bulk = self.bulky() && given >= SPLICE_AT_LEAST_BYTES;
-        is_bulk && means.give_way.moved(&mut self.last_bulky, is_behind)
+        is_bulk && io_context.yielding.moved(&mut self.last_bulky, is_behind)
     }
 
     /// Counts the load as held while it waits, and what is kept; `waits` is what waits enciphered.
@@ -301,12 +301,12 @@ impl Direction {
     }
 
     /// Counts `given` bytes, but for those that are not the flow's own.
-    fn count(&mut self, given: usize, means: Means<'_>) {
+    fn count(&mut self, given: usize, io_context: IoContext<'_>) {
         let overhead = self.overhead.min(given);
         self.overhead -= overhead;
         self.moved += (given - overhead) as u64;
         self.follower.iter().for_each(|follower| follower.moved((given - overhead) as u64));
-        means.counts.moved(given - overhead);
+        io_context.counts.moved(given - overhead);
     }
 
     /// Takes a load from `from` and gives at once what `to` takes of it. `None`: end of file.
@@ -315,18 +315,18 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &mut Side<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
-        if self.kept.as_ref().is_some_and(|kept| kept.is_full(means.memory)) {
+        if self.kept.as_ref().is_some_and(|kept| kept.is_full(io_context.memory)) {
             // Whoever keeps also ends that, and moves it again.
             return Poll::Pending;
         }
         loop {
             self.throttled = false;
             ready!(from.poll_read_ready(cx)).map_err(MoveError::Taking)?;
-            let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
+            let mut most = io_context.memory.map_or(usize::MAX, |memory| memory.most());
             if let Some(meter) = &mut self.meter {
-                match meter.poll_booked(cx, || means.counts.throttled()) {
+                match meter.poll_booked(cx, || io_context.counts.throttled()) {
                     Poll::Ready(booked) => most = most.min(booked),
                     Poll::Pending => {
                         self.throttled = true;
@@ -341,8 +341,8 @@ impl Direction {
                 && from.seal().is_none()
                 && to.seal().is_none();
             let taken = match by_pipe && most > BUFFER_BYTES {
-                true => self.take_by_pipe(cx, from, to, means, most),
-                false => self.take_by_copy(cx, from, to, means, most),
+                true => self.take_by_pipe(cx, from, to, io_context, most),
+                false => self.take_by_copy(cx, from, to, io_context, most),
             };
             if let Some(meter) = &mut self.meter {
                 meter.settle(if matches!(taken, Ok(Some(_))) { self.last_move } else { 0 });
@@ -362,31 +362,32 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &Side<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
         most: usize,
     ) -> Result<Option<usize>, MoveError> {
         let answer = std::mem::take(&mut self.answer);
         // What holds the next read up would hold these bytes up, too.
         let reads_on = self.meter.is_none() && self.kept.is_none();
-        let taken = means.stock.receive_behind(&answer, from, most, |bytes, received| {
-            if received.bytes == 0 {
-                return Ok(None);
-            }
-            self.last_move = received.bytes;
-            if let Some(kept) = &mut self.kept {
-                kept.add(bytes);
-            }
-            let given = match reads_on && received.has_emptied && from.is_ended(cx) {
-                true => to.try_write_with_next(bytes),
-                false => to.try_write(bytes),
-            };
-            let given = unless_blocked(given)?;
-            self.load = match given < bytes.len() {
-                true => Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 },
-                false => Load::left_at(to),
-            };
-            Ok(Some(given))
-        });
+        let taken =
+            io_context.buffer_pool.receive_behind(&answer, from, most, |bytes, received| {
+                if received.bytes == 0 {
+                    return Ok(None);
+                }
+                self.last_move = received.bytes;
+                if let Some(kept) = &mut self.kept {
+                    kept.add(bytes);
+                }
+                let given = match reads_on && received.has_emptied && from.is_ended(cx) {
+                    true => to.try_write_with_next(bytes),
+                    false => to.try_write(bytes),
+                };
+                let given = unless_blocked(given)?;
+                self.load = match given < bytes.len() {
+                    true => Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 },
+                    false => Load::left_at(to),
+                };
+                Ok(Some(given))
+            });
         if !answer.is_empty() && !matches!(taken, Ok(Ok(Some(_)))) {
             self.answer = answer;
             if matches!(taken, Ok(Ok(None))) {
@@ -402,27 +403,27 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &Side<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
         most: usize,
     ) -> Result<Option<usize>, MoveError> {
-        let Ok(mut pipe) = means.stock.take_pipe() else {
+        let Ok(mut pipe) = io_context.buffer_pool.take_pipe() else {
             // No descriptor is left for a pipe: a session that is open goes on by copying.
-            return self.take_by_copy(cx, from, to, means, BUFFER_BYTES);
+            return self.take_by_copy(cx, from, to, io_context, BUFFER_BYTES);
         };
         match from.try_fill(&mut pipe, most) {
             Ok(Some(1..)) => {}
             Ok(None) => {
-                means.stock.put_pipe(pipe);
-                return self.take_by_copy(cx, from, to, means, BUFFER_BYTES);
+                io_context.buffer_pool.put_pipe(pipe);
+                return self.take_by_copy(cx, from, to, io_context, BUFFER_BYTES);
             }
             taken => {
-                means.stock.put_pipe(pipe);
+                io_context.buffer_pool.put_pipe(pipe);
                 return taken.map(|_| None).map_err(MoveError::Taking);
             }
         }
         self.last_move = pipe.held();
-        let given = unless_blocked(give_piped(&mut pipe, to, means));
-        self.keep_pipe(pipe, means);
+        let given = unless_blocked(give_piped(&mut pipe, to, io_context));
+        self.keep_pipe(pipe, io_context);
         given.map(Some).map_err(MoveError::Giving)
     }
 
@@ -432,7 +433,7 @@ impl Direction {
             // It has failed.
             return Poll::Pending;
         }
-        match from.deafen() {
+        match from.pause_reads() {
             Ok(()) => from.poll_failure(cx).map(MoveError::Taking),
             Err(error) => Poll::Ready(MoveError::Taking(error)),
         }
@@ -443,7 +444,7 @@ impl Direction {
         &mut self,
         cx: &mut Context<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(to.poll_write_ready(cx))?;
@@ -470,8 +471,8 @@ impl Direction {
                     return Poll::Ready(Ok(0));
                 }
                 Load::Piped(mut pipe) => {
-                    let attempt = give_piped(&mut pipe, to, means);
-                    self.keep_pipe(pipe, means);
+                    let attempt = give_piped(&mut pipe, to, io_context);
+                    self.keep_pipe(pipe, io_context);
                     attempt
                 }
             };
@@ -483,9 +484,9 @@ impl Direction {
     }
 
     /// Keeps a pipe that holds something; an empty one goes back.
-    fn keep_pipe(&mut self, pipe: Pipe, means: Means<'_>) {
+    fn keep_pipe(&mut self, pipe: Pipe, io_context: IoContext<'_>) {
         match pipe.held() {
-            0 => means.stock.put_pipe(pipe),
+            0 => io_context.buffer_pool.put_pipe(pipe),
             _ => self.load = Load::Piped(pipe),
         }
     }
@@ -508,9 +509,9 @@ fn end_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     Poll::Pending
 }
 
-fn give_piped(pipe: &mut Pipe, to: &Side<'_>, means: Means<'_>) -> io::Result<usize> {
+fn give_piped(pipe: &mut Pipe, to: &Side<'_>, io_context: IoContext<'_>) -> io::Result<usize> {
     let given = to.try_write_by(|| pipe.drain_to(to))?;
-    means.counts.spliced(given);
+    io_context.counts.spliced(given);
     Ok(given)
 }
 

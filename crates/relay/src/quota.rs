@@ -18,10 +18,10 @@ use tokio::time::{Instant, Sleep};
 use tradewind_units::share::has_share;
 use tradewind_units::{Bandwidth, Bytes};
 
+use crate::buffer_pool::BUFFER_BYTES;
 use crate::config::Share;
 use crate::memory::Memory;
 use crate::resolver::Lookups;
-use crate::stock::BUFFER_BYTES;
 
 /// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not wait, and no
 /// second sees more than a tenth above the rate.
@@ -202,9 +202,9 @@ impl Meter {
 
     /// Ends the booking, of which `moved` was used.
     pub(crate) fn settle(&mut self, moved: usize) {
-        let unused = std::mem::take(&mut self.booked).saturating_sub(moved);
-        if unused > 0 {
-            self.rates.iter().for_each(|(rate, start)| rate.give_back(*start, unused));
+        let read_ahead = std::mem::take(&mut self.booked).saturating_sub(moved);
+        if read_ahead > 0 {
+            self.rates.iter().for_each(|(rate, start)| rate.give_back(*start, read_ahead));
         }
     }
 }
@@ -512,12 +512,12 @@ mod tests {
     fn what_is_given_back_after_a_rate_was_cut_takes_nothing_from_others() {
         let (rate, low) = (rate(8_000_000), Bandwidth::from_bps(8_000).ok());
         let now = rate.lock().at;
-        let unused = rate.book(now, 10_000);
+        let read_ahead = rate.book(now, 10_000);
         for _ in 0..2 {
             rate.book(now, 10_000);
         }
         rate.set(now, low);
-        rate.give_back(unused, 10_000);
+        rate.give_back(read_ahead, 10_000);
         assert_eq!(rate.due_of(now, 1) - now, Duration::from_millis(19_900));
         // Nor does what no rate had bound.
         rate.set(now, None);

@@ -42,11 +42,11 @@ use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Dialling, try_options};
 use crate::failure::Failure;
-use crate::head::{HeadError, Unused};
+use crate::head::{HeadError, ReadAhead};
 use crate::live::Live;
 use crate::live_limits::LiveLimits;
 use crate::local_ports::LocalPorts;
-use crate::opening::part;
+use crate::opening::close_with;
 use crate::own_host::OwnHost;
 use crate::own_identities::OwnIdentities;
 use crate::pool::{Greeter, Pools};
@@ -57,11 +57,11 @@ use crate::quota::Members;
 use crate::resolver::{Lookups, Resolver};
 use crate::rights::HeldKeys;
 use crate::server::{Additions, Server, Service, Setup};
-use crate::session::{Keeping, Session, broken};
+use crate::session::{Session, SessionSettings, broken};
 use crate::shutdown::Phase;
 use crate::stripe::{Offer, Offers, Sessions};
 use crate::timeouts::LiveTimeouts;
-use crate::upgrade::{Inheritance, Successor};
+use crate::upgrade::{Handover, Successor};
 use crate::worker::{Cause, Permit, Worker};
 use crate::{Handle, RelayConfig, RelayError, Shutdown};
 use first_bytes::header_bytes;
@@ -86,7 +86,7 @@ impl Relay {
     /// # Errors
     /// When the identity cannot be read or an address cannot be listened on.
     pub fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        Self::bind_with(config, Inheritance::take()?, &Additions::default())
+        Self::bind_with(config, Handover::take()?, &Additions::default())
     }
 
     /// The same, with what the process before this one has left, and what the program adds.
@@ -95,7 +95,7 @@ impl Relay {
     /// As [`Relay::bind`].
     pub fn bind_with(
         config: &RelayConfig,
-        inheritance: Inheritance,
+        handover: Handover,
         additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
         let identities = config.identities()?;
@@ -123,7 +123,7 @@ impl Relay {
                 (additions.register)(registry);
             },
         };
-        let server = Server::bind(&setup, inheritance)?;
+        let server = Server::bind(&setup, handover)?;
         let own_listeners = server.handle().own_listeners();
         let rules = reloader::rules(config, &Revocations::default())?;
         verifier.set_trust(Arc::clone(&rules.trust));
@@ -146,7 +146,7 @@ impl Relay {
             rules: Live::new(rules),
             authorizations: Arc::default(),
             own_host: OwnHost::open()?,
-            keeping: Keeping { timeouts, legs },
+            session_settings: SessionSettings { timeouts, legs },
             limits: server.limits(),
             dialler,
             pools,
@@ -274,7 +274,7 @@ struct RelayService {
     most_resting: AtomicU32,
     /// Sessions of striped legs.
     joinable: Arc<Sessions>,
-    keeping: Keeping,
+    session_settings: SessionSettings,
     /// Those that a reload changes.
     limits: LiveLimits,
     /// Who this relay is.
@@ -288,8 +288,8 @@ struct RelayService {
 }
 
 impl Service for RelayService {
-    fn keeping(&self) -> &Keeping {
-        &self.keeping
+    fn session_settings(&self) -> &SessionSettings {
+        &self.session_settings
     }
 
     async fn open(
@@ -298,12 +298,12 @@ impl Service for RelayService {
         entrance: usize,
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
-        let deadline = Instant::now() + self.keeping.timeouts.header();
+        let deadline = Instant::now() + self.session_settings.timeouts.header();
         let wanted = self.entrances[entrance];
         let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
         let Welcomed { connection: stream, must_be_tls } = welcomed;
-        let mut unused = Unused::default();
-        let bytes = match self.first_bytes(&stream, &mut unused, permit, deadline).await {
+        let mut read_ahead = ReadAhead::default();
+        let bytes = match self.first_bytes(&stream, &mut read_ahead, permit, deadline).await {
             Ok(bytes) => bytes,
             Err(outcome) => return Err(silent(&stream, outcome, deadline).await),
         };
@@ -311,9 +311,9 @@ impl Service for RelayService {
             return Err(self.refuse_plain(stream, &bytes, permit, deadline).await);
         }
         if join::is_join(&bytes) {
-            return Err(self.join(stream, &bytes, unused, permit, deadline).await);
+            return Err(self.join(stream, &bytes, read_ahead, permit, deadline).await);
         }
-        let bytes = match self.header(&stream, bytes, &mut unused, permit).await {
+        let bytes = match self.header(&stream, bytes, &mut read_ahead, permit).await {
             Ok(bytes) => bytes,
             Err(outcome @ Outcome::Forged) => return Err(silent(&stream, outcome, deadline).await),
             Err(outcome) => return Err(outcome),
@@ -330,7 +330,7 @@ impl Service for RelayService {
         let worker = permit.worker();
         let lookups = match admitted {
             Ok(_) if header.is_probe => {
-                return Err(self.answer_probes(stream, worker, header, unused).await);
+                return Err(self.answer_probes(stream, worker, header, read_ahead).await);
             }
             Ok(lookups) => lookups,
             Err(refusal) => return Err(self.turn_away(stream, worker, &header, refusal).await),
@@ -341,9 +341,11 @@ impl Service for RelayService {
         let session = match self.next_header(&header) {
             Ok(Some(next)) => {
                 self.audit_log.iter().for_each(|log| log.tell(&header));
-                self.pass_on(stream, worker, &header, &next, unused).await?
+                self.pass_on(stream, worker, &header, &next, read_ahead).await?
             }
-            Ok(None) => self.reach_destination(stream, worker, &header, unused, &lookups).await?,
+            Ok(None) => {
+                self.reach_destination(stream, worker, &header, read_ahead, &lookups).await?
+            }
             Err(failure) => {
                 return Err(self.fail(stream, worker, &header, failure, Dial::NotBegun).await);
             }
@@ -372,11 +374,12 @@ impl RelayService {
     async fn first_bytes(
         &self,
         stream: &Connection,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
         permit: &Permit,
         deadline: Instant,
     ) -> Result<Vec<u8>, Outcome> {
-        let reading = unused.read_head(stream, &permit.worker().stock, HEADER_LIMIT, header_bytes);
+        let reading =
+            read_ahead.read_head(stream, &permit.worker().buffer_pool, HEADER_LIMIT, header_bytes);
         match timeout_at(deadline, reading).await {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(HeadError::Parse(cause))) => {
@@ -388,7 +391,7 @@ impl RelayService {
                 Err(Outcome::NoHeader)
             }
             Err(_) => {
-                let limit = self.keeping.timeouts.header();
+                let limit = self.session_settings.timeouts.header();
                 tracing::debug!("refused: no whole header within {limit:?}");
                 Err(Outcome::NoHeader)
             }
@@ -401,13 +404,13 @@ impl RelayService {
         &self,
         stream: &Connection,
         bytes: Vec<u8>,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
         permit: &mut Permit,
     ) -> Result<Vec<u8>, Outcome> {
         if !warm::is_hello(&bytes) {
             return Ok(bytes);
         }
-        self.warm_header(stream, &bytes, unused, permit).await
+        self.warm_header(stream, &bytes, read_ahead, permit).await
     }
 
     /// Gives a connection a place among those of the gateway of its header: a session's or a

@@ -17,7 +17,7 @@ use tradewind_units::Bytes;
 
 use crate::config::{LegProfiles, Tproxy};
 use crate::failure::plain;
-use crate::upgrade::Inheritance;
+use crate::upgrade::Handover;
 use crate::{GatewayConfig, RelayConfig, RelayError};
 
 /// Longest key file. Chosen: far longer than an identity.
@@ -72,9 +72,9 @@ impl RelayConfig {
     ///
     /// # Errors
     /// When neither the file can be read nor one was handed on.
-    pub fn hold_identity(&mut self, inheritance: &mut Inheritance) -> Result<(), RelayError> {
+    pub fn hold_identity(&mut self, handover: &mut Handover) -> Result<(), RelayError> {
         let files = [&self.identity_file, &self.previous_identity_file];
-        files.into_iter().flatten().try_for_each(|file| self.held.hold(file, inheritance))
+        files.into_iter().flatten().try_for_each(|file| self.held.hold(file, handover))
     }
 }
 
@@ -108,9 +108,9 @@ impl GatewayConfig {
     ///
     /// # Errors
     /// As there.
-    pub fn hold_identity(&mut self, inheritance: &mut Inheritance) -> Result<(), RelayError> {
+    pub fn hold_identity(&mut self, handover: &mut Handover) -> Result<(), RelayError> {
         let files = [&self.identity_file, &self.previous_identity_file];
-        files.into_iter().flatten().try_for_each(|file| self.held.hold(file, inheritance))
+        files.into_iter().flatten().try_for_each(|file| self.held.hold(file, handover))
     }
 }
 
@@ -138,7 +138,7 @@ impl Takes<'_> {
                 || profile.warm.is_some()
         });
         let restricted = self.profiles().any(is_restricted);
-        let takes_packets = ["tun", "tproxy", "keep_sources"].iter().any(|key| self.has(key));
+        let takes_packets = ["tun", "tproxy", "preserve_source"].iter().any(|key| self.has(key));
         let intercepts = !self.tproxy.is_empty() || takes_packets;
         if self.starts() || tunes || restricted || intercepts {
             needed.push(Capability::NetAdmin);
@@ -159,7 +159,7 @@ impl Takes<'_> {
         if dials().any(|profile| is_restricted(profile) || exceeds_buffers(profile)) {
             needed.push(Capability::NetAdmin);
         }
-        if spoofed().next().is_some() || self.tproxy.iter().any(|tproxy| tproxy.own_host) {
+        if spoofed().next().is_some() || self.tproxy.iter().any(|tproxy| tproxy.local_output) {
             needed.push(Capability::NetRaw);
         }
         if self.starts() {
@@ -198,7 +198,7 @@ fn listens_low(packet: &toml::Value) -> bool {
 /// Returns others' addresses that packets are delivered or answered from.
 fn spoofed(packet: &toml::Value) -> impl Iterator<Item = DestinationRule> {
     let answers = packet.get("tproxy").and_then(|taken| taken.get("destinations"));
-    let rules = answers.into_iter().chain(packet.get("keep_sources"));
+    let rules = answers.into_iter().chain(packet.get("preserve_source"));
     let rules = rules.filter_map(toml::Value::as_array).flatten();
     rules.filter_map(|rule| rule.as_str()?.parse().ok())
 }
@@ -260,11 +260,11 @@ impl HeldKeys {
         }
     }
 
-    fn hold(&mut self, path: &Path, inheritance: &mut Inheritance) -> Result<(), RelayError> {
-        let (key, file) = open_key(path, inheritance)?;
+    fn hold(&mut self, path: &Path, handover: &mut Handover) -> Result<(), RelayError> {
+        let (key, file) = open_key(path, handover)?;
         let number = number_of(file.metadata());
         self.0.push(HeldKey { path: path.to_owned(), number, key });
-        inheritance.hand_on(format!("{KEY_FILE}{}", path.display()), OwnedFd::from(file));
+        handover.hand_on(format!("{KEY_FILE}{}", path.display()), OwnedFd::from(file));
         Ok(())
     }
 }
@@ -276,9 +276,9 @@ fn parse(path: &Path, text: io::Result<impl AsRef<str>>) -> Result<IdentityKey, 
 }
 
 /// Opens the file of a key, or takes the open one that was handed on.
-fn open_key(path: &Path, inheritance: &mut Inheritance) -> Result<(IdentityKey, File), RelayError> {
+fn open_key(path: &Path, handover: &mut Handover) -> Result<(IdentityKey, File), RelayError> {
     let name = format!("{KEY_FILE}{}", path.display());
-    let handed_on = inheritance.sockets(&name).pop().map(|(_, file)| File::from(file));
+    let handed_on = handover.sockets(&name).pop().map(|(_, file)| File::from(file));
     let file = match (File::open(path), handed_on) {
         (Ok(file), _) => file,
         (Err(error), Some(file)) if error.kind() == ErrorKind::PermissionDenied => {
@@ -385,11 +385,11 @@ mod tests {
         };
         let tproxy = "[[tproxy]]\ndestinations = ['192.0.2.0/24:80']\n";
         assert_eq!(of(tproxy), (vec![NetAdmin], vec![]));
-        let own_host = format!("{tproxy}own_host = true\n");
-        assert_eq!(of(&own_host), (vec![NetAdmin, NetRaw], vec![NetRaw]));
+        let local_output = format!("{tproxy}local_output = true\n");
+        assert_eq!(of(&local_output), (vec![NetAdmin, NetRaw], vec![NetRaw]));
         // What is delivered under others' addresses may be from their low ports.
         let far = |ports: &str| {
-            of(&format!("[packet_endpoint]\nkeep_sources = ['10.1.0.0/16:{ports}']\n"))
+            of(&format!("[packet_endpoint]\npreserve_source = ['10.1.0.0/16:{ports}']\n"))
         };
         assert_eq!(far("1024-65535"), (vec![NetAdmin, NetRaw], vec![NetRaw]));
         let low = [NetBindService, NetRaw].to_vec();

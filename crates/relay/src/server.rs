@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tradewind_grant::{GrantError, Sighting};
 use tradewind_net::handover::tell_systemd;
-use tradewind_net::jump_start::OwnSockets;
+use tradewind_net::jumpstart::OwnSockets;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
@@ -28,12 +28,12 @@ use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
-use crate::holdings::{Holdings, sessions_time_out};
 use crate::live_limits::LiveLimits;
-use crate::session::{Keeping, Session};
+use crate::process_resources::{ProcessResources, sessions_time_out};
+use crate::session::{Session, SessionSettings};
 use crate::shutdown::{Phase, Shutdown};
 use crate::timeouts::LiveTimeouts;
-use crate::upgrade::{Inheritance, Name, Purpose, open_listeners, send_bytes, succeed};
+use crate::upgrade::{Handover, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::worker::{Permit, SharedLimits, Worker};
 
 /// Pause after an accept that failed for want of descriptors when not even the reserve helped.
@@ -49,7 +49,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 /// What a server does with a connection.
 pub(crate) trait Service: Send + Sync + 'static {
     /// How its sessions are kept.
-    fn keeping(&self) -> &Keeping;
+    fn session_settings(&self) -> &SessionSettings;
 
     /// Opens the path for `stream`, which came in at the listener with number `entrance`; else tells
     /// what became of it.
@@ -111,18 +111,18 @@ impl Default for Additions<'_> {
 
 /// A server whose listeners are open and whose threads have not started.
 pub(crate) struct Server {
-    benches: Vec<Bench>,
+    benches: Vec<WorkerContext>,
     most_sessions: usize,
     limits: LiveLimits,
     handle: Handle,
-    holdings: Holdings,
+    process_resources: ProcessResources,
     timeouts: LiveTimeouts,
     predecessor: Option<UnixStream>,
     access_log: Option<Arc<AccessLog>>,
 }
 
 /// All that one thread takes with it.
-struct Bench {
+struct WorkerContext {
     runtime: Runtime,
     /// By the number of the address.
     listeners: Vec<(usize, std::net::TcpListener)>,
@@ -131,21 +131,21 @@ struct Bench {
 
 impl Server {
     /// Opens the listeners that are not inherited.
-    pub(crate) fn bind(setup: &Setup<'_>, inheritance: Inheritance) -> Result<Self, RelayError> {
+    pub(crate) fn bind(setup: &Setup<'_>, handover: Handover) -> Result<Self, RelayError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = setup.workers.unwrap_or_else(cores);
         let access_log = AccessLog::open(setup.program, setup.access_log)?.map(Arc::new);
-        let Inheritance { mut legacy, mut estate } = inheritance;
+        let Handover { mut inherited, mut passed } = handover;
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
         let mut open = Vec::new();
         for (entrance, address) in setup.addresses.iter().enumerate() {
-            let name = Name { purpose: Purpose::Entrance(entrance), address: *address };
-            let listeners = open_listeners(name, count, setup, legacy.listeners(name))?;
+            let name = Name { purpose: Purpose::Listener(entrance), address: *address };
+            let listeners = open_listeners(name, count, setup, inherited.listeners(name))?;
             let local = listeners[0].local_addr().map_err(RelayError::Runtime)?;
             tracing::info!("listening on {local}");
             local_addrs.push(local);
             for (index, listener) in listeners.into_iter().enumerate() {
-                estate.add(name, &listener).map_err(RelayError::Runtime)?;
+                passed.add(name, &listener).map_err(RelayError::Runtime)?;
                 open.push((index % count, (entrance, listener)));
             }
         }
@@ -153,8 +153,9 @@ impl Server {
         let capacity = Capacity::find(listening);
         let most_sessions = capacity.sessions(setup.limits)?;
         let limits = Arc::new(SharedLimits::new(setup.limits, most_sessions, access_log.clone()));
-        let mut benches =
-            (0..count).map(|_| Bench::new(Arc::clone(&limits))).collect::<Result<Vec<_>, _>>()?;
+        let mut benches = (0..count)
+            .map(|_| WorkerContext::new(Arc::clone(&limits)))
+            .collect::<Result<Vec<_>, _>>()?;
         for (worker, listener) in open {
             benches[worker].listeners.push(listener);
         }
@@ -164,12 +165,12 @@ impl Server {
             .metrics
             .map(|address| {
                 let name = Name { purpose: Purpose::Metrics, address };
-                let listener = match legacy.listeners(name).pop() {
+                let listener = match inherited.listeners(name).pop() {
                     Some(listener) => listener,
                     None => std::net::TcpListener::bind(address)
                         .map_err(|cause| TelemetryError::Listen { address, cause })?,
                 };
-                estate.add(name, &listener).map_err(RelayError::Runtime)?;
+                passed.add(name, &listener).map_err(RelayError::Runtime)?;
                 serve_telemetry(setup, listener, workers.clone(), &health)
             })
             .transpose()?;
@@ -178,14 +179,14 @@ impl Server {
         let handle = Handle::new(local_addrs, metrics, workers, runtimes, health.clone());
         let timeouts = setup.timeouts.clone();
         let limits = LiveLimits::new(limits, capacity, timeouts.clone());
-        let predecessor = legacy.predecessor();
-        let holdings = Holdings::new(health, telemetry, estate);
+        let predecessor = inherited.predecessor();
+        let process_resources = ProcessResources::new(health, telemetry, passed);
         Ok(Self {
             benches,
             most_sessions,
             limits,
             handle,
-            holdings,
+            process_resources,
             timeouts,
             predecessor,
             access_log,
@@ -222,7 +223,7 @@ impl Server {
     /// Has the process before this one, if there is one, leave what is new to this one.
     pub(crate) fn take_over<S: Service>(&mut self, service: &Arc<S>) -> Result<(), RelayError> {
         match self.predecessor.take() {
-            Some(stream) => succeed(stream, service).map_err(RelayError::Legacy),
+            Some(stream) => succeed(stream, service).map_err(RelayError::InheritedSockets),
             None => Ok(()),
         }
     }
@@ -235,13 +236,15 @@ impl Server {
     ) -> Result<(), RelayError> {
         self.take_over(service)?;
         let mut threads = Vec::with_capacity(self.benches.len());
-        let mut result = self.holdings.watch(service, shutdown);
+        let mut result = self.process_resources.watch(service, shutdown);
         for (index, bench) in self.benches.into_iter().enumerate() {
             let (service, shutdown) = (Arc::clone(service), shutdown.clone());
             let timeouts = self.timeouts.clone();
             let thread = std::thread::Builder::new().name(format!("worker {index}"));
-            let heart =
-                self.holdings.health.expect_beats(format!("worker {index}"), LONGEST_SILENCE);
+            let heart = self
+                .process_resources
+                .health
+                .expect_heartbeats(format!("worker {index}"), LONGEST_SILENCE);
             let body = move || {
                 let _guard = StopOnPanic(&shutdown);
                 clock::sharpen_timers();
@@ -255,18 +258,18 @@ impl Server {
         }
         match result {
             Ok(()) => {
-                self.holdings.health.set_ready();
+                self.process_resources.health.set_ready();
                 let _nobody_asks = tell_systemd("READY=1");
             }
             Err(_) => shutdown.stop(),
         }
         for (index, thread) in threads.into_iter().enumerate() {
             if thread.join().is_err() {
-                self.holdings.health.set_fault(format!("worker {index} ended by a bug"));
+                self.process_resources.health.set_fault(format!("worker {index} ended by a bug"));
                 result = Err(RelayError::Worker(index));
             }
         }
-        self.holdings.give_up();
+        self.process_resources.give_up();
         self.access_log.iter().for_each(|log| log.flush());
         result
     }
@@ -316,7 +319,7 @@ fn warn_of_rights(bound: Result<(), NetError>) {
     }
 }
 
-impl Bench {
+impl WorkerContext {
     fn new(limits: Arc<SharedLimits>) -> Result<Self, RelayError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
@@ -335,7 +338,7 @@ impl Bench {
         self.runtime.block_on(async {
             tokio::spawn(async move {
                 loop {
-                    heart.beat();
+                    heart.heartbeat();
                     tokio::time::sleep(BEAT).await;
                 }
             });
@@ -404,7 +407,7 @@ async fn accept<S: Service>(
                     let outcome = match opening.await.map(Box::new) {
                         Ok(mut session) => {
                             permit.bind(&mut session);
-                            session.carry(permit.worker(), service.keeping()).await
+                            session.carry(permit.worker(), service.session_settings()).await
                         }
                         Err(outcome) => outcome,
                     };

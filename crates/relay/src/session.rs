@@ -41,7 +41,7 @@ pub(crate) struct Session {
 
 /// How sessions are kept.
 #[derive(Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct SessionSettings {
     pub(crate) timeouts: LiveTimeouts,
     pub(crate) legs: Arc<Legs>,
 }
@@ -53,7 +53,7 @@ impl Session {
         (upstream, up): (Connection, Direction),
         (downstream, down): (Connection, Direction),
     ) -> Self {
-        let (upstream, downstream) = (Side::Heard(upstream), Side::Heard(downstream));
+        let (upstream, downstream) = (Side::ReadEnabled(upstream), Side::ReadEnabled(downstream));
         Self {
             flow,
             destination,
@@ -69,12 +69,16 @@ impl Session {
     }
 
     /// Moves bytes until both directions have ended or one side has failed.
-    pub(crate) async fn carry(mut self: Box<Self>, worker: &Worker, keeping: &Keeping) -> Outcome {
-        let pump = Pump { session: &mut self, worker, keeping };
+    pub(crate) async fn carry(
+        mut self: Box<Self>,
+        worker: &Worker,
+        session_settings: &SessionSettings,
+    ) -> Outcome {
+        let pump = Pump { session: &mut self, worker, session_settings };
         let stopped = pump.run().await;
         if matches!(stopped, Ok(Stopped::Joined)) {
             // It takes more memory than most sessions need.
-            return Box::pin((*self).carry_striped(worker, keeping)).await;
+            return Box::pin((*self).carry_striped(worker, session_settings)).await;
         }
         match stopped.and_then(|_| self.end_in_order()) {
             Ok(()) => Outcome::Ended,
@@ -120,28 +124,31 @@ impl Session {
     }
 
     /// Goes on where the pump has stopped, with a striped leg.
-    async fn carry_striped(self, worker: &Worker, keeping: &Keeping) -> Outcome {
+    async fn carry_striped(self, worker: &Worker, session_settings: &SessionSettings) -> Outcome {
         let (flow, destination) = (self.flow, self.destination);
         let _kept = (self.place, self.taken);
         // What waits to travel with something is not to wait for frames.
         [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {
             let offers = *self.offers.unwrap_or_default();
-            let settled = keeping.legs.of(&self.downstream).settled.apply(&self.downstream);
+            let settled =
+                session_settings.legs.of(&self.downstream).settled.apply(&self.downstream);
             settled.map_err(|error| Broken::Downstream(error.source))?;
             tcp::acknowledge_at_once(&self.downstream).map_err(Broken::Downstream)?;
             tcp::acknowledge_at_once(&self.upstream).map_err(Broken::Upstream)?;
             let up = self.up.leave(worker.means_up()).map_err(Broken::Upstream)?;
             let down = self.down.leave(worker.means_down()).map_err(Broken::Downstream)?;
-            let upstream = Left::between(&up, &down, keeping.legs.lifts_accepted());
-            let lift = keeping.legs.of(&self.downstream).lifts();
-            let downstream = Left::between(&down, &up, lift);
+            let upstream = Left::between(&up, &down, session_settings.legs.lifts_accepted());
+            let ramp = session_settings.legs.of(&self.downstream).ramps();
+            let downstream = Left::between(&down, &up, ramp);
             let connection = self.upstream.into_connection().map_err(Broken::Upstream)?;
             let upstream = End::new(connection, offers.up, upstream);
             let connection = self.downstream.into_connection().map_err(Broken::Downstream)?;
             let downstream = End::new(connection, offers.down, downstream);
             let memory = self.memory.as_ref();
-            Carry::new((upstream, up), (downstream, down), worker, keeping, memory).run().await
+            Carry::new((upstream, up), (downstream, down), worker, session_settings, memory)
+                .run()
+                .await
         };
         match carrying.await {
             Ok(()) => Outcome::Ended,

@@ -27,9 +27,9 @@ pub(crate) enum Side<'a> {
     /// A socket of somebody else, always heard.
     Lent(&'a Connection),
     /// A socket whose every event is heard.
-    Heard(Connection),
+    ReadEnabled(Connection),
     /// A socket of which only room to write and failure are heard, and what encrypts it.
-    Deaf(AsyncFd<net::TcpStream>, Option<Box<Seal>>),
+    ReadPaused(AsyncFd<net::TcpStream>, Option<Box<Seal>>),
     /// A socket that was lost when it changed from one to the other.
     Lost,
 }
@@ -39,31 +39,31 @@ impl Side<'_> {
     ///
     /// # Errors
     /// When the runtime cannot register the socket anew; the socket is closed then.
-    pub(crate) fn deafen(&mut self) -> io::Result<()> {
-        if matches!(self, Self::Heard(_))
-            && let Self::Heard(connection) = std::mem::replace(self, Self::Lost)
+    pub(crate) fn pause_reads(&mut self) -> io::Result<()> {
+        if matches!(self, Self::ReadEnabled(_))
+            && let Self::ReadEnabled(connection) = std::mem::replace(self, Self::Lost)
         {
             let (stream, seal) = connection.into_parts();
-            *self = Self::Deaf(registration::for_writing(stream.into_std()?)?, seal);
+            *self = Self::ReadPaused(registration::for_writing(stream.into_std()?)?, seal);
         }
         Ok(())
     }
 
     /// Whether it hears nothing of what arrives.
     pub(crate) const fn is_deaf(&self) -> bool {
-        matches!(self, Self::Deaf(..))
+        matches!(self, Self::ReadPaused(..))
     }
 
     /// Hears everything again.
     ///
     /// # Errors
-    /// As [`Side::deafen`].
+    /// As [`Side::pause_reads`].
     pub(crate) fn hear(&mut self) -> io::Result<()> {
-        if matches!(self, Self::Deaf(..))
-            && let Self::Deaf(deaf, seal) = std::mem::replace(self, Self::Lost)
+        if matches!(self, Self::ReadPaused(..))
+            && let Self::ReadPaused(deaf, seal) = std::mem::replace(self, Self::Lost)
         {
             let stream = TcpStream::from_std(deaf.into_inner())?;
-            *self = Self::Heard(Connection::from_parts(stream, seal));
+            *self = Self::ReadEnabled(Connection::from_parts(stream, seal));
         }
         Ok(())
     }
@@ -71,16 +71,16 @@ impl Side<'_> {
     /// The connection, heard.
     ///
     /// # Errors
-    /// As [`Side::deafen`].
+    /// As [`Side::pause_reads`].
     ///
     /// # Panics
     /// For one of somebody else: the caller's bug.
     pub(crate) fn into_connection(mut self) -> io::Result<Connection> {
         self.hear()?;
         match self {
-            Self::Heard(connection) => Ok(connection),
+            Self::ReadEnabled(connection) => Ok(connection),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
-            Self::Lent(_) | Self::Deaf(..) => {
+            Self::Lent(_) | Self::ReadPaused(..) => {
                 unreachable!("a session's own socket, which is heard")
             }
         }
@@ -90,8 +90,8 @@ impl Side<'_> {
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Lent(connection) => connection.poll_read_ready(cx),
-            Self::Heard(connection) => connection.poll_read_ready(cx),
-            Self::Deaf(..) | Self::Lost => Poll::Ready(Ok(())),
+            Self::ReadEnabled(connection) => connection.poll_read_ready(cx),
+            Self::ReadPaused(..) | Self::Lost => Poll::Ready(Ok(())),
         }
     }
 
@@ -100,7 +100,7 @@ impl Side<'_> {
     /// A socket that both peers have ended in order looks the same to the runtime but has no error:
     /// what it has received can still be read.
     pub(crate) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Self::Deaf(deaf, _) = self else { return Poll::Pending };
+        let Self::ReadPaused(deaf, _) = self else { return Poll::Pending };
         if let Err(error) = ready!(deaf.poll_read_ready(cx)) {
             return Poll::Ready(error);
         }
@@ -115,8 +115,8 @@ impl Side<'_> {
     pub(crate) fn is_ended(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Lent(connection) => connection.poll_read_ready(cx).is_ready(),
-            Self::Heard(connection) => connection.poll_read_ready(cx).is_ready(),
-            Self::Deaf(..) | Self::Lost => false,
+            Self::ReadEnabled(connection) => connection.poll_read_ready(cx).is_ready(),
+            Self::ReadPaused(..) | Self::Lost => false,
         }
     }
 
@@ -124,8 +124,8 @@ impl Side<'_> {
     pub(crate) fn seal(&self) -> Option<&Seal> {
         match self {
             Self::Lent(connection) => connection.seal(),
-            Self::Heard(connection) => connection.seal(),
-            Self::Deaf(_, seal) => seal.as_deref(),
+            Self::ReadEnabled(connection) => connection.seal(),
+            Self::ReadPaused(_, seal) => seal.as_deref(),
             Self::Lost => None,
         }
     }
@@ -134,8 +134,8 @@ impl Side<'_> {
     pub(crate) fn try_read_by<T>(&self, read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
             Self::Lent(connection) => connection.stream().try_io(Interest::READABLE, read),
-            Self::Heard(connection) => connection.stream().try_io(Interest::READABLE, read),
-            Self::Deaf(..) => read(),
+            Self::ReadEnabled(connection) => connection.stream().try_io(Interest::READABLE, read),
+            Self::ReadPaused(..) => read(),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -187,8 +187,8 @@ impl Side<'_> {
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Lent(connection) => connection.stream().poll_write_ready(cx),
-            Self::Heard(connection) => connection.stream().poll_write_ready(cx),
-            Self::Deaf(deaf, _) => deaf.poll_write_ready(cx).map_ok(drop),
+            Self::ReadEnabled(connection) => connection.stream().poll_write_ready(cx),
+            Self::ReadPaused(deaf, _) => deaf.poll_write_ready(cx).map_ok(drop),
             Self::Lost => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -204,8 +204,8 @@ impl Side<'_> {
     fn try_write_raw(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Lent(connection) => connection.stream().try_write(bytes),
-            Self::Heard(connection) => connection.stream().try_write(bytes),
-            Self::Deaf(deaf, _) => {
+            Self::ReadEnabled(connection) => connection.stream().try_write(bytes),
+            Self::ReadPaused(deaf, _) => {
                 deaf.try_io(Interest::WRITABLE, |mut stream| stream.write(bytes))
             }
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
@@ -253,8 +253,8 @@ impl Side<'_> {
     pub(crate) fn try_write_by<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
             Self::Lent(connection) => connection.stream().try_io(Interest::WRITABLE, write),
-            Self::Heard(connection) => connection.stream().try_io(Interest::WRITABLE, write),
-            Self::Deaf(deaf, _) => deaf.try_io(Interest::WRITABLE, |_| write()),
+            Self::ReadEnabled(connection) => connection.stream().try_io(Interest::WRITABLE, write),
+            Self::ReadPaused(deaf, _) => deaf.try_io(Interest::WRITABLE, |_| write()),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -266,8 +266,8 @@ impl AsFd for Side<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Lent(connection) => connection.as_fd(),
-            Self::Heard(connection) => connection.as_fd(),
-            Self::Deaf(deaf, _) => deaf.get_ref().as_fd(),
+            Self::ReadEnabled(connection) => connection.as_fd(),
+            Self::ReadPaused(deaf, _) => deaf.get_ref().as_fd(),
             Self::Lost => unreachable!("the loss of a socket ends its session"),
         }
     }

@@ -66,7 +66,7 @@ impl Shutdown {
         let told = shutdown.clone();
         let watch = move || {
             for (signal, meaning, name) in waited_for {
-                runtime.spawn(told.clone().obey(signal, meaning, name));
+                runtime.spawn(told.clone().handle(signal, meaning, name));
             }
             runtime.block_on(std::future::pending::<()>());
         };
@@ -75,7 +75,7 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    async fn obey(self, mut signal: Signal, meaning: Meaning, name: String) {
+    async fn handle(self, mut signal: Signal, meaning: Meaning, name: String) {
         while signal.recv().await.is_some() {
             match meaning {
                 // Nobody looks yet: the start itself takes long, and there is nothing to end in order.

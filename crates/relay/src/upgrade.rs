@@ -42,7 +42,7 @@ const MOST_TABLE_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Sessions, at the entrance with this number.
-    Entrance(usize),
+    Listener(usize),
     /// Metrics and health.
     Metrics,
 }
@@ -57,11 +57,11 @@ pub(crate) struct Name {
 impl Name {
     fn to_text(self) -> String {
         match self.purpose {
-            Purpose::Entrance(number) if self.address.port() == 0 => {
+            Purpose::Listener(number) if self.address.port() == 0 => {
                 format!("entrance {number} {}", self.address)
             }
             // An address may have moved in the configuration.
-            Purpose::Entrance(_) => format!("entrance {}", self.address),
+            Purpose::Listener(_) => format!("entrance {}", self.address),
             Purpose::Metrics => format!("metrics {}", self.address),
         }
     }
@@ -69,9 +69,9 @@ impl Name {
 
 /// Sockets by name, to be handed on.
 #[derive(Debug, Default)]
-pub(crate) struct Estate(Vec<(String, OwnedFd)>);
+pub(crate) struct PassedSockets(Vec<(String, OwnedFd)>);
 
-impl Estate {
+impl PassedSockets {
     /// Adds another hold on `listener`.
     pub(crate) fn add(&mut self, name: Name, listener: &TcpListener) -> io::Result<()> {
         self.0.push((name.to_text(), listener.try_clone()?.into()));
@@ -170,13 +170,13 @@ fn explained(error: &io::Error, stream: &UnixStream, lacks: &str, limit: Duratio
 
 /// What the process before this one, or systemd, has left to this one.
 #[derive(Debug, Default)]
-pub(crate) struct Legacy {
+pub(crate) struct InheritedSockets {
     sockets: Vec<(String, OwnedFd)>,
     passed_by_systemd: Vec<TcpListener>,
     predecessor: Option<UnixStream>,
 }
 
-impl Legacy {
+impl InheritedSockets {
     /// Takes what there is, once for each process.
     pub(crate) fn take() -> io::Result<Self> {
         let predecessor = handover::predecessor();
@@ -218,30 +218,30 @@ fn receive_sockets(stream: &UnixStream) -> io::Result<Vec<(String, OwnedFd)>> {
 /// What the process before this one has left, for whoever serves sockets beside a relay or gateway in one process: it takes
 /// its own before [`Relay::bind_with`](crate::Relay::bind_with) takes the rest, and adds what the next process is to get.
 #[derive(Debug, Default)]
-pub struct Inheritance {
-    pub(crate) legacy: Legacy,
-    pub(crate) estate: Estate,
+pub struct Handover {
+    pub(crate) inherited: InheritedSockets,
+    pub(crate) passed: PassedSockets,
 }
 
-impl Inheritance {
+impl Handover {
     /// Takes what there is, once for each process.
     ///
     /// # Errors
     /// When it breaks off.
     pub fn take() -> Result<Self, RelayError> {
-        let legacy = Legacy::take().map_err(RelayError::Legacy)?;
-        Ok(Self { legacy, estate: Estate::default() })
+        let inherited = InheritedSockets::take().map_err(RelayError::InheritedSockets)?;
+        Ok(Self { inherited, passed: PassedSockets::default() })
     }
 
     /// What was handed on under names that begin with `prefix`, by name.
     pub fn sockets(&mut self, prefix: &str) -> Vec<(String, OwnedFd)> {
         let called_so = |(called, _): &mut (String, OwnedFd)| called.starts_with(prefix);
-        self.legacy.sockets.extract_if(.., called_so).collect()
+        self.inherited.sockets.extract_if(.., called_so).collect()
     }
 
     /// Has the next process get `socket` under `name`.
     pub fn hand_on(&mut self, name: String, socket: OwnedFd) {
-        self.estate.0.push((name, socket));
+        self.passed.0.push((name, socket));
     }
 }
 

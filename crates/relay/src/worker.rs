@@ -15,22 +15,22 @@ use tradewind_units::{Source, Timestamp};
 use crate::access_log::{AccessLog, Goes, Record};
 use crate::admission::{Admission, NotAdmitted, Stage};
 use crate::authorization::{Authorization, Authorizations, Basis};
+use crate::buffer_pool::BufferPool;
 use crate::config::{Limits, Share};
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::live::Live;
 use crate::memory::Memory;
-use crate::pump::{GiveWay, Means};
+use crate::pump::{IoContext, Yielding};
 use crate::quota::{Members, Meter, Place, Rate, rate_of};
 use crate::session::Session;
-use crate::stock::Stock;
 use crate::stripe::LEAST_TO_STRIPE;
 
 /// What one thread shares among its sessions.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) stock: Stock,
+    pub(crate) buffer_pool: BufferPool,
     pub(crate) counts: Counts,
-    give_way: GiveWay,
+    yielding: Yielding,
     limits: Arc<SharedLimits>,
     emptied: Notify,
     /// Whether what is new is no longer this worker's.
@@ -157,9 +157,9 @@ impl SharedLimits {
 impl Worker {
     pub(crate) fn new(limits: Arc<SharedLimits>) -> Self {
         Self {
-            stock: Stock::new(),
+            buffer_pool: BufferPool::new(),
             counts: Counts::default(),
-            give_way: GiveWay::default(),
+            yielding: Yielding::default(),
             limits,
             emptied: Notify::new(),
             leaving: watch::Sender::new(false),
@@ -210,18 +210,18 @@ impl Worker {
     }
 
     /// What an upstream direction moves with.
-    pub(crate) fn means_up(&self) -> Means<'_> {
-        self.means(&self.counts.up)
+    pub(crate) fn means_up(&self) -> IoContext<'_> {
+        self.io_context(&self.counts.up)
     }
 
     /// What a downstream direction moves with.
-    pub(crate) fn means_down(&self) -> Means<'_> {
-        self.means(&self.counts.down)
+    pub(crate) fn means_down(&self) -> IoContext<'_> {
+        self.io_context(&self.counts.down)
     }
 
-    fn means<'a>(&'a self, counts: &'a DirectionCounts) -> Means<'a> {
-        let Self { stock, give_way, limits, .. } = self;
-        Means { stock, counts, give_way, memory: limits.memory.get() }
+    fn io_context<'a>(&'a self, counts: &'a DirectionCounts) -> IoContext<'a> {
+        let Self { buffer_pool, yielding, limits, .. } = self;
+        IoContext { buffer_pool, counts, yielding, memory: limits.memory.get() }
     }
 
     /// From now on connections that could serve for something new end instead.

@@ -319,7 +319,7 @@ impl Hosts {
             let capture = Capture {
                 destinations: vec![("10.88.1.0".parse().unwrap(), 24, 9000..=9000)],
                 listeners: vec![listener.local_addr().unwrap()],
-                own_host: true,
+                local_output: true,
             };
             let first = Interception::set(&capture).unwrap();
             let mut near = TcpStream::connect(SERVER_V4).unwrap();
@@ -388,7 +388,7 @@ impl Hosts {
             default = 'direct'
             [[tproxy]]
             destinations = ['10.88.1.0/24:9000', '[fd88:1::]/64:9000']
-            own_host = true
+            local_output = true
             send_proxy = 'v2'",
         )
     }

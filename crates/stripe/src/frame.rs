@@ -19,7 +19,7 @@
 //! An ACK tells how many DATA and END frames have arrived on one connection (`frames`); that the
 //! stream has arrived without a gap up to `cumulative`, which is one more than the total once END
 //! has arrived as well; and that bytes up to `limit` may be sent. Before the first ACK the limit is
-//! START's offset plus [`FIRST_WINDOW`].
+//! START's offset plus [`INITIAL_WINDOW`].
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
@@ -27,7 +27,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 pub const MOST_PAYLOAD: usize = 256 << 10;
 
 /// Window before the first ACK, in bytes.
-pub const FIRST_WINDOW: u64 = 256 << 10;
+pub const INITIAL_WINDOW: u64 = 256 << 10;
 
 /// Length of a whole START, which a relay reads from a joined connection before it knows the
 /// session that it belongs to.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::StripeError;
-use crate::frame::{FIRST_WINDOW, MOST_PIECES};
+use crate::frame::{INITIAL_WINDOW, MOST_PIECES};
 use crate::ready::Ready;
 
 /// The receiving half of a direction.
@@ -43,8 +43,8 @@ impl Receiver {
             ready: Ready::default(),
             pieces: BTreeMap::new(),
             beyond: 0,
-            window: FIRST_WINDOW,
-            largest: largest.max(FIRST_WINDOW),
+            window: INITIAL_WINDOW,
+            largest: largest.max(INITIAL_WINDOW),
             limit: 0,
             grown_at: 0,
             was_full: false,
@@ -70,7 +70,7 @@ impl Receiver {
     }
 
     pub(crate) const fn set_largest(&mut self, largest: u64) {
-        self.largest = if largest < FIRST_WINDOW { FIRST_WINDOW } else { largest };
+        self.largest = if largest < INITIAL_WINDOW { INITIAL_WINDOW } else { largest };
     }
 
     /// Returns the cumulative offset for ACK; the end of the stream counts as one more.
@@ -321,7 +321,7 @@ mod tests {
             receiver.full(limit);
             assert!(receiver.limit() > at, "turn {turn}: the sender may send no more, for ever");
         }
-        assert_eq!(receiver.limit(), at + FIRST_WINDOW);
+        assert_eq!(receiver.limit(), at + INITIAL_WINDOW);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tradewind_units::Timestamp;
 
 use crate::StripeError;
-use crate::frame::{FIRST_WINDOW, Frame, MOST_PIECES};
+use crate::frame::{Frame, INITIAL_WINDOW, MOST_PIECES};
 
 /// The sending half of a direction.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ impl Sender {
             packed: start,
             queue: VecDeque::new(),
             queued: 0,
-            limit: start.saturating_add(FIRST_WINDOW),
-            largest: largest.max(FIRST_WINDOW),
+            limit: start.saturating_add(INITIAL_WINDOW),
+            largest: largest.max(INITIAL_WINDOW),
             items: BTreeMap::new(),
             held: 0,
             again: BTreeSet::new(),
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn sender_keeps_at_most_its_own_window() {
-        let largest = 2 * FIRST_WINDOW;
+        let largest = 2 * INITIAL_WINDOW;
         let mut sender = Sender::new(100, largest);
         let chunk = 4 << 10;
         for _ in 0..4 {

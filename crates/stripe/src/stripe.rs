@@ -21,7 +21,7 @@ pub struct Config {
     pub chunk: usize,
     /// Largest window of each direction, in bytes: in the receiving direction, bytes received but
     /// not read; in the sending direction, bytes that the peer has not acknowledged. At least
-    /// [`FIRST_WINDOW`](crate::frame::FIRST_WINDOW) each.
+    /// [`INITIAL_WINDOW`](crate::frame::FIRST_WINDOW) each.
     pub largest_window: u64,
     /// Time without acknowledged frames after which a connection that carries some is stalled: its
     /// frames are sent over others as well, and it gets no new ones until one of them arrives.
@@ -54,14 +54,14 @@ pub struct Stripe {
     config: Config,
     sender: Sender,
     receiver: Receiver,
-    links: BTreeMap<u32, Link>,
+    links: BTreeMap<u32, MemberConnection>,
     /// True once the peer knows where frames begin on the first connection.
     other_knows: bool,
 }
 
 /// The state of one connection.
 #[derive(Debug)]
-struct Link {
+struct MemberConnection {
     /// Offsets of the DATA and END frames that it carries and that are not known to have arrived,
     /// in order.
     carried: VecDeque<u64>,
@@ -71,7 +71,7 @@ struct Link {
     /// sent.
     progress: Timestamp,
     /// Time without progress after which it is stalled.
-    patience: Duration,
+    stall_timeout: Duration,
     stalled: bool,
     /// The number of DATA and END frames received on it.
     received: u64,
@@ -100,11 +100,11 @@ impl Stripe {
     /// false when this end has shut its sending direction.
     pub fn add(&mut self, connection: u32, writes: bool) {
         let joined = connection != FIRST_CONNECTION;
-        let link = Link {
+        let link = MemberConnection {
             carried: VecDeque::new(),
             arrived: 0,
             progress: Timestamp::ZERO,
-            patience: self.config.stall,
+            stall_timeout: self.config.stall,
             stalled: false,
             received: 0,
             ack_due: joined && self.receiver.start().is_some(),
@@ -118,7 +118,7 @@ impl Stripe {
     /// Sets the time without progress after which a connection is stalled.
     pub fn set_stall(&mut self, connection: u32, after: Duration) {
         if let Some(link) = self.links.get_mut(&connection) {
-            link.patience = after;
+            link.stall_timeout = after;
         }
     }
 
@@ -377,7 +377,7 @@ impl Stripe {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for link in self.links.values_mut() {
             let idle = link.stalled || link.carried.is_empty();
-            if !idle && now.since(link.progress) >= link.patience {
+            if !idle && now.since(link.progress) >= link.stall_timeout {
                 link.stalled = true;
                 link.carried.iter().for_each(|at| self.sender.send_again(*at));
             }
@@ -392,8 +392,9 @@ impl Stripe {
     /// Returns the time at which [`Stripe::handle_timeout`] has work to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let waiting = |link: &&Link| !link.stalled && !link.carried.is_empty();
-        let links = self.links.values().filter(waiting).map(|link| link.progress + link.patience);
+        let waiting = |link: &&MemberConnection| !link.stalled && !link.carried.is_empty();
+        let links =
+            self.links.values().filter(waiting).map(|link| link.progress + link.stall_timeout);
         links.chain(self.first_is_due().map(|(_, due)| due)).min()
     }
 
@@ -401,7 +402,7 @@ impl Stripe {
     /// connection as well.
     fn first_is_due(&self) -> Option<(u64, Timestamp)> {
         let (at, sent_at, carrier) = self.sender.waits_for_first()?;
-        let patience = carrier.and_then(|carrier| self.links.get(&carrier));
-        Some((at, sent_at + patience.map_or(self.config.stall, |link| link.patience)))
+        let stall_timeout = carrier.and_then(|carrier| self.links.get(&carrier));
+        Some((at, sent_at + stall_timeout.map_or(self.config.stall, |link| link.stall_timeout)))
     }
 }

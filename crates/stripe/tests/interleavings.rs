@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use tradewind_stripe::frame::FIRST_WINDOW;
+use tradewind_stripe::frame::INITIAL_WINDOW;
 use tradewind_stripe::{Config, FIRST_CONNECTION, Frame, Stripe, StripeError};
 use tradewind_units::Timestamp;
 
-const LARGEST: u64 = 2 * FIRST_WINDOW;
+const LARGEST: u64 = 2 * INITIAL_WINDOW;
 const STALL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]

@@ -37,7 +37,7 @@ pub struct Heart {
 
 impl Heart {
     /// Records a heartbeat: the worker makes progress.
-    pub fn beat(&self) {
+    pub fn heartbeat(&self) {
         let now = Instant::now();
         self.health.with(|state| {
             if let Some(heartbeat) = state.heartbeats.get_mut(&self.number) {
@@ -88,10 +88,10 @@ impl Health {
         });
     }
 
-    /// Registers a worker that promises a [`Heart::beat`] at least every `longest_silence` from now
+    /// Registers a worker that promises a [`Heart::heartbeat`] at least every `longest_silence` from now
     /// on.
     #[must_use]
-    pub fn expect_beats(&self, worker: impl Into<String>, longest_silence: Duration) -> Heart {
+    pub fn expect_heartbeats(&self, worker: impl Into<String>, longest_silence: Duration) -> Heart {
         let (worker, last) = (worker.into(), Instant::now());
         let number = self.with(|state| {
             state.next_heart += 1;
@@ -180,15 +180,15 @@ mod tests {
     #[test]
     fn silent_worker_ends_liveness_until_it_beats_or_leaves() {
         let health = Health::new();
-        let patient = health.expect_beats("worker 0", Duration::from_secs(60));
-        let silent = health.expect_beats("worker 1", Duration::from_secs(5));
+        let patient = health.expect_heartbeats("worker 0", Duration::from_secs(60));
+        let silent = health.expect_heartbeats("worker 1", Duration::from_secs(5));
         let later = Instant::now() + Duration::from_secs(6);
         let fault = health.live_at(later).unwrap_err();
         assert!(fault.starts_with("worker 1") && fault.contains("at most 5 s"), "{fault}");
-        silent.beat();
+        silent.heartbeat();
         assert_eq!(health.live(), Ok(()));
         drop(silent);
         assert_eq!(health.live_at(later), Ok(()));
-        patient.beat();
+        patient.heartbeat();
     }
 }

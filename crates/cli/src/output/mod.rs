@@ -111,7 +111,7 @@ pub(crate) fn periods(count: usize) -> String {
 
 /// Writes a line to standard error and ignores failures. If a log is set up, the line is queued
 /// behind it.
-pub(crate) fn say(text: impl Display) {
+pub(crate) fn note(text: impl Display) {
     let line = text.to_string();
     if !tradewind_telemetry::logs::put_line(&line) {
         let _ = writeln!(io::stderr(), "{line}");
@@ -120,7 +120,7 @@ pub(crate) fn say(text: impl Display) {
 
 /// Prints the reason why a command failed, in the common form of errors.
 pub(crate) fn complain(text: impl Display) {
-    say(format_args!("tradewind: {text}"));
+    note(format_args!("tradewind: {text}"));
 }
 
 /// Prints `value` as indented JSON.

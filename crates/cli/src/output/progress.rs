@@ -28,7 +28,7 @@ impl Observer for Progress {
     fn begin(&mut self, step: &str, total: u64) {
         self.end();
         if !std::io::stderr().is_terminal() {
-            super::say(format_args!("{step} ..."));
+            super::note(format_args!("{step} ..."));
             return;
         }
         let bar = ProgressBar::new(total.max(1));
@@ -50,7 +50,7 @@ impl Observer for Progress {
     fn tell(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => super::say(line),
+            None => super::note(line),
         }
     }
 }

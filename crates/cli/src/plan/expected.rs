@@ -124,7 +124,7 @@ fn tell(forecast: &Forecast) {
         }
         None => "not tested".to_owned(),
     };
-    output::say(format_args!(
+    output::note(format_args!(
         "note: {} flows are expected from {} s to {} s by `{}`, {tried}",
         forecast.flows.len(),
         from.as_secs_f64(),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use tradewind_experiments::crew::Threads;
+use tradewind_experiments::executor::Threads;
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Plan, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};
@@ -46,11 +46,11 @@ enum PlanSubcommand {
     /// Each budget is that of streams and packet flows together; budgets that are too small for the
     /// packet flows are reported.
     Sweep(sweep::SweepArgs),
-    /// Compare planning for forecasts of a log's past periods with hindsight
+    /// Compare planning for forecasts of a log's past periods with clairvoyant
     ///
     /// Each of the last periods is forecast from those before it and planned for; then its true
     /// flows take the paths planned between their sites, or go direct; and, besides, are planned
-    /// for again over the same relays. Both are compared with the plan that hindsight makes. The
+    /// for again over the same relays. Both are compared with the plan that clairvoyant makes. The
     /// highest possible cost of packet flows is reserved from each plan's budget; they are the same
     /// in each period, and no figure includes their cost. See docs/forecast.md.
     Regret(regret::RegretArgs),
@@ -177,7 +177,7 @@ fn tell_unpaid_hours(read: &Read, answer: &Answer) {
     let Some((hours, last)) = read.file.paid_hours.zip(answer.makespan) else { return };
     let taken = last.as_secs().div_ceil(3600);
     if taken > hours && !answer.relays.is_empty() {
-        output::say(format_args!(
+        output::note(format_args!(
             "note: the last flow takes {taken} h, but machines are paid for {hours} h: state \
              `period = \"{taken} h\"`"
         ));
@@ -216,7 +216,7 @@ fn solve(problem: &Problem, algorithm: &str, deadline: Duration) -> anyhow::Resu
         work: u64::MAX,
         should_stop: &should_stop,
         time_left: Some(&time_left),
-        crew: &Threads::available(),
+        executor: &Threads::available(),
     };
     let outcome = solver::solve(chosen.as_ref(), problem, &limits);
     let answer = Answer::new(problem, algorithm, outcome, start.0.elapsed())?;
@@ -245,6 +245,6 @@ fn exit_code(answer: &Answer) -> ExitCode {
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     write_whole(file, text)?;
-    output::say(format_args!("wrote {}", file.display()));
+    output::note(format_args!("wrote {}", file.display()));
     Ok(())
 }

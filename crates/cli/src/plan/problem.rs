@@ -85,16 +85,16 @@ impl Read {
         let guessed = self.file.legs_by_distance();
         if guessed > 0 {
             let all = self.file.inputs.legs.len();
-            output::say(format_args!(
+            output::note(format_args!(
                 "note: the round-trip times of {guessed} of {all} legs follow from distance \
                  (docs/rtt-model.md), not from measurements"
             ));
         }
         for note in &self.file.notes {
-            output::say(format_args!("note: {note}"));
+            output::note(format_args!("note: {note}"));
         }
         for flow in &self.file.must_move {
-            output::say(format_args!(
+            output::note(format_args!(
                 "note: flow `{flow}` runs over a region that is none of `regions`: any plan moves \
                  it, for `move_usd`"
             ));
@@ -110,7 +110,7 @@ impl Read {
         match made {
             Ok(problem) => {
                 for flow in problem.beyond_telling() {
-                    output::say(format_args!(
+                    output::note(format_args!(
                         "note: a path of flow `{flow}` takes a hundred years or more: such times \
                          are neither told nor compared exactly"
                     ));

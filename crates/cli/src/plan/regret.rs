@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use tradewind_experiments::crew::Threads;
+use tradewind_experiments::executor::Threads;
 use tradewind_plan::forecast::{
     PastPeriod, Predictor, Regret, first_testable, past_period, regret_by,
 };
@@ -101,7 +101,7 @@ struct PeriodReport {
     as_planned: Option<AsPlannedReport>,
     /// The true flows, planned again over the relays of the plan for the forecast.
     rerouted: Carried,
-    hindsight: Carried,
+    clairvoyant: Carried,
 }
 
 #[derive(Serialize)]
@@ -224,7 +224,7 @@ fn tested(
             work: u64::MAX,
             should_stop: &should_stop,
             time_left: Some(&time_left),
-            crew: &Threads::available(),
+            executor: &Threads::available(),
         };
         let plan = match solver::solve(solver, problem, &limits) {
             Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
@@ -254,14 +254,14 @@ fn report_of(past: PastPeriod, told: &Regret) -> PeriodReport {
         regret_ratio: (best > 0.0).then(|| (value - best) / best),
     };
     let as_planned = told.as_planned.as_ref().zip(told.values.as_planned);
-    let hindsight = &told.hindsight;
+    let clairvoyant = &told.clairvoyant;
     PeriodReport {
         begins_s: past.begins.as_secs_f64(),
         predictor: past.predictor,
         error_ratio: past.error_ratio,
         flows: past.truth.flows.len(),
         volume_bytes: past.truth.flows.iter().map(|flow| flow.volume.as_u64() as f64).sum(),
-        direct_fct_s: hindsight.total_fct_direct().map(|direct| direct.as_secs_f64()),
+        direct_fct_s: clairvoyant.total_fct_direct().map(|direct| direct.as_secs_f64()),
         as_planned: as_planned.map(|(by, value)| AsPlannedReport {
             carried: carried(by.total_fct(), by.cost, value),
             relayed_flows: by.relayed,
@@ -270,7 +270,7 @@ fn report_of(past: PastPeriod, told: &Regret) -> PeriodReport {
             late_flows: by.late,
         }),
         rerouted: carried(told.applied.total_fct, told.applied_cost(), told.values.applied),
-        hindsight: carried(hindsight.total_fct, hindsight.cost, told.values.hindsight),
+        clairvoyant: carried(clairvoyant.total_fct, clairvoyant.cost, told.values.clairvoyant),
     }
 }
 
@@ -297,11 +297,11 @@ fn show(report: &Report) -> anyhow::Result<()> {
             optional(period.direct_fct_s.map(decimals)),
             optional(by.map(|by| decimals(by.carried.total_fct_s))),
             decimals(period.rerouted.total_fct_s),
-            decimals(period.hindsight.total_fct_s),
+            decimals(period.clairvoyant.total_fct_s),
             percent(by.and_then(|by| by.carried.regret_ratio)),
             percent(period.rerouted.regret_ratio),
             optional(by.map(|by| dollars(by.carried.cost_usd))),
-            dollars(period.hindsight.cost_usd),
+            dollars(period.clairvoyant.cost_usd),
         ]
     };
     let heading = [
@@ -311,11 +311,11 @@ fn show(report: &Report) -> anyhow::Result<()> {
         "direct s",
         "as planned s",
         "rerouted s",
-        "hindsight s",
+        "clairvoyant s",
         "regret %",
         "rerouted %",
         "cost $",
-        "hindsight $",
+        "clairvoyant $",
     ];
     table::print(&heading, &report.periods.iter().map(row).collect::<Vec<_>>(), 2)?;
     let mean = &report.mean;

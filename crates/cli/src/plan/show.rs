@@ -129,7 +129,7 @@ fn shared_legs(answer: &Answer) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = answer.shared_legs.iter().map(row).collect();
     if !rows.is_empty() {
         table::print(&["content", "shared leg", "flows", "saves $"], &rows, 2)?;
-        output::say(
+        output::note(
             "note: sharing takes relays that send a content on to several next hops, which \
              `tradewind relay` does not do yet (docs/plan.md)",
         );

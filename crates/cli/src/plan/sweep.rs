@@ -178,7 +178,7 @@ fn tell_of_too_small(joint: &Joint<'_>, sweep: &Sweep) {
     let Some(reserve) = joint.reserve() else { return };
     let too_small = sweep.points.iter().filter(|point| point.budget_usd < reserve).count();
     if too_small > 0 {
-        output::say(format_args!(
+        output::note(format_args!(
             "note: budgets below ${} do not afford the packet flows, which may cost so much: \
              {too_small} of {}",
             reserve.as_usd(),

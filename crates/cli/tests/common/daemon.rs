@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::PROGRAM;
 
 /// Far beyond what anything here takes; only a failed test waits so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Says that a test did not run, past the capture of tests that pass.
 pub(crate) fn skipped(test: &str, why: &str) {
@@ -41,7 +41,7 @@ pub(crate) fn nobody(test: &str) -> Option<u32> {
 pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     let started = Instant::now();
     while !true_now() {
-        assert!(started.elapsed() < PATIENCE, "never: {what}");
+        assert!(started.elapsed() < TEST_TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -194,7 +194,7 @@ fn relay_without_a_daemon_starts_legs_with_learned_windows() {
     let next = session(&gateway);
     assert!(windows().iter().all(|window| *window >= 80), "{:?}", windows());
     // Connections of other processes to the same host are not changed, and neither is a route.
-    assert_eq!((world.first_window(), world.routes(&[])), (10, routes.clone()));
+    assert_eq!((world.initial_window(), world.routes(&[])), (10, routes.clone()));
     let jumped = "tradewind_jumpstart_starts_total{what=\"jumped\"}";
     until("its metrics", || metrics(&world, &relay).contains(jumped));
     // An unused entry is forgotten after its time to live.
@@ -209,7 +209,7 @@ fn relay_without_a_daemon_starts_legs_with_learned_windows() {
     until("a large window", || learned(&world, &socket) >= Some(80));
     relay.process.end();
     drop((last, gateway));
-    assert_eq!((world.first_window(), world.routes(&[])), (10, routes));
+    assert_eq!((world.initial_window(), world.routes(&[])), (10, routes));
     let mut relay = Learning::start(&world, "relay", "relay.toml", &text, &[]);
     assert_eq!(
         (relay.socket(), &relay.ready["jumpstart"]["through"]),
@@ -239,7 +239,7 @@ fn gateway_starts_legs_with_learned_windows() {
     until("a large window", || learned(&world, &gateway.socket()) >= Some(80));
     let next = session();
     assert!(windows().iter().all(|window| *window >= 80), "{:?}", windows());
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
     drop((first, next));
     assert_eq!(gateway.process.terminate(), Some(0));
 }

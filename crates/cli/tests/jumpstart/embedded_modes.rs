@@ -107,7 +107,7 @@ fn learner_works_with_ipv6() {
     assert!(windows_to(&world, port).iter().all(|window| *window >= 80));
     let (_accepted, window) = from_afar(&world, relay.listen());
     assert!(window >= 80, "{window}");
-    assert_eq!(world.first_window_to("fd10::2"), 10);
+    assert_eq!(world.initial_window_to("fd10::2"), 10);
 }
 
 /// A relay on the near host with a path of limited rate, which it has learned.
@@ -191,9 +191,9 @@ fn paced_jump_is_released_across_an_upgrade() {
     let OnAPath { mut relay, gateway, far, routes, bulk, world, _lab, .. } = path;
     drop((bulk, gateway));
     assert_eq!(relay.process.0.wait().unwrap().code(), Some(0));
-    assert_eq!((world.first_window_to(&far), world.routes(&[])), (10, routes));
+    assert_eq!((world.initial_window_to(&far), world.routes(&[])), (10, routes));
     end_successor(&world, &socket, first);
-    assert_eq!(world.first_window_to(&far), 10);
+    assert_eq!(world.initial_window_to(&far), 10);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_strict_relay_paces_its_jumps_and_lets_them_go() {
     let mut sessions = path.jump();
     let known = known_of(&path.world, &path.socket(), &path.far);
     assert_eq!((&known["in_force"], known["pacing_mbps"].is_null()), (&true.into(), false));
-    assert_eq!(path.world.first_window_to(&path.far), 10, "what others open");
+    assert_eq!(path.world.initial_window_to(&path.far), 10, "what others open");
     sessions.iter_mut().for_each(|session| session.carry(BULK_BYTES));
     until("the limits to be lifted", || path.held().is_empty());
     assert_eq!(path.world.routes(&[]), path.routes);

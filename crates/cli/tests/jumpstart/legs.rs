@@ -160,7 +160,7 @@ fn a_gateways_leg_to_its_relay_begins_with_what_was_learned() {
     // first leg count, too.
     let _open = [(); 4].map(|()| world.connection_with_window(90));
     let mut daemon = world.daemon(&[]);
-    until("a large window", || world.first_window() >= 50);
+    until("a large window", || world.initial_window() >= 50);
     let _ends = session();
     assert!(legs().iter().any(|window| *window >= 50), "{:?}", legs());
     assert_eq!(daemon.terminate(), Some(0));

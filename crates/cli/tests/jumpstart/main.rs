@@ -24,21 +24,21 @@ use world::{PROGRAM, World, until};
 #[test]
 fn next_connection_starts_with_the_learned_window() {
     let Some(world) = World::new("jumpstart-learns") else { return };
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
     let before = world.routes(&[]);
     let open = [world.connection_with_window(40), world.connection_with_window(60)];
     let mut daemon = world.daemon(&[]);
     until("a route", || world.ours().contains("10.1.0.2 dev wa"));
     // The mean of the open connections [RT Fig. 7], and its effect on the next one.
     assert!(world.ours().contains("initcwnd 50 initrwnd"), "{}", world.ours());
-    assert_eq!(world.first_window(), 50);
+    assert_eq!(world.initial_window(), 50);
     let told = world.ask(&["explain", "10.1.0.2", "--output", "json"]);
     assert!(told.contains("\"window_segments\": 50"), "{told}");
     assert!(world.ask(&["status"]).contains("10.1.0.2/32"));
     // An unused entry is forgotten after its time to live.
     drop(open);
     until("the route's end", || world.ours().is_empty());
-    assert_eq!((world.first_window(), world.routes(&[])), (10, before.clone()));
+    assert_eq!((world.initial_window(), world.routes(&[])), (10, before.clone()));
     assert_eq!(daemon.terminate(), Some(0));
     assert_eq!(world.routes(&[]), before);
     assert!(!world.directory.join("jumpstart.sock").exists());
@@ -62,7 +62,7 @@ fn hints_flush_and_stop_reach_the_routes() {
     until("what is open to be learned again", || world.ours().contains("initcwnd 30"));
     assert_eq!(daemon.terminate(), Some(0));
     assert_eq!(world.routes(&[]), before);
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
 }
 
 #[test]
@@ -119,6 +119,6 @@ fn a_dry_run_learns_and_changes_nothing() {
     let _open = world.connection_with_window(40);
     let mut daemon = world.daemon(&["--dry-run"]);
     until("a value", || world.ask(&["status"]).contains("10.1.0.2/32"));
-    assert_eq!((world.routes(&[]), world.first_window()), (before, 10));
+    assert_eq!((world.routes(&[]), world.initial_window()), (before, 10));
     assert_eq!(daemon.terminate(), Some(0));
 }

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use tradewind_net::cgroup;
-use tradewind_net::jump_start::{JumpStarts, Options};
+use tradewind_net::jumpstart::{JumpStarts, Options};
 
 use crate::world::{World, ip, skipped, until};
 
@@ -51,7 +51,7 @@ fn routes_are_used_without_ebpf_or_cgroup_2() {
         let (mut daemon, ready) = world.daemon_by(wrapper, AUTO);
         assert!(ready.contains("\"through\":\"routes\"") && ready.contains(why), "{ready}");
         until("a route", || world.ours().contains("initcwnd 40"));
-        assert_eq!(world.first_window(), 40);
+        assert_eq!(world.initial_window(), 40);
         assert_eq!(daemon.terminate(), Some(0));
         assert_eq!(world.routes(&[]), before);
     }
@@ -95,7 +95,7 @@ fn without_privileges_it_learns_and_shows_and_says_why() {
     until("a value", || world.ask(&["status"]).contains("10.1.0.2/32"));
     let status = world.ask(&["status"]);
     assert!(status.contains("acts through nothing, only shows"), "{status}");
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
     assert_eq!(daemon.terminate(), Some(0));
 }
 
@@ -132,7 +132,7 @@ fn a_route_with_several_next_hops_is_copied_with_all_of_them() {
     until("a route", || world.ours().contains("10.5.0.1"));
     let ours = world.ours();
     assert!(ours.contains("via 10.1.0.2") && ours.contains("via 10.1.0.3"), "{ours}");
-    assert_eq!(world.first_window_to("10.5.0.1"), 40, "{ours}");
+    assert_eq!(world.initial_window_to("10.5.0.1"), 40, "{ours}");
     assert_eq!(daemon.terminate(), Some(0));
     assert_eq!(world.routes(&[]), before);
 }
@@ -148,11 +148,11 @@ fn ipv6_only_host_jumps_by_sockops_and_by_routes() {
             world.with_window(40, "fd10::2", "fd10::/64 dev wa proto kernel metric 256", "");
         let before = world.routes_of("-6");
         let (mut daemon, _) = world.daemon_by(&[], act);
-        until("the learned window", || world.first_window_to("fd10::2") == 40);
+        until("the learned window", || world.initial_window_to("fd10::2") == 40);
         let by_route = world.routes_of("-6").contains("initcwnd 40");
         assert_eq!(by_route, act != AUTO || !may_attach(&world), "{act}");
         assert_eq!(daemon.terminate(), Some(0));
-        assert_eq!(world.first_window_to("fd10::2"), 10);
+        assert_eq!(world.initial_window_to("fd10::2"), 10);
         assert_eq!(world.routes_of("-6"), before, "{act}");
     }
 }

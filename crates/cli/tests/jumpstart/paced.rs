@@ -115,5 +115,5 @@ fn simultaneous_starts_share_the_learned_rate() {
     until("the loss to be told", || share() < 1.0);
     assert_eq!(daemon.terminate(), Some(0));
     ip(&world.far, "rule del pref 10");
-    assert_eq!(world.first_window_to(&far), 10);
+    assert_eq!(world.initial_window_to(&far), 10);
 }

@@ -1,6 +1,6 @@
 //! The daemon with the kernel program.
 
-use tradewind_net::jump_start::{JumpStarts, Options};
+use tradewind_net::jumpstart::{JumpStarts, Options};
 use tradewind_net::netns::Namespace;
 
 use crate::world::{World, skipped, until};
@@ -29,11 +29,11 @@ fn learned_window_is_used_without_routes() {
     let (mut daemon, ready) = world.daemon_by(&[], "through = \"auto\"");
     assert!(ready.contains("\"through\":\"sockops\",\"why\":null"), "{ready}");
     // The mean of the open connections [RT Fig. 7]; those that jumped are as large.
-    until("the learned window", || world.first_window() == 50);
+    until("the learned window", || world.initial_window() == 50);
     assert_eq!(world.routes(&[]), before);
     assert!(world.ask(&["status"]).contains("mode riptide, through sockops"));
     drop(open);
-    until("the time to live's end", || world.first_window() == 10);
+    until("the time to live's end", || world.initial_window() == 10);
     assert_eq!(daemon.terminate(), Some(0));
 }
 
@@ -42,14 +42,14 @@ fn a_killed_daemon_leaves_the_kernels_defaults_at_once() {
     let Some(world) = world("sockops-killed") else { return };
     let _open = world.connection_with_window(40);
     let (mut daemon, _) = world.daemon_by(&[], ACT);
-    until("the learned window", || world.first_window() == 40);
+    until("the learned window", || world.initial_window() == 40);
     daemon.end();
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
     // The next daemon finds no obstacle.
     let (mut daemon, _) = world.daemon_by(&[], ACT);
-    until("the learned window", || world.first_window() == 40);
+    until("the learned window", || world.initial_window() == 40);
     assert_eq!(daemon.terminate(), Some(0));
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn a_stopped_daemons_values_end_by_the_kernels_clock() {
     let Some(world) = world("sockops-stopped") else { return };
     let _open = world.connection_with_window(40);
     let (mut daemon, _) = world.daemon_by(&[], ACT);
-    until("the learned window", || world.first_window() == 40);
+    until("the learned window", || world.initial_window() == 40);
     daemon.signal("STOP");
-    until("the values' end", || world.first_window() == 10);
+    until("the values' end", || world.initial_window() == 10);
     daemon.signal("CONT");
-    until("the learned window", || world.first_window() == 40);
+    until("the learned window", || world.initial_window() == 40);
     assert_eq!(daemon.terminate(), Some(0));
 }
 
@@ -70,15 +70,15 @@ fn the_kill_switch_turns_everything_off_across_restarts() {
     let Some(world) = world("sockops-switch") else { return };
     let _open = world.connection_with_window(40);
     let (mut daemon, _) = world.daemon_by(&[], ACT);
-    until("the learned window", || world.first_window() == 40);
+    until("the learned window", || world.initial_window() == 40);
     assert_eq!(world.ask(&["off"]), "off: connections start by default\n");
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
     assert_eq!(daemon.terminate(), Some(0));
     let (mut daemon, _) = world.daemon_by(&[], ACT);
     until("a look", || !world.ask(&["status"]).contains("connections 0"));
     assert!(world.ask(&["status"]).contains("off by the kill switch"));
-    assert_eq!(world.first_window(), 10);
+    assert_eq!(world.initial_window(), 10);
     assert_eq!(world.ask(&["on"]), "on\n");
-    until("the learned window", || world.first_window() == 40);
+    until("the learned window", || world.initial_window() == 40);
     assert_eq!(daemon.terminate(), Some(0));
 }

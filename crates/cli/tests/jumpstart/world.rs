@@ -14,7 +14,7 @@ use tradewind_net::tcp_info::TcpInfo;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");
 /// Longest wait: far above any normal duration, reached only by a failed test.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The far host.
 const FAR: &str = "10.1.0.2";
@@ -100,11 +100,11 @@ impl World {
     }
 
     /// Returns the congestion window that a new connection starts with.
-    pub(crate) fn first_window(&self) -> u32 {
-        self.first_window_to(FAR)
+    pub(crate) fn initial_window(&self) -> u32 {
+        self.initial_window_to(FAR)
     }
 
-    pub(crate) fn first_window_to(&self, address: &str) -> u32 {
+    pub(crate) fn initial_window_to(&self, address: &str) -> u32 {
         let (near, _far) = self.connect_to(address);
         TcpInfo::of(&near).unwrap().congestion_window.unwrap().as_u32()
     }
@@ -233,7 +233,7 @@ pub(crate) fn ip(namespace: &Namespace, line: &str) {
 pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     let started = Instant::now();
     while !true_now() {
-        assert!(started.elapsed() < PATIENCE, "never: {what}");
+        assert!(started.elapsed() < TEST_TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -24,7 +24,7 @@ use crate::scenario::ScenarioError;
 use scenario::Scenario;
 
 /// Paths of all flows, and the completion times expected of them.
-struct Way {
+struct Variant {
     name: &'static str,
     /// Each flow's relays, from its source on.
     paths: Vec<Vec<HostId>>,
@@ -75,7 +75,7 @@ pub(crate) fn run(
 }
 
 /// Returns the direct paths, and those of both plans.
-fn ways(problem: &scenario::Contention, options: &RunOptions) -> Result<Vec<Way>, DemoError> {
+fn ways(problem: &scenario::Contention, options: &RunOptions) -> Result<Vec<Variant>, DemoError> {
     let plan = |problem: &Problem| demo::solve(problem, &options.stop);
     let per_link = plan(&problem.per_link)?;
     let per_machine = plan(&problem.per_machine)?;
@@ -83,18 +83,22 @@ fn ways(problem: &scenario::Contention, options: &RunOptions) -> Result<Vec<Way>
     let direct = per_machine.flows.iter();
     let direct = direct.map(|flow| flow.fct_direct.map_or(f64::NAN, seconds)).collect();
     Ok(vec![
-        Way { name: DIRECT, paths: vec![Vec::new(); per_machine.flows.len()], predicted_s: direct },
+        Variant {
+            name: DIRECT,
+            paths: vec![Vec::new(); per_machine.flows.len()],
+            predicted_s: direct,
+        },
         way(PER_LINK, &per_link),
         way(PER_MACHINE, &per_machine),
     ])
 }
 
-fn way(name: &'static str, plan: &Plan) -> Way {
+fn way(name: &'static str, plan: &Plan) -> Variant {
     let path = |flow| {
         let regions = plan.regions_of(flow).expect("the verifier found every relay of every path");
         regions.into_iter().map(|region| host_of(&region.into())).collect()
     };
-    Way {
+    Variant {
         name,
         paths: plan.flows.iter().map(path).collect(),
         predicted_s: plan.flows.iter().map(|flow| flow.fct.as_secs_f64()).collect(),

@@ -5,7 +5,7 @@ use tradewind_units::HostId;
 
 use super::repeat::Outcome;
 use super::scenario::{Contention, Scenario};
-use super::{DIRECT, PER_LINK, PER_MACHINE, Way};
+use super::{DIRECT, PER_LINK, PER_MACHINE, Variant};
 use crate::experiment::{Figure, Finding, Record, Row, RunOptions, Spot};
 use crate::report::chart::Scale;
 
@@ -13,7 +13,7 @@ use crate::report::chart::Scale;
 pub(super) fn record(
     scenario: &Scenario,
     problem: &Contention,
-    ways: &[Way],
+    ways: &[Variant],
     options: &RunOptions,
     repeats: &[Outcome],
 ) -> Record {
@@ -35,7 +35,7 @@ pub(super) fn record(
 
 struct Times<'a> {
     problem: &'a Contention,
-    ways: &'a [Way],
+    ways: &'a [Variant],
     repeats: &'a [Outcome],
 }
 

@@ -17,7 +17,7 @@ use tradewind_units::{FlowId, RegionId, SiteId};
 use super::knowledge::Knowledge;
 use super::measure::{Pair, Prober};
 use super::{DemoError, Stop};
-use crate::crew::Threads;
+use crate::executor::Threads;
 use crate::report::MeasuredLeg;
 use crate::scenario::Scenario;
 
@@ -128,7 +128,7 @@ pub(crate) fn solve(problem: &Problem, stop: &Stop) -> Result<Plan, DemoError> {
         work: u64::MAX,
         should_stop: &should_stop,
         time_left: Some(&time_left),
-        crew: &Threads::available(),
+        executor: &Threads::available(),
     };
     let plan = best_of(&[solver.as_ref()], problem, &limits)?;
     stop.check()?;

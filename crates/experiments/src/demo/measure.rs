@@ -6,7 +6,7 @@ use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Duration, HostId, SiteId};
 
 use super::{DemoError, lanes};
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::process::{Question, Service};
 
 /// The port of every host's responder for rate tests.
@@ -80,15 +80,15 @@ impl RateTest {
 
 /// Probes on the hosts of a lab.
 pub(super) struct Prober<'a> {
-    ground: &'a Ground,
+    processes: &'a LabProcesses,
     effort: Effort,
     _responders: Vec<Service>,
 }
 
 impl<'a> Prober<'a> {
     /// Starts a responder on every host.
-    pub(super) fn start(ground: &'a Ground, effort: Effort) -> Result<Self, DemoError> {
-        let Ground { lab, scratch, program, stop } = ground;
+    pub(super) fn start(processes: &'a LabProcesses, effort: Effort) -> Result<Self, DemoError> {
+        let LabProcesses { lab, scratch, program, stop } = processes;
         let mut responders = Vec::new();
         for host in lab.hosts() {
             stop.check()?;
@@ -97,7 +97,7 @@ impl<'a> Prober<'a> {
             command.args(["probe", "responder", "--listen", &listen]);
             responders.push(Service::start(command, &format!("responder-{host}"), scratch)?.0);
         }
-        Ok(Self { ground, effort, _responders: responders })
+        Ok(Self { processes, effort, _responders: responders })
     }
 
     /// Measures round-trip times from every host to every other; `done` is called with the number
@@ -106,24 +106,24 @@ impl<'a> Prober<'a> {
         &self,
         mut done: impl FnMut(u64),
     ) -> Result<BTreeMap<Pair, RttReport>, DemoError> {
-        let hosts: Vec<&HostId> = self.ground.lab.hosts().collect();
+        let hosts: Vec<&HostId> = self.processes.lab.hosts().collect();
         let mut questions = Vec::new();
         for host in &hosts {
-            let mut command = self.ground.lab.command(host, &self.ground.program)?;
+            let mut command = self.processes.lab.command(host, &self.processes.program)?;
             command.args(["probe", "rtt", "--output", "json"]);
             command.args(["--samples", &self.effort.rtt_samples.to_string()]);
             command.args(["--interval", &format!("{} ms", self.effort.rtt_interval.as_millis())]);
             let others: Vec<&HostId> =
                 hosts.iter().filter(|other| other != &host).copied().collect();
             for other in &others {
-                command.arg(format!("{}:{RESPONDER_PORT}", self.ground.lab.address_v4(other)?));
+                command.arg(format!("{}:{RESPONDER_PORT}", self.processes.lab.address_v4(other)?));
             }
-            let question = Question::ask(command, &format!("rtt-{host}"), &self.ground.scratch)?;
+            let question = Question::ask(command, &format!("rtt-{host}"), &self.processes.scratch)?;
             questions.push((*host, others, question));
         }
         let mut reports = BTreeMap::new();
         for (count, (host, others, question)) in questions.into_iter().enumerate() {
-            let answers: Vec<RttReport> = question.answer(&self.ground.stop)?;
+            let answers: Vec<RttReport> = question.answer(&self.processes.stop)?;
             for (other, report) in others.into_iter().zip(answers) {
                 reports.insert((self.site_of(host), self.site_of(other)), report);
             }
@@ -147,7 +147,7 @@ impl<'a> Prober<'a> {
                 questions.push((tests[index].pair.clone(), self.rate_question(&tests[index])?));
             }
             for (pair, question) in questions {
-                reports.insert(pair, question.answer(&self.ground.stop)?);
+                reports.insert(pair, question.answer(&self.processes.stop)?);
                 done(reports.len() as u64);
             }
         }
@@ -157,15 +157,15 @@ impl<'a> Prober<'a> {
     fn rate_question(&self, test: &RateTest) -> Result<Question, DemoError> {
         let (source, destination) = &test.pair;
         let [from, to] = [source, destination].map(super::host_of);
-        let mut command = self.ground.lab.command(&from, &self.ground.program)?;
+        let mut command = self.processes.lab.command(&from, &self.processes.program)?;
         command.args(["probe", "rate", "--output", "json"]);
         command.args(["--duration", &format!("{} ms", self.effort.rate_duration.as_millis())]);
         command.args(["--steady-for", &format!("{} ms", self.effort.steady_for.as_millis())]);
         if let Some(rate) = test.max_rate {
             command.args(["--max-rate", &rate.to_string()]);
         }
-        command.arg(format!("{}:{RESPONDER_PORT}", self.ground.lab.address_v4(&to)?));
-        Question::ask(command, &format!("rate-{source}-{destination}"), &self.ground.scratch)
+        command.arg(format!("{}:{RESPONDER_PORT}", self.processes.lab.address_v4(&to)?));
+        Question::ask(command, &format!("rate-{source}-{destination}"), &self.processes.scratch)
     }
 
     /// Returns the effort of the measurements.

@@ -31,13 +31,13 @@ pub use crate::lab_run::carry::CarryError;
 pub(crate) use choose::solve;
 pub use error::DemoError;
 
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::report::{DemoReport, FlowResult, Place, RelayResult, Role, SCHEMA_VERSION, StepTime};
 use crate::scenario::Scenario;
 use choose::{Choice, regions_of};
 use knowledge::Knowledge;
 use measure::{Effort, Prober};
-use transfers::{Transfer, Way};
+use transfers::{CarriedOver, Transfer};
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -102,9 +102,9 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
 
     watch.begin("emulate the WAN", 1);
     let lab_options = LabOptions { seed: options.seed, ..LabOptions::default() };
-    let ground = Ground::start(&topology, &lab_options, &options.program, &options.stop)?;
+    let processes = LabProcesses::start(&topology, &lab_options, &options.program, &options.stop)?;
 
-    let choice = measure_and_choose(options, &ground, effort, &mut watch)?;
+    let choice = measure_and_choose(options, &processes, effort, &mut watch)?;
     let flows = choice.problem.flows().to_vec();
 
     let plan = &choice.plan;
@@ -112,12 +112,13 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
         .begin("start relays and gateways", plan.relays.len() as u64 + scenario.sites.len() as u64);
     let legs = &choice.problem.inputs().legs;
     let deployment =
-        deploy::deploy(&ground, plan, &flows, legs, |done| watch.observer.advance_to(done))?;
+        deploy::deploy(&processes, plan, &flows, legs, |done| watch.observer.advance_to(done))?;
 
     let volume =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };
     let transfers = predict(&choice, &flows, volume);
-    let carried = carry_all(&ground, &deployment, &flows, &transfers, repeats_until, &mut watch)?;
+    let carried =
+        carry_all(&processes, &deployment, &flows, &transfers, repeats_until, &mut watch)?;
     let steps = watch.end();
 
     let results = flow_results(&choice, &flows, volume, &transfers, &carried);
@@ -146,20 +147,20 @@ pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
 /// Measures round-trip times, then plans and measures rates in turn.
 fn measure_and_choose(
     options: &DemoOptions,
-    ground: &Ground,
+    processes: &LabProcesses,
     effort: Effort,
     watch: &mut StepWatch<'_>,
 ) -> Result<Choice, DemoError> {
     let scenario = &options.scenario;
-    let hosts = ground.lab.hosts().count() as u64;
+    let hosts = processes.lab.hosts().count() as u64;
     watch.begin("measure round-trip times", hosts);
-    let prober = Prober::start(ground, effort)?;
+    let prober = Prober::start(processes, effort)?;
     let rtts = prober.rtts(|done| watch.observer.advance_to(done))?;
     let mut knowledge =
         Knowledge::new(&scenario.sites, &scenario.regions, scenario.relay.per_connection, rtts);
 
     watch.begin("measure rates, predict, choose relays", 100);
-    choose::choose(scenario, &mut knowledge, &prober, &ground.stop, |done, total| {
+    choose::choose(scenario, &mut knowledge, &prober, &processes.stop, |done, total| {
         watch.observer.advance_to(100 * done / total.max(1));
     })
 }
@@ -167,25 +168,27 @@ fn measure_and_choose(
 /// Returns the transfers to carry, with predictions at the carried volume: every flow direct, then
 /// those with a path over it.
 fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
-    let transfer = |index: usize, way: Way| {
+    let transfer = |index: usize, way: CarriedOver| {
         let path = match way {
-            Way::Direct => Some(Vec::new()),
-            Way::Planned => choice.plan.offers_of(&choice.problem, &choice.plan.flows[index]),
+            CarriedOver::Direct => Some(Vec::new()),
+            CarriedOver::Planned => {
+                choice.plan.offers_of(&choice.problem, &choice.plan.flows[index])
+            }
         };
         let legs = path.and_then(|path| choice.problem.legs(index, &path));
         let legs = legs.expect("direct legs were measured, and those of the plan were verified");
         let predicted = path_fct(&legs, volume, StartUp::Cold);
         Transfer { flow: index, way, legs: legs.len(), rate: path_rate(&legs), volume, predicted }
     };
-    let direct = (0..flows.len()).map(|index| transfer(index, Way::Direct));
+    let direct = (0..flows.len()).map(|index| transfer(index, CarriedOver::Direct));
     let planned = (0..flows.len())
         .filter(|index| !choice.plan.flows[*index].path.is_empty())
-        .map(|index| transfer(index, Way::Planned));
+        .map(|index| transfer(index, CarriedOver::Planned));
     direct.chain(planned).collect()
 }
 
 fn carry_all(
-    ground: &Ground,
+    processes: &LabProcesses,
     deployment: &deploy::Deployment,
     flows: &[Flow],
     transfers: &[Transfer],
@@ -194,15 +197,15 @@ fn carry_all(
 ) -> Result<transfers::Carriage, DemoError> {
     let mut carriage = transfers::Carriage::default();
     for (way, step) in [
-        (Way::Direct, "carry every flow direct"),
-        (Way::Planned, "carry the flows over their paths"),
+        (CarriedOver::Direct, "carry every flow direct"),
+        (CarriedOver::Planned, "carry the flows over their paths"),
     ] {
         let mine: Vec<&Transfer> =
             transfers.iter().filter(|transfer| transfer.way == way).collect();
         let total: u64 = mine.iter().map(|transfer| transfer.volume.as_u64()).sum();
         watch.begin(step, total);
         let done = |bytes| watch.observer.advance_to(bytes);
-        carriage.add(transfers::carry(ground, deployment, flows, &mine, repeats_until, done)?);
+        carriage.add(transfers::carry(processes, deployment, flows, &mine, repeats_until, done)?);
     }
     Ok(carriage)
 }
@@ -214,20 +217,20 @@ fn flow_results(
     transfers: &[Transfer],
     carried: &transfers::Carriage,
 ) -> Vec<FlowResult> {
-    let predicted = |flow: usize, way: Way| {
+    let predicted = |flow: usize, way: CarriedOver| {
         let found = transfers.iter().find(|transfer| (transfer.flow, transfer.way) == (flow, way));
         found.map(|transfer| transfer.predicted.as_secs_f64())
     };
     (flows.iter().enumerate().zip(&choice.plan.flows))
         .map(|((index, flow), planned)| {
-            let direct = carried.outcome(index, Way::Direct);
+            let direct = carried.outcome(index, CarriedOver::Direct);
             // A flow whose best path is the direct one is carried once.
-            let over_path = carried.outcome(index, Way::Planned).or(direct);
+            let over_path = carried.outcome(index, CarriedOver::Planned).or(direct);
             let outcomes = [direct, over_path];
             let fct = |outcome: Option<&transfers::Outcome>| {
                 outcome.map_or(f64::NAN, |outcome| outcome.fct.as_secs_f64())
             };
-            let predicted_direct_s = predicted(index, Way::Direct).unwrap_or(f64::NAN);
+            let predicted_direct_s = predicted(index, CarriedOver::Direct).unwrap_or(f64::NAN);
             FlowResult {
                 source: flow.source.to_string(),
                 destination: flow.destination.to_string(),
@@ -237,7 +240,8 @@ fn flow_results(
                 fct_direct_s: fct(direct),
                 fct_planned_s: fct(over_path),
                 predicted_direct_s,
-                predicted_planned_s: predicted(index, Way::Planned).unwrap_or(predicted_direct_s),
+                predicted_planned_s: predicted(index, CarriedOver::Planned)
+                    .unwrap_or(predicted_direct_s),
                 egress_usd: planned.egress.as_usd(),
                 sha256_ok: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.sha256_ok)),
                 valid: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.valid)),

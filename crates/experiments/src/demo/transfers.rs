@@ -11,7 +11,7 @@ use tradewind_units::{Bandwidth, Bytes};
 
 use super::deploy::Deployment;
 use super::{DemoError, host_of, lanes};
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::carry::{self, CarryError, Watch};
 
 /// Longest silence within a transfer. Chosen: far beyond any round trip and any slow start.
@@ -24,14 +24,14 @@ const TRIES: usize = 3;
 
 /// The path kind of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum CarriedOver {
     /// Direct, from host to host.
     Direct,
     /// Through gateway and relays.
     Planned,
 }
 
-impl Way {
+impl CarriedOver {
     /// Returns the name of the path kind.
     const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ pub(super) struct Transfer {
     /// The index of its flow.
     pub(super) flow: usize,
     /// The path kind.
-    pub(super) way: Way,
+    pub(super) way: CarriedOver,
     /// The number of legs of its path.
     pub(super) legs: usize,
     /// The expected rate: its slowest leg's.
@@ -72,7 +72,7 @@ pub(super) struct Outcome {
 /// All outcomes so far.
 #[derive(Debug, Default)]
 pub(super) struct Carriage {
-    outcomes: BTreeMap<(usize, Way), Outcome>,
+    outcomes: BTreeMap<(usize, CarriedOver), Outcome>,
     reasons: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Carriage {
     }
 
     /// Returns the outcome of a flow's transfer.
-    pub(super) fn outcome(&self, flow: usize, way: Way) -> Option<&Outcome> {
+    pub(super) fn outcome(&self, flow: usize, way: CarriedOver) -> Option<&Outcome> {
         self.outcomes.get(&(flow, way))
     }
 
@@ -97,7 +97,7 @@ impl Carriage {
 /// Carries these transfers, and repeats those with an invalid record until `repeats_until`; `done`
 /// is called with the number of bytes received.
 pub(super) fn carry(
-    ground: &Ground,
+    processes: &LabProcesses,
     deployment: &Deployment,
     flows: &[Flow],
     transfers: &[&Transfer],
@@ -111,10 +111,10 @@ pub(super) fn carry(
         lanes::groups(&work).into_iter().map(|group| (1, group)).collect();
     while let Some((attempt, group)) = waiting.pop_front() {
         let members: Vec<&Transfer> = group.iter().map(|index| transfers[*index]).collect();
-        ground.lab.reset_validity()?;
+        processes.lab.reset_validity()?;
         let outcomes =
-            carry_group(ground, deployment, flows, &members, |bytes| done(arrived + bytes))?;
-        let record = ground.lab.validity()?;
+            carry_group(processes, deployment, flows, &members, |bytes| done(arrived + bytes))?;
+        let record = processes.lab.validity()?;
         if !record.valid && attempt < TRIES && Instant::now() < repeats_until {
             for half in group.chunks(group.len().div_ceil(2)).rev() {
                 waiting.push_front((attempt + 1, half.to_vec()));
@@ -145,7 +145,7 @@ fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
 }
 
 fn carry_group(
-    ground: &Ground,
+    processes: &LabProcesses,
     deployment: &Deployment,
     flows: &[Flow],
     members: &[&Transfer],
@@ -157,13 +157,13 @@ fn carry_group(
             .iter()
             .zip(&watches)
             .map(|(transfer, watch)| {
-                scope.spawn(move || carry_one(ground, deployment, flows, transfer, watch))
+                scope.spawn(move || carry_one(processes, deployment, flows, transfer, watch))
             })
             .collect();
         while running.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(TELL);
             done(watches.iter().map(|watch| watch.received.load(Ordering::Relaxed)).sum());
-            if ground.stop.is_set() {
+            if processes.stop.is_set() {
                 watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Relaxed));
             }
         }
@@ -175,7 +175,7 @@ fn carry_group(
 }
 
 fn carry_one(
-    ground: &Ground,
+    processes: &LabProcesses,
     deployment: &Deployment,
     flows: &[Flow],
     transfer: &Transfer,
@@ -186,16 +186,16 @@ fn carry_one(
     let failed = |source| DemoError::Carry { flow: name.clone(), source };
     let receiver = deployment.receiver(&flow.id);
     let dial = match transfer.way {
-        Way::Direct => receiver,
-        Way::Planned => deployment.entrance(&flow.id).unwrap_or(receiver),
+        CarriedOver::Direct => receiver,
+        CarriedOver::Planned => deployment.entrance(&flow.id).unwrap_or(receiver),
     };
-    let listener = listen(ground, flow, receiver)?.map_err(failed)?;
-    let outgoing = socket(ground, flow, dial)?.map_err(failed)?;
+    let listener = listen(processes, flow, receiver)?.map_err(failed)?;
+    let outgoing = socket(processes, flow, dial)?.map_err(failed)?;
     let seed = transfer.flow as u64 + 1;
     let carried =
         carry::carry(outgoing, dial, &listener, transfer.volume.as_u64(), seed, QUIET, watch);
     match carried {
-        Err(CarryError::Stopped) if ground.stop.is_set() => Err(DemoError::Stopped),
+        Err(CarryError::Stopped) if processes.stop.is_set() => Err(DemoError::Stopped),
         Err(source) => Err(failed(source)),
         Ok(carried) => Ok(Outcome { fct: carried.fct, sha256_ok: carried.sha256_ok, valid: false }),
     }
@@ -203,24 +203,24 @@ fn carry_one(
 
 /// Opens a listener on the flow's destination.
 fn listen(
-    ground: &Ground,
+    processes: &LabProcesses,
     flow: &Flow,
     address: SocketAddr,
 ) -> Result<Result<TcpListener, CarryError>, DemoError> {
     let host = host_of(&flow.destination);
-    let bound = ground.lab.enter(&host, || TcpListener::bind(address))?;
+    let bound = processes.lab.enter(&host, || TcpListener::bind(address))?;
     Ok(bound.map_err(|source| CarryError::Io { what: "listen at", address, source }))
 }
 
 /// Creates a socket on the flow's source.
 fn socket(
-    ground: &Ground,
+    processes: &LabProcesses,
     flow: &Flow,
     address: SocketAddr,
 ) -> Result<Result<socket2::Socket, CarryError>, DemoError> {
     let host = host_of(&flow.source);
     let domain = socket2::Domain::for_address(address);
     let made =
-        ground.lab.enter(&host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+        processes.lab.enter(&host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
     Ok(made.map_err(|source| CarryError::Io { what: "make a socket for", address, source }))
 }

@@ -14,8 +14,8 @@ use super::outcome::via_text;
 use super::scenario::{Pair, Scenario, Strategy};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::Ground;
-use crate::lab_run::chain::{Entrance, NewChain};
+use crate::lab_run::LabProcesses;
+use crate::lab_run::chain::{ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::repeats::Part;
@@ -80,8 +80,8 @@ impl Work<'_> {
         let topology = self.network.with_losses(self.scenario, &self.places(), percent / 100.0)?;
         let lab = LabOptions { seed: Some(repeat.seed), ..LabOptions::default() };
         let options = self.options;
-        let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
-        let servers = self.servers(&ground)?;
+        let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+        let servers = self.servers(&processes)?;
         let mut samples = Vec::new();
         // Each chain has its own port: the rules of a killed forwarder stay on its host.
         let mut slots = 0..;
@@ -97,7 +97,7 @@ impl Work<'_> {
                     let name = fetch.name(percent);
                     let fetched = checked.in_time(options, &name, || {
                         let slot = slots.next().expect("there are more ports than fetches");
-                        fetch.once(&ground, slot)
+                        fetch.once(&processes, slot)
                     })?;
                     let (pair, strategy) = (pair_index, strategy_index);
                     let Fetched { fct_s, arrivals } = fetched;
@@ -123,14 +123,14 @@ impl Work<'_> {
 
     /// Starts every server, for the whole repeat: a closed port may stay bound for a moment in a
     /// process that is just being started.
-    fn servers(&self, ground: &Ground) -> Result<BTreeMap<HostId, FileServer>, DemoError> {
+    fn servers(&self, processes: &LabProcesses) -> Result<BTreeMap<HostId, FileServer>, DemoError> {
         let strategies = &self.scenario.strategies;
         let hosts: BTreeSet<HostId> = (self.scenario.pairs.iter())
             .flat_map(|pair| strategies.iter().map(|strategy| ends(pair, strategy)))
             .map(|[_, server]| server)
             .collect();
         let start = |host: HostId| {
-            let server = FileServer::start(ground, &host, SERVER_PORT)?;
+            let server = FileServer::start(processes, &host, SERVER_PORT)?;
             Ok((host, server))
         };
         hosts.into_iter().map(start).collect()
@@ -168,7 +168,11 @@ impl Fetch<'_> {
 
     /// Runs the fetch over a chain of its own; returns the result and the bounds that the lab
     /// broke.
-    fn once(&self, ground: &Ground, slot: u16) -> Result<(Fetched, Vec<String>), DemoError> {
+    fn once(
+        &self,
+        processes: &LabProcesses,
+        slot: u16,
+    ) -> Result<(Fetched, Vec<String>), DemoError> {
         let strategy = self.strategy;
         let [client, _] = ends(self.pair, strategy);
         let usual = || self.via.iter().map(|region| host_of(&region.clone().into())).collect();
@@ -182,28 +186,28 @@ impl Fetch<'_> {
             server: self.server,
             relays: &relays,
             carriage: strategy.carriage,
-            entrance: Entrance::Forward,
+            entrance: ClientAttachment::Forward,
             leg: &leg,
             gateway: &gateway,
         };
-        let chain = chain.start(ground)?;
+        let chain = chain.start(processes)?;
         if strategy.warm_up {
             let small = File { bytes: WARM_UP_BYTES, seed: self.seed };
-            fetch::fetch(ground, &client, chain.entrance, small, QUIET)?;
+            fetch::fetch(processes, &client, chain.entrance, small, QUIET)?;
             std::thread::sleep(WARM_UP);
         }
-        ground.lab.reset_validity()?;
+        processes.lab.reset_validity()?;
         let file = File { bytes: self.pair.size.as_u64(), seed: self.seed };
-        let work = || fetch::fetch(ground, &client, chain.entrance, file, QUIET);
+        let work = || fetch::fetch(processes, &client, chain.entrance, file, QUIET);
         let (fetched, arrivals) = match (self.watch_ms, &self.via[..]) {
             (Some(every_ms), [first, next, ..]) => {
                 let link = LinkName::Pair(next.clone().into(), first.clone().into());
-                watch::arrivals(ground, &link, Duration::from_secs_f64(every_ms / 1e3), work)?
+                watch::arrivals(processes, &link, Duration::from_secs_f64(every_ms / 1e3), work)?
             }
             _ => (work(), Arrivals::default()),
         };
         let fetched = fetched?;
-        let mut reasons = ground.lab.validity()?.reasons;
+        let mut reasons = processes.lab.validity()?.reasons;
         if !fetched.content_ok {
             reasons.push("the file came with other content".to_owned());
         }

@@ -118,7 +118,7 @@ impl ExperimentError {
 
 /// Environment that an experiment runs in.
 #[derive(Clone, Copy)]
-enum Ground {
+enum Environment {
     /// The lab: real kernel TCP.
     Lab(fn(&Experiment, &RunOptions, &mut dyn Observer) -> Result<Record, ExperimentError>),
     /// Nothing but a processor.
@@ -136,14 +136,14 @@ pub struct Experiment {
     pub summary: &'static str,
     /// The text of its built-in scenario, a file of `scenarios/`.
     pub scenario: &'static str,
-    ground: Ground,
+    environment: Environment,
 }
 
 impl Experiment {
     /// Returns whether it runs on the lab (real kernel TCP); otherwise it is numeric.
     #[must_use]
     pub const fn on_lab(&self) -> bool {
-        matches!(self.ground, Ground::Lab(_))
+        matches!(self.environment, Environment::Lab(_))
     }
 
     /// Returns whether its record has plots.
@@ -157,9 +157,9 @@ impl Experiment {
     /// # Errors
     /// [`ExperimentError::NoTable`].
     pub fn check(&self, options: &RunOptions) -> Result<(), ExperimentError> {
-        let takes_table = match self.ground {
-            Ground::Lab(_) => false,
-            Ground::Numeric(kind) => kind.takes_table(),
+        let takes_table = match self.environment {
+            Environment::Lab(_) => false,
+            Environment::Numeric(kind) => kind.takes_table(),
         };
         if options.rtt.is_some() && !takes_table {
             return Err(ExperimentError::NoTable { name: self.name });
@@ -178,15 +178,15 @@ impl Experiment {
         observer: &mut dyn Observer,
     ) -> Result<Record, ExperimentError> {
         self.check(options)?;
-        match self.ground {
-            Ground::Lab(run) => {
+        match self.environment {
+            Environment::Lab(run) => {
                 let mut record = run(self, options, observer)?;
                 if options.first_part {
                     self.name.clone_into(&mut record.name);
                 }
                 Ok(record)
             }
-            Ground::Numeric(kind) => numeric::run(kind, self, options, observer),
+            Environment::Numeric(kind) => numeric::run(kind, self, options, observer),
         }
     }
 
@@ -194,9 +194,9 @@ impl Experiment {
     /// text, as on the lab.
     #[must_use]
     pub fn check_text(&self, text: &str) -> Option<Result<(), ScenarioError>> {
-        match self.ground {
-            Ground::Lab(_) => None,
-            Ground::Numeric(kind) => Some(numeric::check(kind, text)),
+        match self.environment {
+            Environment::Lab(_) => None,
+            Environment::Numeric(kind) => Some(numeric::check(kind, text)),
         }
     }
 
@@ -307,7 +307,7 @@ macro_rules! numeric {
             source: $source,
             summary: $summary,
             scenario: include_str!(concat!("../../../../scenarios/", $name, ".toml")),
-            ground: Ground::Numeric(numeric::Kind::$kind),
+            environment: Environment::Numeric(numeric::Kind::$kind),
         }
     };
 }
@@ -320,7 +320,7 @@ macro_rules! lab {
             source: $source,
             summary: $summary,
             scenario: include_str!(concat!("../../../../scenarios/", $name, ".toml")),
-            ground: Ground::Lab($run),
+            environment: Environment::Lab($run),
         }
     };
 }
@@ -356,7 +356,7 @@ const ALL: &[Experiment] = &[
         source: "CP VII-C",
         summary: "full mesh of four sites, six dollars: plan, deploy, transfer, compare",
         scenario: Scenario::CP_REAL,
-        ground: Ground::Lab(cp_real::run),
+        environment: Environment::Lab(cp_real::run),
     },
     numeric!(
         "trn-scope",
@@ -408,7 +408,7 @@ const ALL: &[Experiment] = &[
         "cdd-fair",
         "CDD III-D",
         sharing::run,
-        "what large first windows do to others at a shared bottleneck"
+        "what large initial windows do to others at a shared bottleneck"
     ),
     lab!("cdd-four", "CDD III-F", download::run, "four relays by least largest inner leg"),
     lab!("cdd-mixed", "CDD III-G", download::run, "relays of two clouds against those of one"),
@@ -470,7 +470,7 @@ const ALL: &[Experiment] = &[
         packets::mobile::run,
         "a call between phones with copies of all or of chosen packets, and a file beside it"
     ),
-    numeric!("rt-model", "RT II-B", Rounds, "round trips that larger first windows save"),
+    numeric!("rt-model", "RT II-B", Rounds, "round trips that larger initial windows save"),
     numeric!("rt-cmax", "RT IV-B1", Cmax, "windows of 34 PoPs by the bound on what is learned"),
     numeric!(
         "rt-traffic",

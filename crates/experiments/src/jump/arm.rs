@@ -7,13 +7,13 @@ use tradewind_jumpstart::{Config, Control, Learner, Mode};
 use tradewind_jumpstart_daemon::observe::sample_of;
 use tradewind_lab::Lab;
 use tradewind_net::clock::monotonic;
-use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::initial_window::{InitialWindow, InitialWindows};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, HostId, Ratio, Segments};
 
 use crate::demo::DemoError;
-use crate::lab_run::Ground;
-use crate::lab_run::exchange::{Done, Door, Fetch, Link, Looks, Over, exchange};
+use crate::lab_run::LabProcesses;
+use crate::lab_run::exchange::{ConnectionPair, Done, Door, Fetch, Looks, Over, exchange};
 
 /// Way to start connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,8 +42,8 @@ impl Start {
 
 /// A sender towards one receiver, with its learner.
 pub(crate) struct Arm<'a> {
-    ground: &'a Ground,
-    windows: &'a FirstWindows,
+    processes: &'a LabProcesses,
+    windows: &'a InitialWindows,
     /// The sender.
     pub(crate) from: HostId,
     /// The receiver, which fetches.
@@ -57,7 +57,7 @@ pub(crate) struct Arm<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
     /// Its initial window, and the rate behind it; none: the kernel's default.
-    pub(crate) window: Option<FirstWindow>,
+    pub(crate) window: Option<InitialWindow>,
     /// Its highest rate, and the time for which that holds.
     pub(crate) paced: Option<(Bandwidth, Duration)>,
 }
@@ -65,8 +65,8 @@ pub(crate) struct Given {
 impl<'a> Arm<'a> {
     /// Creates an arm that knows nothing yet.
     pub(crate) fn new(
-        ground: &'a Ground,
-        windows: &'a FirstWindows,
+        processes: &'a LabProcesses,
+        windows: &'a InitialWindows,
         start: Start,
         c_max: Segments,
         (from, to): (HostId, HostId),
@@ -84,13 +84,13 @@ impl<'a> Arm<'a> {
         };
         // Sampled connections begin by default, so that none of their losses counts as a jump's.
         learner.iter_mut().for_each(Learner::expect_to_be_told);
-        let remote = IpAddr::V4(ground.lab.address_v4(&to)?);
-        Ok(Self { ground, windows, from, to, remote, learner, looked_at: 0 })
+        let remote = IpAddr::V4(processes.lab.address_v4(&to)?);
+        Ok(Self { processes, windows, from, to, remote, learner, looked_at: 0 })
     }
 
     /// Returns the lab.
     pub(crate) const fn lab(&self) -> &Lab {
-        &self.ground.lab
+        &self.processes.lab
     }
 
     /// Samples a connection: a round of the learner.
@@ -104,12 +104,16 @@ impl<'a> Arm<'a> {
     }
 
     /// Downloads over a new connection that starts by default, and samples it.
-    pub(crate) fn train(&mut self, bytes: u64, settle: Duration) -> Result<Link, DemoError> {
-        let door = Door::open(self.ground, &self.from, None)?;
+    pub(crate) fn train(
+        &mut self,
+        bytes: u64,
+        settle: Duration,
+    ) -> Result<ConnectionPair, DemoError> {
+        let door = Door::open(self.processes, &self.from, None)?;
         let fetch =
             Fetch { at: Duration::ZERO, over: Over::New(&self.to, &door), bytes, paced: None };
         let id = 1000 + self.looked_at;
-        let link = one(exchange(self.ground, vec![fetch], settle, None)?).link;
+        let link = one(exchange(self.processes, vec![fetch], settle, None)?).link;
         self.look(&link.info()?, id);
         Ok(link)
     }
@@ -123,8 +127,8 @@ impl<'a> Arm<'a> {
         also: &mut Self,
         settle: Duration,
     ) -> Result<Option<TcpInfo>, DemoError> {
-        let (ground, to) = (self.ground, self.to.clone());
-        let door = Door::open(ground, &self.from, None)?;
+        let (processes, to) = (self.processes, self.to.clone());
+        let door = Door::open(processes, &self.from, None)?;
         let fetch = Fetch { at: Duration::ZERO, over: Over::New(&to, &door), bytes, paced: None };
         let id = 1000 + self.looked_at;
         let mut last = None;
@@ -133,15 +137,19 @@ impl<'a> Arm<'a> {
             also.look(info, id);
             last = Some(*info);
         };
-        exchange(ground, vec![fetch], settle, Some(Looks { every, each: &mut each }))?;
+        exchange(processes, vec![fetch], settle, Some(Looks { every, each: &mut each }))?;
         Ok(last)
     }
 
     /// Downloads once more over an open connection, and samples it.
-    pub(crate) fn again(&mut self, link: Link, bytes: u64) -> Result<Link, DemoError> {
+    pub(crate) fn again(
+        &mut self,
+        link: ConnectionPair,
+        bytes: u64,
+    ) -> Result<ConnectionPair, DemoError> {
         let id = 1000 + self.looked_at;
         let fetch = Fetch { at: Duration::ZERO, over: Over::Kept(link), bytes, paced: None };
-        let link = one(exchange(self.ground, vec![fetch], Duration::ZERO, None)?).link;
+        let link = one(exchange(self.processes, vec![fetch], Duration::ZERO, None)?).link;
         self.look(&link.info()?, id);
         Ok(link)
     }
@@ -152,7 +160,7 @@ impl<'a> Arm<'a> {
         let start = self.learner.as_mut().and_then(|learner| learner.start(now, self.remote, None));
         let Some(start) = start else { return Given::default() };
         Given {
-            window: Some(FirstWindow { segments: start.window, rate: start.pacing }),
+            window: Some(InitialWindow { segments: start.window, rate: start.pacing }),
             // A loan counts from when the connection is established, as where a program in the
             // kernel gives it.
             paced: start.pacing.map(|rate| (rate, start.until.since(now))),
@@ -174,7 +182,11 @@ impl<'a> Arm<'a> {
     ) -> Result<Vec<Done>, DemoError> {
         let given: Vec<Given> = starts.iter().map(|_| self.give()).collect();
         let open = |given: &Given| {
-            Door::open(self.ground, &self.from, given.window.map(|window| (self.windows, window)))
+            Door::open(
+                self.processes,
+                &self.from,
+                given.window.map(|window| (self.windows, window)),
+            )
         };
         let doors: Vec<Door> = given.iter().map(open).collect::<Result<_, DemoError>>()?;
         let fetch = |((at, given), door)| {
@@ -182,7 +194,7 @@ impl<'a> Arm<'a> {
             Fetch { at: *at, over: Over::New(&self.to, door), bytes, paced: given.paced }
         };
         let fetches = starts.iter().zip(&given).zip(&doors).map(fetch).collect();
-        exchange(self.ground, fetches, settle, None)
+        exchange(self.processes, fetches, settle, None)
     }
 }
 

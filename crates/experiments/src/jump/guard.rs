@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tradewind_lab::LabOptions;
-use tradewind_net::first_window::FirstWindows;
+use tradewind_net::initial_window::InitialWindows;
 use tradewind_units::time::{as_millis_f64, as_text};
 use tradewind_units::{Bandwidth, Bytes, Segments};
 use tradewind_wan::PairChange;
@@ -22,7 +22,7 @@ use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
 use crate::lab_run::exchange::Done;
-use crate::lab_run::{Ground, repeats};
+use crate::lab_run::{LabProcesses, repeats};
 use crate::numeric::{Random, Runs, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml};
@@ -137,7 +137,7 @@ struct Outcome {
     /// a single download.
     retransmitted_unannounced: u32,
     fct_ms: Vec<f64>,
-    first_window: u32,
+    initial_window: u32,
     /// Sum of its connections' rate limits, as a share of the rate that `paced` had learned.
     given: Option<f64>,
     /// Rate that `paced` had learned, in Mbit/s.
@@ -158,7 +158,7 @@ pub(crate) fn run(
 ) -> Result<Record, ExperimentError> {
     let scenario = experiment.read(options, Scenario::parse)?;
     let windows =
-        FirstWindows::attach().map_err(tradewind_lab::LabError::from).map_err(DemoError::from)?;
+        InitialWindows::attach().map_err(tradewind_lab::LabError::from).map_err(DemoError::from)?;
     let seeds = scenario.runs.seeds(options);
     let step = "default, riptide, paced";
     let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
@@ -189,23 +189,23 @@ fn record(scenario: &Scenario, all: &[Vec<Arms>], options: &RunOptions) -> Recor
 /// Runs all cases of a seed; returns the reasons against the lab's figures, too.
 fn one(
     scenario: &Scenario,
-    windows: &FirstWindows,
+    windows: &InitialWindows,
     seed: u64,
     options: &RunOptions,
 ) -> Result<(Vec<Arms>, Vec<String>), DemoError> {
     let topology = topology(&scenario.topology(seed), &scenario.name)?;
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
-    ground.lab.reset_validity()?;
+    let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+    processes.lab.reset_validity()?;
     let arms: Result<Vec<Arms>, DemoError> = std::thread::scope(|scope| {
         let live = |(index, case)| {
-            let (ground, train) = (&ground, scenario.train);
-            scope.spawn(move || live(ground, windows, train, case, index, seed))
+            let (processes, train) = (&processes, scenario.train);
+            scope.spawn(move || live(processes, windows, train, case, index, seed))
         };
         let running: Vec<_> = scenario.cases.iter().enumerate().map(live).collect();
         running.into_iter().map(|case| case.join().expect("a case does not panic")).collect()
     });
-    let (arms, validity) = (arms?, ground.lab.validity()?);
+    let (arms, validity) = (arms?, processes.lab.validity()?);
     let mut reasons = validity.reasons;
     if validity.lateness_us_max > MOST_LATE.as_secs_f64() * 1e6 {
         let late_ms = validity.lateness_us_max / 1e3;
@@ -216,8 +216,8 @@ fn one(
 
 /// Runs all arms of a case.
 fn live(
-    ground: &Ground,
-    windows: &FirstWindows,
+    processes: &LabProcesses,
+    windows: &InitialWindows,
     train: Train,
     case: &Case,
     index: usize,
@@ -226,7 +226,7 @@ fn live(
     let names = names(index);
     let [from, to] = names.each_ref().map(|name| host(name));
     if case.unprepared {
-        unprepare(&ground.lab, &to)?;
+        unprepare(&processes.lab, &to)?;
     }
     let mut random = Random::new(seed.wrapping_mul(64).wrapping_add(index as u64));
     let starts: Vec<Duration> =
@@ -237,7 +237,7 @@ fn live(
         let place = (first + turn) % Start::ALL.len();
         let c_max = Segments::new(C_MAX).expect("above zero");
         let ends = (from.clone(), to.clone());
-        let mut arm = Arm::new(ground, windows, Start::ALL[place], c_max, ends)?;
+        let mut arm = Arm::new(processes, windows, Start::ALL[place], c_max, ends)?;
         outcomes[place] = measure(&mut arm, train, case, &names, &starts)?;
     }
     Ok(outcomes)
@@ -270,7 +270,7 @@ fn measure(
     let burst = arm.burst(bytes, starts, SETTLE)?;
     outcome.retransmitted = retransmitted(&burst);
     outcome.fct_ms = burst.iter().map(|done| as_millis_f64(done.fct)).collect();
-    outcome.first_window = burst.iter().map(|done| done.first_window).max().unwrap_or(0);
+    outcome.initial_window = burst.iter().map(|done| done.initial_window).max().unwrap_or(0);
     outcome.given = outcome.learned_mbps.map(|learned| given_mbps(&burst) / learned);
     Ok(outcome)
 }
@@ -379,7 +379,7 @@ fn arm_rows(
     if crowd {
         row("longest time", "ms", "", &|outcome| quantile(&outcome.fct_ms, 1.0));
     }
-    row("first window", segments, "", &|outcome| f64::from(outcome.first_window));
+    row("initial window", segments, "", &|outcome| f64::from(outcome.initial_window));
 }
 
 /// Adds the required findings: `paced` retransmits no more than the default window, with 95 %

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tradewind_lab::{LabError, LabOptions};
-use tradewind_net::first_window::FirstWindows;
+use tradewind_net::initial_window::InitialWindows;
 use tradewind_net::pacing;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_units::time::{as_millis_f64, as_text};
@@ -21,7 +21,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
 use crate::lab_run::carry::{CarryError, Watch, carry};
 use crate::lab_run::checked::Checked;
-use crate::lab_run::{Ground, repeats};
+use crate::lab_run::{LabProcesses, repeats};
 use crate::numeric::{Runs, mean};
 use crate::scenario::{ScenarioError, from_toml};
 
@@ -101,7 +101,7 @@ pub(crate) fn run(
     observer: &mut dyn Observer,
 ) -> Result<Record, ExperimentError> {
     let scenario = experiment.read(options, Scenario::parse)?;
-    let windows = FirstWindows::attach().map_err(LabError::from).map_err(DemoError::from)?;
+    let windows = InitialWindows::attach().map_err(LabError::from).map_err(DemoError::from)?;
     let seeds = scenario.runs.seeds(options);
     let step = "five ways to start";
     let kept = repeats::each(step, &seeds, 1, options, observer, |seed, checked| {
@@ -117,7 +117,7 @@ pub(crate) fn run(
 
 fn once(
     scenario: &Scenario,
-    windows: &FirstWindows,
+    windows: &InitialWindows,
     seed: u64,
     options: &RunOptions,
     checked: &mut Checked,
@@ -125,12 +125,12 @@ fn once(
     let text = text(scenario, seed);
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let topology = topology(&text, &scenario.name)?;
-    let ground = Ground::start(&topology, &lab, &options.program, &options.stop)?;
-    unprepare(&ground.lab, &host(RECEIVERS[1]))?;
-    ground.lab.reset_validity()?;
+    let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+    unprepare(&processes.lab, &host(RECEIVERS[1]))?;
+    processes.lab.reset_validity()?;
     let arm = |start, to| {
         let ends = (host("sender"), host(to));
-        Arm::new(&ground, windows, start, scenario.c_max, ends)
+        Arm::new(&processes, windows, start, scenario.c_max, ends)
     };
     let bytes = scenario.bytes.as_u64();
     let rtt_ms = as_millis_f64(scenario.rtt);
@@ -151,11 +151,11 @@ fn once(
         pull(&mut paced)?,
         pull(&mut default)?,
         pull(&mut stranger)?,
-        push(&ground, windows, &mut paced, bytes)? - rtt_ms,
-        push(&ground, windows, &mut default, bytes)? - rtt_ms,
+        push(&processes, windows, &mut paced, bytes)? - rtt_ms,
+        push(&processes, windows, &mut default, bytes)? - rtt_ms,
     ];
     let trained = [f64::from(window), rate];
-    checked.add(&format!("seed {seed}"), ground.lab.validity()?.reasons);
+    checked.add(&format!("seed {seed}"), processes.lab.validity()?.reasons);
     Ok(Found { ms, learned_mbps, trained })
 }
 
@@ -176,25 +176,25 @@ fn text(scenario: &Scenario, seed: u64) -> String {
 
 /// Sends when the sender dials; returns the milliseconds from `connect` to the last byte.
 fn push(
-    ground: &Ground,
-    windows: &FirstWindows,
+    processes: &LabProcesses,
+    windows: &InitialWindows,
     arm: &mut Arm<'_>,
     bytes: u64,
 ) -> Result<f64, DemoError> {
     let given = arm.give();
-    let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(&arm.to)?), 0);
+    let address = SocketAddr::new(IpAddr::V4(processes.lab.address_v4(&arm.to)?), 0);
     let failed = |what, source| {
         let source = CarryError::Io { what, address, source };
         DemoError::Carry { flow: "push".to_owned(), source }
     };
-    let listener = ground.lab.enter(&arm.to, || TcpListener::bind(address))?;
+    let listener = processes.lab.enter(&arm.to, || TcpListener::bind(address))?;
     let listener = listener.map_err(|source| failed("listen at", source))?;
     let to = listener.local_addr().map_err(|source| failed("listen at", source))?;
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-    let socket = ground.lab.enter(&arm.from, new)?;
+    let socket = processes.lab.enter(&arm.from, new)?;
     let socket = socket.map_err(|source| failed("make a socket for", source))?;
-    let first_window = given.window.map(|window| (windows.clone(), window));
-    let options = SocketOptions { first_window, ..SocketOptions::default() };
+    let initial_window = given.window.map(|window| (windows.clone(), window));
+    let options = SocketOptions { initial_window, ..SocketOptions::default() };
     options.apply(&socket).map_err(|refused| failed("set up", std::io::Error::other(refused)))?;
     if let Some((rate, _)) = given.paced {
         pacing::cap(&socket, rate).map_err(|source| failed("pace", source))?;

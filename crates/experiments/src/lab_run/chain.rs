@@ -10,7 +10,7 @@ use tradewind_lab::LabError;
 use tradewind_net::sysctl;
 use tradewind_units::{FlowId, HostId, RelayId};
 
-use super::Ground;
+use super::LabProcesses;
 use super::process::Service;
 use super::service::{self, LegText, NewGateway, NewRelay};
 use crate::demo::DemoError;
@@ -34,7 +34,7 @@ pub(crate) enum Carriage {
 /// The way in which the client's connections enter a chain of splitting relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Entrance {
+pub(crate) enum ClientAttachment {
     /// The client dials a port of the gateway on its host.
     #[default]
     Forward,
@@ -55,7 +55,7 @@ pub(crate) struct NewChain<'a> {
     /// Their forwarding method.
     pub(crate) carriage: Carriage,
     /// The client's entrance to splitting relays.
-    pub(crate) entrance: Entrance,
+    pub(crate) entrance: ClientAttachment,
     /// The settings of splitting relays' connections.
     pub(crate) leg: &'a LegText,
     /// The settings of the connections of the gateway on the client's host.
@@ -74,15 +74,15 @@ impl NewChain<'_> {
     ///
     /// # Errors
     /// When a host does not exist or a process cannot be started.
-    pub(crate) fn start(&self, ground: &Ground) -> Result<Chain, DemoError> {
+    pub(crate) fn start(&self, processes: &LabProcesses) -> Result<Chain, DemoError> {
         if self.relays.is_empty() {
             return Ok(Chain { entrance: self.server, _services: Vec::new() });
         }
         match self.carriage {
-            Carriage::Forward => self.one_by_one(ground, service::start_forwarder),
-            Carriage::Haproxy => self.one_by_one(ground, service::start_haproxy),
+            Carriage::Forward => self.one_by_one(processes, service::start_forwarder),
+            Carriage::Haproxy => self.one_by_one(processes, service::start_haproxy),
             Carriage::Split => {
-                let SplitChain { entrance, gateway, relays, .. } = self.split(ground)?;
+                let SplitChain { entrance, gateway, relays, .. } = self.split(processes)?;
                 let relays = relays.into_iter().filter_map(|relay| relay.service);
                 Ok(Chain { entrance, _services: relays.chain([gateway]).collect() })
             }
@@ -92,16 +92,16 @@ impl NewChain<'_> {
     /// Starts a program on each relay's host that knows only the next hop.
     fn one_by_one(
         &self,
-        ground: &Ground,
-        start: fn(&Ground, &HostId, SocketAddr, SocketAddr) -> Result<Service, DemoError>,
+        processes: &LabProcesses,
+        start: fn(&LabProcesses, &HostId, SocketAddr, SocketAddr) -> Result<Service, DemoError>,
     ) -> Result<Chain, DemoError> {
         let mut services = Vec::new();
         let mut next = self.server;
         for host in self.relays.iter().rev() {
-            ground.stop.check()?;
-            let ip = IpAddr::V4(ground.lab.address_v4(host)?);
+            processes.stop.check()?;
+            let ip = IpAddr::V4(processes.lab.address_v4(host)?);
             let listen = SocketAddr::new(ip, FIRST_PORT + self.slot);
-            services.push(start(ground, host, listen, next)?);
+            services.push(start(processes, host, listen, next)?);
             next = listen;
         }
         Ok(Chain { entrance: next, _services: services })
@@ -111,17 +111,18 @@ impl NewChain<'_> {
     ///
     /// # Errors
     /// When a host does not exist or a process cannot be started.
-    pub(crate) fn split(&self, ground: &Ground) -> Result<SplitChain, DemoError> {
-        self.prepare_hosts(ground)?;
+    pub(crate) fn split(&self, processes: &LabProcesses) -> Result<SplitChain, DemoError> {
+        self.prepare_hosts(processes)?;
         let operator = service::operator()?;
         let destination = Destination::address(self.server)?;
         let rule = destination.as_rule();
         let mut relays = Vec::new();
         for (place, host) in self.relays.iter().enumerate() {
-            ground.stop.check()?;
+            processes.stop.check()?;
             let name = RelayId::new(format!("relay-{}-{}", self.slot, place + 1))?;
-            let relay = NewRelay::new(ground, name, host.clone(), FIRST_PORT + self.slot)?;
-            let service = relay.start(ground, &operator, std::slice::from_ref(&rule), self.leg)?;
+            let relay = NewRelay::new(processes, name, host.clone(), FIRST_PORT + self.slot)?;
+            let service =
+                relay.start(processes, &operator, std::slice::from_ref(&rule), self.leg)?;
             relays.push(SplitRelay { relay, service: Some(service) });
         }
         let hops: Vec<Hop> = relays.iter().map(|relay| relay.relay.hop.clone()).collect();
@@ -135,31 +136,32 @@ impl NewChain<'_> {
             forwards: vec![(&flow, &destination)],
             relays: identities,
             routes: &routes,
-            intercepts: self.entrance == Entrance::Tproxy,
+            intercepts: self.entrance == ClientAttachment::Tproxy,
             leg: self.gateway,
             metrics,
         };
-        let (service, listening) = gateway.start(ground, &operator)?;
+        let (service, listening) = gateway.start(processes, &operator)?;
         let port = listening.first().copied().expect("one port for one flow");
         let entrance = match self.entrance {
-            Entrance::Forward => port,
-            Entrance::Tproxy => self.server,
+            ClientAttachment::Forward => port,
+            ClientAttachment::Tproxy => self.server,
         };
         let leg = self.leg.clone();
         Ok(SplitChain { entrance, gateway: service, metrics, relays, operator, rule, leg })
     }
 
-    fn prepare_hosts(&self, ground: &Ground) -> Result<(), DemoError> {
+    fn prepare_hosts(&self, processes: &LabProcesses) -> Result<(), DemoError> {
         for host in self.relays.iter().chain([self.client]) {
             // A relay of an earlier chain with warm connections has left this setting at 0.
             let name = "net.ipv4.tcp_slow_start_after_idle";
-            let set = ground.lab.enter(host, || sysctl::set(name, "1"))?;
+            let set = processes.lab.enter(host, || sysctl::set(name, "1"))?;
             set.map_err(LabError::from)?;
         }
         if [self.leg, self.gateway].iter().any(|leg| leg.wants_fast_open()) {
             for host in self.relays.iter().chain([self.client]) {
                 // 3 enables both sending and accepting data in a SYN.
-                let set = ground.lab.enter(host, || sysctl::set("net.ipv4.tcp_fastopen", "3"))?;
+                let set =
+                    processes.lab.enter(host, || sysctl::set("net.ipv4.tcp_fastopen", "3"))?;
                 set.map_err(LabError::from)?;
             }
         }
@@ -200,10 +202,14 @@ impl SplitChain {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn revive(&mut self, ground: &Ground, place: usize) -> Result<(), DemoError> {
+    pub(crate) fn revive(
+        &mut self,
+        processes: &LabProcesses,
+        place: usize,
+    ) -> Result<(), DemoError> {
         let SplitRelay { relay, service } = &mut self.relays[place];
         let rules = std::slice::from_ref(&self.rule);
-        *service = Some(relay.start(ground, &self.operator, rules, &self.leg)?);
+        *service = Some(relay.start(processes, &self.operator, rules, &self.leg)?);
         Ok(())
     }
 }

@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use tradewind_lab::LabError;
 use tradewind_net::NetError;
 use tradewind_net::epoll::Epoll;
-use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::initial_window::{InitialWindow, InitialWindows};
 use tradewind_net::pacing;
 use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, HostId, Segments};
 
-use super::Ground;
+use super::LabProcesses;
 use super::carry::{self, CarryError};
 use crate::demo::DemoError;
 
 /// Longest time that an exchange may take after its last start. Chosen: far beyond any transfer
 /// here.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The size of the senders' buffers: files of up to 3 MB are written at once, larger ones as buffer
 /// space becomes free. It also holds the kernel's own overhead.
 const SEND_BUFFER: Bytes = Bytes::new(4 << 20);
@@ -52,17 +52,17 @@ impl Door {
     /// # Errors
     /// When the host does not exist, or an option is refused.
     pub(crate) fn open(
-        ground: &Ground,
+        processes: &LabProcesses,
         host: &HostId,
-        first: Option<(&FirstWindows, FirstWindow)>,
+        first: Option<(&InitialWindows, InitialWindow)>,
     ) -> Result<Self, DemoError> {
-        let address = SocketAddr::new(IpAddr::V4(ground.lab.address_v4(host)?), 0);
-        let bound = ground.lab.enter(host, || TcpListener::bind(address))?;
+        let address = SocketAddr::new(IpAddr::V4(processes.lab.address_v4(host)?), 0);
+        let bound = processes.lab.enter(host, || TcpListener::bind(address))?;
         let failed = |what| move |source| io_error(what, address, source);
         let listener = bound.map_err(failed("listen at"))?;
         let options = SocketOptions {
             send_buffer: Some(SEND_BUFFER),
-            first_window: first.map(|(windows, window)| (windows.clone(), window)),
+            initial_window: first.map(|(windows, window)| (windows.clone(), window)),
             ..SocketOptions::default()
         };
         options.apply(&listener).map_err(|refused| {
@@ -75,12 +75,12 @@ impl Door {
 }
 
 /// Both ends of a connection.
-pub(crate) struct Link {
+pub(crate) struct ConnectionPair {
     client: TcpStream,
     server: TcpStream,
 }
 
-impl Link {
+impl ConnectionPair {
     /// Returns the kernel's information about the sender's end.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ pub(crate) enum Over<'a> {
     /// A new connection from this host to this listener.
     New(&'a HostId, &'a Door),
     /// An existing connection.
-    Kept(Link),
+    Kept(ConnectionPair),
 }
 
 /// A file to fetch.
@@ -115,13 +115,13 @@ pub(crate) struct Fetch<'a> {
 /// The result of a fetch.
 pub(crate) struct Done {
     /// The connection, still open.
-    pub(crate) link: Link,
+    pub(crate) link: ConnectionPair,
     /// The time from `connect`, or from the request on a kept connection, to the last byte.
     pub(crate) fct: Duration,
     /// `true` when the connection was new.
     pub(crate) new: bool,
     /// Congestion window before the first byte.
-    pub(crate) first_window: u32,
+    pub(crate) initial_window: u32,
     /// The largest rate before the first byte, as the kernel reports it; `None` without a limit.
     pub(crate) held_to: Option<Bandwidth>,
     /// Segments retransmitted for this file.
@@ -141,17 +141,17 @@ pub(crate) struct Looks<'l> {
 /// # Errors
 /// When a socket call fails, nothing ends for too long, or the run is stopped.
 pub(crate) fn exchange(
-    ground: &Ground,
+    processes: &LabProcesses,
     fetches: Vec<Fetch<'_>>,
     settle: Duration,
     mut looks: Option<Looks<'_>>,
 ) -> Result<Vec<Done>, DemoError> {
-    let mut floor = Floor::new(ground, fetches)?;
+    let mut floor = Floor::new(processes, fetches)?;
     let begun = Instant::now();
     let latest = floor.running.iter().map(|running| running.at).max().unwrap_or_default();
     let mut next_look = looks.as_ref().map(|looks| looks.every);
     loop {
-        ground.stop.check()?;
+        processes.stop.check()?;
         let now = begun.elapsed();
         let mut next = floor.act(now)?;
         if let (Some(looks), Some(at)) = (&mut looks, &mut next_look) {
@@ -164,7 +164,7 @@ pub(crate) fn exchange(
         if floor.running.iter().all(|running| running.fct.is_some()) {
             break;
         }
-        if now > latest + PATIENCE {
+        if now > latest + ACCEPT_TIMEOUT {
             return Err(floor.stalled());
         }
         let wait = next.map_or(LOOK, |at| at.saturating_sub(begun.elapsed())).min(LOOK);
@@ -188,7 +188,7 @@ struct Running<'a> {
     stream: Option<TcpStream>,
     server: Option<TcpStream>,
     begun: bool,
-    first_window: u32,
+    initial_window: u32,
     held_to: Option<Bandwidth>,
     retransmitted_before: u32,
     unsent: usize,
@@ -208,7 +208,7 @@ struct Floor<'a> {
 }
 
 impl<'a> Floor<'a> {
-    fn new(ground: &Ground, fetches: Vec<Fetch<'a>>) -> Result<Self, DemoError> {
+    fn new(processes: &LabProcesses, fetches: Vec<Fetch<'a>>) -> Result<Self, DemoError> {
         let epoll = Epoll::new().map_err(lab)?;
         let mut doors: Vec<&Door> = Vec::new();
         let mut running = Vec::new();
@@ -222,7 +222,7 @@ impl<'a> Floor<'a> {
                 stream: None,
                 server: None,
                 begun: false,
-                first_window: 0,
+                initial_window: 0,
                 held_to: None,
                 retransmitted_before: 0,
                 unsent: 0,
@@ -232,7 +232,7 @@ impl<'a> Floor<'a> {
             };
             match fetch.over {
                 Over::New(host, door) => {
-                    new.client = Some(client_socket(ground, host, door.address)?);
+                    new.client = Some(client_socket(processes, host, door.address)?);
                     new.door = Some(door);
                     if !doors.iter().any(|known| std::ptr::eq(*known, door)) {
                         let token = FIRST_DOOR + doors.len() as u64;
@@ -342,7 +342,7 @@ impl<'a> Floor<'a> {
         let none = SocketAddr::from(([0, 0, 0, 0], 0));
         let (received, expected) = slow.map_or((0, 0), |slow| (slow.received, slow.bytes));
         let address = slow.map_or(none, Running::address);
-        let source = CarryError::Stalled { address, quiet: PATIENCE, received, expected };
+        let source = CarryError::Stalled { address, quiet: ACCEPT_TIMEOUT, received, expected };
         DemoError::Carry { flow: "fetch".to_owned(), source }
     }
 }
@@ -377,7 +377,7 @@ impl Running<'_> {
     fn serve(&mut self, server: TcpStream, now: Duration, payload: &[u8]) -> Result<(), DemoError> {
         server.set_nonblocking(true).map_err(|source| self.failed("set up", source))?;
         let info = TcpInfo::of(&server).map_err(|source| self.failed("ask about", source))?;
-        self.first_window = info.congestion_window.map_or(0, Segments::as_u32);
+        self.initial_window = info.congestion_window.map_or(0, Segments::as_u32);
         self.retransmitted_before = info.retransmitted_segments;
         if let Some((rate, span)) = self.paced {
             pacing::cap(&server, rate).map_err(|source| self.failed("pace", source))?;
@@ -421,7 +421,8 @@ impl Running<'_> {
 
     fn end(self) -> Result<Done, DemoError> {
         let ended = "every fetch has ended";
-        let link = Link { client: self.stream.expect(ended), server: self.server.expect(ended) };
+        let link =
+            ConnectionPair { client: self.stream.expect(ended), server: self.server.expect(ended) };
         if self.lift_at.is_some() {
             pacing::lift(&link.server)
                 .map_err(|source| io_error("unpace", SocketAddr::from(([0; 4], 0)), source))?;
@@ -430,7 +431,7 @@ impl Running<'_> {
         Ok(Done {
             fct: self.fct.expect(ended),
             new: self.door.is_some(),
-            first_window: self.first_window,
+            initial_window: self.initial_window,
             held_to: self.held_to,
             retransmitted: again.saturating_sub(self.retransmitted_before),
             link,
@@ -451,11 +452,11 @@ impl Running<'_> {
 
 /// Creates a non-blocking socket on `host`.
 fn client_socket(
-    ground: &Ground,
+    processes: &LabProcesses,
     host: &HostId,
     to: SocketAddr,
 ) -> Result<socket2::Socket, DemoError> {
-    let made = ground.lab.enter(host, || {
+    let made = processes.lab.enter(host, || {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         Ok(socket)

@@ -10,7 +10,7 @@ use tradewind_grant::{
 use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Duration, HostId};
 
-use super::Ground;
+use super::LabProcesses;
 use super::process::Service;
 use super::service;
 use crate::demo::DemoError;
@@ -95,7 +95,7 @@ struct EndpointSection<'a> {
 #[derive(Serialize)]
 struct FlowSection<'a> {
     #[serde(flatten)]
-    entrance: Entrance,
+    entrance: ClientAttachment,
     far: Stop,
     relays: &'a [Stop],
     service: &'a str,
@@ -121,7 +121,7 @@ pub(crate) struct Copies {
 /// The entrance of a near gateway's applications.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Entrance {
+enum ClientAttachment {
     Port { listen: SocketAddr, to: SocketAddr },
     Device { tun: NearDevice },
     Way { tproxy: OwnDatagrams },
@@ -151,7 +151,7 @@ impl Taking {
 #[derive(Serialize)]
 struct OwnDatagrams {
     destinations: [DestinationRule; 1],
-    own_host: bool,
+    local_output: bool,
 }
 
 #[derive(Serialize)]
@@ -197,9 +197,9 @@ impl Party {
     ///
     /// # Errors
     /// When the host does not exist, or the system has no entropy.
-    pub(crate) fn new(ground: &Ground, host: HostId) -> Result<Self, DemoError> {
+    pub(crate) fn new(processes: &LabProcesses, host: HostId) -> Result<Self, DemoError> {
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
-        let ip = IpAddr::V4(ground.lab.address_v4(&host)?);
+        let ip = IpAddr::V4(processes.lab.address_v4(&host)?);
         Ok(Self { host, key, ip })
     }
 
@@ -220,7 +220,7 @@ impl Party {
     /// When it cannot be started.
     pub(crate) fn relay(
         &self,
-        ground: &Ground,
+        processes: &LabProcesses,
         operator: &OperatorKey,
         neighbours: &[PublicIdentity],
         coding: Coding,
@@ -234,7 +234,7 @@ impl Party {
             next_hops: [HOSTS],
             coding,
         };
-        self.start(ground, "relay", |identity_file| RelayText {
+        self.start(processes, "relay", |identity_file| RelayText {
             listen: [listen],
             identity_file,
             operators: [operator.public().to_string()],
@@ -250,7 +250,7 @@ impl Party {
     /// When it cannot be started.
     pub(crate) fn far_gateway(
         &self,
-        ground: &Ground,
+        processes: &LabProcesses,
         operator: &OperatorKey,
         relays: &[PublicIdentity],
         whole: Option<Whole<'_>>,
@@ -268,7 +268,7 @@ impl Party {
             copies,
             tun,
         };
-        self.start(ground, "gateway", |identity_file| GatewayText {
+        self.start(processes, "gateway", |identity_file| GatewayText {
             identity_file,
             grant: None,
             packet_endpoint,
@@ -283,7 +283,7 @@ impl Party {
     /// When it cannot be started.
     pub(crate) fn near_gateway(
         &self,
-        ground: &Ground,
+        processes: &LabProcesses,
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
         taking: Taking,
@@ -292,16 +292,16 @@ impl Party {
         let port = SocketAddr::from(([127, 0, 0, 1], APPLICATIONS));
         let destinations = [carriage.far.all()];
         let (entrance, writes_to) = match taking {
-            Taking::Port => (Entrance::Port { listen: port, to }, port),
+            Taking::Port => (ClientAttachment::Port { listen: port, to }, port),
             Taking::Tproxy => {
-                let tproxy = OwnDatagrams { destinations, own_host: true };
-                (Entrance::Way { tproxy }, to)
+                let tproxy = OwnDatagrams { destinations, local_output: true };
+                (ClientAttachment::Way { tproxy }, to)
             }
             Taking::Tun => {
-                (Entrance::Device { tun: NearDevice { name: DEVICE, destinations } }, to)
+                (ClientAttachment::Device { tun: NearDevice { name: DEVICE, destinations } }, to)
             }
         };
-        Ok((self.near(ground, operator, carriage, entrance)?, writes_to))
+        Ok((self.near(processes, operator, carriage, entrance)?, writes_to))
     }
 
     /// Returns the rule for all traffic to it.
@@ -311,10 +311,10 @@ impl Party {
 
     fn near(
         &self,
-        ground: &Ground,
+        processes: &LabProcesses,
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
-        entrance: Entrance,
+        entrance: ClientAttachment,
     ) -> Result<Service, DemoError> {
         let everywhere: Vec<DestinationRule> = vec![HOSTS.parse().expect("a rule")];
         let own = SourceRange::from(self.ip);
@@ -337,7 +337,7 @@ impl Party {
             copies: None,
             tun: None,
         };
-        self.start(ground, "gateway", |identity_file| GatewayText {
+        self.start(processes, "gateway", |identity_file| GatewayText {
             identity_file,
             grant: Some(grant),
             packet_endpoint,
@@ -349,16 +349,16 @@ impl Party {
     /// path.
     fn start<T: Serialize>(
         &self,
-        ground: &Ground,
+        processes: &LabProcesses,
         role: &str,
         text: impl FnOnce(PathBuf) -> T,
     ) -> Result<Service, DemoError> {
         let name = format!("{role}-{}", self.host);
-        let key = ground.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
+        let key = processes.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
         let config = toml::to_string(&text(key))?;
-        let config = ground.scratch.write(&format!("{name}.toml"), &config)?;
-        let mut command = ground.lab.command(&self.host, &ground.program)?;
+        let config = processes.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = processes.lab.command(&self.host, &processes.program)?;
         command.arg(role).arg("--config").arg(config);
-        Ok(Service::start(command, &name, &ground.scratch)?.0)
+        Ok(Service::start(command, &name, &processes.scratch)?.0)
     }
 }

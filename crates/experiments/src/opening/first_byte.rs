@@ -16,11 +16,11 @@ use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions, missing};
-use crate::lab_run::chain::{Carriage, Chain, Entrance, NewChain};
+use crate::lab_run::chain::{Carriage, Chain, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{Ground, repeats, round_trip};
+use crate::lab_run::{LabProcesses, repeats, round_trip};
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml};
 
@@ -63,7 +63,7 @@ struct Scenario {
 struct Case {
     name: String,
     #[serde(default)]
-    entrance: Entrance,
+    entrance: ClientAttachment,
     /// Profile of the gateway's connections to the first relay.
     gateway: Option<LegProfile>,
     /// Profile of the relays' connections.
@@ -159,12 +159,12 @@ fn repeat(
     checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
-    let server = FileServer::start(&ground, &scenario.server, SERVER_PORT)?;
+    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
+    let server = FileServer::start(&processes, &scenario.server, SERVER_PORT)?;
     let mut outcome = Outcome { times: Vec::new() };
     for (slot, case) in (0..).zip(&scenario.cases) {
-        let chain = start(scenario, case, &ground, server.address, slot)?;
-        let sessions = Sessions { scenario, ground: &ground, entrance: chain.entrance, seed };
+        let chain = start(scenario, case, &processes, server.address, slot)?;
+        let sessions = Sessions { scenario, processes: &processes, entrance: chain.entrance, seed };
         sessions.open(scenario.first_sessions)?;
         let name = format!("{}, seed {seed}", case.name);
         outcome.times.push(sessions.on_time(options.quick, &name, checked)?);
@@ -175,7 +175,7 @@ fn repeat(
 /// Sessions over one chain, one after the other.
 struct Sessions<'a> {
     scenario: &'a Scenario,
-    ground: &'a Ground,
+    processes: &'a LabProcesses,
     entrance: SocketAddr,
     seed: u64,
 }
@@ -185,10 +185,10 @@ impl Sessions<'_> {
     fn open(&self, number: u32) -> Result<Vec<f64>, DemoError> {
         let mut times = Vec::new();
         for _ in 0..number {
-            self.ground.stop.check()?;
+            self.processes.stop.check()?;
             let file = File { bytes: 1, seed: self.seed };
             let client = &self.scenario.client;
-            let fetched = fetch::fetch(self.ground, client, self.entrance, file, QUIET)?;
+            let fetched = fetch::fetch(self.processes, client, self.entrance, file, QUIET)?;
             times.push(as_millis_f64(fetched.fct));
             std::thread::sleep(Duration::from_secs_f64(self.scenario.pause_s));
         }
@@ -211,9 +211,9 @@ impl Sessions<'_> {
             if left == 0 {
                 return Ok(times);
             }
-            self.ground.lab.reset_validity()?;
+            self.processes.lab.reset_validity()?;
             let few = self.open(left.min(AT_A_TIME))?;
-            let late = self.ground.lab.validity()?.reasons;
+            let late = self.processes.lab.validity()?.reasons;
             if late.is_empty() || again == 0 {
                 times.extend(few);
                 checked.add(name, late);
@@ -227,7 +227,7 @@ impl Sessions<'_> {
 fn start(
     scenario: &Scenario,
     case: &Case,
-    ground: &Ground,
+    processes: &LabProcesses,
     server: SocketAddr,
     slot: u16,
 ) -> Result<Chain, DemoError> {
@@ -248,7 +248,7 @@ fn start(
         leg: &leg(&case.relay),
         gateway: &LegText { accept: None, ..leg(&case.gateway) },
     };
-    chain.start(ground)
+    chain.start(processes)
 }
 
 fn record(
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(scenario.bar(&topology).map(|span| span.as_millis()), [240, 40]);
         let held =
             |entrance| scenario.cases.iter().any(|case| case.held && case.entrance == entrance);
-        assert!(held(Entrance::Forward) && held(Entrance::Tproxy));
+        assert!(held(ClientAttachment::Forward) && held(ClientAttachment::Tproxy));
         let quick = scenario.clone().quick();
         assert!(quick.cases.len() < scenario.cases.len());
         assert!(scenario.cases.iter().all(|case| case.quick || !case.held));

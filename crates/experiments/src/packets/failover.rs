@@ -25,7 +25,7 @@ use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOp
 use crate::lab_run::checked::Checked;
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking, Whole};
 use crate::lab_run::process::Service;
-use crate::lab_run::{Ground, repeats, service};
+use crate::lab_run::{LabProcesses, repeats, service};
 use crate::numeric::{Runs, catalogue};
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -188,11 +188,11 @@ pub(crate) fn run(
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     victim: Victim,
-    told: Told,
+    told: VictimOutcome,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum VictimOutcome {
     Relay(OfRelay),
     Gateway(OfGateway),
 }
@@ -246,23 +246,24 @@ fn on_lab(
     let topology = Topology::parse(&scenario.topology(victim), catalogue())
         .map_err(|error| DemoError::Program { name: "network".into(), why: error.to_string() })?;
     let options_of_lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let ground = Ground::start(&topology, &options_of_lab, &options.program, &options.stop)?;
-    let mut stage = Stage::set(scenario, &ground, victim)?;
-    let pairs = [stage.applications(&ground)?];
+    let processes =
+        LabProcesses::start(&topology, &options_of_lab, &options.program, &options.stop)?;
+    let mut stage = Stage::set(scenario, &processes, victim)?;
+    let pairs = [stage.applications(&processes)?];
     let ((begun, seen), times) = thread::scope(|scope| {
         let call = scope.spawn(|| {
             let begun = Instant::now();
-            (begun, traffic::run(&pairs, scenario.pace(victim), &ground.stop))
+            (begun, traffic::run(&pairs, scenario.pace(victim), &processes.stop))
         });
-        let played = stage.play(scenario, &ground);
+        let played = stage.play(scenario, &processes);
         (call.join().expect("a call does not panic"), played)
     });
     let times = times?.since(begun);
-    let reasons = ground.lab.validity()?.reasons;
+    let reasons = processes.lab.validity()?.reasons;
     let seen = seen?.into_iter().next().unwrap_or_default();
     let told = match times.returned {
-        Some(returned) => Told::Relay(of_relay(scenario, &seen, times.killed, returned)),
-        None => Told::Gateway(of_gateway(scenario, &seen, times)),
+        Some(returned) => VictimOutcome::Relay(of_relay(scenario, &seen, times.killed, returned)),
+        None => VictimOutcome::Gateway(of_gateway(scenario, &seen, times)),
     };
     Ok((Outcome { victim, told }, reasons))
 }
@@ -280,14 +281,18 @@ struct Stage {
 }
 
 impl Stage {
-    fn set(scenario: &Scenario, ground: &Ground, victim: Victim) -> Result<Self, DemoError> {
+    fn set(
+        scenario: &Scenario,
+        processes: &LabProcesses,
+        victim: Victim,
+    ) -> Result<Self, DemoError> {
         let operator = service::operator()?;
-        let party = |name: &str| Party::new(ground, HostId::new(name.to_owned())?);
+        let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
         let parties = [party("caller")?, party("callee")?, party("near")?, party("far")?];
         let [caller, callee, first, last] = &parties;
         let relays = [first.stop(), last.stop()];
         let whole = Whole { near: caller, replies: None };
-        let far = callee.far_gateway(ground, &operator, &[relays[1].identity], Some(whole))?;
+        let far = callee.far_gateway(processes, &operator, &[relays[1].identity], Some(whole))?;
         let mut stage = Self {
             victim,
             relays: [None, None],
@@ -297,7 +302,7 @@ impl Stage {
             parties,
         };
         for place in 0..2 {
-            stage.start_relay(ground, place)?;
+            stage.start_relay(processes, place)?;
         }
         let [caller, callee, ..] = &stage.parties;
         let carriage = Carriage {
@@ -310,42 +315,46 @@ impl Stage {
             uplink: None,
         };
         let (near, entrance) =
-            caller.near_gateway(ground, &stage.operator, &carriage, victim.taking())?;
+            caller.near_gateway(processes, &stage.operator, &carriage, victim.taking())?;
         (stage.gateways[0], stage.entrance) = (Some(near), entrance);
         Ok(stage)
     }
 
-    fn start_relay(&mut self, ground: &Ground, place: usize) -> Result<(), DemoError> {
+    fn start_relay(&mut self, processes: &LabProcesses, place: usize) -> Result<(), DemoError> {
         let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: false };
         let relays = &self.parties[2..];
         let other = relays[1 - place].stop().identity;
-        let started = relays[place].relay(ground, &self.operator, &[other], coding)?;
+        let started = relays[place].relay(processes, &self.operator, &[other], coding)?;
         self.relays[place] = Some(started);
         Ok(())
     }
 
-    fn applications(&self, ground: &Ground) -> Result<Pair, DemoError> {
+    fn applications(&self, processes: &LabProcesses) -> Result<Pair, DemoError> {
         let [caller, callee, ..] = &self.parties;
         let to = (&callee.host, callee.application());
-        Pair::open(ground, (&caller.host, self.entrance), to, Duration::ZERO)
+        Pair::open(processes, (&caller.host, self.entrance), to, Duration::ZERO)
     }
 
     /// Halts a gateway for a while, kills the victim, and restarts a relay.
-    fn play(&mut self, scenario: &Scenario, ground: &Ground) -> Result<Times<Instant>, DemoError> {
-        let wait = |seconds: f64| ground.wait(Duration::from_secs_f64(seconds));
+    fn play(
+        &mut self,
+        scenario: &Scenario,
+        processes: &LabProcesses,
+    ) -> Result<Times<Instant>, DemoError> {
+        let wait = |seconds: f64| processes.wait(Duration::from_secs_f64(seconds));
         wait(scenario.settle_s)?;
-        ground.lab.reset_validity()?;
+        processes.lab.reset_validity()?;
         wait(scenario.before_s)?;
         let halted = match self.gateway().map(Service::process) {
             Some(gateway) => {
-                self.expect_taken(ground)?;
+                self.expect_taken(processes)?;
                 let halted = Instant::now();
                 processes::pause(gateway).map_err(LabError::from)?;
                 wait(scenario.watched_s)?;
                 let goes_on = Instant::now();
                 processes::resume(gateway).map_err(LabError::from)?;
                 wait(scenario.before_s)?;
-                self.expect_taken(ground)?;
+                self.expect_taken(processes)?;
                 Some([halted, goes_on])
             }
             None => None,
@@ -360,7 +369,7 @@ impl Stage {
         }
         let returned = if self.victim.is_relay() {
             wait(scenario.dead_s)?;
-            self.start_relay(ground, usize::from(self.victim == Victim::LastRelay))?;
+            self.start_relay(processes, usize::from(self.victim == Victim::LastRelay))?;
             let returned = Instant::now();
             wait(scenario.after_s)?;
             Some(returned)
@@ -373,10 +382,10 @@ impl Stage {
 
     /// Fails unless the kernel of the caller's host intercepts packets now: then `nft` lists sets
     /// whose elements expire.
-    fn expect_taken(&self, ground: &Ground) -> Result<(), DemoError> {
+    fn expect_taken(&self, processes: &LabProcesses) -> Result<(), DemoError> {
         let [caller, ..] = &self.parties;
         let told = |why: String| DemoError::Program { name: "nft".into(), why };
-        let mut nft = ground.lab.command(&caller.host, "nft")?;
+        let mut nft = processes.lab.command(&caller.host, "nft")?;
         let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
         let listed = listed.map_err(|error| told(error.to_string()))?.stdout;
         if String::from_utf8_lossy(&listed).contains("expires") {
@@ -448,14 +457,14 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Outcome]) -> Record 
         let of_relay: Vec<OfRelay> = told
             .clone()
             .filter_map(|told| match told {
-                Told::Relay(of_relay) => Some(of_relay),
-                Told::Gateway(_) => None,
+                VictimOutcome::Relay(of_relay) => Some(of_relay),
+                VictimOutcome::Gateway(_) => None,
             })
             .collect();
         let of_gateway: Vec<OfGateway> = told
             .filter_map(|told| match told {
-                Told::Gateway(of_gateway) => Some(of_gateway),
-                Told::Relay(_) => None,
+                VictimOutcome::Gateway(of_gateway) => Some(of_gateway),
+                VictimOutcome::Relay(_) => None,
             })
             .collect();
         if victim.is_relay() {

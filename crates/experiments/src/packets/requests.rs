@@ -10,14 +10,14 @@ use tradewind_net::epoll::Epoll;
 use tradewind_units::HostId;
 
 use crate::demo::{DemoError, Stop};
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::carry::{STOP_CHECK, io_error};
 use crate::lab_run::exchange::lab;
 
 /// Longest time that an end waits for the peer's bytes before it gives the file up. Chosen: many
 /// times the slowest of a thousand files where paths lose one packet in a hundred. Kernels double
 /// the wait after each time-out, and go on for a quarter of an hour.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of a file's transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +52,11 @@ impl Pair {
     /// # Errors
     /// When a host does not exist, or the address is taken.
     pub(super) fn open(
-        ground: &Ground,
+        processes: &LabProcesses,
         (client, entrance): (&HostId, SocketAddr),
         (server, address): (&HostId, SocketAddr),
     ) -> Result<Self, DemoError> {
-        let listener = ground.lab.enter(server, || TcpListener::bind(address))?;
+        let listener = processes.lab.enter(server, || TcpListener::bind(address))?;
         let listener = listener.and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
@@ -66,18 +66,18 @@ impl Pair {
     }
 
     /// Requests all files and returns the results of those that count.
-    fn ask(&self, ground: &Ground, asking: Asking) -> Result<Vec<File>, DemoError> {
+    fn ask(&self, processes: &LabProcesses, asking: Asking) -> Result<Vec<File>, DemoError> {
         let ask = || {
             let mut files = Vec::with_capacity(asking.requests);
             for number in 0..asking.first + asking.requests {
-                ground.stop.check()?;
+                processes.stop.check()?;
                 let one = self.ask_once(asking);
                 let one = one.map_err(|error| failed("ask", self.entrance, error))?;
                 files.extend((number >= asking.first).then_some(one));
             }
             Ok(files)
         };
-        ground.lab.enter(&self.client, ask)?
+        processes.lab.enter(&self.client, ask)?
     }
 
     fn ask_once(&self, asking: Asking) -> io::Result<File> {
@@ -112,8 +112,8 @@ impl Pair {
 
 /// Fetches a file.
 fn fetch(address: SocketAddr, asking: Asking) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, TRANSFER_TIMEOUT)?;
+    stream.set_read_timeout(Some(TRANSFER_TIMEOUT))?;
     stream.write_all(&vec![1; asking.request_bytes])?;
     stream.read_exact(&mut vec![0; asking.answer_bytes])
 }
@@ -125,8 +125,8 @@ fn is_silence(error: &io::Error) -> bool {
 
 fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TRANSFER_TIMEOUT))?;
+    stream.set_write_timeout(Some(TRANSFER_TIMEOUT))?;
     stream.read_exact(&mut vec![0; asking.request_bytes])?;
     stream.write_all(&vec![2; asking.answer_bytes])
 }
@@ -136,7 +136,7 @@ fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
 /// # Errors
 /// When a socket fails, or the run is stopped.
 pub(super) fn run(
-    ground: &Ground,
+    processes: &LabProcesses,
     pairs: &[Pair],
     asking: Asking,
 ) -> Result<Vec<Vec<File>>, DemoError> {
@@ -144,10 +144,10 @@ pub(super) fn run(
     thread::scope(|scope| {
         let servers: Vec<_> = pairs
             .iter()
-            .map(|pair| scope.spawn(|| pair.serve(asking, &over, &ground.stop)))
+            .map(|pair| scope.spawn(|| pair.serve(asking, &over, &processes.stop)))
             .collect();
         let clients: Vec<_> =
-            pairs.iter().map(|pair| scope.spawn(|| pair.ask(ground, asking))).collect();
+            pairs.iter().map(|pair| scope.spawn(|| pair.ask(processes, asking))).collect();
         let files: Vec<_> = clients
             .into_iter()
             .map(|client| client.join().expect("a client does not panic"))

@@ -17,7 +17,7 @@ use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOp
 use crate::lab_run::checked::Checked;
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
 use crate::lab_run::process::Service;
-use crate::lab_run::{Ground, repeats, service};
+use crate::lab_run::{LabProcesses, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -177,7 +177,7 @@ impl Scenario {
 
 /// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Fared {
+struct Outcome {
     /// Packets that did not come within the budget, in per cent, and those that did not come at
     /// all.
     missed: f64,
@@ -189,7 +189,7 @@ struct Fared {
 struct Run {
     point: Point,
     service: &'static str,
-    fared: Fared,
+    outcome: Outcome,
 }
 
 /// Runs the experiment.
@@ -226,32 +226,33 @@ fn on_lab(
     let topology = Topology::parse(&scenario.topology(point), catalogue())
         .map_err(|error| DemoError::Program { name: "network".into(), why: error.to_string() })?;
     let options_of_lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let ground = Ground::start(&topology, &options_of_lab, &options.program, &options.stop)?;
-    let (_services, pair) = start(point, &ground, service)?;
-    ground.lab.reset_validity()?;
-    let seen = traffic::run(&[pair], scenario.pace(point, options.quick), &ground.stop)?;
-    let reasons = ground.lab.validity()?.reasons;
+    let processes =
+        LabProcesses::start(&topology, &options_of_lab, &options.program, &options.stop)?;
+    let (_services, pair) = start(point, &processes, service)?;
+    processes.lab.reset_validity()?;
+    let seen = traffic::run(&[pair], scenario.pace(point, options.quick), &processes.stop)?;
+    let reasons = processes.lab.validity()?.reasons;
     let [begins, _] = scenario.spans(options.quick);
-    let fared = fared(&seen[0], begins, point.budget_ms);
-    Ok((Run { point, service, fared }, reasons))
+    let outcome = outcome(&seen[0], begins, point.budget_ms);
+    Ok((Run { point, service, outcome }, reasons))
 }
 
 /// Starts relays and gateways.
 fn start(
     point: Point,
-    ground: &Ground,
+    processes: &LabProcesses,
     service: &'static str,
 ) -> Result<(Vec<Service>, Pair), DemoError> {
     let operator = service::operator()?;
-    let party = |name: &str| Party::new(ground, HostId::new(name.to_owned())?);
+    let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
     let (sender, receiver, near, far) =
         (party("sender")?, party("receiver")?, party("near")?, party("far")?);
     let relays = [near.stop(), far.stop()];
     let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: true };
     let mut services = vec![
-        near.relay(ground, &operator, &[relays[1].identity], coding)?,
-        far.relay(ground, &operator, &[relays[0].identity], coding)?,
-        receiver.far_gateway(ground, &operator, &[relays[1].identity], None)?,
+        near.relay(processes, &operator, &[relays[1].identity], coding)?,
+        far.relay(processes, &operator, &[relays[0].identity], coding)?,
+        receiver.far_gateway(processes, &operator, &[relays[1].identity], None)?,
     ];
     let carriage = Carriage {
         service,
@@ -262,14 +263,14 @@ fn start(
         copies: None,
         uplink: None,
     };
-    let (gateway, entrance) = sender.near_gateway(ground, &operator, &carriage, Taking::Port)?;
+    let (gateway, entrance) = sender.near_gateway(processes, &operator, &carriage, Taking::Port)?;
     services.push(gateway);
     let to = (&receiver.host, receiver.application());
-    Ok((services, Pair::open(ground, (&sender.host, entrance), to, Duration::ZERO)?))
+    Ok((services, Pair::open(processes, (&sender.host, entrance), to, Duration::ZERO)?))
 }
 
 /// Fate of the packets that were sent from `begins` on.
-fn fared(seen: &Seen, begins: f64, budget_ms: f64) -> Fared {
+fn outcome(seen: &Seen, begins: f64, budget_ms: f64) -> Outcome {
     let packets = seen.sent.iter().zip(&seen.came);
     let delays: Vec<Option<f64>> = packets
         .filter(|(sent, _)| sent.as_secs_f64() >= begins)
@@ -280,7 +281,7 @@ fn fared(seen: &Seen, begins: f64, budget_ms: f64) -> Fared {
         100.0 * counted as f64 / delays.len().max(1) as f64
     };
     let came: Vec<f64> = delays.iter().flatten().copied().collect();
-    Fared {
+    Outcome {
         missed: share(&|delay| delay.is_none_or(|delay| delay > budget_ms)),
         lost: share(&|delay| delay.is_none()),
         median_ms: quantile(&came, 0.5),
@@ -293,10 +294,10 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
         let mut means = Vec::new();
         for service in scenario.services(options.quick) {
             let of = |run: &&Run| run.point == point && run.service == service;
-            let fared: Vec<Fared> = all.iter().filter(of).map(|run| run.fared).collect();
-            let mean = mean(&fared);
+            let outcome: Vec<Outcome> = all.iter().filter(of).map(|run| run.outcome).collect();
+            let mean = mean(&outcome);
             let note = format!("lost {:.2} %, median delay {:.1} ms", mean.lost, mean.median_ms);
-            let missed: Vec<f64> = fared.iter().map(|fared| fared.missed).collect();
+            let missed: Vec<f64> = outcome.iter().map(|outcome| outcome.missed).collect();
             let case = format!("{}: missed, {service}", point.name());
             rows.push(Row::of(&case, None, &missed, "%", &note));
             means.push((service, mean));
@@ -308,25 +309,25 @@ fn record(scenario: &Scenario, options: &RunOptions, all: &[Run]) -> Record {
     Record::of_tables(&scenario.name, assumptions, (rows, findings))
 }
 
-fn mean(all: &[Fared]) -> Fared {
+fn mean(all: &[Outcome]) -> Outcome {
     let of =
-        |value: fn(&Fared) -> f64| all.iter().map(value).sum::<f64>() / all.len().max(1) as f64;
-    Fared {
-        missed: of(|fared| fared.missed),
-        lost: of(|fared| fared.lost),
-        median_ms: of(|fared| fared.median_ms),
+        |value: fn(&Outcome) -> f64| all.iter().map(value).sum::<f64>() / all.len().max(1) as f64;
+    Outcome {
+        missed: of(|outcome| outcome.missed),
+        lost: of(|outcome| outcome.lost),
+        median_ms: of(|outcome| outcome.median_ms),
     }
 }
 
 /// Checks that the chosen service fares as the best does.
-fn compare(point: Point, means: &[(&'static str, Fared)]) -> Option<Finding> {
+fn compare(point: Point, means: &[(&'static str, Outcome)]) -> Option<Finding> {
     let (_, auto) = means.iter().find(|(service, _)| *service == AUTO)?;
     let fixed = || means.iter().filter(|(service, _)| *service != AUTO);
-    let least = fixed().map(|(_, fared)| fared.missed).fold(f64::INFINITY, f64::min);
+    let least = fixed().map(|(_, outcome)| outcome.missed).fold(f64::INFINITY, f64::min);
     let (service, best) = fixed()
-        .filter(|(_, fared)| fared.missed <= least + POINT)
+        .filter(|(_, outcome)| outcome.missed <= least + POINT)
         .min_by(|one, other| one.1.median_ms.total_cmp(&other.1.median_ms))?;
-    let tell = |fared: &Fared| format!("{:.2} %, {:.1} ms", fared.missed, fared.median_ms);
+    let tell = |outcome: &Outcome| format!("{:.2} %, {:.1} ms", outcome.missed, outcome.median_ms);
     Some(Finding::new(
         &format!(
             "{}: auto misses at most a point more than the best service, at most 10 ms later",
@@ -364,21 +365,21 @@ mod tests {
         came[1] = None;
         came[5] = None;
         came[6] = Some(sent[6] + at(151));
-        let fared = fared(&Seen { sent, came }, 2.0, 150.0);
-        assert_eq!(fared, Fared { missed: 25.0, lost: 12.5, median_ms: 50.0 });
+        let outcome = outcome(&Seen { sent, came }, 2.0, 150.0);
+        assert_eq!(outcome, Outcome { missed: 25.0, lost: 12.5, median_ms: 50.0 });
     }
 
     #[test]
     fn auto_is_held_to_the_service_that_misses_least_or_is_soonest_of_like_ones() {
         let point = Point { load: 0.7, loss: 0.01, budget_ms: 400.0 };
-        let fared = |missed, median_ms| Fared { missed, lost: missed, median_ms };
-        let holds = |auto: Fared| {
-            let fixed = [("direct", fared(1.0, 50.0)), ("caching", fared(0.2, 300.0))];
+        let outcome = |missed, median_ms| Outcome { missed, lost: missed, median_ms };
+        let holds = |auto: Outcome| {
+            let fixed = [("direct", outcome(1.0, 50.0)), ("caching", outcome(0.2, 300.0))];
             let all: Vec<_> = fixed.into_iter().chain([(AUTO, auto)]).collect();
             compare(point, &all).unwrap().holds
         };
-        assert!(holds(fared(1.9, 59.0)));
-        assert!(!holds(fared(2.1, 50.0)), "it misses too much");
-        assert!(!holds(fared(0.2, 300.0)), "it is late for less than a point");
+        assert!(holds(outcome(1.9, 59.0)));
+        assert!(!holds(outcome(2.1, 50.0)), "it misses too much");
+        assert!(!holds(outcome(0.2, 300.0)), "it is late for less than a point");
     }
 }

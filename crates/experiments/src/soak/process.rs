@@ -10,7 +10,7 @@ use tradewind_units::HostId;
 
 use super::scenario::Scenario;
 use crate::demo::DemoError;
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::carry::CarryError;
 use crate::lab_run::chain::SplitChain;
 
@@ -31,7 +31,7 @@ pub(super) struct Sample {
     /// Memory, in bytes.
     pub(super) memory: u64,
     /// Its metrics.
-    pub(super) told: Told,
+    pub(super) told: ConnectionCounts,
     /// Idle connections to it, as reported by the previous process on the chain: a relay counts
     /// each as one that it serves.
     pub(super) resting: u64,
@@ -52,7 +52,7 @@ impl Sample {
 
 /// A process's metrics about its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ConnectionCounts {
     /// Connections accepted since the start.
     pub(super) accepted: u64,
     /// Accepted connections with an outcome.
@@ -65,7 +65,7 @@ pub(super) struct Told {
     pub(super) pipes: u64,
 }
 
-impl Told {
+impl ConnectionCounts {
     /// Parses a metrics page.
     fn read(page: &str) -> Self {
         let mut told = Self::default();
@@ -100,7 +100,7 @@ struct Process<'a> {
 /// Waits until no session is open anywhere, and samples each process: by chain the gateway, then
 /// its relays.
 pub(super) fn at_rest(
-    ground: &Ground,
+    lab_processes: &LabProcesses,
     scenario: &Scenario,
     chains: &[SplitChain],
 ) -> Result<Vec<Sample>, DemoError> {
@@ -122,7 +122,7 @@ pub(super) fn at_rest(
                 metrics: relay.relay.metrics(),
             });
         }
-        samples.extend(settled(ground, &processes)?);
+        samples.extend(settled(lab_processes, &processes)?);
     }
     Ok(samples)
 }
@@ -134,12 +134,12 @@ pub(super) fn gateway_of(chain: &str) -> String {
 
 /// Returns samples of a chain that no longer change, with no session open; or the last ones at the
 /// time-out.
-fn settled(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
+fn settled(lab_processes: &LabProcesses, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let began = Instant::now();
     let mut before: Vec<Sample> = Vec::new();
     loop {
-        ground.stop.check()?;
-        let now = samples(ground, chain)?;
+        lab_processes.stop.check()?;
+        let now = samples(lab_processes, chain)?;
         let is_same = |(one, other): (&Sample, &Sample)| {
             (one.told, one.descriptors) == (other.told, other.descriptors)
         };
@@ -154,10 +154,10 @@ fn settled(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoEr
 }
 
 /// Samples the resources and the metrics of each process of a chain.
-fn samples(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
+fn samples(lab_processes: &LabProcesses, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let (mut samples, mut resting) = (Vec::new(), 0);
     for Process { name, host, process, metrics } in chain {
-        let told = Told::read(&page(ground, host, *metrics)?);
+        let told = ConnectionCounts::read(&page(lab_processes, host, *metrics)?);
         samples.push(Sample {
             name: name.clone(),
             process: *process,
@@ -172,7 +172,11 @@ fn samples(ground: &Ground, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoEr
 }
 
 /// Fetches the metrics page of a process on `host`.
-fn page(ground: &Ground, host: &HostId, address: SocketAddr) -> Result<String, DemoError> {
+fn page(
+    lab_processes: &LabProcesses,
+    host: &HostId,
+    address: SocketAddr,
+) -> Result<String, DemoError> {
     let get = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, LONGEST_REST)?;
         stream.set_read_timeout(Some(LONGEST_REST))?;
@@ -182,7 +186,7 @@ fn page(ground: &Ground, host: &HostId, address: SocketAddr) -> Result<String, D
         stream.read_to_string(&mut page)?;
         Ok(page)
     };
-    ground.lab.enter(host, get)?.map_err(|source| DemoError::Carry {
+    lab_processes.lab.enter(host, get)?.map_err(|source| DemoError::Carry {
         flow: format!("metrics of {host}"),
         source: CarryError::Io { what: "ask", address, source },
     })
@@ -198,7 +202,10 @@ mod tests {
                     x_sessions_total{outcome=\"ended\"} 4\nx_sessions_total{outcome=\"broken\"} 2\n\
                     x_open_sessions 1.0\nx_moved_bytes_total{direction=\"up\"} 99\n\
                     x_warm_resting 3\nx_resting_pipes 2.0\n";
-        assert_eq!(Told::read(page), Told { accepted: 7, ended: 6, open: 1, ready: 3, pipes: 2 });
+        assert_eq!(
+            ConnectionCounts::read(page),
+            ConnectionCounts { accepted: 7, ended: 6, open: 1, ready: 3, pipes: 2 }
+        );
     }
 
     #[test]
@@ -211,11 +218,11 @@ mod tests {
             told,
             resting,
         };
-        let told = Told { accepted: 9, ended: 7, open: 2, ready: 3, pipes: 4 };
+        let told = ConnectionCounts { accepted: 9, ended: 7, open: 2, ready: 3, pipes: 4 };
         assert!(sample(told, 2).is_accounted());
         assert_eq!(sample(told, 2).descriptors_in_use(), 7);
         assert!(!sample(told, 1).is_accounted());
-        let lost = Told { ended: 6, ..told };
+        let lost = ConnectionCounts { ended: 6, ..told };
         assert!(!sample(lost, 2).is_accounted());
     }
 }

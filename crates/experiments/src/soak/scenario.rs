@@ -8,7 +8,7 @@ use tradewind_units::{Bytes, HostId};
 use tradewind_wan::Topology;
 
 use crate::experiment::missing;
-use crate::lab_run::chain::Entrance;
+use crate::lab_run::chain::ClientAttachment;
 use crate::scenario::{ScenarioError, from_toml};
 
 /// A scenario file.
@@ -60,7 +60,7 @@ pub(super) struct Chain {
     pub(super) name: String,
     /// The client's entrance to it.
     #[serde(default)]
-    pub(super) entrance: Entrance,
+    pub(super) entrance: ClientAttachment,
     /// The dial settings of its gateway and relays; they accept with the same encryption.
     pub(super) leg: LegProfile,
 }

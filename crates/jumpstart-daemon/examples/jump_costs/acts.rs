@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net};
 use tradewind_net::clock::monotonic;
 use tradewind_net::iproute::{Tool, batch};
-use tradewind_net::jump_start::{JumpStarts, Options, Values};
+use tradewind_net::jumpstart::{JumpStarts, Options, Values};
 use tradewind_net::netns::Namespace;
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_units::{Bandwidth, Segments};

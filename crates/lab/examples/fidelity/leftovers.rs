@@ -25,7 +25,7 @@ use crate::mechanisms::truth;
 const TOPOLOGY: &str = "[[site]]\nid = \"a\"\n[[site]]\nid = \"b\"\n\
                         [[pair]]\nbetween = [\"a\", \"b\"]\nrtt = \"20 ms\"\n";
 /// Longest time for the kernel to end killed processes.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
@@ -247,7 +247,7 @@ fn ends(process: u32) -> bool {
 fn within_patience(holds: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !holds() {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > CLEANUP_TIMEOUT {
             return false;
         }
         thread::sleep(Duration::from_millis(10));

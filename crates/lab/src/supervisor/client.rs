@@ -15,14 +15,14 @@ use tradewind_net::netns::Namespace;
 use tradewind_net::{descriptor, pidns, stand_in, userns};
 use tradewind_units::{Duration, HostId};
 
-use super::message::{Answer, Question, Status, be_patient, hear, say};
+use super::message::{Answer, Question, Status, hear, send_message, set_timeouts};
 use super::place::Place;
 use super::server::KEEP;
 use crate::error::LabError;
 
 /// Longest time for which `up` waits for another lab that is starting or ending to release the
 /// directory. Chosen: a hundred hosts take a second or two.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time that the lab's process may take to answer. Chosen: above the time for which another
 /// caller may occupy it.
 const TO_ANSWER: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ fn claim(place: &Place) -> Result<File, LabError> {
     let opened =
         OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&path);
     let log = opened.map_err(at_log)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REPLY_TIMEOUT;
     loop {
         match status(place) {
             Ok(running) => return Err(LabError::AlreadyUp { process: running.process }),
@@ -168,7 +168,7 @@ fn ask(place: &Place, question: &Question) -> Result<(Answer, UnixStream), LabEr
 fn ask_within(
     place: &Place,
     question: &Question,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(Answer, UnixStream), LabError> {
     place.check()?;
     let path = place.socket();
@@ -178,13 +178,13 @@ fn ask_within(
         }
         _ => LabError::File { path: path.clone(), source },
     })?;
-    be_patient(&stream, patience)?;
-    match say(&mut stream, question).and_then(|()| hear(&stream)) {
+    set_timeouts(&stream, timeout)?;
+    match send_message(&mut stream, question).and_then(|()| hear(&stream)) {
         Ok(answer) => Ok((answer, stream)),
         Err(LabError::Silent) => {
             let process =
                 place.holder().map_or("unknown".to_owned(), |process| process.to_string());
-            Err(LabError::NoAnswer { process, waited: patience })
+            Err(LabError::NoAnswer { process, waited: timeout })
         }
         Err(other) => Err(other),
     }
@@ -234,8 +234,8 @@ mod tests {
         let place = TestPlace::new("silent");
         let _listener = UnixListener::bind(place.0.socket()).unwrap();
         fs::write(place.0.state_file(), "{\"schema_version\":1,\"process\":77}").unwrap();
-        let patience = Duration::from_millis(20);
-        let error = ask_within(&place.0, &Question::Status, patience).unwrap_err().to_string();
+        let timeout = Duration::from_millis(20);
+        let error = ask_within(&place.0, &Question::Status, timeout).unwrap_err().to_string();
         assert!(error.contains("process (77) has not answered"), "{error}");
         assert_eq!(error.lines().count(), 1);
     }

@@ -97,7 +97,10 @@ pub struct LinkStatus {
 }
 
 /// Writes one line.
-pub(crate) fn say(stream: &mut UnixStream, message: &impl Serialize) -> Result<(), LabError> {
+pub(crate) fn send_message(
+    stream: &mut UnixStream,
+    message: &impl Serialize,
+) -> Result<(), LabError> {
     let mut line = serde_json::to_vec(message).expect("messages hold nothing that JSON lacks");
     line.push(b'\n');
     stream.write_all(&line).map_err(interrupted)
@@ -127,10 +130,10 @@ fn interrupted(error: io::Error) -> LabError {
 }
 
 /// Sets the stream's read and write time-outs.
-pub(crate) fn be_patient(stream: &UnixStream, patience: Duration) -> Result<(), LabError> {
+pub(crate) fn set_timeouts(stream: &UnixStream, timeout: Duration) -> Result<(), LabError> {
     let set = stream
-        .set_read_timeout(Some(patience))
-        .and_then(|()| stream.set_write_timeout(Some(patience)));
+        .set_read_timeout(Some(timeout))
+        .and_then(|()| stream.set_write_timeout(Some(timeout)));
     set.map_err(|e| LabError::Remote(format!("cannot set a time-out: {e}")))
 }
 
@@ -142,7 +145,7 @@ mod tests {
     fn a_line_is_read_and_no_more() {
         let (mut here, there) = UnixStream::pair().unwrap();
         let question = Question::Enter { host: HostId::new("tokyo").unwrap() };
-        say(&mut here, &question).unwrap();
+        send_message(&mut here, &question).unwrap();
         here.write_all(b"rest").unwrap();
         drop(here);
         assert_eq!(hear::<Question>(&there).unwrap(), question);

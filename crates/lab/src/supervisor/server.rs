@@ -12,7 +12,9 @@ use tradewind_net::{descriptor, epoll::Epoll, pidns::PidNamespace, userns};
 use tradewind_units::{Duration, HostId};
 use tradewind_wan::{LinkCounters, PairChange, Topology};
 
-use super::message::{Answer, HostStatus, LinkStatus, Question, Status, be_patient, hear, say};
+use super::message::{
+    Answer, HostStatus, LinkStatus, Question, Status, hear, send_message, set_timeouts,
+};
 use super::place::Place;
 use crate::error::LabError;
 use crate::lab::Lab;
@@ -25,7 +27,7 @@ pub(crate) const KEEP: &[u8] = b"keep\n";
 
 /// Longest time that a command may take to send its request or to read its reply. Chosen: commands
 /// have their request ready when they connect.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const SCHEMA_VERSION: u32 = 1;
 
 /// The origin of a served lab.
@@ -85,7 +87,7 @@ fn hold(
     drop(swept);
     if let Some(mut caller) = last_caller {
         // The lab is down whether or not its caller still waits.
-        let _ = say(&mut caller, &Answer::Done);
+        let _ = send_message(&mut caller, &Answer::Done);
     }
     Ok(())
 }
@@ -152,7 +154,7 @@ impl Server<'_> {
                 Ok(false) => {}
                 Err(error) => {
                     // A caller that left or sent nonsense does not affect others.
-                    let _ = say(&mut caller, &Answer::Refused(error.to_string()));
+                    let _ = send_message(&mut caller, &Answer::Refused(error.to_string()));
                 }
             }
         }
@@ -160,17 +162,17 @@ impl Server<'_> {
 
     /// Answers one caller; returns `true` for [`Question::Down`].
     fn answer(&mut self, caller: &mut UnixStream) -> Result<bool, LabError> {
-        be_patient(caller, PATIENCE)?;
+        set_timeouts(caller, REQUEST_TIMEOUT)?;
         match hear(caller)? {
             Question::Down => {
                 tell(std::io::stderr(), "lab: ended on demand");
                 return Ok(true);
             }
-            Question::Status => say(caller, &Answer::Status(Box::new(self.status()?)))?,
+            Question::Status => send_message(caller, &Answer::Status(Box::new(self.status()?)))?,
             Question::Set { pair, settings } => {
                 let change = PairChange::parse(&pair, settings.iter().map(String::as_str))?;
                 self.lab.apply(&change)?;
-                say(caller, &Answer::Done)?;
+                send_message(caller, &Answer::Done)?;
             }
             Question::Enter { host } => self.let_in(caller, &host)?,
         }
@@ -182,7 +184,7 @@ impl Server<'_> {
         let namespace = self.lab.namespace(host)?;
         let user: OwnedFd = userns::of_this_process()?;
         let lifeline = self.lab.lifeline().read_end()?;
-        say(caller, &Answer::Done)?;
+        send_message(caller, &Answer::Done)?;
         let way_in = [user.as_fd(), namespace.as_fd(), self.programs.as_fd(), lifeline.as_fd()];
         descriptor::send(caller, &way_in)?;
         Ok(())

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use super::{Capture, OWN_MARK, pulse};
+use super::{Capture, OWN_MARK, watchdog};
 
 /// Bypasses connection tracking for datagrams that this host's gateway sends from foreign
 /// addresses. It intercepts nothing, and holds with or without heartbeats: a process that resumes
@@ -37,8 +37,8 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
     let fits = |at| format!("{} {FITS}", place("daddr", "dport", at));
     let places: Vec<String> = capture.destinations.iter().map(fits).collect();
     let takes: Vec<String> = capture.listeners.iter().map(|to| lead(to, mark)).collect();
-    let (felt, others) = (pulse::OR_RETURN, "fib daddr type != unicast return");
-    let mut chains = pulse::felt(mark).to_vec();
+    let (felt, others) = (watchdog::OR_RETURN, "fib daddr type != unicast return");
+    let mut chains = watchdog::felt(mark).to_vec();
     chains.push(FITTING.to_owned());
     chains.extend([
         format!("chain take {{ {}; }}", takes.join("; ")),
@@ -60,7 +60,7 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
     let answers =
         capture.destinations.iter().map(|at| place("saddr", "sport", at)).collect::<Vec<_>>();
     let mut leaving = vec![each(&answers, KEPT_AWAY)];
-    if capture.own_host {
+    if capture.local_output {
         let own = format!("meta mark {OWN_MARK:#x} return");
         let marks = format!("meta mark set {mark:#x}");
         leaving.extend([felt.into(), own.clone(), others.into(), each(&places, "notrack")]);
@@ -81,8 +81,8 @@ pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
     let come: Vec<String> = sources.iter().map(|at| place("daddr", "dport", at)).collect();
     let go: Vec<String> = sources.iter().map(|at| place("saddr", "sport", at)).collect();
     let heard = format!("socket transparent 1 socket wildcard 0 meta mark set {mark:#x} accept");
-    let felt = pulse::OR_RETURN;
-    let mut chains = pulse::felt(mark).to_vec();
+    let felt = watchdog::OR_RETURN;
+    let mut chains = watchdog::felt(mark).to_vec();
     chains.extend([
         chain(
             "fresh",
@@ -127,14 +127,14 @@ mod tests {
 
     const MARK: u32 = 0x5457_0007;
 
-    fn capture(own_host: bool) -> String {
+    fn capture(local_output: bool) -> String {
         let capture = Capture {
             destinations: vec![
                 ([198, 51, 100, 0].into(), 24, 5004..=5010),
                 ("2001:db8::".parse().unwrap(), 32, 1..=65535),
             ],
             listeners: vec!["127.0.0.1:7080".parse().unwrap(), "[::1]:7080".parse().unwrap()],
-            own_host,
+            local_output,
         };
         take(&capture, MARK).join("\n")
     }

@@ -8,10 +8,10 @@
 //! is empty, so that packets are at once forwarded as before; a device that the next process has as
 //! well remains: that process sweeps ([`sweep`](super::sweep)). A process that hangs keeps its
 //! device: then an nftables table marks the packets that would enter it with a mark of ours
-//! (`pulse`).
+//! (`watchdog`).
 //!
 //! The routes into the device carry the metrics of the routes that lead to the ranges without them,
-//! such as a first window or a congestion control (`route::told`).
+//! such as an initial window or a congestion control (`route::told`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,12 +21,12 @@ use ipnet::IpNet;
 use netlink_packet_route::route::RouteMetric;
 use nix::net::if_::if_nametoindex;
 
-use super::pulse::{self, Pulse};
+use super::watchdog::{self, Watchdog};
 use super::{KIND, KIND_BITS, MARK, Routing};
 use crate::error::{NetError, Result};
 use crate::nft::Table;
 use crate::route::kernel::Kernel;
-use crate::route::told::Told;
+use crate::route::told::RouteMetrics;
 
 /// A deviation from the request to lead packets to a range into a device.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl fmt::Display for Shortfall {
 pub struct Detour {
     device: u32,
     /// The table that leads packets past a process that hangs, and its heartbeats.
-    guard: Option<(Arc<Pulse>, Table)>,
+    guard: Option<(Arc<Watchdog>, Table)>,
     /// Reason why there is no such table, or none for IPv6.
     unguarded: Option<NetError>,
     kernel: Kernel,
@@ -98,7 +98,7 @@ impl Detour {
         Ok(Self { device: index, guard, unguarded, kernel, led, routing })
     }
 
-    /// Leads packets to exactly `ranges` into the device, for as long as [`Detour::pulse`] shows
+    /// Leads packets to exactly `ranges` into the device, for as long as [`Detour::watchdog`] shows
     /// that the reader goes on. The routes get the current metrics of the main table's routes.
     /// Returns the deviations from that.
     ///
@@ -110,7 +110,7 @@ impl Detour {
     /// Reads all routes.
     pub fn lead(&mut self, ranges: &[IpNet]) -> Result<Vec<(IpNet, Shortfall)>> {
         let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
-        let told = Told::read(&mut self.kernel, &ranges)?;
+        let told = RouteMetrics::read(&mut self.kernel, &ranges)?;
         let wanted: BTreeMap<_, _> = ranges.iter().flat_map(|range| told.within(*range)).collect();
         let (table, mut shortfalls) = (self.routing.table(), Vec::new());
         for (prefix, metrics) in &wanted {
@@ -137,8 +137,8 @@ impl Detour {
 
     /// Returns the sender of heartbeats for the reader of the device, if they are supported.
     #[must_use]
-    pub fn pulse(&self) -> Option<&Arc<Pulse>> {
-        self.guard.as_ref().map(|(pulse, _)| pulse)
+    pub fn watchdog(&self) -> Option<&Arc<Watchdog>> {
+        self.guard.as_ref().map(|(watchdog, _)| watchdog)
     }
 
     /// Returns the reason why packets, or those of IPv6, stay in the device if its reader hangs;
@@ -155,12 +155,12 @@ fn has_family(ranges: &[IpNet], is_ipv6: bool) -> bool {
 
 /// Creates a table that marks packets to `ranges` like those that are sent as usual, unless
 /// heartbeats arrive.
-fn guard(number: u32, ranges: &[IpNet]) -> Result<(Arc<Pulse>, Table)> {
+fn guard(number: u32, ranges: &[IpNet]) -> Result<(Arc<Watchdog>, Table)> {
     let mark = KIND | number;
-    let pulse = Pulse::new([false, true].map(|is_ipv6| has_family(ranges, is_ipv6)), mark)?;
+    let watchdog = Watchdog::new([false, true].map(|is_ipv6| has_family(ranges, is_ipv6)), mark)?;
     let table = Table::set(&format!("tradewind-tun-{number}"), &go_round(ranges, mark))?;
-    pulse.beat()?;
-    Ok((Arc::new(pulse), table))
+    watchdog.heartbeat()?;
+    Ok((Arc::new(watchdog), table))
 }
 
 fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
@@ -175,10 +175,10 @@ fn go_round(ranges: &[IpNet], mark: u32) -> Vec<String> {
         format!(
             "chain {name} {{ type {kind} hook {hook} priority mangle; policy accept; {} return; \
              {is_marked}; {go}; }}",
-            pulse::IS_FELT
+            watchdog::IS_FELT
         )
     };
-    let mut chains = pulse::felt(mark).to_vec();
+    let mut chains = watchdog::felt(mark).to_vec();
     chains.extend([chain("passing", "filter", "prerouting"), chain("own", "route", "output")]);
     chains
 }
@@ -292,7 +292,7 @@ mod tests {
                 let off = format!("net.ipv6.conf.{device}.disable_ipv6");
                 namespace.run(|| crate::sysctl::set(&off, "1")).unwrap().unwrap();
                 let mut detour = namespace.run(|| Detour::open("taken", &ranges)).unwrap().unwrap();
-                assert!(detour.pulse().is_some());
+                assert!(detour.watchdog().is_some());
                 assert_eq!(detour.unguarded().is_some(), device == "lo");
                 let shortfalls = namespace.run(|| detour.lead(&ranges)).unwrap().unwrap();
                 assert!(

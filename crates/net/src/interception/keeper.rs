@@ -1,9 +1,9 @@
-//! A thread that sends the heartbeats of rules (`pulse`), as long as its process goes on.
+//! A thread that sends the heartbeats of rules (`watchdog`), as long as its process goes on.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::BEAT_EVERY;
-use super::pulse::Pulse;
+use super::HEARTBEAT_INTERVAL;
+use super::watchdog::Watchdog;
 use crate::error::{NetError, Result};
 use crate::periodic::Periodic;
 
@@ -16,11 +16,11 @@ pub struct Keeper {
 }
 
 /// The pulses of rules that may have been dropped.
-type Kept = Arc<Mutex<Vec<Weak<Pulse>>>>;
+type Kept = Arc<Mutex<Vec<Weak<Watchdog>>>>;
 
 impl Keeper {
     /// Starts a keeper that sends heartbeats while `goes_on` returns true, which is called once
-    /// each [`BEAT_EVERY`]. It calls `fails` once when a heartbeat fails, until one succeeds again.
+    /// each [`HEARTBEAT_INTERVAL`]. It calls `fails` once when a heartbeat fails, until one succeeds again.
     ///
     /// # Errors
     /// When the system has no thread to give.
@@ -30,28 +30,28 @@ impl Keeper {
     ) -> Result<Self> {
         let kept = Kept::default();
         let all = Arc::clone(&kept);
-        let beat = move || {
+        let heartbeat = move || {
             if goes_on() {
-                for pulse in living(&all) {
-                    let held = pulse.holds();
-                    if let (Err(error), true) = (pulse.beat(), held) {
+                for watchdog in living(&all) {
+                    let held = watchdog.holds();
+                    if let (Err(error), true) = (watchdog.heartbeat(), held) {
                         fails(&error);
                     }
                 }
             }
         };
-        Ok(Self { kept, _thread: Periodic::start("interception", BEAT_EVERY, beat)? })
+        Ok(Self { kept, _thread: Periodic::start("interception", HEARTBEAT_INTERVAL, heartbeat)? })
     }
 
-    /// Adds the rules of `pulse`, for as long as they exist.
-    pub fn keep(&self, pulse: &Arc<Pulse>) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(pulse));
+    /// Adds the rules of `watchdog`, for as long as they exist.
+    pub fn keep(&self, watchdog: &Arc<Watchdog>) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(watchdog));
     }
 }
 
 /// Returns the pulses that still exist, and drops the others.
-fn living(kept: &Kept) -> Vec<Arc<Pulse>> {
+fn living(kept: &Kept) -> Vec<Arc<Watchdog>> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.retain(|pulse| pulse.strong_count() > 0);
+    kept.retain(|watchdog| watchdog.strong_count() > 0);
     kept.iter().filter_map(Weak::upgrade).collect()
 }

@@ -1,4 +1,4 @@
-//! The kernel's routes over netlink: looking up a route, setting a copy of it with first windows,
+//! The kernel's routes over netlink: looking up a route, setting a copy of it with initial windows,
 //! removing it.
 //!
 //! Each maker of routes has a [`Mark`] that identifies its routes, so that foreign ones are not
@@ -328,7 +328,7 @@ pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
     IpNet::new(told.unwrap_or(unspecified), route.header.destination_prefix_length).ok()
 }
 
-/// The first windows of a route itself.
+/// The initial windows of a route itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct OwnWindows {
     pub(crate) congestion: Option<Segments>,

@@ -24,9 +24,9 @@ pub(crate) type Part = (IpNet, Vec<RouteMetric>);
 /// The metrics of the main table's routes around and inside some ranges: for each prefix those of
 /// the preferred route, with its priority.
 #[derive(Debug, Default)]
-pub(crate) struct Told(BTreeMap<IpNet, (u32, Vec<RouteMetric>)>);
+pub(crate) struct RouteMetrics(BTreeMap<IpNet, (u32, Vec<RouteMetric>)>);
 
-impl Told {
+impl RouteMetrics {
     /// Reads the metrics of the routes around and inside `ranges`.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ mod tests {
             learned,
         ];
         let told = |range: &str| {
-            let (range, mut told) = (net(range), Told::default());
+            let (range, mut told) = (net(range), RouteMetrics::default());
             routes.iter().for_each(|route| told.add(&[range], route));
             told.within(range)
         };

@@ -10,9 +10,9 @@ use socket2::SockAddr;
 /// A buffer for the control messages of one message, aligned as required.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-pub(super) struct Room([u8; 192]);
+pub(super) struct ControlBuffer([u8; 192]);
 
-impl Room {
+impl ControlBuffer {
     pub(super) const EMPTY: Self = Self([0; 192]);
 
     pub(super) fn pointer(&mut self) -> *mut libc::c_void {
@@ -26,7 +26,7 @@ impl Room {
 
 /// The metadata of one received message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct ReceivedControl {
     /// Length of each datagram of a train except the last.
     pub(super) segment: Option<usize>,
     /// Datagrams that the socket has dropped so far.
@@ -46,8 +46,8 @@ pub(super) struct Told {
 /// # Safety
 /// `header` was filled by recvmsg or recvmmsg, and its control pointer still points to the room
 /// given there.
-pub(super) unsafe fn read(header: &libc::msghdr) -> Told {
-    let mut told = Told::default();
+pub(super) unsafe fn read(header: &libc::msghdr) -> ReceivedControl {
+    let mut told = ReceivedControl::default();
     // SAFETY: the caller's promise; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside of what the kernel
     // filled.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
@@ -141,7 +141,7 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
 
 /// Writes control messages into `room`: the segment size of a train of datagrams, and the source
 /// address `from`, if given; returns their length.
-pub(super) fn write(room: &mut Room, segment: Option<u16>, from: Option<IpAddr>) -> usize {
+pub(super) fn write(room: &mut ControlBuffer, segment: Option<u16>, from: Option<IpAddr>) -> usize {
     // SAFETY: plain data of C, for which all zeroes are a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = room.pointer();
@@ -179,7 +179,7 @@ fn append<T>(
         let bytes = size_of::<T>() as libc::c_uint;
         (libc::CMSG_LEN(bytes), libc::CMSG_SPACE(bytes) as usize)
     };
-    assert!(before + space <= Room::len(), "the room holds all that is written");
+    assert!(before + space <= ControlBuffer::len(), "the room holds all that is written");
     header.msg_controllen = (before + space) as _;
     // SAFETY: the room is aligned, each message ends on an aligned byte, and this one fits behind
     // those before it.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::UdpPort;
-use super::control::{self, Room, Told};
+use super::control::{self, ControlBuffer, ReceivedControl};
 use super::train::{BUFFER, Buffer, Train, buffers};
 
 /// A message: one datagram, or a train from one sender.
@@ -14,7 +14,7 @@ use super::train::{BUFFER, Buffer, Train, buffers};
 struct Message {
     from: Option<SocketAddr>,
     length: usize,
-    told: Told,
+    told: ReceivedControl,
 }
 
 /// The metadata of a datagram.
@@ -39,7 +39,7 @@ pub struct Arrival {
 pub struct ReceiveBatch {
     buffers: Vec<Buffer>,
     names: Vec<libc::sockaddr_storage>,
-    rooms: Vec<Room>,
+    rooms: Vec<ControlBuffer>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     messages: Vec<Message>,
@@ -65,7 +65,7 @@ impl ReceiveBatch {
         Self {
             buffers: buffers(messages),
             names: vec![name; messages],
-            rooms: vec![Room::EMPTY; messages],
+            rooms: vec![ControlBuffer::EMPTY; messages],
             vectors: vec![nothing; messages],
             headers: vec![header; messages],
             messages: Vec::with_capacity(messages),
@@ -140,7 +140,7 @@ impl ReceiveBatch {
     pub fn for_each_train(&mut self, mut take: impl FnMut(Arrival, &mut Train<'_>)) {
         for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
             let Some(from) = message.from else { continue };
-            let (length, Told { at, went_to, dscp, came, segment, .. }) =
+            let (length, ReceivedControl { at, went_to, dscp, came, segment, .. }) =
                 (message.length, message.told);
             let segment = segment.unwrap_or(length).max(1);
             let age = came.map(|came| self.fetched.saturating_sub(came));
@@ -167,7 +167,7 @@ impl ReceiveBatch {
             header.msg_iov = &raw mut self.vectors[at];
             header.msg_iovlen = 1;
             header.msg_control = self.rooms[at].pointer();
-            header.msg_controllen = Room::len() as _;
+            header.msg_controllen = ControlBuffer::len() as _;
             header.msg_flags = 0;
         }
     }

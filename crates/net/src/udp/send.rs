@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use socket2::SockAddr;
 
 use super::UdpPort;
-use super::control::{self, Room};
+use super::control::{self, ControlBuffer};
 use super::train::{Buffer, Train, buffers};
 
 /// Most datagrams of a super-packet. Source: UDP_MAX_SEGMENTS of Linux before 6.9.
@@ -73,7 +73,7 @@ pub struct SendBatch {
     buffers: Vec<Buffer>,
     groups: Vec<Group>,
     places: [u16; PLACES],
-    rooms: Vec<Room>,
+    rooms: Vec<ControlBuffer>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     limit: usize,
@@ -92,7 +92,7 @@ impl SendBatch {
             buffers: buffers(limit),
             groups: Vec::with_capacity(limit),
             places: [NOBODY; PLACES],
-            rooms: vec![Room::EMPTY; limit],
+            rooms: vec![ControlBuffer::EMPTY; limit],
             vectors: Vec::with_capacity(limit),
             headers: Vec::with_capacity(limit),
             limit,

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use tradewind_net::clock::monotonic;
-use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
+use tradewind_net::jumpstart::{JumpStarts, Options, ProgramEvent, Values};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Segments};
 
@@ -42,7 +42,7 @@ pub(crate) fn limit(stream: &TcpStream) -> u64 {
     limit.map_or(u64::MAX, |rate| rate.as_bps() / 8)
 }
 
-pub(crate) fn told(program: &mut JumpStarts) -> Vec<Told> {
+pub(crate) fn told(program: &mut JumpStarts) -> Vec<ProgramEvent> {
     let mut all = Vec::new();
     program.hear(|told| all.push(told));
     all

@@ -13,7 +13,7 @@ use tradewind_net::netns::Namespace;
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 
-/// The kernel's default first window [RFC 6928].
+/// The kernel's default initial window [RFC 6928].
 pub(crate) const USUAL: u32 = 10;
 
 /// Reports that a test was skipped, past the capture of passing tests' output.

@@ -21,7 +21,7 @@ impl NodeConfig {
             further_addresses: BTreeMap::new(),
             repeats_copies: true,
             leg_seal: LegSeal::default(),
-            keep_sources: Vec::new(),
+            preserve_source: Vec::new(),
             tunnel: None,
             services: RelayServices::default(),
             members: None,

@@ -26,9 +26,9 @@ pub(super) fn check_listeners(
 impl NodeConfig {
     /// Each TUN device is of one section.
     pub(super) fn check_devices(&self) -> Result<(), NodeError> {
-        let of_paths = self.paths.iter().filter_map(|path| match &path.entrance {
-            Entrance::Tunnel(tunnel) => Some(tunnel),
-            Entrance::Port { .. } | Entrance::Taken(_) => None,
+        let of_paths = self.paths.iter().filter_map(|path| match &path.source {
+            TrafficSource::Tunnel(tunnel) => Some(tunnel),
+            TrafficSource::Port { .. } | TrafficSource::Taken(_) => None,
         });
         let mut names = BTreeSet::new();
         match of_paths.chain(&self.tunnel).find(|tunnel| !names.insert(&tunnel.name)) {

@@ -21,9 +21,9 @@ use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in
 
 use super::clashes::check_listeners;
 use super::{
-    ANY_PORT, Assumed, Chosen, Consignee, Copying, Course, Deposits, Entrance, Far, Group,
-    GroupMember, LegSeal, NodeConfig, Path, RelayServices, Rendezvous, Section, ServiceCosts,
-    Taken, Tunnel, Via, bearable_loss, budget_ms, rendezvous,
+    ANY_PORT, Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, LegSeal,
+    NodeConfig, Path, Recipient, RelayServices, Rendezvous, Section, ServiceCosts, Taken,
+    TrafficSource, Tunnel, Via, budget_ms, max_loss, rendezvous,
 };
 use crate::NodeError;
 pub(crate) use neighbours::{Addresses, Placed};
@@ -144,7 +144,7 @@ struct PathSection {
     ways: Option<Ways>,
     #[serde(default)]
     budget: Option<Budget>,
-    bearable_loss: Option<Ratio>,
+    max_loss: Option<Ratio>,
     costs: Option<ServiceCosts>,
     coding: Option<CodingSection>,
     copies: Option<CopiesSection>,
@@ -236,7 +236,7 @@ struct EndpointSection {
     operators: Vec<OperatorPublicKey>,
     relays: Vec<PublicIdentity>,
     destinations: Vec<DestinationRule>,
-    keep_sources: Vec<DestinationRule>,
+    preserve_source: Vec<DestinationRule>,
     tun: Option<TunnelEndSection>,
     allow_loopback: bool,
     repeat_copies: bool,
@@ -254,7 +254,7 @@ impl Default for EndpointSection {
             operators: Vec::new(),
             relays: Vec::new(),
             destinations: Vec::new(),
-            keep_sources: Vec::new(),
+            preserve_source: Vec::new(),
             tun: None,
             allow_loopback: false,
             repeat_copies: true,
@@ -298,7 +298,7 @@ impl Ordered {
     /// Returns the port that applications write to, if there is one.
     fn listen(&self) -> Option<SocketAddr> {
         match self {
-            Self::Path(Path { entrance: Entrance::Port { listen, .. }, .. }) => Some(*listen),
+            Self::Path(Path { source: TrafficSource::Port { listen, .. }, .. }) => Some(*listen),
             Self::Path(_) => None,
             Self::Group(group) => Some(group.listen),
             Self::Deposits(deposits) => Some(deposits.listen),
@@ -375,9 +375,13 @@ impl NodeConfig {
                 to_relays: section.usd_per_gb.to_relays,
                 to_endpoints: section.usd_per_gb.to_endpoints,
                 is_registry: section.registry,
-                rendezvous: section
-                    .rendezvous
-                    .map(|depot| rendezvous::depot(depot.bytes, depot.per_sender, depot.keep)),
+                rendezvous: section.rendezvous.map(|message_store| {
+                    rendezvous::message_store(
+                        message_store.bytes,
+                        message_store.per_sender,
+                        message_store.keep,
+                    )
+                }),
                 ..section.coding.resolve()
             },
             ..bare
@@ -388,11 +392,11 @@ impl NodeConfig {
     ///
     /// # Errors
     /// [`NodeError::Config`] with what is wrong.
-    pub fn course(socks5_udp: &toml::Value) -> Result<Course, NodeError> {
+    pub fn delivery(socks5_udp: &toml::Value) -> Result<DeliveryPolicy, NodeError> {
         Self::course_of(socks5_udp).map_err(in_section("socks5_udp"))
     }
 
-    fn course_of(socks5_udp: &toml::Value) -> Result<Course, NodeError> {
+    fn course_of(socks5_udp: &toml::Value) -> Result<DeliveryPolicy, NodeError> {
         let key = "socks5_udp";
         let told: PathSection = section(key, socks5_udp)?;
         let has_entrance = told.listen.is_some() || told.to.is_some();
@@ -408,9 +412,9 @@ impl NodeConfig {
             let problem = "expected one address of each relay and far gateway here".to_owned();
             return Err(NodeError::Config { key, problem });
         }
-        let course = told.course()?;
-        course.check()?;
-        Ok(course)
+        let delivery = told.delivery()?;
+        delivery.check()?;
+        Ok(delivery)
     }
 
     /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
@@ -464,7 +468,7 @@ impl NodeConfig {
             rendezvous: Rendezvous { deposits, relays },
             repeats_copies: endpoint.repeat_copies,
             leg_seal: endpoint.leg_seal,
-            keep_sources: endpoint.keep_sources,
+            preserve_source: endpoint.preserve_source,
             tunnel: endpoint.tun.map(TunnelEndSection::resolve),
             members: endpoint.members,
             copying: Copying {

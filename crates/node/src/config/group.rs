@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tradewind_packet::message::{Carriage, Service};
 
-use super::{Assumed, Course, Far, Via};
+use super::{Assumed, DeliveryPolicy, Far, Via};
 use crate::NodeError;
 
 /// Most members of a group. Chosen: each packet leaves so many times over the Internet.
@@ -34,17 +34,17 @@ pub struct GroupMember {
 
 impl Group {
     /// How packets get to each member, and where they are delivered there.
-    pub(crate) fn courses(&self) -> impl Iterator<Item = (SocketAddr, Course)> + '_ {
+    pub(crate) fn courses(&self) -> impl Iterator<Item = (SocketAddr, DeliveryPolicy)> + '_ {
         self.members.iter().map(|member| {
             let GroupMember { far, to, relays } = member.clone();
             let carriage = self.carriage;
             (
                 to,
-                Course {
+                DeliveryPolicy {
                     far,
                     relays,
                     carriage,
-                    bearable_loss: None,
+                    max_loss: None,
                     copies: None,
                     assumed: Assumed::default(),
                 },

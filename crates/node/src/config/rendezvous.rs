@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tradewind_grant::{Hop, PublicIdentity};
-use tradewind_packet::rendezvous::{DepotConfig, MOST_KEPT};
+use tradewind_packet::rendezvous::{MOST_KEPT, MessageStoreConfig};
 use tradewind_units::{Bytes, Duration};
 
 use crate::NodeError;
@@ -22,7 +22,7 @@ const LEAST_BYTES: Bytes = Bytes::new(100_000);
 /// How long packets are worth keeping when nothing else is told, and what a relay keeps. Chosen: a tunnel, a flight of stairs, a change of trains; the
 /// pictures and words of a day of some thousand senders.
 pub(crate) const KEEP: Duration = Duration::from_secs(600);
-const DEPOT: DepotConfig = DepotConfig {
+const DEPOT: MessageStoreConfig = MessageStoreConfig {
     bytes: Bytes::new(256_000_000),
     per_sender: Bytes::new(32_000_000),
     keep: Duration::from_secs(3600),
@@ -45,7 +45,7 @@ pub struct Deposits {
     /// Where the receiver delivers.
     pub to: SocketAddr,
     /// The receiver.
-    pub far: Consignee,
+    pub far: Recipient,
     /// Where they wait.
     pub relay: Hop,
     /// How long they are worth keeping, from when they are sealed.
@@ -54,7 +54,7 @@ pub struct Deposits {
 
 /// A receiver that need not be online, nor have an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Consignee {
+pub enum Recipient {
     /// This one.
     Identity(PublicIdentity),
     /// The one that the members call so.
@@ -91,8 +91,8 @@ impl Rendezvous {
     /// Receivers that the members must know.
     pub(super) fn members(&self) -> impl Iterator<Item = &String> {
         self.deposits.iter().filter_map(|deposits| match &deposits.far {
-            Consignee::Member(name) => Some(name),
-            Consignee::Identity(_) => None,
+            Recipient::Member(name) => Some(name),
+            Recipient::Identity(_) => None,
         })
     }
 }
@@ -112,21 +112,21 @@ pub(super) fn check_keep(keep: Duration) -> Result<(), NodeError> {
 }
 
 /// What a relay is told to keep, with defaults for the rest.
-pub(super) fn depot(
+pub(super) fn message_store(
     bytes: Option<Bytes>,
     per_sender: Option<Bytes>,
     keep: Option<Duration>,
-) -> DepotConfig {
+) -> MessageStoreConfig {
     let bytes = bytes.unwrap_or(DEPOT.bytes);
-    DepotConfig {
+    MessageStoreConfig {
         bytes,
         per_sender: per_sender.unwrap_or(DEPOT.per_sender.min(bytes)),
         keep: keep.unwrap_or(DEPOT.keep),
     }
 }
 
-pub(super) fn check_depot(depot: &DepotConfig) -> Result<(), NodeError> {
-    let DepotConfig { bytes, per_sender, keep } = depot;
+pub(super) fn check_store(message_store: &MessageStoreConfig) -> Result<(), NodeError> {
+    let MessageStoreConfig { bytes, per_sender, keep } = message_store;
     if *per_sender < LEAST_BYTES || bytes < per_sender {
         let problem = "expected `per_sender` of 100 kB at least, and `bytes` of no less";
         return Err(refused("rendezvous", problem));

@@ -12,7 +12,7 @@ use super::TICK;
 use super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::conversations::Written;
 use super::local::Local;
-use crate::config::Course;
+use crate::config::DeliveryPolicy;
 use crate::counts::Snapshot;
 
 /// Packets in each tick: a hundred in a second.
@@ -28,9 +28,9 @@ fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     let carriage = Carriage { service, paths, budget_ms: 150, in_order: false, fragment: false };
-    let course = Course { carriage, ..forwarded(far, vec![relay]) };
+    let delivery = DeliveryPolicy { carriage, ..forwarded(far, vec![relay]) };
     let local = Local::bind(loopback(), false, None).unwrap();
-    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     let mut run = |span: Duration| {
         let (mut all, end) = (AllocationInfo::default(), hosts.now.steady + span);
         while hosts.now.steady < end {

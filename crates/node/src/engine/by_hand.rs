@@ -16,7 +16,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::{Engine, TICK, now};
-use crate::config::{Assumed, Course, NodeConfig};
+use crate::config::{Assumed, DeliveryPolicy, NodeConfig};
 use crate::counts::Counts;
 use crate::flow::Flow;
 use crate::handover::Handover;
@@ -82,7 +82,7 @@ pub(super) fn gateway(number: u8) -> NodeConfig {
 }
 
 /// Forwarded to `far`, over relays alone.
-pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> Course {
+pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> DeliveryPolicy {
     let carriage = Carriage {
         service: Service::Forwarding,
         paths: Paths::Overlay,
@@ -91,7 +91,14 @@ pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> Course {
         fragment: false,
     };
     let (far, relays) = (far.into(), relays.into());
-    Course { far, relays, carriage, bearable_loss: None, copies: None, assumed: Assumed::default() }
+    DeliveryPolicy {
+        far,
+        relays,
+        carriage,
+        max_loss: None,
+        copies: None,
+        assumed: Assumed::default(),
+    }
 }
 
 /// Some engines, by number, at one time.
@@ -260,15 +267,15 @@ impl Hosts {
         let nonce = Nonce::from_entropy(entropy::bytes().unwrap());
         let sealed = sealer.seal(now.unix, nonce, &request).unwrap();
         let label = engine.new_path(now, first).unwrap();
-        engine.say(first, &Message::Open { label, header: &sealed.bytes });
+        engine.send_message(first, &Message::Open { label, header: &sealed.bytes });
     }
 
     /// A program's flow begins at an engine; its number.
-    pub(super) fn register(&mut self, number: u8, course: Course) -> u64 {
+    pub(super) fn register(&mut self, number: u8, delivery: DeliveryPolicy) -> u64 {
         let (flow, to) = (Flow::next_number(), ([127, 0, 0, 2], 9).into());
         let mailbox = Held(Arc::new(Mailbox::new().unwrap()));
-        let course = Box::new(course);
-        self.order(number, Order::Register { flow, client: None, to, course, mailbox });
+        let delivery = Box::new(delivery);
+        self.order(number, Order::Register { flow, client: None, to, delivery, mailbox });
         flow
     }
 

@@ -203,7 +203,7 @@ impl Engine {
         };
         let is_whole = route.local.tunnel().is_some();
         let is_taken = matches!(route.local, Local::Taken(_));
-        let class = written.class(route.course.copies.as_ref(), (to, is_whole), payload);
+        let class = written.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
         let conversation = match route.sources.get(&(written.answer(), to)) {
             Some(conversation) => *conversation,
             None if is_taken && self.comes_back(now, (source, to)) => {
@@ -406,7 +406,7 @@ impl Engine {
                 return add(&self.counts.stale, 1);
             }
             if !self.judge_again(id) {
-                self.let_go(now, id, Outcome::Revoked);
+                self.released(now, id, Outcome::Revoked);
                 return add(&self.counts.dropped, 1);
             }
             if let Some(inbound) = self.inbound.get_mut(id) {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
-use tradewind_packet::event::Way;
+use tradewind_packet::event::Arrival;
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
     Carriage, Class, Feedback, MOST_PAYLOAD_BYTES, Message, SOURCE_HEADER_BYTES, Service,
@@ -28,12 +28,12 @@ use tradewind_plan::service::{DETECTION, Spent};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
-use super::bills::{Bills, Role};
+use super::accounting::{Accounting, Role};
 use super::routes::Far;
 use super::serving::AROUND_MESSAGE;
 use crate::config::Chosen;
 use crate::counts::add;
-use crate::status::Fared;
+use crate::status::FlowStatistics;
 use expected::Expectations;
 pub(super) use reports::{ByWays, FlowsOfEnd, name};
 use selection::RoundTrips;
@@ -69,7 +69,7 @@ pub(super) struct End {
     relay: Option<PeerId>,
     is_up: bool,
     /// The Internet path does not answer, while that over the relays does.
-    is_dark: bool,
+    is_internet_down: bool,
     next_serve: Timestamp,
     /// Whether a relay serves the flow that comes in; when that was heard of last, and how it is served.
     is_served: bool,
@@ -82,13 +82,13 @@ pub(super) struct End {
     choice: Choice,
     sent: Sent,
     /// What its receiver tells of the flow that is sent.
-    told: Fared,
+    told: FlowStatistics,
     /// The share of its last interval that the Internet lost.
     internet_loss: Option<Ratio>,
     /// What becomes of the flow that comes in.
-    received: Fared,
+    received: FlowStatistics,
     /// Of the ingress relays, each by itself, and of the egress relay, which tells them through those.
-    bills: Bills<Option<PublicIdentity>>,
+    accounting: Accounting<Option<PublicIdentity>>,
 }
 
 /// Who carries the packets of a flow.
@@ -233,7 +233,7 @@ impl Engine {
             incoming: None,
             relay: None,
             is_up: false,
-            is_dark: false,
+            is_internet_down: false,
             next_serve,
             is_served: false,
             heard: None,
@@ -241,15 +241,15 @@ impl Engine {
             leaving_words: 0,
             choice,
             sent: Sent::default(),
-            told: Fared::default(),
+            told: FlowStatistics::default(),
             internet_loss: None,
-            received: Fared::default(),
-            bills: Bills::default(),
+            received: FlowStatistics::default(),
+            accounting: Accounting::default(),
         };
         self.services.sender.set_flow(outgoing, end.at_sender()).ok()?;
         ends.by_outgoing.insert(outgoing, end);
         // Its first packets are copied, too, where the path is open already.
-        self.tend_end(now, outgoing);
+        self.maintain_end(now, outgoing);
         Some(outgoing)
     }
 
@@ -314,7 +314,7 @@ impl Engine {
         now: Now,
         peer: PeerId,
         (packet, message): (PacketId, &[u8]),
-        way: Way,
+        way: Arrival,
     ) {
         if self.has_come(peer, packet) {
             return add(&self.counts.dropped, 1);
@@ -425,7 +425,7 @@ impl End {
             false => Some(selection.begin(now, measured)),
             true => selection.look(
                 now,
-                (self.is_up && !self.is_dark).then_some(measured),
+                (self.is_up && !self.is_internet_down).then_some(measured),
                 (carried_by, spent),
             ),
         };
@@ -473,8 +473,8 @@ impl End {
             packets,
             bytes: bytes + packets * AROUND_PACKET as u64,
             copied: copies.saturating_sub(resent),
-            ingress: self.bills.left(Role::Ingress).unwrap_or_default(),
-            egress: self.bills.left(Role::Egress),
+            ingress: self.accounting.left(Role::Ingress).unwrap_or_default(),
+            egress: self.accounting.left(Role::Egress),
         }
     }
 
@@ -482,7 +482,7 @@ impl End {
     /// Internet that does not come over it: what is lost there without a sign nobody would ask for.
     fn service(&self) -> Service {
         match &self.choice {
-            Choice::Selected(selection) if self.is_dark && selection.has_begun() => {
+            Choice::Selected(selection) if self.is_internet_down && selection.has_begun() => {
                 Service::Forwarding
             }
             _ => self.carriage.service,
@@ -510,7 +510,7 @@ impl End {
     fn at_receiver(&self, measured: Option<Duration>) -> ReceiverFlow {
         let measured = measured.unwrap_or(FIRST_ROUND_TRIP);
         let round_trip = measured.max(LEAST_ROUND_TRIP);
-        let patience = match self.carriage.worth() {
+        let recovery_deadline = match self.carriage.worth() {
             None => round_trip + DETECTION,
             Some(budget) => budget.saturating_sub(measured / 2),
         };
@@ -520,7 +520,7 @@ impl End {
             egress: relay.map(Into::into),
             service: self.heard.map_or(self.carriage.service, |(_, service)| service),
             round_trip,
-            patience,
+            recovery_deadline,
         }
     }
 }

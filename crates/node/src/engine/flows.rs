@@ -10,7 +10,7 @@ use tradewind_telemetry::limited;
 use super::Engine;
 use super::conversations::{Inbound, Written};
 use super::local::Local;
-use crate::config::Course;
+use crate::config::DeliveryPolicy;
 use crate::flow::Flow;
 use crate::listener::Accepted;
 use crate::mailbox::{Held, Mailbox, Order, Outgoing};
@@ -26,8 +26,8 @@ impl Engine {
     pub(crate) fn obey_orders(&mut self, now: Now) {
         for order in self.desk.take() {
             match order {
-                Order::Register { flow, client, to, course, mailbox } => {
-                    self.register(now, (flow, client), (to, *course), mailbox);
+                Order::Register { flow, client, to, delivery, mailbox } => {
+                    self.register(now, (flow, client), (to, *delivery), mailbox);
                 }
                 Order::Collect { flow } => self.collect(now, flow),
                 Order::Close { flow } => self.close(now, flow),
@@ -49,7 +49,7 @@ impl Engine {
         &mut self,
         now: Now,
         (flow, client): (u64, Option<SocketAddr>),
-        (to, course): (SocketAddr, Course),
+        (to, delivery): (SocketAddr, DeliveryPolicy),
         held: Held,
     ) {
         let mailbox = Arc::clone(&held.0);
@@ -57,7 +57,7 @@ impl Engine {
             drop(held);
             return mailbox.end("its node has no room for another flow");
         }
-        match self.add_route(now, Local::Flow(held), to, &course) {
+        match self.add_route(now, Local::Flow(held), to, &delivery) {
             Ok(route) => {
                 self.flows.insert(flow, route);
                 if let Some(route) = self.routes.get_mut(route) {

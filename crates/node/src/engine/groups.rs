@@ -30,13 +30,13 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, Ratio, Timestamp};
 
 use super::Engine;
-use super::bills::Bills;
+use super::accounting::Accounting;
 use super::local::Local;
 use super::routes::{Part, Route, nobody};
 use crate::NodeError;
 use crate::config;
 use crate::handover::Handover;
-use crate::status::Fared;
+use crate::status::FlowStatistics;
 pub(super) use joined::Joined;
 
 /// Time between two words to members and relays. Chosen: as flows are said to be served.
@@ -75,7 +75,7 @@ pub(crate) struct Group {
     next_word: Timestamp,
     sent: Sent,
     /// By relay.
-    bills: Bills<PublicIdentity>,
+    accounting: Accounting<PublicIdentity>,
 }
 
 /// What a member has said.
@@ -85,7 +85,7 @@ struct Standing {
     epoch: Option<u8>,
     /// When it said last that a relay serves the flow to it.
     served: Option<Timestamp>,
-    told: Fared,
+    told: FlowStatistics,
     internet_loss: Option<Ratio>,
 }
 
@@ -117,7 +117,7 @@ impl Group {
             ingress: None,
             next_word: now.steady,
             sent: Sent::default(),
-            bills: Bills::default(),
+            accounting: Accounting::default(),
         })
     }
 
@@ -176,7 +176,7 @@ impl Group {
     }
 
     /// Has another key follow one that is old; takes that when members have had time to learn it.
-    fn tend_key(&mut self, now: Now) {
+    fn maintain_key(&mut self, now: Now) {
         let knows = |epoch: u8| {
             let served = |standing: &&Standing| standing.served.is_some();
             self.standings.values().filter(served).all(|known| known.epoch == Some(epoch))
@@ -216,8 +216,8 @@ impl Engine {
     ) -> Result<(), NodeError> {
         let full = || NodeError::Config { key: "group", problem: "too many flows".into() };
         let mut known = Group::new(now, group.carriage)?;
-        for (to, course) in group.courses() {
-            let route = self.add_part(now, (Local::Nowhere, Part::Member), to, &course)?;
+        for (to, delivery) in group.courses() {
+            let route = self.add_part(now, (Local::Nowhere, Part::Member), to, &delivery)?;
             known.members.push(route);
         }
         let first = group.courses().next().ok_or_else(full)?;
@@ -275,16 +275,16 @@ impl Engine {
     }
 
     /// Follows members and their paths, and tells them and the relays what they need to know.
-    pub(super) fn tend_groups(&mut self, now: Now) {
+    pub(super) fn maintain_groups(&mut self, now: Now) {
         let heads: Vec<u32> = self.groups.values().copied().collect();
         for head in heads {
             let Some(mut group) = self.take_group(head) else { continue };
-            self.tend_group(now, &mut group);
+            self.maintain_group(now, &mut group);
             self.put_group(head, group);
         }
     }
 
-    fn tend_group(&mut self, now: Now, group: &mut Group) {
+    fn maintain_group(&mut self, now: Now, group: &mut Group) {
         let members: BTreeMap<PeerId, Option<PeerId>> = (group.members.iter())
             .filter_map(|id| self.routes.get(*id).filter(|route| route.far != nobody()))
             .map(|route| (route.far, route.first()))
@@ -296,7 +296,7 @@ impl Engine {
             // Who is no member any more opens nothing from the next key on.
             group.renew_key(now);
         }
-        group.tend_key(now);
+        group.maintain_key(now);
         let ingress = members.iter().find_map(|(far, first)| {
             let relay = self.path_to(now, *far)?.0;
             (*first == Some(relay) && group.is_served(now, *far)).then_some(relay)
@@ -320,7 +320,7 @@ impl Engine {
                 }
             }
             if let Some((relay, label)) = self.path_to(now, far) {
-                self.say(relay, &Message::Join { label, flow, service });
+                self.send_message(relay, &Message::Join { label, flow, service });
             }
         }
     }
@@ -378,15 +378,15 @@ mod tests {
     #[test]
     fn a_key_is_followed_by_another_once_all_members_have_that() {
         let mut group = group();
-        group.tend_key(at(119));
+        group.maintain_key(at(119));
         assert!(group.next_key.is_none());
-        group.tend_key(at(120));
+        group.maintain_key(at(120));
         learns(&mut group, 1, 1);
-        group.tend_key(at(121));
+        group.maintain_key(at(121));
         assert_eq!(group.key.epoch(), 0, "one does not have it yet");
         assert!(group.standings.values().all(|standing| group.has_key(standing)));
         learns(&mut group, 2, 1);
-        group.tend_key(at(122));
+        group.maintain_key(at(122));
         assert_eq!((group.key.epoch(), group.next_key.is_none()), (1, true));
         assert!(group.standings.values().all(|standing| group.has_key(standing)));
     }
@@ -394,11 +394,11 @@ mod tests {
     #[test]
     fn a_member_that_does_not_learn_the_next_key_is_not_waited_for() {
         let mut group = group();
-        group.tend_key(at(120));
+        group.maintain_key(at(120));
         learns(&mut group, 1, 1);
-        group.tend_key(at(129));
+        group.maintain_key(at(129));
         assert_eq!(group.key.epoch(), 0);
-        group.tend_key(at(130));
+        group.maintain_key(at(130));
         assert_eq!(group.key.epoch(), 1);
         let served = [1, 2].map(|far| group.is_served(at(2), peer(far)));
         assert_eq!(served, [true, false], "who has no key is out of reach");
@@ -407,14 +407,14 @@ mod tests {
     #[test]
     fn a_key_that_was_told_to_one_who_goes_is_never_used() {
         let mut group = group();
-        group.tend_key(at(120));
+        group.maintain_key(at(120));
         group.standings.remove(&peer(2));
         group.renew_key(at(121));
         learns(&mut group, 1, 1);
-        group.tend_key(at(122));
+        group.maintain_key(at(122));
         assert_eq!(group.key.epoch(), 0);
         learns(&mut group, 1, 2);
-        group.tend_key(at(123));
+        group.maintain_key(at(123));
         assert_eq!(group.key.epoch(), 2);
     }
 
@@ -422,10 +422,10 @@ mod tests {
     fn epochs_begin_anew_after_the_last() {
         let mut group = group();
         for round in 1..=300_u64 {
-            group.tend_key(at(round * 1000));
+            group.maintain_key(at(round * 1000));
             let (epoch, _) = group.next_key.as_ref().map(|(key, at)| (key.epoch(), *at)).unwrap();
             [1, 2].into_iter().for_each(|far| learns(&mut group, far, epoch));
-            group.tend_key(at(round * 1000 + 1));
+            group.maintain_key(at(round * 1000 + 1));
             assert_eq!(u64::from(group.key.epoch()), round % 256);
         }
     }

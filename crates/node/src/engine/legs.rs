@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Ends legs that nothing has needed for a while, and tells of those where nobody answers.
-    pub(super) fn tend_legs(&mut self, now: Now) {
+    pub(super) fn maintain_legs(&mut self, now: Now) {
         if now.steady < self.legs.next_look {
             return;
         }
@@ -163,7 +163,7 @@ impl Engine {
 
     /// Relays that this node keeps in touch with, whatever goes over them.
     fn is_kept_near(&self, peer: PeerId) -> bool {
-        self.members.has(peer) || self.several.has(peer) || self.meetings.is_with(peer)
+        self.members.has(peer) || self.several.has(peer) || self.rendezvous_client.is_with(peer)
     }
 
     /// Neighbours that something goes to, comes from or passes.

@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// Gives up datagrams whose pieces do not come, and counts them.
-    pub(super) fn tend_pieces(&mut self, now: Now) {
+    pub(super) fn maintain_pieces(&mut self, now: Now) {
         self.joiner.expire(now.steady);
         let given_up = self.joiner.given_up();
         self.counts.unjoined.store(given_up, std::sync::atomic::Ordering::Relaxed);

@@ -18,23 +18,27 @@ use super::Engine;
 use super::local::Local;
 use super::routes::Route;
 use crate::NodeError;
-use crate::config::{Course, Taken};
+use crate::config::{DeliveryPolicy, Taken};
 
 /// Time within which what was delivered may come back. Chosen: far above any round trip.
 const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Refuses to take this host's own datagrams where a relay or far endpoint of `course` is on
+    /// Refuses to take this host's own datagrams where a relay or far endpoint of `delivery` is on
     /// this host.
     ///
     /// # Errors
     /// Names the address that is one.
-    pub(super) fn check_own_host(&self, taken: &Taken, course: &Course) -> Result<(), NodeError> {
-        if !taken.own_host {
+    pub(super) fn check_own_host(
+        &self,
+        taken: &Taken,
+        delivery: &DeliveryPolicy,
+    ) -> Result<(), NodeError> {
+        if !taken.local_output {
             return Ok(());
         }
         let further = |hop: &Hop| self.config.further_addresses.get(&hop.identity);
-        let mut all = course.named().flat_map(|hop| {
+        let mut all = delivery.named().flat_map(|hop| {
             std::iter::once(hop.address).chain(further(hop).into_iter().flatten().copied())
         });
         let Some(here) = all.find(|address| self.access.is_here(address.ip())) else {
@@ -42,15 +46,15 @@ impl Engine {
         };
         let problem = format!(
             "{here}, a relay or the far gateway, is on this host: what it sends would be taken as \
-             well, without end; leave `own_host` out, or run it on another host"
+             well, without end; leave `local_output` out, or run it on another host"
         );
-        Err(NodeError::Config { key: "tproxy.own_host", problem })
+        Err(NodeError::Config { key: "tproxy.local_output", problem })
     }
 
     /// Returns whether route `at` may not lead over `hops`, as members say where they are: one is
     /// on this host, whose own datagrams it takes.
     pub(super) fn would_loop(&self, at: u32, hops: &[Hop]) -> bool {
-        let takes_own = |route: &Route| matches!(&route.local, Local::Taken(it) if it.own_host);
+        let takes_own = |route: &Route| matches!(&route.local, Local::Taken(it) if it.local_output);
         if !self.routes.get(at).is_some_and(takes_own) {
             return false;
         }
@@ -60,7 +64,7 @@ impl Engine {
         limited!(
             warn, self.refusal_lines, None, address = %here.address,
             "a relay or far gateway on this host is not used: what it sends would be taken as \
-             well, without end (`own_host`)"
+             well, without end (`local_output`)"
         );
         true
     }
@@ -118,38 +122,41 @@ mod tests {
 
     use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
     use super::*;
-    use crate::config::{Entrance, NodeConfig, Path};
+    use crate::config::{NodeConfig, Path, TrafficSource};
     use crate::engine::now;
     use crate::handover::Handover;
 
-    fn taking(far: &str, own_host: bool) -> Path {
+    fn taking(far: &str, local_output: bool) -> Path {
         let hop = Hop { address: far.parse().unwrap(), identity: identity(4).public() };
-        let course = Course { carriage: Carriage::DIRECT, ..forwarded(hop, Vec::new()) };
+        let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(hop, Vec::new()) };
         let destinations = vec!["198.51.100.0/24:*".parse().unwrap()];
-        let entrance = Entrance::Taken(Taken { destinations, own_host, port: 0 });
-        Path { entrance, course }
+        let source = TrafficSource::Taken(Taken { destinations, local_output, port: 0 });
+        Path { source, delivery }
     }
 
     #[test]
     fn own_datagrams_are_not_taken_for_a_far_gateway_on_the_same_host() {
         let mut hosts = Hosts::new([(1, gateway(1))]);
         let engine = hosts.at(1);
-        let mut check = |far, own_host| {
-            let path = taking(far, own_host);
+        let mut check = |far, local_output| {
+            let path = taking(far, local_output);
             let added = engine.add_path(now(), &mut Handover::default(), &path);
             // What lacks rights here fails later, and otherwise.
             added.err().map(|error| error.to_string()).unwrap_or_default()
         };
         let line = check("127.0.0.1:7001", true);
-        assert!(line.starts_with("tproxy.own_host: 127.0.0.1:7001, a relay or the far"), "{line}");
-        assert!(!check("127.0.0.1:7001", false).contains("own_host"));
-        assert!(!check("198.51.100.9:7001", true).contains("own_host"));
+        assert!(
+            line.starts_with("tproxy.local_output: 127.0.0.1:7001, a relay or the far"),
+            "{line}"
+        );
+        assert!(!check("127.0.0.1:7001", false).contains("local_output"));
+        assert!(!check("198.51.100.9:7001", true).contains("local_output"));
     }
 
     #[test]
     fn what_is_delivered_is_marked_where_own_datagrams_are_taken() {
-        let with = |own_host| NodeConfig {
-            paths: vec![taking("198.51.100.9:7001", own_host)],
+        let with = |local_output| NodeConfig {
+            paths: vec![taking("198.51.100.9:7001", local_output)],
             ..anybody(1)
         };
         assert_eq!(with(true).delivery_mark(), Some(tradewind_net::interception::OWN_MARK));

@@ -14,7 +14,7 @@ use tradewind_units::{Duration, Timestamp};
 use super::Engine;
 use super::registration::Registration;
 use super::routes::nobody;
-use crate::config::{Course, Far, Via};
+use crate::config::{DeliveryPolicy, Far, Via};
 use crate::membership::{Member, Members};
 use crate::status::{EndpointStatus, RelayStatus};
 
@@ -149,9 +149,9 @@ impl MemberTable {
     }
 
     /// The endpoint that a course leads to, if the registry is to be asked for it.
-    pub(super) fn is_asked_for(&self, course: &Course) -> Option<PublicIdentity> {
-        let identity = match &course.far {
-            Far::At(hop) if course.relays == Via::Nearest => hop.identity,
+    pub(super) fn is_asked_for(&self, delivery: &DeliveryPolicy) -> Option<PublicIdentity> {
+        let identity = match &delivery.far {
+            Far::At(hop) if delivery.relays == Via::Nearest => hop.identity,
             Far::At(_) => return None,
             Far::Member(name) => name.parse().ok()?,
         };
@@ -181,15 +181,15 @@ impl MemberTable {
     }
 
     /// Where a course leads by what is known now.
-    fn resolve(&self, course: &Course) -> Aim {
-        let member = self.member(&course.far);
-        let far = match &course.far {
+    fn resolve(&self, delivery: &DeliveryPolicy) -> Aim {
+        let member = self.member(&delivery.far);
+        let far = match &delivery.far {
             Far::At(hop) => Some(*hop),
             Far::Member(_) => member.map(|m| Hop { address: m.address, identity: m.identity }),
         };
         let there = member.and_then(|member| member.relays.first());
         let relays =
-            match (&course.relays, far) {
+            match (&delivery.relays, far) {
                 (_, None) => Vec::new(),
                 (Via::Relays(relays), _) => relays.clone(),
                 (Via::Nearest, Some(far)) => {
@@ -204,7 +204,7 @@ impl MemberTable {
                 }
             };
         let access = there.and_then(|near| near.round_trip);
-        let far_access = access.filter(|_| matches!(course.relays, Via::Nearest));
+        let far_access = access.filter(|_| matches!(delivery.relays, Via::Nearest));
         Aim { far, relays, far_access }
     }
 }
@@ -254,8 +254,8 @@ impl Engine {
     }
 
     /// Measures relays, and has routes follow what that shows.
-    pub(super) fn tend_members(&mut self, now: Now) {
-        self.tend_registration(now);
+    pub(super) fn maintain_members(&mut self, now: Now) {
+        self.maintain_registration(now);
         if self.members.candidates.is_empty() {
             return;
         }
@@ -278,7 +278,7 @@ impl Engine {
     pub(super) fn is_idle_candidate(&self, peer: PeerId) -> bool {
         let in_use = self.several.in_use(peer);
         // The addresses of a rendezvous are compared by what they answer.
-        let is_meeting = self.meetings.is_with(peer) && !self.several.has(peer);
+        let is_meeting = self.rendezvous_client.is_with(peer) && !self.several.has(peer);
         (self.members.is_measured(in_use) || is_meeting)
             && !self.routes.values().any(|route| route.first() == Some(in_use))
     }
@@ -297,7 +297,7 @@ impl Engine {
         let leads =
             |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));
         let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
-        let Aim { far, relays, far_access } = self.members.resolve(&route.course);
+        let Aim { far, relays, far_access } = self.members.resolve(&route.delivery);
         let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
         let (far, relays, hops) = match self.would_loop(id, &hops) {
             false => (far, relays, hops),

@@ -1,9 +1,9 @@
 //! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the worker hands datagrams in.
 
 mod access;
+mod accounting;
 #[cfg(test)]
 mod allocations;
-mod bills;
 #[cfg(test)]
 mod by_hand;
 mod conversations;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
 use tradewind_net::clock;
 use tradewind_net::udp::{Train, UdpPort};
-use tradewind_packet::event::Way;
+use tradewind_packet::event::Arrival;
 use tradewind_packet::fragment::{JoinLimits, Joiner};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, path_packet, write_on_path};
@@ -69,7 +69,7 @@ use marks::Marks;
 use members::MemberTable;
 use paths::Label;
 use refusals::Refusals;
-use rendezvous::Meetings;
+use rendezvous::RendezvousClient;
 use routes::{Far, Route};
 use services::Services;
 use setup::{identities, sealer, sessions, sockets, trust, verifier};
@@ -117,7 +117,7 @@ pub(crate) struct Engine {
     members: MemberTable,
     /// What a relay's workers keep together.
     shared: Shared,
-    meetings: Meetings,
+    rendezvous_client: RendezvousClient,
     pub(crate) routes: Table<Route>,
     pub(crate) desk: Arc<Desk>,
     /// Heads of groups, by their flows.
@@ -134,7 +134,7 @@ pub(crate) struct Engine {
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
     /// Conversations that end here and have something that waits to leave.
     unflushed: Vec<u32>,
-    let_go: LetGo,
+    released: LetGo,
     /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
     kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
     /// The device where others' whole packets are put out.
@@ -216,7 +216,7 @@ impl Engine {
             leg_round_trips: BTreeMap::new(),
             members: MemberTable::default(),
             shared,
-            meetings: Meetings::new(&config),
+            rendezvous_client: RendezvousClient::new(&config),
             routes: Table::new(ROUTES),
             desk,
             groups: BTreeMap::new(),
@@ -228,7 +228,7 @@ impl Engine {
             inbound: Table::new(conversations::MOST),
             inbound_ids: BTreeMap::new(),
             unflushed: Vec::new(),
-            let_go: LetGo::default(),
+            released: LetGo::default(),
             kept: BTreeMap::new(),
             tunnel: tunnel.transpose()?,
             fresh: Vec::new(),
@@ -267,7 +267,7 @@ impl Engine {
         for group in &config.groups {
             self.add_group(now, handover, group)?;
         }
-        self.add_meetings(now, handover)
+        self.add_rendezvous(now, handover)
     }
 
     /// Nobody else reads what comes from now on. What was issued before, another process may have seen.
@@ -322,7 +322,7 @@ impl Engine {
         let payload = &mut datagram[payload];
         match path_packet(payload) {
             Some((label, body)) => self.take_packet(now, peer, label, body),
-            None => self.obey(now, peer, payload, Way::Internet),
+            None => self.handle_message(now, peer, payload, Arrival::Internet),
         }
     }
 
@@ -335,7 +335,7 @@ impl Engine {
     }
 
     /// Takes a message of a neighbour or far endpoint.
-    fn obey(&mut self, now: Now, peer: PeerId, payload: &[u8], way: Way) {
+    fn handle_message(&mut self, now: Now, peer: PeerId, payload: &[u8], way: Arrival) {
         match Message::parse(payload) {
             Ok(Message::Open { label, header }) => self.open_path(now, peer, label, header),
             Ok(Message::Opened { label, next }) => self.path_opened(now, peer, label, next),
@@ -386,8 +386,8 @@ impl Engine {
                 message @ (Message::Deposit(_)
                 | Message::Deposited(_)
                 | Message::Collect(_)
-                | Message::Parcel(_)
-                | Message::Stock(_)),
+                | Message::StoredMessage(_)
+                | Message::Remaining(_)),
             ) => self.take_rendezvous(now, peer, message),
             Ok(message) => self.take_service(now, peer, message),
             Err(_) => add(&self.counts.dropped, 1),
@@ -403,7 +403,7 @@ impl Engine {
     }
 
     /// Seals a message for a neighbour.
-    fn say(&mut self, peer: PeerId, message: &Message<'_>) {
+    fn send_message(&mut self, peer: PeerId, message: &Message<'_>) {
         self.scratch.clear();
         message.write(&mut self.scratch);
         Self::post(&mut self.sockets, &mut self.sessions, peer, &self.scratch);
@@ -476,7 +476,7 @@ impl Engine {
     /// Hands over what the machines and sessions want to be sent, and takes note of what happened to them.
     pub(crate) fn dispatch(&mut self, now: Now) {
         self.drive(now);
-        self.drive_meetings(now);
+        self.drive_rendezvous(now);
         while let Some(transmit) = self.sessions.poll_transmit() {
             match transmit.link {
                 Link::Internet(to) => {
@@ -500,7 +500,7 @@ impl Engine {
                     tracing::debug!(?peer, %identity, ?link, "session established");
                     self.introduce_again(peer);
                     self.open_again(now, peer);
-                    self.meetings.relay_is_back(peer);
+                    self.rendezvous_client.relay_is_back(peer);
                 }
                 Event::Moved { peer, link } => tracing::debug!(?peer, ?link, "neighbour moved"),
             }
@@ -516,29 +516,29 @@ impl Engine {
     /// Does what is due.
     pub(crate) fn tick(&mut self, now: Now) {
         self.sessions.handle_timeout(now);
-        self.tend_labels(now);
-        self.tend_legs(now);
+        self.maintain_labels(now);
+        self.maintain_legs(now);
         if now.steady >= self.next_ask {
             self.next_ask = now.steady + ASK_EVERY;
-            self.tend_members(now);
-            self.tend_several(now);
+            self.maintain_members(now);
+            self.maintain_several(now);
             self.ask_all(now);
-            self.tend_served(now);
+            self.maintain_served(now);
         }
         self.time_out(now);
-        self.tend_mtus(now);
-        self.tend_routes(now);
+        self.maintain_mtus(now);
+        self.maintain_routes(now);
         self.tell_open();
         self.tell_gates(now);
-        self.tend_ends(now);
-        self.tend_groups(now);
-        self.tend_conversations(now);
-        self.tend_pieces(now);
+        self.maintain_ends(now);
+        self.maintain_groups(now);
+        self.maintain_conversations(now);
+        self.maintain_pieces(now);
         self.marks.expire(now.steady);
-        self.tend_meetings(now);
+        self.maintain_rendezvous(now);
         let drops = self.sessions.drops();
         let duplicates = drops[DropReason::Replayed as usize];
-        let twice = duplicates + self.meetings.replayed;
+        let twice = duplicates + self.rendezvous_client.replayed;
         self.counts.duplicates.store(twice, std::sync::atomic::Ordering::Relaxed);
         let others: u64 = drops.iter().sum::<u64>() - duplicates;
         add(&self.counts.dropped, others - self.drops_counted);

@@ -37,7 +37,7 @@ impl Mtus {
 
 impl Engine {
     /// Sends the probes that are due, over ways that answer.
-    pub(super) fn tend_mtus(&mut self, now: Now) {
+    pub(super) fn maintain_mtus(&mut self, now: Now) {
         for (peer, far) in &mut self.fars {
             let link = self.sessions.link_of(*peer).filter(|_| far.is_internet_alive(now));
             if let (Some(link), Some(round_trip)) = (link, far.round_trip)

@@ -8,7 +8,7 @@ use tradewind_units::Duration;
 use super::Engine;
 
 /// How long a packet is waited for before a round trip is measured. Chosen: as of its detection.
-const FIRST_PATIENCE: Duration = Duration::from_millis(100);
+const FIRST_HOLD: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Hands the datagram, or the piece, of a conversation over, in its turn where its flow has an
@@ -32,12 +32,13 @@ impl Engine {
             return self.deliver_message(now, peer, message);
         }
         let far = self.fars.get(&peer);
-        let patience = far.and_then(|far| self.services.ends.patience(now, packet.flow, far));
+        let recovery_deadline =
+            far.and_then(|far| self.services.ends.recovery_deadline(now, packet.flow, far));
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         message.write(&mut bytes);
-        let patience = patience.unwrap_or(FIRST_PATIENCE);
-        self.order.add(now.steady, key, (packet.sequence, &bytes), patience);
+        let recovery_deadline = recovery_deadline.unwrap_or(FIRST_HOLD);
+        self.order.add(now.steady, key, (packet.sequence, &bytes), recovery_deadline);
         self.scratch = bytes;
         self.deliver_ready(now);
     }

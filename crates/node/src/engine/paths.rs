@@ -13,7 +13,7 @@ use tradewind_grant::{
     Destination, Hop, OpenHeader, PublicIdentity, ReceivedHeader, Target, VerifiedGrant,
 };
 use tradewind_net::udp::Train;
-use tradewind_packet::event::Way;
+use tradewind_packet::event::Arrival;
 use tradewind_packet::message::{Message, PATH_HEADER_BYTES, Refusal};
 use tradewind_packet::session::{Link, Now, OVERHEAD, PASSED_BYTES, PeerId, is_initiation};
 use tradewind_telemetry::limited;
@@ -216,7 +216,7 @@ impl Engine {
         let opened = self.sessions.handle_datagram(now, Link::Overlay(label), datagram);
         if let Some(opened) = opened {
             let peer = opened.peer;
-            self.obey(now, peer, &datagram[opened.payload], Way::Overlay);
+            self.handle_message(now, peer, &datagram[opened.payload], Arrival::Overlay);
             // Whoever writes over a path of its own is answered over it. A leg does not prove whose bodies it carries.
             let place = self.labels.get(label).and_then(|known| known.place);
             let is_theirs =
@@ -459,7 +459,7 @@ impl Engine {
             back.other = Some(mine);
         }
         self.opened.insert((from, theirs), mine);
-        self.tend_label(now, mine);
+        self.maintain_label(now, mine);
         Ok(())
     }
 
@@ -470,7 +470,7 @@ impl Engine {
             None => false,
         };
         if is_open {
-            self.say(from, &Message::Opened { label: theirs, next: mine });
+            self.send_message(from, &Message::Opened { label: theirs, next: mine });
         }
     }
 
@@ -528,12 +528,12 @@ impl Engine {
             self.drop_label(other);
             self.drop_label(mine);
             self.refusals.remember(now, (upstream, upstream_label), reason);
-            self.say(upstream, &Message::Refused { label: upstream_label, by, reason });
+            self.send_message(upstream, &Message::Refused { label: upstream_label, by, reason });
         }
     }
 
     /// Forgets what is idle, and tries again what was not answered, for a while.
-    pub(super) fn tend_labels(&mut self, now: Now) {
+    pub(super) fn maintain_labels(&mut self, now: Now) {
         let labels: Vec<u32> = self.labels.ids().collect();
         for label in labels {
             let Some(known) = self.labels.get(label) else { continue };
@@ -542,12 +542,12 @@ impl Engine {
                 self.drop_label(label);
                 unanswered.into_iter().for_each(|other| self.drop_label(other));
             } else {
-                self.tend_label(now, label);
+                self.maintain_label(now, label);
             }
         }
     }
 
-    fn tend_label(&mut self, now: Now, label: u32) {
+    fn maintain_label(&mut self, now: Now, label: u32) {
         let Some(Label { to: To::Next { peer, opening: Some(opening), .. }, .. }) =
             self.labels.get_mut(label)
         else {
@@ -558,7 +558,7 @@ impl Engine {
         }
         opening.next_try = now.steady + TRY_AGAIN;
         let (peer, mine, header) = (*peer, opening.mine, opening.header.clone());
-        self.say(peer, &Message::Open { label: mine, header: &header });
+        self.send_message(peer, &Message::Open { label: mine, header: &header });
     }
 }
 

@@ -60,7 +60,7 @@ impl From<Box<tradewind_grant::Refusal>> for Objection {
 
 /// A refusal that somebody else has told.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedRefusal {
     by: PublicIdentity,
     reason: Refusal,
     heard: Timestamp,
@@ -70,7 +70,7 @@ struct Told {
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// By far endpoint: of a path there, and of a conversation with it.
-    told: BTreeMap<PeerId, [Option<Told>; 2]>,
+    told: BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>,
     given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
 }
 
@@ -154,7 +154,7 @@ impl Engine {
         let name = self.name_of(far);
         let told = &mut self.refusals.told.entry(far).or_default()[which];
         let is_news = told.is_none_or(|told| (told.by, told.reason) != (by, reason));
-        *told = Some(Told { by, reason, heard: now.steady });
+        *told = Some(ReportedRefusal { by, reason, heard: now.steady });
         if is_news {
             limited!(warn, self.refusal_lines, Some(by), far = name, %by, %reason, "{what}");
         }
@@ -163,14 +163,14 @@ impl Engine {
     /// A neighbour is told that what it asked for under its label is refused.
     pub(super) fn refuse_path(&mut self, from: PeerId, label: u32, reason: Refusal) {
         let by = self.sessions.public();
-        self.say(from, &Message::Refused { label, by, reason });
+        self.send_message(from, &Message::Refused { label, by, reason });
     }
 
     /// What others refuse now.
     pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
         let mut all = Vec::new();
         for (far, told) in &self.refusals.told {
-            let recent = |told: &&Told| now.steady.since(told.heard) < SHOWN_FOR;
+            let recent = |told: &&ReportedRefusal| now.steady.since(told.heard) < SHOWN_FOR;
             for (what, told) in ["path", "conversation"].into_iter().zip(told) {
                 all.extend(told.as_ref().filter(recent).map(|told| RefusalStatus {
                     far: self.name_of(*far),

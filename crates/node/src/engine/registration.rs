@@ -57,7 +57,7 @@ impl Engine {
     }
 
     /// Says where this node is, and asks for those that routes lead to.
-    pub(super) fn tend_registration(&mut self, now: Now) {
+    pub(super) fn maintain_registration(&mut self, now: Now) {
         let Some(registry) = self.members.registration.registry else { return };
         if !self.sessions.is_open(registry) {
             return;
@@ -69,7 +69,7 @@ impl Engine {
             let mut entries = Vec::new();
             NearList::write(relays, &mut entries);
             if let Some(near) = NearList::of(&entries) {
-                self.say(registry, &Message::Register { near });
+                self.send_message(registry, &Message::Register { near });
             }
             // One that has started anew does not know the session: that is noticed by what it does not answer.
             if let Some(link) = self.sessions.link_of(registry) {
@@ -84,7 +84,7 @@ impl Engine {
     fn ask_registry(&mut self, now: Now, registry: PeerId) {
         let routes = self.routes.values();
         let asked: BTreeSet<PublicIdentity> =
-            routes.filter_map(|route| self.members.is_asked_for(&route.course)).collect();
+            routes.filter_map(|route| self.members.is_asked_for(&route.delivery)).collect();
         let is_there = |far: &PeerId| self.fars.get(far).is_some_and(|far| far.is_there(now));
         let leads = |route: &&Route| !matches!(route.part, Part::Head(_));
         let are_there = self.routes.values().filter(leads).all(|route| is_there(&route.far));
@@ -93,7 +93,7 @@ impl Engine {
         let wait = if are_there { ASK_AGAIN } else { SAY_AGAIN };
         registration.next_question = now.steady + wait;
         for identity in asked {
-            self.say(registry, &Message::LookUp { identity });
+            self.send_message(registry, &Message::LookUp { identity });
         }
     }
 
@@ -123,7 +123,7 @@ impl Engine {
 
     fn learn_member(&mut self, now: Now, member: Member) {
         let is_asked =
-            |route: &Route| self.members.is_asked_for(&route.course) == Some(member.identity);
+            |route: &Route| self.members.is_asked_for(&route.delivery) == Some(member.identity);
         let found = &self.members.registration.found;
         if found.get(&member.identity) == Some(&member) || !self.routes.values().any(is_asked) {
             return;
@@ -146,7 +146,7 @@ impl Engine {
         };
         if registry.register(now.steady, identity, (address, near.as_bytes())) {
             let seconds = u16::try_from(KEPT_FOR.as_secs()).unwrap_or(u16::MAX);
-            self.say(from, &Message::Registered { seconds });
+            self.send_message(from, &Message::Registered { seconds });
         }
     }
 
@@ -157,7 +157,7 @@ impl Engine {
         if let Some(entry) = entry
             && let Some(near) = NearList::of(&entry.near)
         {
-            self.say(from, &Message::Member { identity, address: entry.address, near });
+            self.send_message(from, &Message::Member { identity, address: entry.address, near });
         }
     }
 }

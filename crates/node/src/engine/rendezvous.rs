@@ -19,7 +19,7 @@ use super::conversations::{IDLE, MOST, any_like};
 use super::local::Local;
 use super::{Engine, identities};
 use crate::NodeError;
-use crate::config::{Consignee, Deposits, NodeConfig};
+use crate::config::{Deposits, NodeConfig, Recipient};
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::status::{Direction, FlowStatus};
@@ -30,7 +30,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const MOST_WAITING: Bytes = Bytes::new(32_000_000);
 
 /// One worker's part in rendezvous.
-pub(super) struct Meetings {
+pub(super) struct RendezvousClient {
     lines: Vec<Line>,
     collections: Vec<Collection>,
     opener: Opener,
@@ -76,7 +76,7 @@ struct End {
     used: Timestamp,
 }
 
-impl Meetings {
+impl RendezvousClient {
     pub(super) fn new(config: &NodeConfig) -> Self {
         let mut opener = Opener::new(config.identity.clone());
         opener.set_identities(identities(config));
@@ -119,7 +119,9 @@ impl Line {
     /// Seals a packet and has it deposited; `None` when it is too long, or nobody knows for whom it is.
     fn seal(&mut self, now: Now, payload: &[u8]) -> Option<()> {
         let Sender { sealer, depositor, .. } = self.sender.as_mut()?;
-        sealer.seal(now, payload, |parcel| depositor.push(now.steady, parcel)).ok()?;
+        sealer
+            .seal(now, payload, |stored_message| depositor.push(now.steady, stored_message))
+            .ok()?;
         self.packets += 1;
         self.bytes += payload.len() as u64;
         Some(())
@@ -157,7 +159,7 @@ fn judge(
 
 impl Engine {
     /// Opens the ports of paths whose packets wait, and begins sessions with the relays.
-    pub(super) fn add_meetings(
+    pub(super) fn add_rendezvous(
         &mut self,
         now: Now,
         handover: &mut Handover,
@@ -171,28 +173,32 @@ impl Engine {
             let local = Local::open(handover, ends, false, self.config.delivery_mark())?;
             let (is_open, sender, packets, bytes) = (false, None, 0, 0);
             let line = Line { deposits, local, relay, is_open, sender, packets, bytes };
-            self.meetings.lines.push(line);
+            self.rendezvous_client.lines.push(line);
         }
         for hop in told.relays {
             let relay = self.leg_to(now, hop).ok_or_else(full)?;
             let collector = Collector::default();
-            self.meetings.collections.push(Collection { relay, is_open: false, collector });
+            self.rendezvous_client.collections.push(Collection {
+                relay,
+                is_open: false,
+                collector,
+            });
         }
-        self.name_consignees();
+        self.name_recipients();
         Ok(())
     }
 
     /// The sockets that applications write to, by number.
     pub(crate) fn deposit_ports(&self) -> impl Iterator<Item = &UdpPort> {
-        self.meetings.lines.iter().filter_map(|line| line.local.port())
+        self.rendezvous_client.lines.iter().filter_map(|line| line.local.port())
     }
 
     /// Members may come, go and change who they are.
-    fn name_consignees(&mut self) {
-        for line in &mut self.meetings.lines {
+    fn name_recipients(&mut self) {
+        for line in &mut self.rendezvous_client.lines {
             let identity = match &line.deposits.far {
-                Consignee::Identity(identity) => Some(*identity),
-                Consignee::Member(name) => self.members.identity_of(name),
+                Recipient::Identity(identity) => Some(*identity),
+                Recipient::Member(name) => self.members.identity_of(name),
             };
             let is_another =
                 |to: &PublicIdentity| line.sender.as_ref().is_none_or(|sender| sender.to != *to);
@@ -204,7 +210,7 @@ impl Engine {
 
     /// Takes a datagram that an application sent to be kept, by socket `at`.
     pub(crate) fn take_deposit(&mut self, now: Now, at: usize, payload: &[u8]) {
-        let line = self.meetings.lines.get_mut(at);
+        let line = self.rendezvous_client.lines.get_mut(at);
         match line.and_then(|line| line.seal(now, payload)) {
             Some(()) => add(&self.counts.taken, 1),
             None => add(&self.counts.refused, 1),
@@ -217,36 +223,43 @@ impl Engine {
             Message::Deposit(deposit) => self.keep_deposit(now, from, &deposit),
             Message::Collect(collect) => self.hand_out(now, from, &collect),
             Message::Deposited(told) => {
-                let lines = self.meetings.lines.iter_mut().filter(|line| line.relay == from);
+                let lines =
+                    self.rendezvous_client.lines.iter_mut().filter(|line| line.relay == from);
                 for sender in lines.filter_map(|line| line.sender.as_mut()) {
                     sender.depositor.handle_deposited(now.steady, &told);
                 }
             }
-            Message::Parcel(_) | Message::Stock(_) => self.take_collected(now, from, message),
+            Message::StoredMessage(_) | Message::Remaining(_) => {
+                self.take_collected(now, from, message)
+            }
             _ => add(&self.counts.dropped, 1),
         }
     }
 
     fn take_collected(&mut self, now: Now, from: PeerId, message: Message<'_>) {
-        let known = self.meetings.collections.iter().position(|known| known.relay == from);
+        let known = self.rendezvous_client.collections.iter().position(|known| known.relay == from);
         let Some(at) = known else { return add(&self.counts.dropped, 1) };
-        let collector = &mut self.meetings.collections[at].collector;
+        let collector = &mut self.rendezvous_client.collections[at].collector;
         match message {
-            Message::Parcel(parcel) => collector.handle_parcel(now.steady, &parcel),
-            Message::Stock(stock) => collector.handle_stock(now.steady, &stock),
+            Message::StoredMessage(stored_message) => {
+                collector.handle_stored_message(now.steady, &stored_message)
+            }
+            Message::Remaining(remaining) => collector.handle_remaining(now.steady, &remaining),
             _ => {}
         }
-        while let Some(mut parcel) = self.meetings.collections[at].collector.poll_parcel() {
-            self.open_parcel(now, &mut parcel);
+        while let Some(mut stored_message) =
+            self.rendezvous_client.collections[at].collector.poll_stored_message()
+        {
+            self.open_stored_message(now, &mut stored_message);
         }
     }
 
-    fn open_parcel(&mut self, now: Now, parcel: &mut [u8]) {
-        let Meetings { opener, ends, replayed, .. } = &mut self.meetings;
+    fn open_stored_message(&mut self, now: Now, stored_message: &mut [u8]) {
+        let RendezvousClient { opener, ends, replayed, .. } = &mut self.rendezvous_client;
         let rules = (&self.access, &*self.trust);
-        let opened = opener.open(now.unix, parcel, |head| judge(rules, now.unix, head));
+        let opened = opener.open(now.unix, stored_message, |head| judge(rules, now.unix, head));
         match opened {
-            Ok(Opened::Envelope) => {}
+            Ok(Opened::StoredHeader) => {}
             Ok(Opened::Packet { flow, to, payload }) => {
                 let mark = self.config.delivery_mark();
                 match end_of(ends, now, flow, (to, mark)) {
@@ -256,7 +269,7 @@ impl Engine {
             }
             Err(Refused::Replayed) => *replayed += 1,
             Err(refusal) => {
-                tracing::debug!(%refusal, "parcel refused");
+                tracing::debug!(%refusal, "stored message refused");
                 add(&self.counts.dropped, 1);
             }
         }
@@ -265,13 +278,14 @@ impl Engine {
     /// Judges senders of packets that have waited anew, by the rules that are in force now.
     pub(super) fn judge_senders_again(&mut self, now: Now) {
         let rules = (&self.access, &*self.trust);
-        self.meetings.opener.judge_again(|head| judge(rules, now.unix, head));
+        self.rendezvous_client.opener.judge_again(|head| judge(rules, now.unix, head));
     }
 
     /// Shows the grant in force in what is left at relays from now on.
     pub(super) fn deposit_under_grant(&mut self) {
         let Some(grant) = &self.config.grant else { return };
-        let senders = self.meetings.lines.iter_mut().filter_map(|line| line.sender.as_mut());
+        let senders =
+            self.rendezvous_client.lines.iter_mut().filter_map(|line| line.sender.as_mut());
         senders.for_each(|sender| sender.sealer.set_grant(grant.as_bytes()));
     }
 
@@ -282,13 +296,15 @@ impl Engine {
 
     /// Of a relay: a packet is to wait.
     fn keep_deposit(&mut self, now: Now, from: PeerId, deposit: &Deposit<'_>) {
-        let kept = match (self.shared.depot(), self.granted(from)) {
-            (Some(mut depot), Some(sender)) => depot.deposit(now.steady, sender, deposit),
+        let kept = match (self.shared.message_store(), self.granted(from)) {
+            (Some(mut message_store), Some(sender)) => {
+                message_store.deposit(now.steady, sender, deposit)
+            }
             _ => None,
         };
         match kept {
             Some(told) => {
-                self.meetings.answers.insert((from, told.stream), told);
+                self.rendezvous_client.answers.insert((from, told.stream), told);
             }
             None => add(&self.counts.dropped, 1),
         }
@@ -297,41 +313,43 @@ impl Engine {
     /// Of a relay: a receiver asks for what has waited.
     fn hand_out(&mut self, now: Now, from: PeerId, collect: &Collect) {
         let (mut messages, mut ends) = (Vec::new(), Vec::new());
-        let stock = match (self.shared.depot(), self.granted(from)) {
-            (Some(mut depot), Some(owner)) => depot.collect(now.steady, owner, collect, |parcel| {
-                Message::Parcel(parcel).write(&mut messages);
-                ends.push(messages.len());
-            }),
+        let remaining = match (self.shared.message_store(), self.granted(from)) {
+            (Some(mut message_store), Some(owner)) => {
+                message_store.collect(now.steady, owner, collect, |stored_message| {
+                    Message::StoredMessage(stored_message).write(&mut messages);
+                    ends.push(messages.len());
+                })
+            }
             _ => None,
         };
-        let Some(stock) = stock else { return add(&self.counts.dropped, 1) };
+        let Some(remaining) = remaining else { return add(&self.counts.dropped, 1) };
         // Other threads have the depot while these are sealed.
         let mut begin = 0;
         for end in ends {
             let message = &messages[std::mem::replace(&mut begin, end)..end];
             Self::post(&mut self.sockets, &mut self.sessions, from, message);
         }
-        self.say(from, &Message::Stock(stock));
+        self.send_message(from, &Message::Remaining(remaining));
     }
 
     /// Sends what is due: answers, deposits, questions.
-    pub(super) fn drive_meetings(&mut self, now: Now) {
-        for ((peer, _), told) in std::mem::take(&mut self.meetings.answers) {
-            self.say(peer, &Message::Deposited(told));
+    pub(super) fn drive_rendezvous(&mut self, now: Now) {
+        for ((peer, _), told) in std::mem::take(&mut self.rendezvous_client.answers) {
+            self.send_message(peer, &Message::Deposited(told));
         }
-        let Self { meetings, sockets, sessions, scratch, .. } = self;
+        let Self { rendezvous_client, sockets, sessions, scratch, .. } = self;
         let mut post = |relay: PeerId, message: &Message<'_>| {
             scratch.clear();
             message.write(scratch);
             Self::post(sockets, sessions, relay, scratch);
         };
-        for line in meetings.lines.iter_mut().filter(|line| line.is_open) {
+        for line in rendezvous_client.lines.iter_mut().filter(|line| line.is_open) {
             let Some(sender) = &mut line.sender else { continue };
             while let Some(deposit) = sender.depositor.poll_deposit(now.steady) {
                 post(line.relay, &Message::Deposit(deposit));
             }
         }
-        for collection in meetings.collections.iter_mut().filter(|known| known.is_open) {
+        for collection in rendezvous_client.collections.iter_mut().filter(|known| known.is_open) {
             if let Some(collect) = collection.collector.poll_collect(now.steady) {
                 post(collection.relay, &Message::Collect(collect));
             }
@@ -339,11 +357,11 @@ impl Engine {
     }
 
     /// Does what is due now and then: names, what is too old, counts, sockets.
-    pub(super) fn tend_meetings(&mut self, now: Now) {
-        self.tend_depot(now);
-        self.name_consignees();
-        let is_due = now.steady >= self.meetings.next_ask;
-        for line in &mut self.meetings.lines {
+    pub(super) fn maintain_rendezvous(&mut self, now: Now) {
+        self.maintain_store(now);
+        self.name_recipients();
+        let is_due = now.steady >= self.rendezvous_client.next_ask;
+        for line in &mut self.rendezvous_client.lines {
             line.is_open = self.sessions.is_open(line.relay);
             let Some(sender) = &mut line.sender else { continue };
             sender.depositor.handle_timeout(now.steady);
@@ -353,22 +371,22 @@ impl Engine {
             add(&self.counts.deposited, deposited - counted_deposited);
             add(&self.counts.expired, expired - counted_expired);
         }
-        for collection in &mut self.meetings.collections {
+        for collection in &mut self.rendezvous_client.collections {
             collection.is_open = self.sessions.is_open(collection.relay);
         }
-        self.meetings.ends.retain(|_, end| now.steady.since(end.used) < IDLE);
+        self.rendezvous_client.ends.retain(|_, end| now.steady.since(end.used) < IDLE);
         if is_due {
-            self.meetings.next_ask = now.steady + ASK_EVERY;
-            self.ask_meetings(now);
+            self.rendezvous_client.next_ask = now.steady + ASK_EVERY;
+            self.ask_rendezvous(now);
         }
     }
 
     /// A relay that has started again does not know the session: that is noticed by what it does not answer.
-    fn ask_meetings(&mut self, now: Now) {
+    fn ask_rendezvous(&mut self, now: Now) {
         let waits =
             |line: &&Line| line.sender.as_ref().is_some_and(|sender| !sender.depositor.is_empty());
-        let lines = self.meetings.lines.iter().filter(waits).map(|line| line.relay);
-        let collections = self.meetings.collections.iter().map(|known| known.relay);
+        let lines = self.rendezvous_client.lines.iter().filter(waits).map(|line| line.relay);
+        let collections = self.rendezvous_client.collections.iter().map(|known| known.relay);
         for relay in lines.chain(collections) {
             if let Some(link) = self.sessions.link_of(relay) {
                 self.sessions.ask(now, relay, link);
@@ -376,10 +394,10 @@ impl Engine {
         }
     }
 
-    fn tend_depot(&mut self, now: Now) {
-        let Some(mut depot) = self.shared.idle_depot() else { return };
-        depot.handle_timeout(now.steady);
-        let tally = depot.take_tally();
+    fn maintain_store(&mut self, now: Now) {
+        let Some(mut message_store) = self.shared.idle_store() else { return };
+        message_store.handle_timeout(now.steady);
+        let tally = message_store.take_tally();
         add(&self.counts.deposited, tally.deposited);
         add(&self.counts.collected, tally.collected);
         add(&self.counts.expired, tally.expired);
@@ -387,8 +405,8 @@ impl Engine {
     }
 
     /// The paths whose packets wait; what becomes of those after the relay has them nobody tells.
-    pub(super) fn report_meetings(&self) -> impl Iterator<Item = FlowStatus> {
-        self.meetings.lines.iter().map(|line| {
+    pub(super) fn report_rendezvous(&self) -> impl Iterator<Item = FlowStatus> {
+        self.rendezvous_client.lines.iter().map(|line| {
             let (why, resent) = match &line.sender {
                 None => ("the members do not know the far gateway", 0),
                 Some(sender) if !line.is_open || sender.depositor.is_unheard() => {
@@ -408,7 +426,7 @@ impl Engine {
                 bytes: line.bytes,
                 copies: 0,
                 resent,
-                fared: None,
+                statistics: None,
                 internet_loss: None,
                 longest: None,
                 billed: None,

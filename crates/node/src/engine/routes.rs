@@ -19,7 +19,7 @@ use super::mtu::Mtus;
 use super::services::SELF;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
-use crate::config::{Chosen, Course};
+use crate::config::{Chosen, DeliveryPolicy};
 
 /// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
 /// path is to be back two seconds after its relay.
@@ -67,7 +67,7 @@ pub(crate) struct Route {
     pub(super) to: Option<SocketAddr>,
     /// A destination that its overlay path is opened for.
     pub(super) known: SocketAddr,
-    pub(super) course: Course,
+    pub(super) delivery: DeliveryPolicy,
     /// The flow that a service carries it in.
     pub(super) end: Option<FlowNumber>,
     /// The relays and the far endpoint, as they are known now.
@@ -89,7 +89,7 @@ pub(super) fn nobody() -> PeerId {
 
 impl Route {
     pub(super) fn carriage(&self) -> Carriage {
-        self.course.carriage
+        self.delivery.carriage
     }
 
     pub(super) fn hops(&self) -> &[Hop] {
@@ -125,9 +125,9 @@ impl Route {
         }
         let Carriage { service, budget_ms, .. } = self.carriage();
         let budget = Duration::from_millis(budget_ms.into());
-        match (self.course.bearable_loss, service) {
+        match (self.delivery.max_loss, service) {
             (Some(loss), _) => {
-                let selection = Selection::new(budget, loss, self.course.assumed);
+                let selection = Selection::new(budget, loss, self.delivery.assumed);
                 Some(Choice::Selected(Box::new(selection)))
             }
             (None, Service::Forwarding | Service::Caching | Service::Coding) => {
@@ -140,7 +140,7 @@ impl Route {
     /// Who carries its packets.
     fn carrier(&self) -> Carrier {
         match self.part {
-            Part::Alone if self.course.copies.is_none() => Carrier::of(self.carriage().service),
+            Part::Alone if self.delivery.copies.is_none() => Carrier::of(self.carriage().service),
             Part::Alone | Part::Head(_) | Part::Member => Carrier::Machines,
         }
     }
@@ -154,9 +154,9 @@ impl Engine {
         now: Now,
         local: Local,
         known: SocketAddr,
-        course: &Course,
+        delivery: &DeliveryPolicy,
     ) -> Result<u32, NodeError> {
-        self.add_part(now, (local, Part::Alone), known, course)
+        self.add_part(now, (local, Part::Alone), known, delivery)
     }
 
     /// The same for a part of a group.
@@ -165,14 +165,14 @@ impl Engine {
         now: Now,
         (local, part): (Local, Part),
         known: SocketAddr,
-        course: &Course,
+        delivery: &DeliveryPolicy,
     ) -> Result<u32, NodeError> {
         let full = || {
             let problem = "too many; expected at most 4096 relays and far gateways in all".into();
             NodeError::Config { key: "packet", problem }
         };
         let to = (!local.is_taken()).then_some(known);
-        let (course, next_open) = (course.clone(), now.steady);
+        let (delivery, next_open) = (delivery.clone(), now.steady);
         let flow = FlowId::new("packet").expect("a short word");
         let (far, first, end) = (nobody(), None, None);
         let (hops, sent, sources) = (Vec::new(), [0; 2], BTreeMap::new());
@@ -182,7 +182,7 @@ impl Engine {
             client: None,
             to,
             known,
-            course,
+            delivery,
             end,
             hops,
             far,
@@ -220,7 +220,7 @@ impl Engine {
         }
         (route.far, route.end) = (far, None);
         let (carriage, carrier, choice) = (route.end_carriage(), route.carrier(), route.choice());
-        let copies = Chosen::copies(route.course.copies.as_ref());
+        let copies = Chosen::copies(route.delivery.copies.as_ref());
         for conversation in route.sources.values() {
             if let Some(outbound) = self.outbound.get_mut(*conversation) {
                 outbound.introduce_again();
@@ -292,7 +292,7 @@ impl Engine {
     }
 
     /// Opens overlay paths where there is none that answers.
-    pub(super) fn tend_routes(&mut self, now: Now) {
+    pub(super) fn maintain_routes(&mut self, now: Now) {
         let mut up = 0;
         let mut due = Vec::new();
         let routes: Vec<u32> = self.routes.ids().collect();
@@ -344,7 +344,7 @@ impl Engine {
         if let Some(old) = old {
             self.drop_label(old);
         }
-        self.say(first, &Message::Open { label, header: &sealed.bytes });
+        self.send_message(first, &Message::Open { label, header: &sealed.bytes });
     }
 }
 

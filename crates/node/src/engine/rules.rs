@@ -19,7 +19,7 @@ impl Engine {
         self.access.set_policy(self.config.known_policy());
         self.verifier.set_identities(&identities(&self.config));
         self.sessions.set_identities(identities(&self.config));
-        self.meetings.set_identities(identities(&self.config));
+        self.rendezvous_client.set_identities(identities(&self.config));
         let known: Vec<Hop> = self.routes.values().flat_map(Route::hops).copied().collect();
         self.know_neighbours(&known);
         self.know_members();
@@ -58,7 +58,7 @@ impl Engine {
             inbound.is_some_and(|inbound| is_of(inbound.far) && !self.may_go_on(inbound))
         };
         let refused: Vec<u32> = self.inbound.ids().filter(is_refused).collect();
-        refused.iter().for_each(|id| self.let_go(now, *id, Outcome::Revoked));
+        refused.iter().for_each(|id| self.released(now, *id, Outcome::Revoked));
         refused.len()
     }
 

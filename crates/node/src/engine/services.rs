@@ -10,7 +10,7 @@ use std::io;
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::egress::{Egress, EgressConfig};
-use tradewind_packet::event::{Event, Way};
+use tradewind_packet::event::{Arrival, Event};
 use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer};
 use tradewind_packet::ingress::{Acknowledging, Beside, Ingress, IngressConfig};
 use tradewind_packet::message::Message;
@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// A packet came by its usual way, as `self.original`, and was delivered.
-    pub(super) fn note_arrival(&mut self, now: Now, packet: PacketId, way: Way) {
+    pub(super) fn note_arrival(&mut self, now: Now, packet: PacketId, way: Arrival) {
         let Services { receiver, ends, joined, .. } = &mut self.services;
         let (sessions, inbound) = (&self.sessions, &self.inbound_ids);
         let seal = Seal { sessions, ends, joined, inbound, copy: RefCell::default() };
@@ -320,10 +320,10 @@ fn count(counts: &Counts, event: Event) {
                 one(&counts.late);
             }
             match way {
-                Way::Internet | Way::Overlay => {}
-                Way::Cache => one(&counts.recovered_cache),
-                Way::InStream => one(&counts.recovered_in_stream),
-                Way::CrossStream => one(&counts.recovered_cross_stream),
+                Arrival::Internet | Arrival::Overlay => {}
+                Arrival::Cache => one(&counts.recovered_cache),
+                Arrival::InStream => one(&counts.recovered_in_stream),
+                Arrival::CrossStream => one(&counts.recovered_cross_stream),
             }
         }
         Event::Lost(_) => one(&counts.lost),

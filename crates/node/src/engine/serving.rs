@@ -22,7 +22,7 @@ use tradewind_plan::service::LeftRelay;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
 use super::Engine;
-use super::bills::Role;
+use super::accounting::Role;
 use super::paths::Along;
 use super::services::{SELF, Services};
 use crate::counts::add;
@@ -187,8 +187,8 @@ impl Engine {
         }
         let (path, label) = (label, next);
         match is_join {
-            true => self.say(after, &Message::Join { label, flow, service }),
-            false => self.say(after, &Message::Serve { label, flow, service }),
+            true => self.send_message(after, &Message::Join { label, flow, service }),
+            false => self.send_message(after, &Message::Serve { label, flow, service }),
         }
         if let (Some((before, label)), Some(served)) =
             (self.backwards(path), self.services.served.get(&flow))
@@ -199,7 +199,7 @@ impl Engine {
                 + prices.to_endpoints.cost_of(Bytes::new(to_endpoints));
             let (is_egress, bytes) = (!place.is_first, to_relays + to_endpoints);
             let nano_usd = (cost.as_usd() * 1e9).round() as u64;
-            self.say(before, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
+            self.send_message(before, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
         }
     }
 
@@ -210,7 +210,7 @@ impl Engine {
         if !served.is_some_and(|known| known.gateway == place.gateway && !known.is_group) {
             return add(&self.counts.dropped, 1);
         }
-        self.say(after, &Message::Serve { label, flow, service: Service::Direct });
+        self.send_message(after, &Message::Serve { label, flow, service: Service::Direct });
     }
 
     /// A relay on the path of `label` tells what it has sent for a flow.
@@ -223,7 +223,7 @@ impl Engine {
     ) {
         match self.along(now, from, label) {
             Some(Along { next: Some((next, label)), .. }) => {
-                self.say(next, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
+                self.send_message(next, &Message::Bill { label, flow, is_egress, bytes, nano_usd });
             }
             Some(Along { next: None, .. }) => {
                 let role = if is_egress { Role::Egress } else { Role::Ingress };
@@ -319,7 +319,7 @@ impl Engine {
     }
 
     /// Serves no more what nobody speaks of.
-    pub(super) fn tend_served(&mut self, now: Now) {
+    pub(super) fn maintain_served(&mut self, now: Now) {
         let mut changed = Vec::new();
         for (flow, served) in &mut self.services.served {
             if served.forget_idle(now) {

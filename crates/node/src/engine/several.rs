@@ -72,8 +72,8 @@ impl Address {
     fn answers(&self) -> bool {
         // So many in a row get lost by chance seldom enough.
         let by_chance = (-SELDOM.ln() / self.lost.ln()).ceil();
-        let patience = by_chance.clamp(LEAST_SILENT.into(), MOST_SILENT.into());
-        self.heard.is_some() && f64::from(self.silent) < patience
+        let threshold = by_chance.clamp(LEAST_SILENT.into(), MOST_SILENT.into());
+        self.heard.is_some() && f64::from(self.silent) < threshold
     }
 
     fn note_answer(&mut self, now: Timestamp, round_trip: Duration) {
@@ -223,7 +223,7 @@ impl Engine {
     }
 
     /// Has sessions lead to better addresses.
-    pub(super) fn tend_several(&mut self, now: Now) {
+    pub(super) fn maintain_several(&mut self, now: Now) {
         let in_use = |known: &Addresses| known.all[known.chosen].peer;
         let all = self.several.0.iter();
         let idle = all.filter(|(_, known)| self.is_idle_candidate(in_use(known)));

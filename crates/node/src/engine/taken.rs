@@ -16,7 +16,7 @@ use super::long::Ways;
 use super::mtu::NUMBER_BYTES;
 use super::routes::Route;
 use crate::NodeError;
-use crate::config::{Chosen, Entrance, Path, Taken};
+use crate::config::{Chosen, Path, Taken, TrafficSource};
 use crate::counts::Counts;
 use crate::handover::Handover;
 use crate::interceptor::{Gate, ranges};
@@ -26,7 +26,7 @@ pub(crate) struct TakenLocal {
     pub(super) listener: UdpPort,
     destinations: Vec<DestinationRule>,
     /// Those of this host itself are taken, too.
-    pub(super) own_host: bool,
+    pub(super) local_output: bool,
     gate: Arc<Gate>,
     /// The mark of answers, which are not to be taken themselves.
     mark: Option<u32>,
@@ -53,10 +53,10 @@ impl TakenLocal {
         let gate = Arc::new(Gate::of_datagrams(Capture {
             destinations: ranges(&destinations),
             listeners: vec![listener.address()],
-            own_host: taken.own_host,
+            local_output: taken.local_output,
         }));
-        let (own_host, answers) = (taken.own_host, BTreeMap::new());
-        Ok(Self { listener, destinations, own_host, gate, mark, answers })
+        let (local_output, answers) = (taken.local_output, BTreeMap::new());
+        Ok(Self { listener, destinations, local_output, gate, mark, answers })
     }
 
     /// Whether datagrams to `to` are taken: others may come only because somebody writes to the listener itself.
@@ -103,20 +103,20 @@ impl Engine {
         handover: &mut Handover,
         path: &Path,
     ) -> Result<(), NodeError> {
-        let taken = match &path.entrance {
-            Entrance::Port { listen, to } => {
-                let tells_dscp = Chosen::looks_at_dscp(path.course.copies.as_ref());
+        let taken = match &path.source {
+            TrafficSource::Port { listen, to } => {
+                let tells_dscp = Chosen::looks_at_dscp(path.delivery.copies.as_ref());
                 let mark = self.config.delivery_mark();
                 let local = Local::open(handover, (*listen, *to), tells_dscp, mark)?;
-                self.add_route(now, local, *to, &path.course)?;
+                self.add_route(now, local, *to, &path.delivery)?;
                 return Ok(());
             }
-            Entrance::Taken(taken) => {
-                self.check_own_host(taken, &path.course)?;
+            TrafficSource::Taken(taken) => {
+                self.check_own_host(taken, &path.delivery)?;
                 taken
             }
-            Entrance::Tunnel(tunnel) => {
-                return self.add_tunnel(now, handover, (tunnel, &path.course));
+            TrafficSource::Tunnel(tunnel) => {
+                return self.add_tunnel(now, handover, (tunnel, &path.delivery));
             }
         };
         for is_ipv6 in [false, true] {
@@ -128,7 +128,7 @@ impl Engine {
             let Some(example) = first.map(SocketAddr::from) else { continue };
             let mark = self.config.delivery_mark();
             let local = TakenLocal::open(handover, taken, (rules, is_ipv6), mark)?;
-            self.add_route(now, Local::Taken(Box::new(local)), example, &path.course)?;
+            self.add_route(now, Local::Taken(Box::new(local)), example, &path.delivery)?;
         }
         Ok(())
     }

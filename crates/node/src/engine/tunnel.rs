@@ -27,7 +27,7 @@ use super::long::Ways;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::routes::{Far, Route};
 use crate::NodeError;
-use crate::config::{Course, Tunnel};
+use crate::config::{DeliveryPolicy, Tunnel};
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::interceptor::{Gate, LEAST_IPV6_MTU, range_of};
@@ -131,7 +131,7 @@ impl Engine {
         &mut self,
         now: Now,
         handover: &mut Handover,
-        (tunnel, course): (&Tunnel, &Course),
+        (tunnel, delivery): (&Tunnel, &DeliveryPolicy),
     ) -> Result<(), NodeError> {
         let destinations = tunnel.destinations.clone();
         let gate = gate(tunnel, &destinations);
@@ -140,7 +140,7 @@ impl Engine {
         let Some(example) = first.map(SocketAddr::from) else { return Ok(()) };
         let (device, most) = (open_device(handover, tunnel)?, tunnel.mtu);
         let local = TunnelLocal { device, destinations, most, gate };
-        self.add_route(now, Local::Tunnel(Box::new(local)), example, course).map(drop)
+        self.add_route(now, Local::Tunnel(Box::new(local)), example, delivery).map(drop)
     }
 
     /// Takes a packet that an application sent into the device of route `at`, or that answers what was put out here.

@@ -20,7 +20,7 @@ use super::{grant_with_sources, identity, operator};
 const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
 /// Whose packets a near gateway of a row sends: its client's and its own host's.
 pub const NEAR_SOURCES: &str = "10.89.0.0/24 10.89.1.1 fd89::/64 fd89:1::1";
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Links each host to the next: `right` of one leads to `left` of the other, with the addresses `10.network.place.1` and `.2`, and
 /// `fdNN:place::1` and `::2`.

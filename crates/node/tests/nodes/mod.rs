@@ -16,7 +16,7 @@ use tradewind_grant::{
 use tradewind_node::NodeConfig;
 use tradewind_units::Timestamp;
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn identity(number: u8) -> IdentityKey {
     IdentityKey::from_entropy([number; 32])

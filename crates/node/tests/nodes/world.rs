@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tradewind_grant::Hop;
-use tradewind_node::{Assumed, Course, Entrance, Node, NodeConfig, Path, RelayServices};
+use tradewind_node::{
+    Assumed, DeliveryPolicy, Node, NodeConfig, Path, RelayServices, TrafficSource,
+};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Ratio;
@@ -66,19 +68,19 @@ pub fn world_with_a_slow_relay(service: Service, delay: Duration) -> World {
 /// The same, where the service may be chosen while it runs, and the Internet may be slow.
 pub fn world_of(
     carriage: Carriage,
-    bearable_loss: Option<Ratio>,
+    max_loss: Option<Ratio>,
     delay: Duration,
     shape: (usize, u8),
     services: RelayServices,
 ) -> World {
-    world_through(|node| node, carriage, bearable_loss, delay, shape, services)
+    world_through(|node| node, carriage, max_loss, delay, shape, services)
 }
 
 /// The same, where the first relay is reached at another address.
 fn world_through(
     first_at: impl Fn(SocketAddr) -> SocketAddr,
     carriage: Carriage,
-    bearable_loss: Option<Ratio>,
+    max_loss: Option<Ratio>,
     delay: Duration,
     (relays, sides): (usize, u8),
     services: RelayServices,
@@ -102,12 +104,12 @@ fn world_through(
         let wire = Wire::slow(far.address(), delay, fast);
         let (to, sink) = sink();
         paths.push(Path {
-            entrance: Entrance::Port { listen: loopback(), to },
-            course: Course {
+            source: TrafficSource::Port { listen: loopback(), to },
+            delivery: DeliveryPolicy {
                 far: hop(wire.address, 10 + side).into(),
                 relays: hops.clone().into(),
                 carriage,
-                bearable_loss,
+                max_loss,
                 copies: None,
                 assumed: Assumed::default(),
             },
@@ -152,7 +154,7 @@ impl World {
         let mut number = first;
         // What a side is sent before its sessions are there is refused, and would be missed later.
         while !holds(self) || self.sides.iter().any(|side| side.has_of(0..u64::MAX) == 0) {
-            assert!(begun.elapsed() < PATIENCE, "the services did not begin:\n{}", self.told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "the services did not begin:\n{}", self.told());
             self.send(number);
             number += 1;
         }
@@ -168,7 +170,7 @@ impl World {
     pub fn until(&self, what: &str, next: &mut u64, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
-            assert!(begun.elapsed() < PATIENCE, "{what} did not come:\n{}", self.told());
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come:\n{}", self.told());
             self.send(*next);
             *next += 1;
         }

@@ -5,9 +5,9 @@ use tradewind_units::Timestamp;
 
 use super::blocks::{Block, BlockKey, Recovery, with};
 use super::{Egress, MOST_ANSWERS, Timer};
-use crate::event::{DropReason, Event, Failure, Way};
+use crate::event::{Arrival, DropReason, Event, Failure};
 use crate::id::{PacketId, Peer};
-use crate::message::{HelpRequest, Means, MemberList, Message, Repair, Scope};
+use crate::message::{HelpRequest, MemberList, Message, RecoverySource, Repair, Scope};
 
 impl Egress {
     pub(super) fn take_repair(
@@ -78,7 +78,7 @@ impl Egress {
             symbol,
         };
         self.outbox.send(receiver, &Message::Repair(repair));
-        self.count_answer(wish, Way::InStream);
+        self.count_answer(wish, Arrival::InStream);
         true
     }
 
@@ -196,9 +196,10 @@ impl Egress {
             if answers >= MOST_ANSWERS || payload.is_empty() {
                 continue;
             }
-            let message = Message::Recovered { packet, means: Means::CrossStream, payload };
+            let message =
+                Message::Recovered { packet, means: RecoverySource::CrossStream, payload };
             self.outbox.send(flow.receiver, &message);
-            self.count_answer(wish, Way::CrossStream);
+            self.count_answer(wish, Arrival::CrossStream);
         }
     }
 

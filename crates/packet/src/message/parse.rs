@@ -10,8 +10,8 @@ use super::ranges::{RANGE_BYTES, Ranges};
 use super::write::kind;
 use super::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Carriage, Class, Collect, Deposit, Deposited, Feedback,
-    HelpRequest, MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Means, Message, MessageError, Nack, NearList,
-    Parcel, Refusal, Repair, Scope, Service, Source, Stock,
+    HelpRequest, MOST_PAYLOAD_BYTES, MOST_SEQUENCE, Message, MessageError, Nack, NearList,
+    RecoverySource, Refusal, Remaining, Repair, Scope, Service, Source, StoredMessage,
 };
 use crate::fragment::{MOST_PIECES, Piece};
 use crate::group::{KEY_BYTES, Secret};
@@ -153,7 +153,7 @@ fn rendezvous_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'
             number: reader.place("deposit number")?,
             keep_s: reader.word("seconds")?,
             to: identity(reader)?,
-            parcel: payload(reader)?,
+            stored_message: payload(reader)?,
         }),
         kind::DEPOSITED => Message::Deposited(Deposited {
             epoch: reader.number("epoch")?,
@@ -173,9 +173,14 @@ fn rendezvous_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'
             if since > position {
                 return refuse("since", since, "at most the position");
             }
-            Message::Parcel(Parcel { epoch, since, position, parcel: payload(reader)? })
+            Message::StoredMessage(StoredMessage {
+                epoch,
+                since,
+                position,
+                stored_message: payload(reader)?,
+            })
         }
-        kind::STOCK => Message::Stock(Stock {
+        kind::STOCK => Message::Remaining(Remaining {
             epoch: reader.number("epoch")?,
             ask: reader.number("ask")?,
             left: reader.word("left")?,
@@ -217,8 +222,8 @@ fn service_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>,
         }
         kind::RECOVERED => {
             let means = match reader.byte("means")? {
-                0 => Means::Cache,
-                1 => Means::CrossStream,
+                0 => RecoverySource::Cache,
+                1 => RecoverySource::CrossStream,
                 other => return refuse("means", other, "0 or 1"),
             };
             let packet = reader.packet()?;

@@ -4,7 +4,7 @@ use tradewind_grant::PublicIdentity;
 
 use super::Acknowledgement;
 
-/// A parcel that is to wait.
+/// A stored message that is to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deposit<'a> {
     /// Which of the sender's streams of deposits it is in.
@@ -18,7 +18,7 @@ pub struct Deposit<'a> {
     /// For whom.
     pub to: PublicIdentity,
     /// What the receiver alone can open, 1 to [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes.
-    pub parcel: &'a [u8],
+    pub stored_message: &'a [u8],
 }
 
 /// Which deposits of a stream have come.
@@ -41,7 +41,7 @@ pub struct Collect {
     pub epoch: u64,
     /// The question's number; its answer ends with it.
     pub ask: u64,
-    /// Most parcels of an answer.
+    /// Most stored messages of an answer.
     pub credit: u16,
     /// Positions that have come: those below `next` need wait no longer.
     pub seen: Acknowledgement,
@@ -49,7 +49,7 @@ pub struct Collect {
 
 /// What has waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parcel<'a> {
+pub struct StoredMessage<'a> {
     /// The relay's life.
     pub epoch: u64,
     /// Nothing waits from here on before it; at most its position.
@@ -57,16 +57,16 @@ pub struct Parcel<'a> {
     /// Its place among those for this receiver.
     pub position: u64,
     /// As it was deposited.
-    pub parcel: &'a [u8],
+    pub stored_message: &'a [u8],
 }
 
 /// What still waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stock {
+pub struct Remaining {
     /// The relay's life.
     pub epoch: u64,
     /// The question that is answered.
     pub ask: u64,
-    /// Parcels that wait beside those that were sent.
+    /// Stored messages that wait beside those that were sent.
     pub left: u32,
 }

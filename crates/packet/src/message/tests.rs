@@ -45,7 +45,7 @@ proptest! {
         let payload = &payload[..];
         let source = Source { packet, service, class, payload };
         let request = HelpRequest { recovery, packet };
-        let means = if cache { Means::Cache } else { Means::CrossStream };
+        let means = if cache { RecoverySource::Cache } else { RecoverySource::CrossStream };
         assert_round_trip(&Message::Source(source));
         assert_round_trip(&Message::Copy { number, source });
         assert_round_trip(&Message::HelpRequest(request));
@@ -92,18 +92,18 @@ proptest! {
     }
 
     #[test]
-    fn what_is_said_of_parcels_survives_a_round_trip(
+    fn stored_messages_survive_a_round_trip(
         stream: u64, begins: bool, number in 0..1_u64 << 63, span in 0..1000_u64, keep_s: u32, credit: u16,
-        beyond: [u64; ACKNOWLEDGED_WORDS], parcel in payload(),
+        beyond: [u64; ACKNOWLEDGED_WORDS], stored_message in payload(),
     ) {
-        let (to, parcel) = (PublicIdentity::from_bytes([credit as u8; 32]), &parcel[..]);
+        let (to, stored_message) = (PublicIdentity::from_bytes([credit as u8; 32]), &stored_message[..]);
         let seen = Acknowledgement { next: number, beyond };
         let (epoch, ask, since) = (stream, stream ^ number, number.saturating_sub(span));
-        assert_round_trip(&Message::Deposit(Deposit { stream, begins, number, keep_s, to, parcel }));
+        assert_round_trip(&Message::Deposit(Deposit { stream, begins, number, keep_s, to, stored_message }));
         assert_round_trip(&Message::Deposited(Deposited { epoch, stream, is_known: begins, seen }));
         assert_round_trip(&Message::Collect(Collect { epoch, ask, credit, seen }));
-        assert_round_trip(&Message::Parcel(Parcel { epoch, since, position: number, parcel }));
-        assert_round_trip(&Message::Stock(Stock { epoch, ask, left: keep_s }));
+        assert_round_trip(&Message::StoredMessage(StoredMessage { epoch, since, position: number, stored_message }));
+        assert_round_trip(&Message::Remaining(Remaining { epoch, ask, left: keep_s }));
     }
 
     #[test]

@@ -88,8 +88,8 @@ impl Message<'_> {
             Self::Deposit(_)
             | Self::Deposited(_)
             | Self::Collect(_)
-            | Self::Parcel(_)
-            | Self::Stock(_) => self.write_rendezvous(out),
+            | Self::StoredMessage(_)
+            | Self::Remaining(_) => self.write_rendezvous(out),
             _ => self.write_service(out),
         }
     }
@@ -116,7 +116,7 @@ impl Message<'_> {
                 put(out, &[deposit.number]);
                 out.extend_from_slice(&deposit.keep_s.to_be_bytes());
                 out.extend_from_slice(deposit.to.as_bytes());
-                out.extend_from_slice(deposit.parcel);
+                out.extend_from_slice(deposit.stored_message);
             }
             Self::Deposited(deposited) => {
                 put(out, &[deposited.epoch, deposited.stream]);
@@ -128,13 +128,13 @@ impl Message<'_> {
                 out.extend_from_slice(&collect.credit.to_be_bytes());
                 put_seen(out, &collect.seen);
             }
-            Self::Parcel(parcel) => {
-                put(out, &[parcel.epoch, parcel.since, parcel.position]);
-                out.extend_from_slice(parcel.parcel);
+            Self::StoredMessage(stored_message) => {
+                put(out, &[stored_message.epoch, stored_message.since, stored_message.position]);
+                out.extend_from_slice(stored_message.stored_message);
             }
-            Self::Stock(stock) => {
-                put(out, &[stock.epoch, stock.ask]);
-                out.extend_from_slice(&stock.left.to_be_bytes());
+            Self::Remaining(remaining) => {
+                put(out, &[remaining.epoch, remaining.ask]);
+                out.extend_from_slice(&remaining.left.to_be_bytes());
             }
             _ => {}
         }
@@ -294,8 +294,8 @@ impl Message<'_> {
             Self::Deposit(_) => kind::DEPOSIT,
             Self::Deposited(_) => kind::DEPOSITED,
             Self::Collect(_) => kind::COLLECT,
-            Self::Parcel(_) => kind::PARCEL,
-            Self::Stock(_) => kind::STOCK,
+            Self::StoredMessage(_) => kind::PARCEL,
+            Self::Remaining(_) => kind::STOCK,
             Self::Source(_) => kind::SOURCE,
             Self::Copy { .. } => kind::COPY,
             Self::Repair(_) => kind::REPAIR,

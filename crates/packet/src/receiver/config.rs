@@ -3,7 +3,7 @@
 use tradewind_units::{Bytes, Duration};
 
 use crate::budget::Allowance;
-use crate::event::Way;
+use crate::event::Arrival;
 use crate::id::{PacketId, Peer};
 use crate::message::Service;
 use crate::store::Keep;
@@ -20,7 +20,7 @@ pub struct ReceiverFlow {
     /// The round trip of the Internet path, as measured when the flow began.
     pub round_trip: Duration,
     /// How much later than it should have come a packet is still worth having: the latency budget less the path's delay.
-    pub patience: Duration,
+    pub recovery_deadline: Duration,
 }
 
 impl ReceiverFlow {
@@ -75,7 +75,7 @@ pub struct Delivery<'a> {
     /// Which.
     pub packet: PacketId,
     /// How it came.
-    pub way: Way,
+    pub way: Arrival,
     /// Whether it is later than the flow's patience.
     pub is_late: bool,
     /// The sealed payload.

@@ -54,7 +54,7 @@ enum Timer {
 #[derive(Debug, Clone)]
 pub(super) struct Detector {
     round_trip: Duration,
-    patience: Duration,
+    recovery_deadline: Duration,
     /// The highest that came by its usual way, and when.
     highest: Option<(u64, Timestamp)>,
     /// The same, or what was brought back since.
@@ -80,10 +80,10 @@ pub(super) struct Detector {
 }
 
 impl Detector {
-    pub(super) fn new(round_trip: Duration, patience: Duration) -> Self {
+    pub(super) fn new(round_trip: Duration, recovery_deadline: Duration) -> Self {
         Self {
             round_trip,
-            patience,
+            recovery_deadline,
             highest: None,
             latest: (0, Timestamp::ZERO),
             lead: 0,
@@ -102,8 +102,8 @@ impl Detector {
     }
 
     /// Other paths were measured.
-    pub(super) fn set_path(&mut self, round_trip: Duration, patience: Duration) {
-        (self.round_trip, self.patience) = (round_trip, patience);
+    pub(super) fn set_path(&mut self, round_trip: Duration, recovery_deadline: Duration) {
+        (self.round_trip, self.recovery_deadline) = (round_trip, recovery_deadline);
     }
 
     /// The highest sequence that came, or was brought back.
@@ -114,7 +114,7 @@ impl Detector {
     /// Returns how long a packet may come behind others. Where little time is left, most of it is
     /// for what is asked for.
     pub(super) fn tolerance(&self) -> Duration {
-        self.tolerance.min(self.patience / 4)
+        self.tolerance.min(self.recovery_deadline / 4)
     }
 
     /// When a sequence should have come.
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     const ROUND_TRIP: Duration = Duration::from_millis(100);
-    const PATIENCE: Duration = Duration::from_millis(300);
+    const TEST_TIMEOUT: Duration = Duration::from_millis(300);
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_nanos(millis * 1_000_000)
@@ -275,7 +275,7 @@ mod tests {
 
     /// A flow of a packet each 10 ms, as far as `packets`.
     fn steady(packets: u64) -> Detector {
-        let mut detector = Detector::new(ROUND_TRIP, PATIENCE);
+        let mut detector = Detector::new(ROUND_TRIP, TEST_TIMEOUT);
         for sequence in 0..packets {
             assert!(detector.arrive(at(10 * sequence), sequence).is_empty());
         }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn before_anything_is_learned_the_short_timer_is_that_of_the_paper() {
-        let mut detector = Detector::new(ROUND_TRIP, PATIENCE);
+        let mut detector = Detector::new(ROUND_TRIP, TEST_TIMEOUT);
         assert_eq!(detector.deadline(), None);
         detector.arrive(at(5), 0);
         assert_eq!(detector.deadline(), Some(at(32)));
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn first_packets_of_a_flow_are_missed_and_those_of_an_old_one_are_not() {
-        let first = |sequence| Detector::new(ROUND_TRIP, PATIENCE).arrive(at(5), sequence);
+        let first = |sequence| Detector::new(ROUND_TRIP, TEST_TIMEOUT).arrive(at(5), sequence);
         assert_eq!(first(0), 0..0);
         assert_eq!(first(3), 0..3);
         assert!(first(MOST_BEFORE_FIRST + 1).is_empty());
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn packets_that_came_at_once_over_a_path_without_delay_are_let_be_too() {
-        let mut detector = Detector::new(Duration::ZERO, PATIENCE);
+        let mut detector = Detector::new(Duration::ZERO, TEST_TIMEOUT);
         for sequence in 0..20 {
             detector.arrive(at(5), sequence);
         }
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn flows_of_single_packets_get_the_long_timer_alone() {
-        let mut detector = Detector::new(ROUND_TRIP, PATIENCE);
+        let mut detector = Detector::new(ROUND_TRIP, TEST_TIMEOUT);
         for second in 0..5 {
             detector.arrive(at(1000 * second), second);
         }
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(detector.deadline(), Some(at(1010)), "what is out of order is no silence");
         detector.set_path(ROUND_TRIP, Duration::from_millis(20));
         assert_eq!(detector.tolerance(), Duration::from_millis(5), "little time is left");
-        detector.set_path(ROUND_TRIP, PATIENCE);
+        detector.set_path(ROUND_TRIP, TEST_TIMEOUT);
         for sequence in 100..1100 {
             detector.arrive(at(10 * sequence), sequence);
         }

@@ -44,19 +44,19 @@ pub(super) struct Missing {
     /// No packet is due before; what has come meanwhile may have been the first.
     next: Option<Timestamp>,
     round_trip: Duration,
-    patience: Duration,
+    recovery_deadline: Duration,
     /// From a request to its answer, smoothed.
     answer: Option<Duration>,
 }
 
 impl Missing {
-    pub(super) fn new(round_trip: Duration, patience: Duration) -> Self {
-        Self { list: VecDeque::new(), next: None, round_trip, patience, answer: None }
+    pub(super) fn new(round_trip: Duration, recovery_deadline: Duration) -> Self {
+        Self { list: VecDeque::new(), next: None, round_trip, recovery_deadline, answer: None }
     }
 
     /// Other paths were measured.
-    pub(super) fn set_path(&mut self, round_trip: Duration, patience: Duration) {
-        (self.round_trip, self.patience) = (round_trip, patience);
+    pub(super) fn set_path(&mut self, round_trip: Duration, recovery_deadline: Duration) {
+        (self.round_trip, self.recovery_deadline) = (round_trip, recovery_deadline);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -81,7 +81,7 @@ impl Missing {
         match self.place(sequence) {
             Ok(_) => None,
             Err(place) => {
-                let next = ask_at.unwrap_or(expected + self.patience);
+                let next = ask_at.unwrap_or(expected + self.recovery_deadline);
                 self.next = Some(self.next.map_or(next, |first| first.min(next)));
                 let asked = Timestamp::ZERO;
                 let fresh = Missed { sequence, expected, is_lost: false, asks: 0, asked, next };
@@ -137,11 +137,11 @@ impl Missing {
     /// given up.
     pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> GivenUp {
         let retry = self.retry();
-        let patience = self.patience;
+        let recovery_deadline = self.recovery_deadline;
         let mut given_up = GivenUp::default();
         let mut has_old = false;
         for missed in self.list.iter_mut().filter(|missed| missed.next <= now) {
-            let end = missed.expected + patience;
+            let end = missed.expected + recovery_deadline;
             if missed.is_lost || (now >= end && missed.sequence >= known) {
                 missed.next = Timestamp::ZERO;
                 has_old = true;
@@ -151,7 +151,7 @@ impl Missing {
             } else if now >= end {
                 missed.is_lost = true;
                 // Kept for the same time again: it may come late.
-                missed.next = now + patience;
+                missed.next = now + recovery_deadline;
                 given_up.lost.push(missed.sequence);
             } else if missed.asks >= if missed.sequence < known { MOST_ASKS } else { 1 } {
                 // What may never have been sent is not asked for again until it shows that it was.

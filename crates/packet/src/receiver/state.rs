@@ -10,7 +10,7 @@ use super::missing::Missing;
 use super::report::Counts;
 use super::solve::Blocks;
 use crate::budget::{Allowance, Budget};
-use crate::event::Way;
+use crate::event::Arrival;
 use crate::window::Window;
 
 /// Packets brought back that may come by themselves yet. Chosen: those of two seconds, one in a
@@ -37,8 +37,8 @@ impl State {
         Self {
             flow,
             window: Window::new(),
-            detector: Detector::new(flow.round_trip, flow.patience),
-            missing: Missing::new(flow.round_trip, flow.patience),
+            detector: Detector::new(flow.round_trip, flow.recovery_deadline),
+            missing: Missing::new(flow.round_trip, flow.recovery_deadline),
             blocks: Blocks::default(),
             asks: Budget::new(asks),
             counts: Counts::default(),
@@ -48,12 +48,17 @@ impl State {
     }
 
     /// A packet has come: how much later than expected, and whether that is too late.
-    pub(super) fn count(&mut self, now: Timestamp, sequence: u64, way: Way) -> (Duration, bool) {
+    pub(super) fn count(
+        &mut self,
+        now: Timestamp,
+        sequence: u64,
+        way: Arrival,
+    ) -> (Duration, bool) {
         let place = match way {
-            Way::Internet | Way::Overlay => None,
-            Way::Cache => Some(0),
-            Way::InStream => Some(1),
-            Way::CrossStream => Some(2),
+            Arrival::Internet | Arrival::Overlay => None,
+            Arrival::Cache => Some(0),
+            Arrival::InStream => Some(1),
+            Arrival::CrossStream => Some(2),
         };
         let is_usual = place.is_none();
         if let Some(place) = place {
@@ -61,7 +66,7 @@ impl State {
         }
         let missed = self.missing.remove(sequence);
         let after = missed.map_or(Duration::ZERO, |missed| now.since(missed.expected));
-        let is_late = after > self.flow.patience;
+        let is_late = after > self.flow.recovery_deadline;
         match missed {
             Some(missed) if is_usual => {
                 self.detector.came_late(sequence, now.since(missed.expected));

@@ -1,14 +1,14 @@
 //! The receiver's part: it asks one relay for what waits, in rounds.
 //!
-//! A question tells what has come, so that it need wait no longer, and how many parcels may follow; the answer ends with how many are left. The next
-//! question follows at once while there is something, and after a second while there is nothing. Parcels are handed on in order.
+//! A question tells what has come, so that it need wait no longer, and how many stored messages may follow; the answer ends with how many are left. The next
+//! question follows at once while there is something, and after a second while there is nothing. Stored messages are handed on in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_units::{Duration, Timestamp};
 
-use super::depot::WINDOW;
-use crate::message::{Acknowledgement, Collect, Parcel, Stock};
+use super::message_store::WINDOW;
+use crate::message::{Acknowledgement, Collect, Remaining, StoredMessage};
 use crate::round_trip::RoundTrip;
 
 /// Time between two questions while nothing waits. Chosen: with all headers asking costs 20 kB a minute.
@@ -19,7 +19,7 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(1);
 const FIRST_CREDIT: u16 = 16;
 const LEAST_CREDIT: u16 = 8;
 const MOST_CREDIT: u16 = 64;
-/// Rounds in which later parcels come and one does not, until that is given up. Chosen: it is too long for the path; no loss is that persistent.
+/// Rounds in which later stored messages come and one does not, until that is given up. Chosen: it is too long for the path; no loss is that persistent.
 const MOST_STALLS: u32 = 40;
 /// Wait after the first round that brought nothing in order; doubled for each other.
 const FIRST_STALL: Duration = Duration::from_millis(10);
@@ -73,23 +73,23 @@ impl Collector {
         }
         self.ask += 1;
         (self.asked, self.is_awaited) = (now, true);
-        self.due = now + self.patience();
+        self.due = now + self.reply_timeout();
         let seen = Acknowledgement::of(self.next, self.held.keys().copied());
         Some(Collect { epoch: self.epoch, ask: self.ask, credit: self.credit, seen })
     }
 
-    /// The next parcel in order.
-    pub fn poll_parcel(&mut self) -> Option<Vec<u8>> {
+    /// The next stored message in order.
+    pub fn poll_stored_message(&mut self) -> Option<Vec<u8>> {
         self.ready.pop_front()
     }
 
-    /// Takes a parcel of the relay.
-    pub fn handle_parcel(&mut self, now: Timestamp, parcel: &Parcel<'_>) {
-        self.live_in(parcel.epoch);
+    /// Takes a stored message of the relay.
+    pub fn handle_stored_message(&mut self, now: Timestamp, stored_message: &StoredMessage<'_>) {
+        self.live_in(stored_message.epoch);
         if self.is_awaited {
-            self.due = now + self.patience();
+            self.due = now + self.reply_timeout();
         }
-        let Parcel { since, position, parcel: bytes, .. } = *parcel;
+        let StoredMessage { since, position, stored_message: bytes, .. } = *stored_message;
         if position < self.next {
             return;
         }
@@ -104,11 +104,11 @@ impl Collector {
     }
 
     /// Takes the end of an answer.
-    pub fn handle_stock(&mut self, now: Timestamp, stock: &Stock) {
-        if stock.ask != self.ask || !self.is_awaited {
+    pub fn handle_remaining(&mut self, now: Timestamp, remaining: &Remaining) {
+        if remaining.ask != self.ask || !self.is_awaited {
             return;
         }
-        self.live_in(stock.epoch);
+        self.live_in(remaining.epoch);
         self.is_awaited = false;
         self.round_trip.learn(now.since(self.asked));
         let has_gap = !self.held.is_empty();
@@ -118,7 +118,7 @@ impl Collector {
         };
         if std::mem::take(&mut self.has_progress) {
             (self.stalls, self.due) = (0, now);
-        } else if has_gap || stock.left > 0 {
+        } else if has_gap || remaining.left > 0 {
             self.stalls += 1;
             self.due = now + (FIRST_STALL * (1 << self.stalls.min(8))).min(POLL_EVERY);
             self.give_up_hopeless();
@@ -128,8 +128,8 @@ impl Collector {
     }
 
     /// How long the answer, or more of it, may take.
-    fn patience(&self) -> Duration {
-        (self.round_trip.patience(LONGEST_ANSWER) * 2).min(LONGEST_ANSWER)
+    fn reply_timeout(&self) -> Duration {
+        (self.round_trip.reply_timeout(LONGEST_ANSWER) * 2).min(LONGEST_ANSWER)
     }
 
     /// Another life of the relay: its positions begin anew.

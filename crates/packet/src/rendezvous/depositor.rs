@@ -1,4 +1,4 @@
-//! The sender's part: parcels that the relay does not have yet.
+//! The sender's part: stored messages that the relay does not have yet.
 //!
 //! Numbered, acknowledged, and sent again when later ones have come or nothing is heard for a round trip and four deviations (RFC 6298). How many are on
 //! their way follows what the leg bears, in outline as TCP does: one more for each that has come, half after a loss. While the relay does not answer, a few
@@ -13,8 +13,8 @@
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-use super::depot::WINDOW;
-use super::parcels::{Kept, Parcels};
+use super::message_store::WINDOW;
+use super::stored_messages::{Kept, StoredMessages};
 use crate::message::{Deposit, Deposited};
 use crate::round_trip::RoundTrip;
 
@@ -23,7 +23,7 @@ const FIRST_ROUND_TRIP: Duration = Duration::from_millis(300);
 /// Longest wait before another try while the relay does not answer. Chosen: one that is back is found soon.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Deposits on their way at the beginning, and at least while others come. Source: RFC 6928, in outline.
-const FIRST_WINDOW: u64 = 16;
+const INITIAL_WINDOW: u64 = 16;
 const LEAST_WINDOW: u64 = 8;
 /// How often the wait is doubled at most.
 const MOST_WAITS: u32 = 8;
@@ -41,7 +41,7 @@ pub struct DepositorConfig {
     pub bytes: Bytes,
 }
 
-/// What became of a parcel on its way.
+/// What became of a stored message on its way.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     at: Option<Timestamp>,
@@ -52,7 +52,7 @@ struct Sent {
     has_come: bool,
 }
 
-/// Parcels for one receiver on their way to one relay.
+/// Stored messages for one receiver on their way to one relay.
 #[derive(Debug)]
 pub struct Depositor {
     to: PublicIdentity,
@@ -62,7 +62,7 @@ pub struct Depositor {
     /// The stream no longer holds what waits.
     is_stale: bool,
     /// Their numbers follow each other from `base` on; those below `gone` were sent.
-    parcels: Parcels<Sent>,
+    stored_messages: StoredMessages<Sent>,
     base: u64,
     /// One beyond the highest that has come, and one beyond the highest that was sent.
     come: u64,
@@ -92,12 +92,12 @@ impl Depositor {
             stream,
             begins: true,
             is_stale: false,
-            parcels: Parcels::default(),
+            stored_messages: StoredMessages::default(),
             base: 0,
             come: 0,
             gone: 0,
             epoch: None,
-            window: FIRST_WINDOW,
+            window: INITIAL_WINDOW,
             halved_to: 0,
             round_trip: RoundTrip::default(),
             waits: 0,
@@ -124,15 +124,22 @@ impl Depositor {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parcels.front().is_none()
+        self.stored_messages.front().is_none()
     }
 
-    /// Keeps a parcel until the relay has it.
-    pub fn push(&mut self, now: Timestamp, parcel: Vec<u8>) {
+    /// Keeps a stored message until the relay has it.
+    pub fn push(&mut self, now: Timestamp, stored_message: Vec<u8>) {
         let until = now + self.config.keep;
         // It has no number yet.
-        self.parcels.push(Kept { number: 0, until, note: Sent::default(), bytes: parcel });
-        while self.parcels.cost() > self.config.bytes.as_u64() && self.give_up_unsent(|_| true) {}
+        self.stored_messages.push(Kept {
+            number: 0,
+            until,
+            note: Sent::default(),
+            bytes: stored_message,
+        });
+        while self.stored_messages.cost() > self.config.bytes.as_u64()
+            && self.give_up_unsent(|_| true)
+        {}
     }
 
     /// The relay can be reached again: what waits is tried at once.
@@ -159,25 +166,26 @@ impl Depositor {
         if self.waits > 0 && self.deadline.is_some() && now > self.tried {
             return None;
         }
-        if self.is_stale && self.parcels.front().is_some() {
+        if self.is_stale && self.stored_messages.front().is_some() {
             self.begin_anew();
             // What was on its way may go by now.
             self.handle_timeout(now);
         }
-        let patience = self.patience();
+        let reply_timeout = self.reply_timeout();
         let window = if self.waits > 0 { LEAST_WINDOW } else { self.window };
-        let in_window = (self.base..).zip(self.parcels.waiting()).take(window as usize);
-        let mut due = in_window.filter(|(number, kept)| self.is_due(now, patience, *number, kept));
+        let in_window = (self.base..).zip(self.stored_messages.waiting()).take(window as usize);
+        let mut due =
+            in_window.filter(|(number, kept)| self.is_due(now, reply_timeout, *number, kept));
         let number = due.next()?.0;
         self.note_loss(number);
         self.gone = self.gone.max(number + 1);
         if self.deadline.is_none() {
-            self.deadline = Some(now + (patience * (1 << self.waits)).min(LONGEST_WAIT));
+            self.deadline = Some(now + (reply_timeout * (1 << self.waits)).min(LONGEST_WAIT));
             self.tried = now;
         }
         let (stream, begins, to, come) = (self.stream, self.begins, self.to, self.come);
         let at = (number - self.base) as usize;
-        let kept = self.parcels.waiting_mut().get_mut(at)?;
+        let kept = self.stored_messages.waiting_mut().get_mut(at)?;
         self.resent += u64::from(kept.note.tries > 0);
         let is_missed = kept.note.tries > 0 && come > kept.note.come.max(number + REORDERED);
         kept.note = Sent {
@@ -190,7 +198,7 @@ impl Depositor {
         // Rounded up, so that the relay does not give up first; nothing for what is too old.
         let keep_s = kept.until.since(now).as_secs() + u64::from(kept.until > now);
         let keep_s = u32::try_from(keep_s).unwrap_or(u32::MAX);
-        Some(Deposit { stream, begins, number, keep_s, to, parcel: &kept.bytes })
+        Some(Deposit { stream, begins, number, keep_s, to, stored_message: &kept.bytes })
     }
 
     /// Takes the relay's answer.
@@ -211,7 +219,7 @@ impl Depositor {
         self.begins = false;
         self.come = self.come.max(seen.end());
         let (mut fresh, mut sample) = (0, None);
-        let sent = (self.base..self.gone).zip(self.parcels.waiting_mut());
+        let sent = (self.base..self.gone).zip(self.stored_messages.waiting_mut());
         for (number, kept) in sent {
             if !kept.note.has_come && seen.has(number) {
                 kept.note.has_come = true;
@@ -222,29 +230,35 @@ impl Depositor {
             }
         }
         // What came before one that is missing waits with it.
-        while self.base < seen.next && self.parcels.front().is_some() {
+        while self.base < seen.next && self.stored_messages.front().is_some() {
             self.base += 1;
-            self.deposited += u64::from(self.parcels.pop() == Some(true));
+            self.deposited += u64::from(self.stored_messages.pop() == Some(true));
         }
         sample.into_iter().for_each(|sample| self.round_trip.learn(sample));
         if fresh > 0 {
             self.waits = 0;
             self.window = (self.window + fresh).min(WINDOW);
             let is_awaited = self.base < self.gone;
-            self.deadline = is_awaited.then(|| now + self.patience());
+            self.deadline = is_awaited.then(|| now + self.reply_timeout());
         }
         self.give_up_hopeless();
     }
 
-    fn is_due(&self, now: Timestamp, patience: Duration, number: u64, kept: &Kept<Sent>) -> bool {
+    fn is_due(
+        &self,
+        now: Timestamp,
+        reply_timeout: Duration,
+        number: u64,
+        kept: &Kept<Sent>,
+    ) -> bool {
         let Sent { at, tries, has_come, .. } = kept.note;
         let Some(at) = at.filter(|_| !has_come) else { return !has_come };
         let is_overtaken = number + REORDERED < self.come;
-        is_overtaken && (tries == 1 || now.since(at) >= patience)
+        is_overtaken && (tries == 1 || now.since(at) >= reply_timeout)
     }
 
-    fn patience(&self) -> Duration {
-        self.round_trip.patience(FIRST_ROUND_TRIP).min(LONGEST_WAIT)
+    fn reply_timeout(&self) -> Duration {
+        self.round_trip.reply_timeout(FIRST_ROUND_TRIP).min(LONGEST_WAIT)
     }
 
     /// The window halves once for all that is on its way when a loss is noticed.
@@ -260,7 +274,7 @@ impl Depositor {
     fn time_out(&mut self) {
         self.deadline = None;
         self.window = (self.window / 2).max(LEAST_WINDOW);
-        self.parcels.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(|kept| {
+        self.stored_messages.waiting_mut().iter_mut().take(WINDOW as usize + 1).for_each(|kept| {
             (kept.note.at, kept.note.has_come) = (None, false);
         });
     }
@@ -268,18 +282,18 @@ impl Depositor {
     /// Gives up the oldest packet that was never sent, if it is to go; whether it did.
     fn give_up_unsent(&mut self, is_to_go: impl Fn(&Kept<Sent>) -> bool) -> bool {
         let sent = (self.gone - self.base) as usize;
-        let is_packet = self.parcels.let_go_behind(sent, is_to_go);
+        let is_packet = self.stored_messages.let_go_behind(sent, is_to_go);
         self.expired += u64::from(is_packet == Some(true));
         is_packet.is_some()
     }
 
     /// One that does not come while others do would hold up all behind it.
     fn give_up_hopeless(&mut self) {
-        let first = self.parcels.front();
+        let first = self.stored_messages.front();
         let is_hopeless =
             |kept: &&Kept<Sent>| kept.note.misses >= MOST_MISSES && !kept.is_envelope();
         if first.filter(is_hopeless).is_some() {
-            self.parcels.pop();
+            self.stored_messages.pop();
             self.base += 1;
             self.expired += 1;
             self.is_stale = true;
@@ -287,13 +301,13 @@ impl Depositor {
     }
 
     fn begin_anew(&mut self) {
-        self.parcels.put_envelope_back();
-        for kept in self.parcels.waiting_mut() {
+        self.stored_messages.put_envelope_back();
+        for kept in self.stored_messages.waiting_mut() {
             kept.note = Sent { misses: kept.note.misses, ..Sent::default() };
         }
         self.stream = self.stream.wrapping_add(1);
         (self.begins, self.is_stale, self.deadline) = (true, false, None);
         (self.base, self.come, self.gone, self.halved_to) = (0, 0, 0, 0);
-        self.window = self.window.min(FIRST_WINDOW);
+        self.window = self.window.min(INITIAL_WINDOW);
     }
 }

@@ -1,4 +1,4 @@
-//! Opens parcels: each once, for flows whose senders may.
+//! Opens stored messages: each once, for flows whose senders may.
 //!
 //! A flow is its first sender's as long as it is known. An envelope is taken within [`MOST_KEPT`] of when it was made, and never again once its flow was
 //! forgotten; packets pass a replay window for each flow. So what a relay repeats, holds back or puts in another order changes nothing but the order.
@@ -39,11 +39,11 @@ pub struct Head<'a> {
     pub grant: &'a [u8],
 }
 
-/// What a parcel held.
+/// What a stored message held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened<'a> {
     /// A key.
-    Envelope,
+    StoredHeader,
     /// A packet.
     Packet {
         /// Its flow.
@@ -55,11 +55,11 @@ pub enum Opened<'a> {
     },
 }
 
-/// Why a parcel was dropped. Nothing changed.
+/// Why a stored message was dropped. Nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is no parcel.
-    #[error("no parcel of this version")]
+    /// It is no stored message.
+    #[error("no stored message of this version")]
     Malformed,
     /// It was not sealed for this receiver, or not by who made its flow's envelopes, or was altered.
     #[error("not what its sender sealed for this endpoint")]
@@ -78,10 +78,10 @@ pub enum Refused {
     Replayed,
 }
 
-/// Opens the parcels of one receiver.
+/// Opens the stored messages of one receiver.
 #[derive(Debug)]
 pub struct Opener {
-    /// Whom parcels may be sealed for.
+    /// Whom stored messages may be sealed for.
     own: Vec<IdentityKey>,
     flows: BTreeMap<FlowNumber, Flow>,
     /// When the newest envelope of a sender's forgotten flows was made; no unknown flow of it begins with one that is not newer.
@@ -127,7 +127,7 @@ impl Opener {
         self.own = identities.into_iter().collect();
     }
 
-    /// Opens a parcel in place, at `now` since the Unix epoch. `judge` tells of an envelope when its sender's grant ends, or that its packets may
+    /// Opens a stored message in place, at `now` since the Unix epoch. `judge` tells of an envelope when its sender's grant ends, or that its packets may
     /// not be delivered.
     ///
     /// # Errors
@@ -135,15 +135,15 @@ impl Opener {
     pub fn open<'a>(
         &mut self,
         now: Timestamp,
-        parcel: &'a mut [u8],
+        stored_message: &'a mut [u8],
         judge: impl FnOnce(&Head<'_>) -> Option<Timestamp>,
     ) -> Result<Opened<'a>, Refused> {
-        match parcel.first() {
+        match stored_message.first() {
             Some(&ENVELOPE) => {
-                let letter = self.unseal(&parcel[1..])?;
-                self.learn(now, letter, judge).map(|()| Opened::Envelope)
+                let letter = self.unseal(&stored_message[1..])?;
+                self.learn(now, letter, judge).map(|()| Opened::StoredHeader)
             }
-            Some(&PACKET) => self.open_packet(now, parcel),
+            Some(&PACKET) => self.open_packet(now, stored_message),
             _ => Err(Refused::Malformed),
         }
     }
@@ -250,12 +250,12 @@ impl Opener {
     fn open_packet<'a>(
         &mut self,
         now: Timestamp,
-        parcel: &'a mut [u8],
+        stored_message: &'a mut [u8],
     ) -> Result<Opened<'a>, Refused> {
-        if parcel.len() < PACKET_HEADER_BYTES + TAG_BYTES {
+        if stored_message.len() < PACKET_HEADER_BYTES + TAG_BYTES {
             return Err(Refused::Malformed);
         }
-        let (header, sealed) = parcel.split_at_mut(PACKET_HEADER_BYTES);
+        let (header, sealed) = stored_message.split_at_mut(PACKET_HEADER_BYTES);
         let number =
             |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().expect("8 of 17 bytes"));
         let (flow_number, sequence) = (FlowNumber(number(1)), number(9));
@@ -351,11 +351,13 @@ mod tests {
         let (mut sealed, now) = (Vec::new(), Now { steady: at(1200), unix: at(1200) });
         let to = ([192, 0, 2, 7], 5004).into();
         let mut sealer = Sealer::new((own(1), b"grant"), own(4).public(), to, [9; 32]);
-        sealer.seal(now, b"first", |parcel| sealed.push(parcel)).expect("a short packet");
-        let open = |opener: &mut Opener, parcel: usize| {
-            let mut bytes = sealed[parcel].clone();
+        sealer
+            .seal(now, b"first", |stored_message| sealed.push(stored_message))
+            .expect("a short packet");
+        let open = |opener: &mut Opener, stored_message: usize| {
+            let mut bytes = sealed[stored_message].clone();
             let opened = opener.open(now.unix, &mut bytes, |_| Some(Timestamp::FAR_FUTURE));
-            opened.map(|opened| opened != Opened::Envelope)
+            opened.map(|opened| opened != Opened::StoredHeader)
         };
         assert_eq!((open(&mut opener, 0), open(&mut opener, 1)), (Ok(false), Ok(true)));
         assert_eq!((opener.flows.len(), known(&opener, 0), known(&opener, 2)), (1024, 1, 15));

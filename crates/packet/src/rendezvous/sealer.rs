@@ -1,4 +1,4 @@
-//! Parcels for a receiver that need not be there: a one-way handshake seals a key, the key seals packets.
+//! Stored messages for a receiver that need not be there: a one-way handshake seals a key, the key seals packets.
 //!
 //! Noise's pattern X: the envelope's one message proves the sender to the receiver, and nobody else learns who that is. Its handshake yields a key that
 //! only the two know; packets are sealed under it with their sequence as nonce. A key serves ten minutes or a million packets.
@@ -81,7 +81,7 @@ impl Sealer {
         }
     }
 
-    /// Seals a packet; hands over its parcel, and before it an envelope when one is due.
+    /// Seals a packet; hands over its stored message, and before it an envelope when one is due.
     ///
     /// # Errors
     /// [`SealRefused`]; nothing is handed over.
@@ -98,27 +98,27 @@ impl Sealer {
             now.steady.since(key.made) >= KEY_TIME || self.next - key.first >= KEY_PACKETS
         };
         if self.key.as_ref().is_none_or(is_worn) {
-            let (envelope, key) = self.envelope(now).ok_or(SealRefused::Identity)?;
+            let (stored_header, key) = self.stored_header(now).ok_or(SealRefused::Identity)?;
             self.key = Some(Key { key, first: self.next, made: now.steady });
-            put(envelope);
+            put(stored_header);
         }
         let Some(Key { key, .. }) = &self.key else { return Err(SealRefused::Identity) };
-        let mut parcel = Vec::with_capacity(payload.len() + PARCEL_OVERHEAD);
-        parcel.push(PACKET);
-        parcel.extend_from_slice(&self.flow.0.to_be_bytes());
-        parcel.extend_from_slice(&self.next.to_be_bytes());
-        parcel.extend_from_slice(payload);
-        let (header, body) = parcel.split_at_mut(PACKET_HEADER_BYTES);
+        let mut stored_message = Vec::with_capacity(payload.len() + PARCEL_OVERHEAD);
+        stored_message.push(PACKET);
+        stored_message.extend_from_slice(&self.flow.0.to_be_bytes());
+        stored_message.extend_from_slice(&self.next.to_be_bytes());
+        stored_message.extend_from_slice(payload);
+        let (header, body) = stored_message.split_at_mut(PACKET_HEADER_BYTES);
         let tag = key
             .seal_in_place_separate_tag(nonce(self.next), Aad::from(&*header), body)
             .expect("packets are shorter than what AES-GCM can seal");
-        parcel.extend_from_slice(tag.as_ref());
+        stored_message.extend_from_slice(tag.as_ref());
         self.next += 1;
-        put(parcel);
+        put(stored_message);
         Ok(())
     }
 
-    fn envelope(&mut self, now: Now) -> Option<(Vec<u8>, LessSafeKey)> {
+    fn stored_header(&mut self, now: Now) -> Option<(Vec<u8>, LessSafeKey)> {
         let made_ms = now.unix.as_nanos() / 1_000_000;
         let mut content = Vec::with_capacity(CONTENT_BYTES + self.grant.len());
         for number in [made_ms, self.flow.0, self.next] {
@@ -135,7 +135,7 @@ impl Sealer {
             .ok()?;
         let mut message = [0; MOST_ENVELOPE];
         let length = state.write_message(&content, &mut message).ok()?;
-        let envelope = [&[ENVELOPE], &message[..length]].concat();
-        Some((envelope, key_of(&mut state)))
+        let stored_header = [&[ENVELOPE], &message[..length]].concat();
+        Some((stored_header, key_of(&mut state)))
     }
 }

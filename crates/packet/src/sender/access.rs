@@ -153,8 +153,8 @@ impl AccessLeg {
         self.backed_off = (self.backed_off + 1).min(MOST_BACKED_OFF);
     }
 
-    fn patience(&self, arq: &Arq) -> Duration {
-        let usual = self.round_trip.patience(FIRST_ROUND_TRIP) + arq.acknowledged_within;
+    fn reply_timeout(&self, arq: &Arq) -> Duration {
+        let usual = self.round_trip.reply_timeout(FIRST_ROUND_TRIP) + arq.acknowledged_within;
         usual * (1 << self.backed_off)
     }
 
@@ -165,16 +165,16 @@ impl AccessLeg {
         arq: &Arq,
         mut send: impl FnMut(u64, Source<'_>, u8),
     ) {
-        let (patience, mut gives_up) = (self.patience(arq), false);
+        let (reply_timeout, mut gives_up) = (self.reply_timeout(arq), false);
         for copy in self.waiting.iter_mut().filter(|copy| !copy.is_done) {
-            let worth = copy.worth.unwrap_or(patience * 2).max(arq.give_up);
+            let worth = copy.worth.unwrap_or(reply_timeout * 2).max(arq.give_up);
             if now.since(copy.first_sent) > worth || copy.resent >= arq.most_resends {
-                copy.is_done = now.since(copy.sent) >= patience;
+                copy.is_done = now.since(copy.sent) >= reply_timeout;
                 gives_up |= copy.is_done;
                 continue;
             }
             let is_overtaken = copy.resent == 0 && copy.number < self.highest_seen;
-            if !is_overtaken && now.since(copy.sent) < patience {
+            if !is_overtaken && now.since(copy.sent) < reply_timeout {
                 continue;
             }
             copy.resent += 1;
@@ -205,9 +205,9 @@ impl AccessLeg {
         if self.armed.is_some() {
             return None;
         }
-        let patience = self.patience(arq);
+        let reply_timeout = self.reply_timeout(arq);
         let due = self.waiting.iter().filter(|copy| !copy.is_done).map(|copy| copy.sent).min()?;
-        self.armed = Some(due + patience);
+        self.armed = Some(due + reply_timeout);
         self.armed
     }
 

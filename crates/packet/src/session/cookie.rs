@@ -35,12 +35,12 @@ pub(super) fn tags_match(one: &Tag, other: &Tag) -> bool {
 
 /// The keys that go with a responder's public identity.
 #[derive(Debug, Clone)]
-pub(super) struct Doorplate {
+pub(super) struct FirstMacKeys {
     first: [u8; 32],
     answer: [u8; 32],
 }
 
-impl Doorplate {
+impl FirstMacKeys {
     pub(super) fn of(responder: &PublicIdentity) -> Self {
         Self {
             first: blake3::derive_key(FIRST_CONTEXT, responder.as_bytes()),

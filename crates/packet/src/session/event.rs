@@ -24,7 +24,7 @@ pub enum DropReason {
     /// No session has its id, or none yet.
     UnknownSession,
     /// Its tag is false: forged, altered, truncated or reflected.
-    FalseTag,
+    AuthenticationFailed,
     /// Its counter was seen before, or is too old to tell.
     Replayed,
     /// An initiation by somebody who does not know the identity here.
@@ -50,7 +50,7 @@ impl DropReason {
     pub const ALL: [Self; 12] = [
         Self::Malformed,
         Self::UnknownSession,
-        Self::FalseTag,
+        Self::AuthenticationFailed,
         Self::Replayed,
         Self::FirstTag,
         Self::CookieNeeded,
@@ -68,7 +68,7 @@ impl DropReason {
         match self {
             Self::Malformed => "malformed",
             Self::UnknownSession => "unknown_session",
-            Self::FalseTag => "false_tag",
+            Self::AuthenticationFailed => "false_tag",
             Self::Replayed => "replayed",
             Self::FirstTag => "first_tag",
             Self::CookieNeeded => "cookie_needed",

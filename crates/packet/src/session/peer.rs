@@ -37,7 +37,7 @@ pub(super) struct Peer {
     pub(super) identity: PublicIdentity,
     /// Tells an initiator's sockets apart, which share an identity.
     pub(super) instance: u64,
-    pub(super) side: Side,
+    pub(super) side: HandshakeRole,
     /// Where it is: told by configuration, or proven.
     pub(super) link: Link,
     /// When something came over that way, or went over it and was answered.
@@ -65,7 +65,7 @@ pub(super) struct Peer {
 
 /// Who began.
 #[derive(Debug)]
-pub(super) enum Side {
+pub(super) enum HandshakeRole {
     /// This side, which keeps the session alive and shows this grant.
     Initiator {
         shown: Option<SignedGrant>,
@@ -119,7 +119,7 @@ impl Peer {
         own: PublicIdentity,
         identity: PublicIdentity,
         instance: u64,
-        side: Side,
+        side: HandshakeRole,
         link: Link,
         now: Now,
     ) -> Self {
@@ -127,7 +127,7 @@ impl Peer {
             own,
             identity,
             instance,
-            home: matches!(side, Side::Initiator { .. }).then_some(link),
+            home: matches!(side, HandshakeRole::Initiator { .. }).then_some(link),
             side,
             link,
             link_heard: now.steady,

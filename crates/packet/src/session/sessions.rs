@@ -16,10 +16,10 @@ use tradewind_grant::{
 use tradewind_units::{Duration, Timestamp};
 
 use super::Link;
-use super::cookie::{CookieJar, Doorplate};
+use super::cookie::{CookieJar, FirstMacKeys};
 use super::event::{DropReason, Event, Now, Opened, SealError};
 use super::passed::Tags;
-use super::peer::{Candidate, Peer, PeerId, Phase, Question, Session, Side};
+use super::peer::{Candidate, HandshakeRole, Peer, PeerId, Phase, Question, Session};
 use super::random::Randomness;
 use super::table::Table;
 use super::wire::{
@@ -112,13 +112,13 @@ pub struct Transmit {
 struct Own {
     identity: IdentityKey,
     public: PublicIdentity,
-    doorplate: Doorplate,
+    first_mac_keys: FirstMacKeys,
 }
 
 impl Own {
     fn of(identity: IdentityKey) -> Self {
         let public = identity.public();
-        Self { identity, public, doorplate: Doorplate::of(&public) }
+        Self { identity, public, first_mac_keys: FirstMacKeys::of(&public) }
     }
 }
 
@@ -198,9 +198,9 @@ impl Sessions {
     /// began, and tells them.
     pub fn set_trust(&mut self, trust: Arc<Trust>, neighbours: BTreeSet<PublicIdentity>) {
         let is_allowed = |peer: &Peer| match &peer.side {
-            Side::Responder { shown: Some(shown) } => trust.check(&shown.verified).is_ok(),
-            Side::Responder { shown: None } => neighbours.contains(&peer.identity),
-            Side::Initiator { .. } => true,
+            HandshakeRole::Responder { shown: Some(shown) } => trust.check(&shown.verified).is_ok(),
+            HandshakeRole::Responder { shown: None } => neighbours.contains(&peer.identity),
+            HandshakeRole::Initiator { .. } => true,
         };
         let known = self.peers.ids().zip(self.peers.values());
         let refused = known.filter(|(_, peer)| !is_allowed(peer));
@@ -214,7 +214,7 @@ impl Sessions {
         let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
         for id in ids {
             let side = self.peers.get_mut(id.0).map(|peer| &mut peer.side);
-            if let Some(Side::Initiator { shown: Some(shown), .. }) = side
+            if let Some(HandshakeRole::Initiator { shown: Some(shown), .. }) = side
                 && shown != grant
                 && shown.unverified().gateway == grant.unverified().gateway
             {
@@ -297,7 +297,7 @@ impl Sessions {
         let Phase::Open { keys, .. } = &session.phase else {
             return Err(DropReason::UnknownSession);
         };
-        let length = keys.open(counter, datagram).ok_or(DropReason::FalseTag)?;
+        let length = keys.open(counter, datagram).ok_or(DropReason::AuthenticationFailed)?;
         if !session.window.admit(counter) {
             if datagram[0] == DATA {
                 let payload = HEADER_BYTES..HEADER_BYTES + length;
@@ -312,7 +312,7 @@ impl Sessions {
             return Ok(Some(Opened { peer: peer_id, payload }));
         }
         match Control::take(&datagram[payload]) {
-            Some(control) => self.obey(now, link, peer_id, control),
+            Some(control) => self.handle_control(now, link, peer_id, control),
             None => return Err(DropReason::Malformed),
         }
         Ok(None)
@@ -345,7 +345,7 @@ impl Sessions {
         Ok(peer_id)
     }
 
-    fn obey(&mut self, now: Now, link: Link, peer_id: PeerId, control: Control) {
+    fn handle_control(&mut self, now: Now, link: Link, peer_id: PeerId, control: Control) {
         match control {
             Control::Question(number) | Control::Probe(number) => {
                 self.send_control(peer_id, link, Control::Answer(number), 0);
@@ -445,7 +445,7 @@ impl Sessions {
             self.sessions.remove(id);
         });
         (peer.sending, peer.previous, peer.coming) = (None, None, None);
-        if matches!(peer.side, Side::Responder { .. }) {
+        if matches!(peer.side, HandshakeRole::Responder { .. }) {
             self.forget(peer_id);
         }
     }
@@ -456,7 +456,7 @@ impl Sessions {
             self.sessions.remove(id);
         });
         self.by_name.remove(&(peer.identity, peer.instance));
-        if matches!(peer.side, Side::Responder { .. }) {
+        if matches!(peer.side, HandshakeRole::Responder { .. }) {
             self.events.push_back(Event::Closed { peer: peer_id, identity: peer.identity });
         }
     }
@@ -472,12 +472,12 @@ impl Sessions {
             }
             let Some(peer) = self.peers.get(id.0) else { continue };
             match &peer.side {
-                Side::Initiator { next_try, .. } => {
+                HandshakeRole::Initiator { next_try, .. } => {
                     if now.steady >= *next_try && self.needs_handshake(now, peer) {
                         self.initiate(now, id);
                     }
                 }
-                Side::Responder { shown } => {
+                HandshakeRole::Responder { shown } => {
                     let expired = shown.as_ref().is_some_and(|shown| now.steady >= shown.ends);
                     if expired || peer.sessions().next().is_none() {
                         self.forget(id);
@@ -549,8 +549,10 @@ impl Sessions {
     #[must_use]
     pub fn grant_of(&self, peer: PeerId) -> Option<&Grant> {
         match &self.peers.get(peer.0)?.side {
-            Side::Responder { shown } => shown.as_ref().map(|shown| &*shown.verified.grant),
-            Side::Initiator { .. } => None,
+            HandshakeRole::Responder { shown } => {
+                shown.as_ref().map(|shown| &*shown.verified.grant)
+            }
+            HandshakeRole::Initiator { .. } => None,
         }
     }
 
@@ -558,8 +560,8 @@ impl Sessions {
     #[must_use]
     pub fn grant_id_of(&self, peer: PeerId) -> Option<GrantId> {
         match &self.peers.get(peer.0)?.side {
-            Side::Responder { shown } => shown.as_ref().map(|shown| shown.verified.id),
-            Side::Initiator { .. } => None,
+            HandshakeRole::Responder { shown } => shown.as_ref().map(|shown| shown.verified.id),
+            HandshakeRole::Initiator { .. } => None,
         }
     }
 

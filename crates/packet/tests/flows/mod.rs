@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow};
-use tradewind_packet::event::{Event, Way};
+use tradewind_packet::event::{Arrival, Event};
 use tradewind_packet::id::{FlowNumber, Genuine, PacketId, Peer, Tenant};
 use tradewind_packet::ingress::{
     Acknowledging, Coding, InStream, Ingress, IngressConfig, IngressFlow, Sharing,
@@ -38,9 +38,9 @@ pub fn egress_flow(flow: u64) -> EgressFlow {
     EgressFlow { ingress: INGRESS, receiver: receiver_of(flow), tenant: Tenant(1) }
 }
 
-pub fn receiver_flow(flow: u64, round_trip: Duration, patience: Duration) -> ReceiverFlow {
+pub fn receiver_flow(flow: u64, round_trip: Duration, recovery_deadline: Duration) -> ReceiverFlow {
     let (sender, egress, service) = (sender_of(flow), Some(EGRESS), Service::Coding);
-    ReceiverFlow { sender, egress, service, round_trip, patience }
+    ReceiverFlow { sender, egress, service, round_trip, recovery_deadline }
 }
 
 pub fn ms(millis: u64) -> Duration {
@@ -89,7 +89,7 @@ pub struct Cast {
     /// What senders have sealed.
     pub sealed: BTreeSet<PacketId>,
     /// What receivers delivered, in order.
-    pub delivered: Vec<(PacketId, Way, bool)>,
+    pub delivered: Vec<(PacketId, Arrival, bool)>,
     pub events: Vec<(Peer, Event)>,
     /// Every datagram that was sent, and every one that was handed over, and when.
     pub wire: Vec<Datagram>,
@@ -329,7 +329,7 @@ impl Cast {
     }
 
     /// The way by which a packet was delivered.
-    pub fn way_of(&self, packet: PacketId) -> Option<Way> {
+    pub fn way_of(&self, packet: PacketId) -> Option<Arrival> {
         self.delivered.iter().find(|(delivered, ..)| *delivered == packet).map(|(_, way, _)| *way)
     }
 

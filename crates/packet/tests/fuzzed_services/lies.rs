@@ -2,8 +2,8 @@
 
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
-    Acknowledgement, Class, Feedback, HelpRequest, Means, MemberList, Message, Nack, Ranges,
-    Service, Source, write_ranges,
+    Acknowledgement, Class, Feedback, HelpRequest, MemberList, Message, Nack, Ranges,
+    RecoverySource, Service, Source, write_ranges,
 };
 
 use super::World;
@@ -75,7 +75,7 @@ pub(super) fn message(script: &mut Script<'_>, world: &World) -> Vec<u8> {
             Message::HelpAnswer { request, payload: &content }.write(&mut bytes);
         }
         8 => {
-            let means = if is_odd { Means::Cache } else { Means::CrossStream };
+            let means = if is_odd { RecoverySource::Cache } else { RecoverySource::CrossStream };
             let content = content(script, about);
             Message::Recovered { packet: about, means, payload: &content }.write(&mut bytes);
         }

@@ -261,9 +261,9 @@ impl World {
                 self.cast.ingress.set_flow(number, state).unwrap();
             }
             _ => {
-                let (round_trip, patience) =
+                let (round_trip, recovery_deadline) =
                     (ms(script.byte() as u64), ms(2 * script.byte() as u64));
-                let path = receiver_flow(flow, round_trip, patience);
+                let path = receiver_flow(flow, round_trip, recovery_deadline);
                 assert!(self.cast.receivers[flow as usize].set_path(number, path));
             }
         }

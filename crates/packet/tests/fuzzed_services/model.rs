@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tradewind_packet::budget::Allowance;
 use tradewind_packet::egress::{EgressConfig, MOST_ANSWERS};
 use tradewind_packet::id::{PacketId, Peer};
-use tradewind_packet::message::{Means, Message, Service};
+use tradewind_packet::message::{Message, RecoverySource, Service};
 use tradewind_packet::receiver::ReceiverConfig;
 use tradewind_packet::sender::Arq;
 use tradewind_units::Timestamp;
@@ -178,7 +178,7 @@ impl Model {
                 let is_that = |(at, bytes): &(Timestamp, Vec<u8>)| {
                     bytes == brought && *at + self.egress.cache.age >= began
                 };
-                let may_be = *means != Means::Cache || kept.iter().any(is_that);
+                let may_be = *means != RecoverySource::Cache || kept.iter().any(is_that);
                 assert!(may_be, "{packet:?} is not what was kept");
                 *self.recovered.entry((*packet, to)).or_default() += 1;
             }

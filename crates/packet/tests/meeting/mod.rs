@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tradewind_grant::IdentityKey;
 use tradewind_packet::message::Message;
 use tradewind_packet::rendezvous::{
-    Collector, Depositor, DepositorConfig, Depot, DepotConfig, Opened, Opener, Sealer,
+    Collector, Depositor, DepositorConfig, MessageStore, MessageStoreConfig, Opened, Opener, Sealer,
 };
 use tradewind_packet::session::Now;
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -30,9 +30,9 @@ pub fn sealer(from: u8, to: u8, seed: u8) -> Sealer {
 }
 
 /// Everything a test may need to keep, for an hour.
-pub fn roomy() -> DepotConfig {
+pub fn roomy() -> MessageStoreConfig {
     let (bytes, per_sender) = (Bytes::new(10_000_000), Bytes::new(5_000_000));
-    DepotConfig { bytes, per_sender, keep: Duration::from_secs(3600) }
+    MessageStoreConfig { bytes, per_sender, keep: Duration::from_secs(3600) }
 }
 
 pub fn patient() -> DepositorConfig {
@@ -58,7 +58,7 @@ pub struct World {
     pub at: Timestamp,
     pub sealer: Sealer,
     pub depositor: Depositor,
-    pub depot: Depot,
+    pub message_store: MessageStore,
     pub collector: Collector,
     pub opener: Opener,
     /// The numbers in packets that were opened, as they came.
@@ -84,7 +84,7 @@ impl World {
             at: Timestamp::from_nanos(1_000_000_000),
             sealer: sealer(1, 4, 9),
             depositor: Depositor::new(identity(4).public(), patient(), seed),
-            depot: Depot::new(roomy(), 77),
+            message_store: MessageStore::new(roomy(), 77),
             collector: Collector::default(),
             opener: Opener::new(identity(4)),
             got: Vec::new(),
@@ -103,14 +103,16 @@ impl World {
     /// The application sends a packet with this number.
     pub fn write(&mut self, number: u64) {
         let Self { sealer, depositor, at, .. } = self;
-        let put = |parcel| depositor.push(*at, parcel);
+        let put = |stored_message| depositor.push(*at, stored_message);
         sealer.seal(now(*at), &number.to_be_bytes(), put).unwrap();
     }
 
     /// The application sends one that is longer than others.
     pub fn write_long(&mut self) {
         let Self { sealer, depositor, at, .. } = self;
-        sealer.seal(now(*at), &[0; 1000], |parcel| depositor.push(*at, parcel)).unwrap();
+        sealer
+            .seal(now(*at), &[0; 1000], |stored_message| depositor.push(*at, stored_message))
+            .unwrap();
     }
 
     /// The receiver starts again, and knows nothing.
@@ -139,34 +141,45 @@ impl World {
         let message = Message::parse(bytes).unwrap();
         match (to, message) {
             (Place::Relay, Message::Deposit(deposit)) => {
-                let told = self.depot.deposit(self.at, identity(1).public(), &deposit);
+                let told = self.message_store.deposit(self.at, identity(1).public(), &deposit);
                 if let Some(told) = told {
                     self.send(Place::Relay, Place::Sender, &Message::Deposited(told));
                 }
             }
             (Place::Relay, Message::Collect(collect)) => {
-                let mut parcels = Vec::new();
-                let stock = self.depot.collect(self.at, identity(4).public(), &collect, |parcel| {
-                    let mut bytes = Vec::new();
-                    Message::Parcel(parcel).write(&mut bytes);
-                    parcels.push(bytes);
-                });
-                for parcel in parcels {
-                    self.send(Place::Relay, Place::Receiver, &Message::parse(&parcel).unwrap());
+                let mut stored_messages = Vec::new();
+                let remaining = self.message_store.collect(
+                    self.at,
+                    identity(4).public(),
+                    &collect,
+                    |stored_message| {
+                        let mut bytes = Vec::new();
+                        Message::StoredMessage(stored_message).write(&mut bytes);
+                        stored_messages.push(bytes);
+                    },
+                );
+                for stored_message in stored_messages {
+                    self.send(
+                        Place::Relay,
+                        Place::Receiver,
+                        &Message::parse(&stored_message).unwrap(),
+                    );
                 }
-                if let Some(stock) = stock {
-                    self.send(Place::Relay, Place::Receiver, &Message::Stock(stock));
+                if let Some(remaining) = remaining {
+                    self.send(Place::Relay, Place::Receiver, &Message::Remaining(remaining));
                 }
             }
             (Place::Sender, Message::Deposited(told)) if self.sender_is_online => {
                 self.depositor.handle_deposited(self.at, &told);
             }
-            (Place::Receiver, Message::Parcel(parcel)) if self.receiver_is_online => {
-                self.collector.handle_parcel(self.at, &parcel);
+            (Place::Receiver, Message::StoredMessage(stored_message))
+                if self.receiver_is_online =>
+            {
+                self.collector.handle_stored_message(self.at, &stored_message);
                 self.open_all();
             }
-            (Place::Receiver, Message::Stock(stock)) if self.receiver_is_online => {
-                self.collector.handle_stock(self.at, &stock);
+            (Place::Receiver, Message::Remaining(remaining)) if self.receiver_is_online => {
+                self.collector.handle_remaining(self.at, &remaining);
                 self.open_all();
             }
             (Place::Sender | Place::Receiver, _) => {}
@@ -175,9 +188,9 @@ impl World {
     }
 
     fn open_all(&mut self) {
-        while let Some(mut parcel) = self.collector.poll_parcel() {
+        while let Some(mut stored_message) = self.collector.poll_stored_message() {
             let unix = now(self.at).unix;
-            let opened = self.opener.open(unix, &mut parcel, |_| Some(unix + EPOCH));
+            let opened = self.opener.open(unix, &mut stored_message, |_| Some(unix + EPOCH));
             if let Ok(Opened::Packet { payload, .. }) = opened {
                 self.got.push(u64::from_be_bytes(payload[..8].try_into().unwrap()));
             }
@@ -194,7 +207,7 @@ impl World {
             let (from, to, bytes) = first.remove();
             self.deliver(from, to, &bytes);
         }
-        self.depot.handle_timeout(self.at);
+        self.message_store.handle_timeout(self.at);
         if self.sender_is_online {
             let mut deposits = Vec::new();
             while let Some(deposit) = self.depositor.poll_deposit(self.at) {
@@ -214,9 +227,9 @@ impl World {
         }
     }
 
-    /// Steps until `holds`; whether it did within `patience`.
-    pub fn until(&mut self, patience: Duration, holds: impl Fn(&Self) -> bool) -> bool {
-        let end = self.at + patience;
+    /// Steps until `holds`; whether it did within `recovery_deadline`.
+    pub fn until(&mut self, recovery_deadline: Duration, holds: impl Fn(&Self) -> bool) -> bool {
+        let end = self.at + recovery_deadline;
         while self.at < end {
             if holds(self) {
                 return true;

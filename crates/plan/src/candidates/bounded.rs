@@ -6,7 +6,7 @@
 
 use tradewind_model::StartUp;
 
-use super::tables::{FlowTables, Way};
+use super::tables::{FlowTables, PartialPath};
 use super::{Candidate, FlowCandidates, Maker};
 use crate::problem::{MAX_RELAYS, Problem, ProblemError};
 
@@ -55,7 +55,7 @@ pub(super) fn candidates(
         left_out_s = left_out_s.min(tables.least_of_any().0);
     }
     let mut found: Vec<Candidate> = Vec::with_capacity(ways.len() + 1);
-    for relays in ways.iter().map(Way::offers) {
+    for relays in ways.iter().map(PartialPath::offers) {
         let Some(legs) = tables.legs(&relays) else { continue };
         let fct = tables.fct(&legs);
         let candidate = maker.candidate(tables, relays, fct)?;
@@ -69,7 +69,12 @@ pub(super) fn candidates(
 }
 
 /// The best ways, and the least time among the others: endless, if there are none.
-fn best_ways(tables: &FlowTables<'_>, depth: usize, limit_s: f64, keep: usize) -> (Vec<Way>, f64) {
+fn best_ways(
+    tables: &FlowTables<'_>,
+    depth: usize,
+    limit_s: f64,
+    keep: usize,
+) -> (Vec<PartialPath>, f64) {
     let (mut kept, mut left_out_s) = (Vec::new(), f64::INFINITY);
     tables.visit(depth.min(1), limit_s, &mut |way| {
         kept.push(*way);
@@ -101,13 +106,13 @@ struct Longer {
     /// Whether all cost the same, so that only the fastest count.
     one_price: bool,
     /// The fastest so far, in any order, and those added since they were last sorted out.
-    fastest: Vec<Way>,
+    fastest: Vec<PartialPath>,
     /// Of the others, by rising time and falling cost, those below which there is none ([`hull`]).
-    others: Vec<Way>,
+    others: Vec<PartialPath>,
     /// No other takes less.
     others_s: f64,
     /// The cheapest of all, by the number of relays.
-    cheapest: [Option<Way>; MAX_RELAYS + 1],
+    cheapest: [Option<PartialPath>; MAX_RELAYS + 1],
 }
 
 /// Paths that are added before all are sorted out again: few where that tells sooner what need not be looked at. Chosen.
@@ -120,7 +125,7 @@ impl Longer {
         Self { room, one_price, fastest, others, others_s: f64::INFINITY, cheapest }
     }
 
-    fn add(&mut self, way: &Way) {
+    fn add(&mut self, way: &PartialPath) {
         self.fastest.push(*way);
         let cheapest = &mut self.cheapest[way.relays().len()];
         if cheapest.is_none_or(|other| by_cost(way, &other).is_lt()) {
@@ -151,7 +156,7 @@ impl Longer {
         let known = self.others.len();
         for way in self.fastest.drain(self.room..) {
             let faster = self.others[..known].partition_point(|other| other.least_s <= way.least_s);
-            let beaten = |other: &Way| other.egress_usd <= way.egress_usd;
+            let beaten = |other: &PartialPath| other.egress_usd <= way.egress_usd;
             if !self.others[..faster].last().is_some_and(beaten) {
                 self.others.push(way);
             }
@@ -168,17 +173,22 @@ impl Longer {
     }
 
     /// Those of the others that are best for some price of time, and the cheapest; the fastest give the scale.
-    fn cheap_for_their_time(&self) -> Vec<Way> {
+    fn cheap_for_their_time(&self) -> Vec<PartialPath> {
         if self.one_price {
             return Vec::new();
         }
         let least_s = self.fastest.iter().map(|way| way.least_s).fold(f64::INFINITY, f64::min);
         let dearest = self.fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
-        let mut found: Vec<Way> = Vec::new();
-        let is_in = |way: &Way, all: &[Way]| all.iter().any(|other| other.relays() == way.relays());
+        let mut found: Vec<PartialPath> = Vec::new();
+        let is_in = |way: &PartialPath, all: &[PartialPath]| {
+            all.iter().any(|other| other.relays() == way.relays())
+        };
         for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
-            let value = |way: &Way| way.least_s + price * least_s / dearest * way.egress_usd;
-            let by_value = |a: &&Way, b: &&Way| value(a).total_cmp(&value(b)).then(order(a, b));
+            let value =
+                |way: &PartialPath| way.least_s + price * least_s / dearest * way.egress_usd;
+            let by_value = |a: &&PartialPath, b: &&PartialPath| {
+                value(a).total_cmp(&value(b)).then(order(a, b))
+            };
             let best = self.others.iter().min_by(by_value);
             let new = best.filter(|way| !is_in(way, &found));
             found.extend(new);
@@ -192,18 +202,18 @@ impl Longer {
     }
 }
 
-fn order(a: &Way, b: &Way) -> std::cmp::Ordering {
+fn order(a: &PartialPath, b: &PartialPath) -> std::cmp::Ordering {
     let first = a.least_s.total_cmp(&b.least_s).then(a.egress_usd.total_cmp(&b.egress_usd));
     first.then_with(|| a.relays().cmp(b.relays()))
 }
 
-fn by_cost(a: &Way, b: &Way) -> std::cmp::Ordering {
+fn by_cost(a: &PartialPath, b: &PartialPath) -> std::cmp::Ordering {
     a.egress_usd.total_cmp(&b.egress_usd).then_with(|| order(a, b))
 }
 
 /// Keeps, by rising time, the ways that are best for some price of time: the lower convex hull of time and cost. Of equal ones the
 /// first.
-fn hull(ways: &mut Vec<Way>) {
+fn hull(ways: &mut Vec<PartialPath>) {
     ways.sort_unstable_by(order);
     let mut kept = 0;
     for at in 0..ways.len() {
@@ -221,7 +231,7 @@ fn hull(ways: &mut Vec<Way>) {
 }
 
 /// Whether `way` lies above the line between a faster and a cheaper one, so that one of them is better at any price of time.
-fn is_above(way: &Way, faster: &Way, cheaper: &Way) -> bool {
+fn is_above(way: &PartialPath, faster: &PartialPath, cheaper: &PartialPath) -> bool {
     let (slower_s, saved) = (way.least_s - faster.least_s, faster.egress_usd - way.egress_usd);
     let (all_s, all_saved) =
         (cheaper.least_s - faster.least_s, faster.egress_usd - cheaper.egress_usd);
@@ -246,7 +256,7 @@ mod tests {
                 let problem = example::problem(seed, start_up);
                 let tables = Tables::new(&problem);
                 let tables = tables.of(0);
-                let mut all: Vec<Way> = Vec::new();
+                let mut all: Vec<PartialPath> = Vec::new();
                 tables.visit(2, f64::INFINITY, &mut |way| {
                     all.push(*way);
                     f64::INFINITY
@@ -283,7 +293,7 @@ mod tests {
         for seed in 0..30 {
             let problem = priced(seed, StartUp::Cold);
             let tables = Tables::new(&problem);
-            let mut all: Vec<Way> = Vec::new();
+            let mut all: Vec<PartialPath> = Vec::new();
             tables.of(0).visit(3, f64::INFINITY, &mut |way| {
                 if way.relays().len() > 1 {
                     all.push(*way);
@@ -301,8 +311,9 @@ mod tests {
             }
             at_once.cheapest = early.cheapest;
             assert_eq!(at_once.finish(), early.finish());
-            let relays =
-                |ways: &[Way]| -> BTreeSet<Vec<usize>> { ways.iter().map(Way::offers).collect() };
+            let relays = |ways: &[PartialPath]| -> BTreeSet<Vec<usize>> {
+                ways.iter().map(PartialPath::offers).collect()
+            };
             assert_eq!(relays(&at_once.fastest), relays(&early.fastest), "{seed}");
             let cheap = early.cheap_for_their_time();
             assert_eq!(relays(&at_once.cheap_for_their_time()), relays(&cheap), "{seed}");
@@ -312,13 +323,13 @@ mod tests {
             let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);
             for price in PRICES_OF_TIME.iter().filter(|_| dearest > 0.0) {
                 let worth = price * fastest[0].least_s / dearest;
-                let value = |way: &Way| way.least_s + worth * way.egress_usd;
+                let value = |way: &PartialPath| way.least_s + worth * way.egress_usd;
                 let least = others.iter().map(value).fold(f64::INFINITY, f64::min);
                 let found = cheap.iter().map(value).fold(f64::INFINITY, f64::min);
                 assert!(found <= least * (1.0 + 1e-12), "{seed}: {found} above {least}");
             }
             for count in [2, 3] {
-                let of_that_many = |ways: &[Way]| {
+                let of_that_many = |ways: &[PartialPath]| {
                     let ways = ways.iter().filter(|way| way.relays().len() == count);
                     ways.map(|way| way.egress_usd).fold(f64::INFINITY, f64::min)
                 };

@@ -59,7 +59,7 @@ fn usd_of(price: &Result<PricePerGb, ModelError>) -> f64 {
 
 /// A path as far as it is known: its relays, and what they make of its time and egress.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct PartialPath {
     relays: [u16; MAX_RELAYS],
     count: u8,
     /// Least time to the last byte's arrival at the end of the path so far.
@@ -70,7 +70,7 @@ pub(crate) struct Way {
     pub(crate) egress_usd: f64,
 }
 
-impl Way {
+impl PartialPath {
     const START: Self =
         Self { relays: [0; MAX_RELAYS], count: 0, least_s: 0.0, header_s: 0.0, egress_usd: 0.0 };
 
@@ -270,17 +270,24 @@ impl FlowTables<'_> {
 
     /// Shows `visit` each path of one to `depth` relays whose least time is not above a limit, in a fixed order that
     /// begins with the fastest first legs. `visit` answers with the limit from then on.
-    pub(crate) fn visit(&self, depth: usize, limit_s: f64, visit: &mut impl FnMut(&Way) -> f64) {
+    pub(crate) fn visit(
+        &self,
+        depth: usize,
+        limit_s: f64,
+        visit: &mut impl FnMut(&PartialPath) -> f64,
+    ) {
         let volume = self.volume.as_u64() as f64;
         let cold = self.start_up == StartUp::Cold;
         let start = |offer: usize| {
-            let (least_s, header_s) = Way::START.over(self.first[offer]?.pace, volume, cold);
+            let (least_s, header_s) =
+                PartialPath::START.over(self.first[offer]?.pace, volume, cold);
             let egress_usd = volume / 1e9 * self.first_usd[offer];
-            let mut way = Way { least_s, header_s, egress_usd, count: 1, ..Way::START };
+            let mut way =
+                PartialPath { least_s, header_s, egress_usd, count: 1, ..PartialPath::START };
             way.relays[0] = u16::try_from(offer).unwrap_or(u16::MAX);
             Some(way)
         };
-        let mut ways: Vec<Way> = (0..self.offers()).filter_map(start).collect();
+        let mut ways: Vec<PartialPath> = (0..self.offers()).filter_map(start).collect();
         ways.sort_by(|a, b| a.least_s.total_cmp(&b.least_s));
         let mut limit_s = limit_s;
         for way in ways.into_iter().take_while(|_| depth > 0) {
@@ -290,10 +297,10 @@ impl FlowTables<'_> {
 
     fn visit_from(
         &self,
-        way: &Way,
+        way: &PartialPath,
         depth: usize,
         limit_s: &mut f64,
-        visit: &mut impl FnMut(&Way) -> f64,
+        visit: &mut impl FnMut(&PartialPath) -> f64,
     ) {
         if way.least_s > *limit_s {
             return;
@@ -305,7 +312,7 @@ impl FlowTables<'_> {
         let (least_s, _) = way.over(self.last_paces[at], volume, true);
         if least_s <= *limit_s {
             let egress_usd = way.egress_usd + gb * self.last_usd[at];
-            *limit_s = visit(&Way { least_s, egress_usd, ..*way });
+            *limit_s = visit(&PartialPath { least_s, egress_usd, ..*way });
         }
         if count == depth {
             return;
@@ -315,7 +322,7 @@ impl FlowTables<'_> {
         let (paces, prices) = (&self.tables.paces[row.clone()], &self.tables.usd[row]);
         for (next, (pace, usd)) in paces.iter().zip(prices).enumerate() {
             let (least_s, header_s) = way.over(*pace, volume, cold);
-            let longer = Way { least_s, header_s, ..*way };
+            let longer = PartialPath { least_s, header_s, ..*way };
             if least_s > *limit_s
                 || (count + 1 == depth
                     && longer.over(self.last_paces[next], volume, true).0 > *limit_s)
@@ -324,7 +331,7 @@ impl FlowTables<'_> {
                 continue;
             }
             let egress_usd = way.egress_usd + gb * usd;
-            let mut longer = Way { egress_usd, count: way.count + 1, ..longer };
+            let mut longer = PartialPath { egress_usd, count: way.count + 1, ..longer };
             longer.relays[count] = u16::try_from(next).unwrap_or(u16::MAX);
             self.visit_from(&longer, depth, limit_s, visit);
         }

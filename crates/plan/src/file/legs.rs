@@ -304,7 +304,7 @@ fn with_section(mut leg: Leg, section: &LegSection) -> Leg {
     leg
 }
 
-/// The first window of a connection whose path grants it this rate from the start [RFC 4782].
+/// The initial window of a connection whose path grants it this rate from the start [RFC 4782].
 fn quick_start(rate: Bandwidth, leg: &Leg) -> Segments {
     let segments = rate.volume_in(leg.rtt).as_u64() / leg.mss.as_u64().max(1);
     let most = 1 << 20;

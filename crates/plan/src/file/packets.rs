@@ -136,7 +136,7 @@ fn stated(
         span: section.span.unwrap_or(SPAN),
         demand: Demand {
             budget: section.budget,
-            bearable: section.bearable_loss.unwrap_or_else(|| share(BEARABLE_LOSS)),
+            bearable: section.max_loss.unwrap_or_else(|| share(BEARABLE_LOSS)),
         },
         loss: section.internet_loss.or(told).unwrap_or_else(|| share(INTERNET_LOSS)),
         helper_rtt: section.helper_rtt,

@@ -49,7 +49,7 @@ pub(super) fn stated(
     for name in &file.rtt_tables {
         let name = name.get_ref();
         let table = Table::new(name, &texts[name], &tables::RTTS)?;
-        let mut strangers = Strangers::new(name);
+        let mut strangers = UnknownPlaces::new(name);
         for row in table.rows() {
             let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
             let rtt = table.value(row, "rtt_ms", tables::rtt)?;
@@ -70,7 +70,7 @@ pub(super) fn stated(
     for name in &file.rate_tables {
         let name = name.get_ref();
         let table = Table::new(name, &texts[name], &tables::RATES)?;
-        let mut strangers = Strangers::new(name);
+        let mut strangers = UnknownPlaces::new(name);
         for row in table.rows() {
             let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
             let rate = table.value(row, "mbps", tables::rate)?;
@@ -101,13 +101,13 @@ pub(super) fn stated(
 }
 
 /// Rows of a table about places that the problem does not have: a table may be a whole grid.
-pub(super) struct Strangers<'a> {
+pub(super) struct UnknownPlaces<'a> {
     table: &'a str,
     count: usize,
     first: Option<FileError>,
 }
 
-impl<'a> Strangers<'a> {
+impl<'a> UnknownPlaces<'a> {
     pub(super) const fn new(table: &'a str) -> Self {
         Self { table, count: 0, first: None }
     }
@@ -144,7 +144,7 @@ fn pair_of(
     table: &Table<'_>,
     row: &tables::Row,
     places: &Places<'_>,
-    strangers: &mut Strangers<'_>,
+    strangers: &mut UnknownPlaces<'_>,
 ) -> Result<Option<Pair>, FileError> {
     let mut ends = Vec::new();
     for column in ["src", "dst"] {

@@ -7,7 +7,7 @@ use tradewind_units::{FlowId, Money, PricePerGb, RegionId, RelayTypeId};
 
 use super::error::FileError;
 use super::flows::PlacedFlow;
-use super::pairs::{Strangers, Texts};
+use super::pairs::{Texts, UnknownPlaces};
 use super::places::Places;
 use super::tables::{self, Table};
 use super::text::{File, RelayTypeSection};
@@ -157,7 +157,7 @@ pub(super) fn prices(
     for name in &file.egress.tables {
         let name = name.get_ref();
         let table = Table::new(name, &texts[name], &tables::PRICES)?;
-        let mut strangers = Strangers::new(name);
+        let mut strangers = UnknownPlaces::new(name);
         for row in table.rows() {
             let named = |column: &str| table.text(row, column).unwrap_or_default();
             let Some(from) = places.region(named("from")) else {

@@ -336,7 +336,7 @@ pub(super) struct PacketFlowSection {
     pub(super) span: Option<Duration>,
     #[serde(with = "as_text")]
     pub(super) budget: Duration,
-    pub(super) bearable_loss: Option<Ratio>,
+    pub(super) max_loss: Option<Ratio>,
     pub(super) internet_loss: Option<Ratio>,
     #[serde(default, with = "as_text::option")]
     pub(super) helper_rtt: Option<Duration>,

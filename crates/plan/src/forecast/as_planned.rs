@@ -36,7 +36,7 @@ impl AsPlanned {
 }
 
 /// A flow's way: its offers with the relays' names, what it takes and what it costs.
-struct Way<'a> {
+struct CarriedFlow<'a> {
     relays: &'a [RelayId],
     fct: Duration,
     rate_bps: u64,
@@ -70,7 +70,7 @@ pub(super) fn as_planned(
         told.unplanned += usize::from(guess.is_none());
         let way = guess.and_then(|(plan, way)| planned_way(truth, index, plan, way));
         let has_relays = guess.is_some_and(|(_, way)| !way.path.is_empty());
-        let fits = |way: &Way<'_>| {
+        let fits = |way: &CarriedFlow<'_>| {
             way.relays.iter().all(|relay| room.get(relay).is_some_and(|left| way.rate_bps <= *left))
                 && told.cost + way.cost <= truth.budget()
         };
@@ -109,9 +109,14 @@ fn planned_way<'a>(
     flow: usize,
     plan: &Plan,
     way: &'a PlannedFlow,
-) -> Option<Way<'a>> {
+) -> Option<CarriedFlow<'a>> {
     let offers = plan.offers_of(truth, way)?;
     let fct = truth.fct(flow, &offers)?;
     let cost = truth.egress_cost(flow, &offers).ok()? + truth.move_cost(flow, &offers);
-    Some(Way { relays: &way.path, fct, rate_bps: truth.rate_taken(flow, fct).as_bps(), cost })
+    Some(CarriedFlow {
+        relays: &way.path,
+        fct,
+        rate_bps: truth.rate_taken(flow, fct).as_bps(),
+        cost,
+    })
 }

@@ -3,7 +3,7 @@
 //! The guessed flows are planned for, and the relays of that plan are set up. Then the true flows come, and
 //! either take the paths that were planned between their sites, the rest direct ([`AsPlanned`]); or are planned
 //! for again over those relays and no others, within what the set-up left of the budget. The regret is how much
-//! worse either is than the best plan for the true flows, made with hindsight: it counts relays in the wrong
+//! worse either is than the best plan for the true flows, made with clairvoyant: it counts relays in the wrong
 //! places, relays that are missing, and money spent on relays that nothing needs.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::problem::{Flow, Inputs, Offer, Problem, ProblemError};
 use crate::solver::{self, Limits, SolveError, Solver};
 
-/// Plans with and without hindsight.
+/// Plans with and without clairvoyant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
     /// The plan for the guessed flows; `None` when none were guessed.
@@ -28,10 +28,10 @@ pub struct Regret {
     /// What was spent on setting up the guessed plan's relays.
     pub set_up: Money,
     /// The best plan found for the true flows.
-    pub hindsight: Plan,
+    pub clairvoyant: Plan,
     /// The objective of [`Regret::applied`], weights included.
     pub applied_score: Duration,
-    /// The least objective known for the true flows: that of [`Regret::hindsight`], or of
+    /// The least objective known for the true flows: that of [`Regret::clairvoyant`], or of
     /// [`Regret::applied`] where a solver that is not exact missed it.
     pub best_score: Duration,
     /// All of them by the problem's objective.
@@ -45,8 +45,8 @@ pub struct Values {
     pub as_planned: Option<f64>,
     /// Planned for again over the guessed plan's relays, what setting them up cost included.
     pub applied: f64,
-    /// By the plan made with hindsight.
-    pub hindsight: f64,
+    /// By the plan made with clairvoyant.
+    pub clairvoyant: f64,
     /// The least of those that meet all deadlines.
     pub best: f64,
 }
@@ -94,7 +94,7 @@ pub enum RegretError {
 }
 
 /// Plans for `predicted`, lets the flows of `truth` take what was set up, and compares with the plan
-/// that hindsight makes; all by the same solver within the same limits.
+/// that clairvoyant makes; all by the same solver within the same limits.
 ///
 /// # Errors
 /// When a set of flows makes no problem or has no plan.
@@ -118,7 +118,7 @@ pub fn regret_by(
 ) -> Result<Regret, RegretError> {
     let mut solved = |problem: &Problem, flows| plan_of(solve(problem), flows);
     let problem = new_problem(truth.clone(), "true flows")?;
-    let hindsight = solved(&problem, "true flows")?;
+    let clairvoyant = solved(&problem, "true flows")?;
     let (mut guess, mut set_up) = (None, Money::ZERO);
     let guessed = predicted.clone();
     if !predicted.is_empty() {
@@ -137,16 +137,16 @@ pub fn regret_by(
         .map_err(|source| RegretError::Problem { flows: over, source })?;
     let applied = solved(&restricted, over)?;
     let applied_score = applied.score(&problem).0;
-    let best_score = hindsight.score(&problem).0.min(applied_score);
+    let best_score = clairvoyant.score(&problem).0.min(applied_score);
     let as_planned = as_planned(&problem, &guessed, guess.as_ref(), set_up);
-    let values = values(&problem, as_planned.as_ref(), (&applied, set_up), &hindsight);
+    let values = values(&problem, as_planned.as_ref(), (&applied, set_up), &clairvoyant);
     let predicted = guess;
     Ok(Regret {
         predicted,
         as_planned,
         applied,
         set_up,
-        hindsight,
+        clairvoyant,
         applied_score,
         best_score,
         values,
@@ -157,16 +157,16 @@ fn values(
     problem: &Problem,
     as_planned: Option<&AsPlanned>,
     (applied, set_up): (&Plan, Money),
-    hindsight: &Plan,
+    clairvoyant: &Plan,
 ) -> Values {
     let of_plan = |plan: &Plan, cost| problem.value(plan.flows.iter().map(|flow| flow.fct), cost);
     let of_told = |told: &AsPlanned| problem.value(told.fcts.iter().copied(), told.cost);
     let applied = of_plan(applied, applied.cost + set_up);
     // A plan that misses deadlines is none, however little it costs.
     let in_time = as_planned.filter(|told| told.late == 0).map_or(f64::INFINITY, of_told);
-    let hindsight = of_plan(hindsight, hindsight.cost);
-    let best = hindsight.min(applied).min(in_time);
-    Values { as_planned: as_planned.map(of_told), applied, hindsight, best }
+    let clairvoyant = of_plan(clairvoyant, clairvoyant.cost);
+    let best = clairvoyant.min(applied).min(in_time);
+    Values { as_planned: as_planned.map(of_told), applied, clairvoyant, best }
 }
 
 fn new_problem(inputs: Inputs, flows: &'static str) -> Result<Problem, RegretError> {

@@ -7,7 +7,7 @@ use tradewind_model::packet::{PacketCost, PacketService};
 use tradewind_units::{Duration, FlowId, Money, Ratio, RegionId, RelayId, RelayTypeId, time};
 
 use super::rooms::{Choice, Rooms};
-use super::ways::{BOUGHT, Ground, Over, Way};
+use super::ways::{BOUGHT, DelayTable, Over, ServiceOption};
 use super::{Fastest, PacketError, PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;
@@ -123,11 +123,11 @@ impl Packets {
     /// # Errors
     /// When no service meets a flow's demand, a price is missing, or there is more money than can be expressed.
     pub fn plan(&self, inputs: &Inputs, streams: Option<&Plan>) -> Result<PacketPlan, PacketError> {
-        let ground = Ground::new(self, inputs);
+        let delay_table = DelayTable::new(self, inputs);
         let mut best: Option<PacketPlan> = None;
         for choice in Choice::ALL {
             let mut rooms = Rooms::new(self, inputs, streams, choice);
-            let planned = |flow| planned(&ground, &mut rooms, flow);
+            let planned = |flow| planned(&delay_table, &mut rooms, flow);
             let flows: Vec<_> = self.flows.iter().map(planned).collect::<Result<_, _>>()?;
             let cost = flows.iter().map(|flow: &PlannedPacketFlow| flow.cost).sum();
             if best.as_ref().is_none_or(|best| cost < best.cost) {
@@ -143,24 +143,25 @@ impl Packets {
 }
 
 fn planned(
-    ground: &Ground<'_>,
+    delay_table: &DelayTable<'_>,
     rooms: &mut Rooms<'_>,
     flow: &PacketFlow,
 ) -> Result<PlannedPacketFlow, PacketError> {
-    let ends = ground.ends(flow);
-    let ways = ground.ways(flow, &ends, rooms.carries(flow.rate));
+    let ends = delay_table.ends(flow);
+    let ways = delay_table.ways(flow, &ends, rooms.carries(flow.rate));
     let judged = |region: &RegionId| rooms.judged(region, flow);
-    let considered = considered(ground, flow, &ways, &judged)?;
+    let considered = considered(delay_table, flow, &ways, &judged)?;
     let meeting = considered.values().filter(|one| one.meets);
     let Some(chosen) = meeting.min_by_key(|one| one.rank()).copied() else {
         let (flow, budget) = (flow.id.clone(), flow.demand.budget);
-        return Err(PacketError::NoService { flow, budget, fastest: fastest(ground, &ways) });
+        return Err(PacketError::NoService { flow, budget, fastest: fastest(delay_table, &ways) });
     };
-    let Way { service, over, delivery } = chosen.way;
-    let services = considered.values().map(|one| told(ground.inputs, flow, one, service)).collect();
-    let usd_per_gb = usd_per_gb(ground, flow, over)?;
-    let costs = ground.cost(flow, service, over, |region| rooms.machine(region, flow))?;
-    let regions = over.regions(ground.inputs);
+    let ServiceOption { service, over, delivery } = chosen.way;
+    let services =
+        considered.values().map(|one| told(delay_table.inputs, flow, one, service)).collect();
+    let usd_per_gb = usd_per_gb(delay_table, flow, over)?;
+    let costs = delay_table.cost(flow, service, over, |region| rooms.machine(region, flow))?;
+    let regions = over.regions(delay_table.inputs);
     let path = regions.iter().map(|region| rooms.take(region, flow)).collect::<Option<_>>();
     Ok(PlannedPacketFlow {
         id: flow.id.clone(),
@@ -180,7 +181,7 @@ fn planned(
 /// A service's best way so far.
 #[derive(Clone, Copy)]
 struct Considered {
-    way: Way,
+    way: ServiceOption,
     cost: PacketCost,
     meets: bool,
 }
@@ -194,12 +195,12 @@ impl Considered {
 
 /// Each service's cheapest way that meets the demand, or its fastest where none does; ways that do not are not priced.
 fn considered(
-    ground: &Ground<'_>,
+    delay_table: &DelayTable<'_>,
     flow: &PacketFlow,
-    ways: &[Way],
+    ways: &[ServiceOption],
     machine: &impl Fn(&RegionId) -> Money,
 ) -> Result<BTreeMap<PacketService, Considered>, PacketError> {
-    let cost = |way: &Way| ground.cost(flow, way.service, way.over, machine);
+    let cost = |way: &ServiceOption| delay_table.cost(flow, way.service, way.over, machine);
     let mut best: BTreeMap<PacketService, Considered> = BTreeMap::new();
     for way in ways.iter().filter(|way| flow.demand.is_met(way.service, way.delivery, flow.loss)) {
         let one = Considered { way: *way, cost: cost(way)?, meets: true };
@@ -208,7 +209,7 @@ fn considered(
             *known = one;
         }
     }
-    let mut late: BTreeMap<PacketService, &Way> = BTreeMap::new();
+    let mut late: BTreeMap<PacketService, &ServiceOption> = BTreeMap::new();
     for way in ways.iter().filter(|way| !best.contains_key(&way.service)) {
         let known = late.entry(way.service).or_insert(way);
         if (way.delivery, way.over) < (known.delivery, known.over) {
@@ -222,10 +223,10 @@ fn considered(
 }
 
 /// The fastest way, over relays if there is one: over the Internet alone lost packets never come, however fast it is.
-fn fastest(ground: &Ground<'_>, ways: &[Way]) -> Option<Fastest> {
-    let is_last = |way: &Way| way.service == PacketService::Direct;
+fn fastest(delay_table: &DelayTable<'_>, ways: &[ServiceOption]) -> Option<Fastest> {
+    let is_last = |way: &ServiceOption| way.service == PacketService::Direct;
     let way = ways.iter().min_by_key(|way| (is_last(way), way.delivery, way.service, way.over))?;
-    let regions = way.over.regions(ground.inputs);
+    let regions = way.over.regions(delay_table.inputs);
     Some(Fastest { service: way.service, regions, delivery: way.delivery })
 }
 
@@ -235,7 +236,7 @@ fn told(
     one: &Considered,
     taken: PacketService,
 ) -> ConsideredService {
-    let Way { service, over, delivery } = one.way;
+    let ServiceOption { service, over, delivery } = one.way;
     let verdict = match one.meets {
         true if service == taken => PacketVerdict::Taken,
         true => PacketVerdict::Dearer,
@@ -249,7 +250,7 @@ fn told(
 /// What each service would cost over these relays, for each GB of the flow; machines are the same
 /// for all, and left out.
 fn usd_per_gb(
-    ground: &Ground<'_>,
+    delay_table: &DelayTable<'_>,
     flow: &PacketFlow,
     over: Over,
 ) -> Result<Option<ServiceCosts>, PacketError> {
@@ -258,7 +259,7 @@ fn usd_per_gb(
         return Ok(None);
     }
     let each = |service| -> Result<Money, PacketError> {
-        let cost = ground.cost(flow, service, over, |_| Money::ZERO)?.total();
+        let cost = delay_table.cost(flow, service, over, |_| Money::ZERO)?.total();
         Ok(Money::from_usd(cost.as_usd() / gigabytes)?)
     };
     let [coding, caching, forwarding] = BOUGHT.map(each);

@@ -11,7 +11,7 @@ use crate::plan::{Plan, relay_id};
 use crate::problem::{Inputs, RelayType};
 
 /// A relay and what it still carries.
-struct Room {
+struct FreeCapacity {
     relay: PacketRelay,
     /// The streams' plan has it: it is no relay of the packet flows'.
     is_streams: bool,
@@ -24,7 +24,7 @@ struct Room {
     is_taken: bool,
 }
 
-impl Room {
+impl FreeCapacity {
     fn fits(&self, rate: Bandwidth) -> bool {
         self.left_bps >= rate.as_bps() && self.left_flows > 0
     }
@@ -34,7 +34,7 @@ impl Room {
 pub(super) struct Rooms<'a> {
     packets: &'a Packets,
     inputs: &'a Inputs,
-    by_region: BTreeMap<RegionId, Vec<Room>>,
+    by_region: BTreeMap<RegionId, Vec<FreeCapacity>>,
     choice: Choice,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Rooms<'a> {
                 let of_type = inputs.relay_types.iter().find(|known| known.id == relay.relay_type);
                 let capacity = of_type.map_or(0, |known| known.capacity.as_bps());
                 let load = loads.get(&relay.id).copied().unwrap_or_default();
-                rooms.by_region.entry(relay.region.clone()).or_default().push(Room {
+                rooms.by_region.entry(relay.region.clone()).or_default().push(FreeCapacity {
                     relay: PacketRelay {
                         id: relay.id.clone(),
                         region: relay.region.clone(),
@@ -115,7 +115,7 @@ impl<'a> Rooms<'a> {
         let numbers = (rooms.len()..).map(|number| relay_id(region, number));
         let Some(id) = numbers.into_iter().find(is_new) else { return };
         let shared_by = self.packets.prices.get(region).map_or(1, |prices| prices.flows);
-        rooms.push(Room {
+        rooms.push(FreeCapacity {
             relay: PacketRelay { id, region: region.clone(), relay_type: of_type.id.clone(), runs },
             is_streams: false,
             is_paid: runs,

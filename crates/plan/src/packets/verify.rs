@@ -8,7 +8,7 @@ use tradewind_units::{FlowId, Money, RegionId, RelayId};
 
 use super::planned::{PacketPlan, PlannedPacketFlow};
 use super::rooms::loads;
-use super::ways::{Ground, Over};
+use super::ways::{DelayTable, Over};
 use super::{PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;
@@ -53,10 +53,10 @@ impl Packets {
             return vec![PacketViolation::Flows];
         }
         let mut wrong = wrong_relays(self, inputs, streams, plan);
-        let ground = Ground::new(self, inputs);
+        let delay_table = DelayTable::new(self, inputs);
         let mut hours = BTreeMap::new();
         for (flow, planned) in self.flows.iter().zip(&plan.flows) {
-            wrong.extend(wrong_flow(&ground, streams, plan, &hours, flow, planned));
+            wrong.extend(wrong_flow(&delay_table, streams, plan, &hours, flow, planned));
             for relay in &planned.path {
                 let paid = hours.entry(relay.clone()).or_default();
                 *paid = flow.hours().max(*paid);
@@ -82,7 +82,7 @@ fn known<'a>(
 }
 
 fn wrong_flow(
-    ground: &Ground<'_>,
+    delay_table: &DelayTable<'_>,
     streams: &Plan,
     plan: &PacketPlan,
     hours: &BTreeMap<RelayId, u64>,
@@ -92,7 +92,8 @@ fn wrong_flow(
     let id = || flow.id.clone();
     let relays: Option<Vec<(&RegionId, bool)>> =
         planned.path.iter().map(|relay| known(streams, plan, relay)).collect();
-    let place = |region: &RegionId| ground.inputs.regions.iter().position(|known| known == region);
+    let place =
+        |region: &RegionId| delay_table.inputs.regions.iter().position(|known| known == region);
     let Some(relays) = relays else { return Some(PacketViolation::Path(id())) };
     let places: Option<Vec<usize>> = relays.iter().map(|(region, _)| place(region)).collect();
     let over = match places.as_deref() {
@@ -101,7 +102,7 @@ fn wrong_flow(
         Some([first, last]) => Over::Two(*first, *last),
         _ => return Some(PacketViolation::Path(id())),
     };
-    let delivery = ground.delivery(flow, &ground.ends(flow), planned.service, over);
+    let delivery = delay_table.delivery(flow, &delay_table.ends(flow), planned.service, over);
     let Some(delivery) = delivery else { return Some(PacketViolation::Path(id())) };
     let is_same = delivery.abs_diff(planned.delivery).as_micros() <= 1;
     if !is_same || !flow.demand.is_met(planned.service, delivery, flow.loss) {
@@ -111,10 +112,10 @@ fn wrong_flow(
         let at = relays.iter().position(|(known, is_paid)| *known == region && !is_paid);
         let paid = at.map(|at| hours.get(&planned.path[at]).copied().unwrap_or_default());
         let adds = paid.map_or(0, |paid| flow.hours().saturating_sub(paid));
-        let prices = ground.packets.prices.get(region);
+        let prices = delay_table.packets.prices.get(region);
         prices.map_or(Money::ZERO, |prices| prices.machine(adds))
     };
-    let cost = ground.cost(flow, planned.service, over, machine);
+    let cost = delay_table.cost(flow, planned.service, over, machine);
     let is_right = cost.is_ok_and(|cost| cost == planned.costs && cost.total() == planned.cost);
     (!is_right).then(|| PacketViolation::Cost(id()))
 }

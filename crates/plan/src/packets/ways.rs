@@ -33,7 +33,7 @@ impl Over {
 
 /// A service over some relays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct ServiceOption {
     pub(super) service: PacketService,
     pub(super) over: Over,
     /// When its slowest packets arrive.
@@ -45,7 +45,7 @@ pub(super) const BOUGHT: [PacketService; 3] =
     [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
 
 /// One-way delays between all candidate regions, and what there is to ask of them.
-pub(super) struct Ground<'a> {
+pub(super) struct DelayTable<'a> {
     pub(super) packets: &'a Packets,
     pub(super) inputs: &'a Inputs,
     /// By first and last relay.
@@ -59,7 +59,7 @@ pub(super) struct Ends {
     last: Vec<Option<Duration>>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> DelayTable<'a> {
     pub(super) fn new(packets: &'a Packets, inputs: &'a Inputs) -> Self {
         let relay = |region: &RegionId| Place::Relay(region.clone());
         let from = |from: &RegionId| {
@@ -84,10 +84,18 @@ impl<'a> Ground<'a> {
     }
 
     /// Every way of a flow; those over relays only where `has_relays`.
-    pub(super) fn ways(&self, flow: &PacketFlow, ends: &Ends, has_relays: bool) -> Vec<Way> {
-        let direct =
-            |delivery| Way { service: PacketService::Direct, over: Over::Nothing, delivery };
-        let mut ways: Vec<Way> = ends.internet.map(direct).into_iter().collect();
+    pub(super) fn ways(
+        &self,
+        flow: &PacketFlow,
+        ends: &Ends,
+        has_relays: bool,
+    ) -> Vec<ServiceOption> {
+        let direct = |delivery| ServiceOption {
+            service: PacketService::Direct,
+            over: Over::Nothing,
+            delivery,
+        };
+        let mut ways: Vec<ServiceOption> = ends.internet.map(direct).into_iter().collect();
         if !has_relays {
             return ways;
         }
@@ -97,7 +105,8 @@ impl<'a> Ground<'a> {
                 .chain((0..count).map(|last| Over::Two(first, last)))
             {
                 let delivery = |service| self.delivery(flow, ends, service, over);
-                let way = |service| Some(Way { service, over, delivery: delivery(service)? });
+                let way =
+                    |service| Some(ServiceOption { service, over, delivery: delivery(service)? });
                 ways.extend(BOUGHT.into_iter().filter_map(way));
             }
         }

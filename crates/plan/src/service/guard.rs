@@ -68,14 +68,14 @@ pub(super) struct Interval {
 
 /// The fare of packets over some intervals.
 #[derive(Debug, Clone, Copy)]
-struct Fare {
+struct Outcome {
     /// The share that is missed.
     missed: f64,
     is_late: bool,
     queue: Duration,
 }
 
-impl Fare {
+impl Outcome {
     /// Returns whether all is late, or more is missed, or the queue is longer, and not for a good
     /// reason: that what is missed became bearable, or much less.
     fn is_worse_than(self, before: Self, bearable: f64) -> bool {
@@ -107,14 +107,14 @@ impl Recent {
     }
 
     /// Returns how packets fared in the last so many.
-    fn fare(&self, intervals: usize) -> Fare {
+    fn outcome(&self, intervals: usize) -> Outcome {
         let last = &self.last[..intervals.min(self.count).min(WINDOW)];
         let sum = |of: fn(&Interval) -> f64| last.iter().map(of).sum::<f64>();
         let expected = sum(|seen| seen.expected);
         let missed = if expected > 0.0 { sum(|seen| seen.missed) / expected } else { 0.0 };
         let late = sum(|seen| f64::from(u8::from(seen.is_late)));
         let queues: Duration = last.iter().map(|seen| seen.queue).sum();
-        Fare {
+        Outcome {
             missed,
             is_late: late > MOST * last.len() as f64,
             queue: queues / u32::try_from(last.len().max(1)).unwrap_or(1),
@@ -130,9 +130,9 @@ enum State {
         has_waited: bool,
     },
     /// A stronger service runs; with the one before packets fared like this.
-    Watching { before: PacketService, fared: Fare, trusted: u32, intervals: u32 },
+    Watching { before: PacketService, before_it: Outcome, trusted: u32, intervals: u32 },
     /// It was taken back, since packets fared like this with it. The longest queue since.
-    Probing { stronger: PacketService, fared: Fare, longest: Duration },
+    Probing { stronger: PacketService, before_it: Outcome, longest: Duration },
     /// No stronger service is taken.
     Holding {
         left: u32,
@@ -188,12 +188,12 @@ impl Guard {
     /// Takes back what runs and was no step up where packets fare badly before a queue, to see how
     /// they do without it.
     fn judge_first(&mut self, running: PacketService, bearable: f64) -> Option<PacketService> {
-        let fare = self.recent.fare(WINDOW);
+        let outcome = self.recent.outcome(WINDOW);
         let is_harm = running != PacketService::Direct
             && self.recent.count >= WINDOW
-            && fare.queue >= STANDING
-            && (fare.is_late || fare.missed > bearable);
-        is_harm.then(|| self.take_back((running, PacketService::Direct), fare))
+            && outcome.queue >= STANDING
+            && (outcome.is_late || outcome.missed > bearable);
+        is_harm.then(|| self.take_back((running, PacketService::Direct), outcome))
     }
 
     fn judge(
@@ -202,14 +202,16 @@ impl Guard {
         seen: Interval,
         bearable: f64,
     ) -> Option<PacketService> {
-        let State::Watching { before, fared, intervals, .. } = &mut self.state else { return None };
-        let (fare, count) = (self.recent.fare(WINDOW), self.recent.count);
-        let is_late = seen.is_late && !fared.is_late && seen.queue > fared.queue + STANDING;
-        let is_gross = count >= GROSS_AFTER && fare.missed > fared.missed + GROSS;
-        let is_judged = count >= WINDOW && fare.is_worse_than(*fared, bearable);
+        let State::Watching { before, before_it, intervals, .. } = &mut self.state else {
+            return None;
+        };
+        let (outcome, count) = (self.recent.outcome(WINDOW), self.recent.count);
+        let is_late = seen.is_late && !before_it.is_late && seen.queue > before_it.queue + STANDING;
+        let is_gross = count >= GROSS_AFTER && outcome.missed > before_it.missed + GROSS;
+        let is_judged = count >= WINDOW && outcome.is_worse_than(*before_it, bearable);
         if is_late || is_gross || is_judged {
             let before = *before;
-            return Some(self.take_back((running, before), fare));
+            return Some(self.take_back((running, before), outcome));
         }
         *intervals += 1;
         if *intervals >= TRUSTED_FOR {
@@ -221,9 +223,9 @@ impl Guard {
     fn take_back(
         &mut self,
         (stronger, before): (PacketService, PacketService),
-        fared: Fare,
+        before_it: Outcome,
     ) -> PacketService {
-        self.state = State::Probing { stronger, fared, longest: fared.queue };
+        self.state = State::Probing { stronger, before_it, longest: before_it.queue };
         before
     }
 
@@ -234,14 +236,14 @@ impl Guard {
         seen: Interval,
         bearable: f64,
     ) -> Option<PacketService> {
-        let State::Probing { stronger, fared, longest } = self.state else { return None };
+        let State::Probing { stronger, before_it, longest } = self.state else { return None };
         let count = self.recent.count;
         if count < PROBED_AFTER {
             return None;
         }
         // The first interval may still hold what was sent before.
-        let without = Fare { queue: seen.queue, ..self.recent.fare((count - 1).min(WINDOW)) };
-        let with = Fare { queue: longest, ..fared };
+        let without = Outcome { queue: seen.queue, ..self.recent.outcome((count - 1).min(WINDOW)) };
+        let with = Outcome { queue: longest, ..before_it };
         if with.is_worse_than(without, bearable) {
             self.wait(longest > seen.queue + LONGER);
             return None;
@@ -250,7 +252,7 @@ impl Guard {
             return None;
         }
         let (before, trusted) = (running, TRUSTED_FOR);
-        self.state = State::Watching { before, fared: without, trusted, intervals: 0 };
+        self.state = State::Watching { before, before_it: without, trusted, intervals: 0 };
         Some(stronger)
     }
 
@@ -271,8 +273,8 @@ impl Guard {
                 false
             }
             State::Free { .. } | State::Watching { trusted: 1.., .. } => true,
-            State::Watching { fared, .. } => {
-                self.recent.fare(WINDOW).missed <= fared.missed + MARGIN
+            State::Watching { before_it, .. } => {
+                self.recent.outcome(WINDOW).missed <= before_it.missed + MARGIN
             }
             State::Probing { .. } | State::Holding { .. } => false,
         }
@@ -291,19 +293,19 @@ impl Guard {
     /// Notes that the service changes, to a stronger one or not.
     pub(super) fn note_change(&mut self, before: PacketService, now: PacketService) {
         // An outage shows in the last intervals, a share of some per cent in more of them.
-        let (last, all) = (self.recent.fare(GROSS_AFTER), self.recent.fare(WINDOW));
+        let (last, all) = (self.recent.outcome(GROSS_AFTER), self.recent.outcome(WINDOW));
         let count = self.recent.count;
-        let fared = Fare { missed: last.missed.max(all.missed), ..last };
+        let before_it = Outcome { missed: last.missed.max(all.missed), ..last };
         self.recent = Recent::default();
         self.state = match self.state {
             State::Free { .. } | State::Holding { .. } if now > before && count > 0 => {
-                State::Watching { before, fared, trusted: 0, intervals: 0 }
+                State::Watching { before, before_it, trusted: 0, intervals: 0 }
             }
             // What began the climb is what its end is compared with, or what did much better since.
-            State::Watching { fared: first, .. }
+            State::Watching { before_it: first, .. }
                 if now > before && count >= WINDOW && all.missed < first.missed * WORTH_WAITING =>
             {
-                State::Watching { before, fared, trusted: 0, intervals: 0 }
+                State::Watching { before, before_it, trusted: 0, intervals: 0 }
             }
             State::Watching { before, .. } if now <= before => State::Free { has_waited: false },
             state => state,

@@ -126,8 +126,8 @@ impl Tls {
         expected: PublicIdentity,
     ) -> Result<UnbufferedClientConnection, Error> {
         // Asked for by the interface, and neither sent nor checked: the key is the name.
-        let unused = ServerName::try_from("relay.invalid").expect("a name");
-        UnbufferedClientConnection::new(self.towards(expected)?, unused)
+        let read_ahead = ServerName::try_from("relay.invalid").expect("a name");
+        UnbufferedClientConnection::new(self.towards(expected)?, read_ahead)
     }
 
     /// How to dial `expected`.

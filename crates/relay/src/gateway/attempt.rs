@@ -16,13 +16,13 @@ use tradewind_grant::{
 use tradewind_telemetry::limited;
 use tradewind_units::Source;
 
-use super::paths::{RelayPath, Routing, Way, order};
-use super::session::{Entrance, GatewayService};
+use super::paths::{PathOption, RelayPath, Routing, order};
+use super::session::{GatewayService, Listener};
 use crate::access_log::note;
 use crate::connection::Connection;
 use crate::dial::{Dialling, Speaker};
 use crate::failure::{Failure, plain};
-use crate::head::Unused;
+use crate::head::ReadAhead;
 use crate::opening::{NextRelay, Waited};
 use crate::pool::Warm;
 use crate::pump::Direction;
@@ -31,7 +31,7 @@ use crate::stripe::Offer;
 use crate::worker::{Cause, Worker};
 
 /// A path that is open: the connection to its first hop, and what has moved already.
-pub(super) struct Path {
+pub(super) struct OpenPath {
     pub(super) downstream: Connection,
     pub(super) up: Direction,
     pub(super) down: Direction,
@@ -66,7 +66,7 @@ pub(super) struct Wanted<'a> {
     /// Whose data goes along while the path opens; absent where all of it that may is there
     /// already.
     pub(super) application: Option<&'a Connection>,
-    pub(super) entrance: &'a Entrance,
+    pub(super) entrance: &'a Listener,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
     /// Who causes what is told of it.
@@ -122,7 +122,7 @@ struct Reached {
     downstream: Connection,
     up: Direction,
     reply: Reply,
-    unused: Unused,
+    read_ahead: ReadAhead,
     /// What the first flight carried, where it may have to go over another path.
     again: Option<Vec<u8>>,
 }
@@ -133,7 +133,7 @@ impl GatewayService {
         &self,
         wanted: &Wanted<'_>,
         mut leading: Vec<u8>,
-    ) -> Result<Path, NotOpen> {
+    ) -> Result<OpenPath, NotOpen> {
         let routing = self.routes.current();
         let ways = routing.ways(wanted.destination);
         let order = order(ways, Some(wanted.destination), self.routes.now());
@@ -167,19 +167,19 @@ impl GatewayService {
         &self,
         wanted: &Wanted<'_>,
         routing: &Routing,
-        way: &Way,
+        way: &PathOption,
         leading: Vec<u8>,
         has_next: bool,
-    ) -> Result<Path, NotOpen> {
+    ) -> Result<OpenPath, NotOpen> {
         note(|facts| facts.path = way.name());
         match way {
-            Way::Refuse => {
+            PathOption::Refuse => {
                 let message = format!("gateway: no route to {}", wanted.destination);
                 let failure = Failure::new(Status::DestinationRefused, message);
                 Err(NotOpen::for_good(failure))
             }
-            Way::Direct => self.open_direct(wanted, routing, leading).await,
-            Way::Relays(path) => self.open_over(wanted, path, leading, has_next).await,
+            PathOption::Direct => self.open_direct(wanted, routing, leading).await,
+            PathOption::Relays(path) => self.open_over(wanted, path, leading, has_next).await,
         }
     }
 
@@ -188,7 +188,7 @@ impl GatewayService {
         wanted: &Wanted<'_>,
         routing: &Routing,
         leading: Vec<u8>,
-    ) -> Result<Path, NotOpen> {
+    ) -> Result<OpenPath, NotOpen> {
         let (dialling, also) = (Dialling::new(&|| {}), wanted.entrance.named());
         let is_local = |ip| self.own_host.holds(ip);
         // Who reaches a proxy here borrows this host's place in its network.
@@ -212,7 +212,7 @@ impl GatewayService {
         // If this fails, so does the session's first write: what the destination has sent comes
         // before.
         let _started = up.start(&downstream, wanted.worker.means_up());
-        Ok(Path { downstream, up, down: Direction::new(Vec::new()), offer: None })
+        Ok(OpenPath { downstream, up, down: Direction::new(Vec::new()), offer: None })
     }
 
     async fn open_over(
@@ -221,21 +221,21 @@ impl GatewayService {
         path: &RelayPath,
         leading: Vec<u8>,
         has_next: bool,
-    ) -> Result<Path, NotOpen> {
+    ) -> Result<OpenPath, NotOpen> {
         let sealed = path.check_placed().and_then(|()| self.seal(wanted, path, has_next));
         let header = match sealed {
             Ok(header) => header,
             Err(failure) => return Err(NotOpen::before_dial(here(failure), leading)),
         };
-        let Reached { downstream, mut up, reply, unused, again } =
+        let Reached { downstream, mut up, reply, read_ahead, again } =
             self.reach(wanted, path, &header, leading, has_next).await?;
         let hops = path.route.hops();
         if reply.status == Status::Ok {
             drop(up.take_kept());
             path.unreached.forget(wanted.destination);
             let offer = Offer::of_dialled(&self.dialler, &hops[0], &header);
-            let down = Direction::new(unused.into_bytes());
-            return Ok(Path { downstream, up, down, offer });
+            let down = Direction::new(read_ahead.into_bytes());
+            return Ok(OpenPath { downstream, up, down, offer });
         }
         let at = hops.get(reply.hop).unwrap_or(&hops[0]).address;
         let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
@@ -295,13 +295,13 @@ impl GatewayService {
                 up.keep();
             }
             match self.ask(wanted, path, header, &first, &mut up).await {
-                Waited::Replied(reply, unused) => {
+                Waited::Replied(reply, read_ahead) => {
                     self.pools.iter().for_each(|pools| pools.keep_ready(&header.from, hop));
                     let downstream = first.into_connection();
                     // Who calls it replayed has had it, when its acknowledgement was lost.
                     let has_it = has_asked && reply.status == Status::Replayed;
                     let again = again.filter(|_| !has_it);
-                    return Ok(Reached { downstream, up, reply, unused, again });
+                    return Ok(Reached { downstream, up, reply, read_ahead, again });
                 }
                 Waited::Failed(failure) if first.is_untouched() => {
                     tracing::debug!("a warm connection was dead: {}", failure.message);

@@ -29,9 +29,9 @@ pub(super) const LANES: usize = 2;
 pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 /// Least wait before an unanswered probe counts. Chosen: above Linux's least retransmission timeout and a
 /// few round trips, so that a lost packet is no outage.
-const LEAST_PATIENCE: Duration = Duration::from_millis(750);
+const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(750);
 /// Wait for the first answer ever, when no round trip is known. Chosen.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest dial of a relay while there is another path. Chosen: as a dead path is to be left.
 const LEAST_DIAL: Duration = Duration::from_secs(1);
 /// Round trips that must agree before a path is slow. Chosen: a lost packet delays one or two.
@@ -248,10 +248,10 @@ impl Health {
     }
 
     /// How long a probe may wait: with the interval, a dead path is known after one second or three round trips.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn probe_timeout(&self) -> Duration {
         match self.low() {
-            None => FIRST_PATIENCE,
-            Some(low) => LEAST_PATIENCE.max((low * 3).saturating_sub(INTERVAL)),
+            None => FIRST_PROBE_TIMEOUT,
+            Some(low) => MIN_PROBE_TIMEOUT.max((low * 3).saturating_sub(INTERVAL)),
         }
     }
 
@@ -261,8 +261,8 @@ impl Health {
         let oldest = self.waiting.iter().flatten().filter(|since| begun(since)).min()?;
         let is_first = oldest.since(self.begun) < INTERVAL * LANES as u32;
         let dial = self.low().filter(|_| is_first).unwrap_or_default() * 2;
-        let patience = self.patience() + dial;
-        Some(now.since(*oldest)).filter(|waited| *waited > patience)
+        let probe_timeout = self.probe_timeout() + dial;
+        Some(now.since(*oldest)).filter(|waited| *waited > probe_timeout)
     }
 
     /// What an answer says: slow, good, or good for long enough to come back.
@@ -369,7 +369,7 @@ mod tests {
                         self.health.answered(lane, sent, self.now, vec![answer.unwrap()]);
                         self.flying[lane] = None;
                         self.due[lane] = self.now.max(sent + INTERVAL * LANES as u32);
-                    } else if self.now.since(sent) >= self.health.patience() * 2 {
+                    } else if self.now.since(sent) >= self.health.probe_timeout() * 2 {
                         self.flying[lane] = None;
                         self.due[lane] = self.now;
                     }

@@ -2,7 +2,7 @@
 
 use tradewind_units::Source;
 
-use super::session::{Entrance, GatewayService};
+use super::session::{GatewayService, Listener};
 use crate::quota::Place;
 use crate::resolver::Lookups;
 
@@ -12,7 +12,7 @@ impl GatewayService {
     /// have one source, so a listener's share them, with a larger limit.
     pub(super) fn lookups_of(
         &self,
-        entrance: &Entrance,
+        entrance: &Listener,
         source: Source,
     ) -> (Lookups, Option<Place<(usize, Source)>>) {
         if source.is_loopback() {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_net::local_address::LocalAddresses;
 
-use super::paths::Way;
+use super::paths::PathOption;
 use crate::RelayError;
 use crate::config::Tproxy;
 
@@ -33,11 +33,13 @@ pub(crate) struct Taken {
 
 impl Loops {
     /// Notes a connection to `destination` that is carried on by one of `ways`.
-    pub(super) fn note(self: &Arc<Self>, destination: SocketAddr, ways: &[Way]) -> Taken {
-        let dials = |way: &Way| match way {
-            Way::Refuse => None,
-            Way::Direct => Some((destination, None)),
-            Way::Relays(path) => Some((destination, path.hops.last().map(|hop| hop.address.ip()))),
+    pub(super) fn note(self: &Arc<Self>, destination: SocketAddr, ways: &[PathOption]) -> Taken {
+        let dials = |way: &PathOption| match way {
+            PathOption::Refuse => None,
+            PathOption::Direct => Some((destination, None)),
+            PathOption::Relays(path) => {
+                Some((destination, path.hops.last().map(|hop| hop.address.ip())))
+            }
         };
         let entries: Vec<Dials> = ways.iter().filter_map(dials).collect();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +89,7 @@ pub(super) fn without_loops(
     entries: &[Tproxy],
     addresses: Vec<SocketAddr>,
 ) -> Result<Vec<SocketAddr>, String> {
-    let Some(index) = entries.iter().position(|tproxy| tproxy.own_host) else {
+    let Some(index) = entries.iter().position(|tproxy| tproxy.local_output) else {
         return Ok(addresses);
     };
     let (here, elsewhere): (Vec<_>, Vec<_>) =
@@ -96,7 +98,7 @@ pub(super) fn without_loops(
         None => Ok(elsewhere),
         Some(here) => Err(format!(
             "its name means this host ({here}): what it dials would be taken as well, without end; \
-             leave `tproxy[{index}].own_host` out, or run the relay on another host"
+             leave `tproxy[{index}].local_output` out, or run the relay on another host"
         )),
     }
 }
@@ -104,7 +106,7 @@ pub(super) fn without_loops(
 /// Refuses to take this host's own connections where a relay of `routes` is on this host: what that
 /// dials would be taken, too, without end.
 pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<(), RelayError> {
-    let Some(index) = entries.iter().position(|tproxy| tproxy.own_host) else { return Ok(()) };
+    let Some(index) = entries.iter().position(|tproxy| tproxy.local_output) else { return Ok(()) };
     let hops = routes.routes().flat_map(|route| match route {
         Route::Relays(hops) => hops.as_slice(),
         _ => &[],
@@ -112,10 +114,10 @@ pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<
     let is_here = |hop: &&Hop| hop.is_placed() && is_local(hop.address.ip());
     let Some(here) = hops.into_iter().find(is_here) else { return Ok(()) };
     Err(RelayError::Config {
-        place: format!("tproxy[{index}].own_host"),
+        place: format!("tproxy[{index}].local_output"),
         problem: format!(
             "relay `{}` ({}) is on this host: what it dials would be taken as well, without end; \
-             leave `own_host` out, or run the relay on another host",
+             leave `local_output` out, or run the relay on another host",
             here.name, here.address
         ),
     })
@@ -135,7 +137,8 @@ mod tests {
         let here = IpAddr::from([127, 0, 0, 1]);
         let elsewhere = IpAddr::from([192, 0, 2, 99]);
         assert!(!loops.is_own(here, to, false));
-        let (first, second) = (loops.note(to, &[Way::Direct]), loops.note(to, &[Way::Direct]));
+        let (first, second) =
+            (loops.note(to, &[PathOption::Direct]), loops.note(to, &[PathOption::Direct]));
         assert!(loops.is_own(here, to, false));
         assert!(!loops.is_own(here, to, true), "this host's own are told by their mark");
         assert!(!loops.is_own(elsewhere, to, false));
@@ -183,7 +186,7 @@ mod tests {
                 identity = '{far}'
                 [[tproxy]]
                 destinations = ['10.0.0.0/8:443']
-                own_host = {own}"
+                local_output = {own}"
             );
             // Identity and grant are checked elsewhere.
             toml::from_str::<GatewayConfig>(&text).unwrap()
@@ -194,7 +197,7 @@ mod tests {
         };
         let line = check("127.0.0.1:7000", true).unwrap_err();
         let expected =
-            "configuration, tproxy[0].own_host: relay `far` (127.0.0.1:7000) is on this host: ";
+            "configuration, tproxy[0].local_output: relay `far` (127.0.0.1:7000) is on this host: ";
         assert!(line.starts_with(expected), "{line}");
         check("127.0.0.1:7000", false).unwrap();
         check("198.51.100.2:7000", true).unwrap();

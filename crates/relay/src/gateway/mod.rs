@@ -21,8 +21,8 @@ mod prober;
 mod proxy_header;
 pub mod reload;
 pub mod report;
-mod seats;
 mod session;
+mod slots;
 mod socks5;
 mod survey;
 mod tproxy;
@@ -57,12 +57,12 @@ use crate::resolver::{Lookups, Resolver};
 use crate::server::{Additions, Server, Setup};
 use crate::shutdown::Phase;
 use crate::timeouts::LiveTimeouts;
-use crate::upgrade::Inheritance;
+use crate::upgrade::Handover;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
 pub(crate) use loops::Taken;
 use paths::Routes;
-use session::{Answer, Entrance, GatewayService, Host, Kind};
+use session::{Answer, GatewayService, Host, Kind, Listener};
 use udp_associate::Plane;
 
 /// A gateway whose listeners are open.
@@ -88,7 +88,7 @@ impl Gateway {
     /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
     /// listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
-        Self::bind_with(config, Inheritance::take()?, &Additions::default())
+        Self::bind_with(config, Handover::take()?, &Additions::default())
     }
 
     /// The same, with what the process before this one has left, and what the program adds.
@@ -97,7 +97,7 @@ impl Gateway {
     /// As [`Gateway::bind`].
     pub fn bind_with(
         config: &GatewayConfig,
-        inheritance: Inheritance,
+        handover: Handover,
         additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
         let public = config.identity()?.as_ref().map(IdentityKey::public);
@@ -129,7 +129,7 @@ impl Gateway {
                 (additions.register)(registry);
             },
         };
-        let server = Server::bind(&setup, inheritance)?;
+        let server = Server::bind(&setup, handover)?;
         let own_listeners = server.handle().own_listeners();
         let limits = Some(server.limits());
         let host = Host { own_listeners, timeouts, local_ports, limits };
@@ -197,7 +197,7 @@ impl Gateway {
                 let takes_more = move || *phase.borrow() == Phase::Running && health.live().is_ok();
                 let fails = |error: &_| tracing::warn!(%error, "new connections go their old way");
                 let keeper = Keeper::start(takes_more, fails)?;
-                rules.iter().for_each(|rules| keeper.keep(rules.pulse()));
+                rules.iter().for_each(|rules| keeper.keep(rules.watchdog()));
                 Ok::<_, NetError>(keeper)
             };
             let keeper = (!self.tproxy.is_empty()).then(keep).transpose()?;
@@ -269,10 +269,10 @@ fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
     })
 }
 
-fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
+fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
     let word = |word| FlowId::new(word).expect("a short word");
     let answer = if config.optimistic { Answer::Optimistic } else { Answer::Open };
-    let plain = |kind, name| Entrance {
+    let plain = |kind, name| Listener {
         kind,
         number: 0,
         own_lookups: Lookups::of_many(),
@@ -281,7 +281,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
         accept_proxy: Vec::new(),
     };
     let forwards = config.forward.iter().map(|forward| {
-        let entrance = Entrance {
+        let entrance = Listener {
             kind: Kind::Forward { to: forward.to.clone() },
             number: 0,
             own_lookups: Lookups::of_many(),
@@ -294,7 +294,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
     let socks5 = config.socks5.iter().map(|at| (*at, plain(Kind::Socks5(answer), "socks5")));
     let connect = config.connect.iter().map(|at| (*at, plain(Kind::Connect(answer), "connect")));
     let all = forwards.chain(socks5).chain(connect).chain(tproxy::entrances(config)).enumerate();
-    all.map(|(number, (listen, entrance))| (listen, Entrance { number, ..entrance })).collect()
+    all.map(|(number, (listen, entrance))| (listen, Listener { number, ..entrance })).collect()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// a second.
 const SOON: Duration = Duration::from_secs(1);
 /// How long one name may take. Chosen: what resolvers wait for one server.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where named relays are, as far as is known.
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ pub(super) async fn look_up(service: &GatewayService) -> bool {
         let Destination::Name { name, port } = &wanted else { continue };
         let asking = resolver.resolve(name.as_str(), *port, &service.relay_lookups);
         let missed = |why: &str| names.missed(&wanted, why);
-        match timeout(PATIENCE, asking).await {
+        match timeout(LOOKUP_TIMEOUT, asking).await {
             Ok(Ok(addresses)) if !addresses.is_empty() => {
                 match without_loops(&service.tproxy, addresses) {
                     Ok(addresses) => names.found(&wanted, &addresses),

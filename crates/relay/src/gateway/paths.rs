@@ -74,13 +74,13 @@ impl RelayPath {
 
 /// One way to carry a flow.
 #[derive(Debug, Clone)]
-pub(super) enum Way {
+pub(super) enum PathOption {
     Refuse,
     Direct,
     Relays(Arc<RelayPath>),
 }
 
-impl Way {
+impl PathOption {
     /// Its name in logs; none where nothing is carried.
     pub(super) fn name(&self) -> Option<String> {
         match self {
@@ -114,7 +114,7 @@ pub(super) struct Routing {
     /// What is dialled on direct routes.
     pub(super) policy: Policy,
     /// The ways of each rule, in the table's order, the default's last.
-    pub(super) rules: Vec<Vec<Way>>,
+    pub(super) rules: Vec<Vec<PathOption>>,
     paths: BTreeMap<Key, Arc<RelayPath>>,
 }
 
@@ -149,9 +149,9 @@ impl Routing {
             paths.entry(key).or_insert_with(|| Arc::new(path));
         }
         let way = |route: &Route| match route {
-            Route::Refuse => Way::Refuse,
-            Route::Direct => Way::Direct,
-            Route::Relays(hops) => Way::Relays(Arc::clone(&paths[&key(hops)])),
+            Route::Refuse => PathOption::Refuse,
+            Route::Direct => PathOption::Direct,
+            Route::Relays(hops) => PathOption::Relays(Arc::clone(&paths[&key(hops)])),
         };
         let rules = table.rules().map(|(_, routes)| routes.iter().map(way).collect()).collect();
         let policy = direct_policy(&table);
@@ -167,7 +167,7 @@ impl Routing {
     }
 
     /// The ways to `destination`, the best of the table first.
-    pub(super) fn ways(&self, destination: &Destination) -> &[Way] {
+    pub(super) fn ways(&self, destination: &Destination) -> &[PathOption] {
         &self.rules[self.table.routes_to(destination).0]
     }
 
@@ -180,11 +180,12 @@ impl Routing {
     /// one are as long: what another one lacks of the way to the destination nobody has measured.
     pub(super) fn compare(&self, now: Timestamp) {
         for path in self.paths.values().filter(|path| path.is_watched) {
-            let with_it = |ways: &&Vec<Way>| {
-                ways.iter().any(|way| matches!(way, Way::Relays(other) if Arc::ptr_eq(path, other)))
+            let with_it = |ways: &&Vec<PathOption>| {
+                ways.iter()
+                    .any(|way| matches!(way, PathOption::Relays(other) if Arc::ptr_eq(path, other)))
             };
             let others = self.rules.iter().filter(with_it).flatten().filter_map(|way| match way {
-                Way::Relays(other) if !Arc::ptr_eq(path, other) && path.ends_with(other) => {
+                PathOption::Relays(other) if !Arc::ptr_eq(path, other) && path.ends_with(other) => {
                     let mut health = other.health();
                     (health.state(now) == State::Good).then(|| health.low()).flatten()
                 }
@@ -221,7 +222,7 @@ fn direct_policy(table: &RouteTable) -> Policy {
 
 /// The order in which `ways` are to be tried: as the table has them, but what is slow behind what is good,
 /// and last what is dead or could not reach `to` lately.
-pub(super) fn order(ways: &[Way], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
+pub(super) fn order(ways: &[PathOption], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ways.len()).collect();
     if ways.len() > 1 {
         order.sort_by_cached_key(|index| (ways[*index].rank(to, now), *index));
@@ -350,7 +351,7 @@ mod tests {
         let now = Timestamp::ZERO + Duration::from_secs(1);
         let ways = routing.ways(&"198.51.100.1:80".parse().unwrap());
         let path = |index: usize| match &ways[index] {
-            Way::Relays(path) => path,
+            PathOption::Relays(path) => path,
             other => panic!("{other:?}"),
         };
         assert_eq!(order(ways, None, now), [0, 1, 2]);
@@ -366,7 +367,7 @@ mod tests {
         let routing = routes.current();
         let to: Destination = "198.51.100.1:80".parse().unwrap();
         let ways = routing.ways(&to);
-        let Way::Relays(first) = &ways[0] else { panic!("{:?}", ways[0]) };
+        let PathOption::Relays(first) = &ways[0] else { panic!("{:?}", ways[0]) };
         let now = Timestamp::ZERO + Duration::from_secs(1);
         first.unreached.note(&to, now);
         assert_eq!(order(ways, Some(&to), now), [1, 0]);
@@ -382,7 +383,7 @@ mod tests {
             let ways = routing.ways(&"198.51.100.1:80".parse().unwrap());
             let at = |millis| Timestamp::ZERO + Duration::from_millis(millis);
             let paths = ways.iter().map(|way| match way {
-                Way::Relays(path) => path,
+                PathOption::Relays(path) => path,
                 other => panic!("{other:?}"),
             });
             for (sent, (path, rtt)) in (0..5)

@@ -20,12 +20,12 @@ use super::names;
 use super::paths::RelayPath;
 use super::session::GatewayService;
 use crate::RelayError;
+use crate::buffer_pool::BufferPool;
 use crate::failure::Failure;
 use crate::probe_leg::{Ask, ProbeLeg};
 use crate::relay::unix_now;
 use crate::server::bind_worker;
 use crate::shutdown::Phase;
-use crate::stock::Stock;
 
 /// Between two looks at all paths, for the log. Chosen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ pub(super) fn start(
 
 /// Probes the paths of the table in force, whichever that is.
 async fn probe_all(service: &Arc<GatewayService>) {
-    let stock = Arc::new(Stock::new());
+    let buffer_pool = Arc::new(BufferPool::new());
     let mut version = service.routes.version();
     loop {
         version.mark_unchanged();
@@ -90,7 +90,7 @@ async fn probe_all(service: &Arc<GatewayService>) {
             path.health().begin(service.routes.now());
             for number in 0..LANES {
                 let (service, path) = (Arc::clone(service), Arc::clone(path));
-                tasks.spawn(lane(service, path, number, Arc::clone(&stock)));
+                tasks.spawn(lane(service, path, number, Arc::clone(&buffer_pool)));
             }
         }
         if !tasks.is_empty() {
@@ -108,7 +108,7 @@ async fn lane(
     service: Arc<GatewayService>,
     path: Arc<RelayPath>,
     number: usize,
-    stock: Arc<Stock>,
+    buffer_pool: Arc<BufferPool>,
 ) {
     sleep(INTERVAL * number as u32).await;
     let (mut leg, mut younger) = (None, JoinSet::new());
@@ -117,7 +117,7 @@ async fn lane(
         let limit = {
             let mut health = path.health();
             health.due(number, sent);
-            health.patience() * 2
+            health.probe_timeout() * 2
         };
         match younger.try_join_next() {
             Some(Ok(Ok(Ok(dialled)))) => leg = dialled,
@@ -126,13 +126,13 @@ async fn lane(
             _ => {}
         }
         if younger.is_empty() && leg.as_ref().is_some_and(ProbeLeg::is_old) {
-            let (service, path, stock) = (service.clone(), path.clone(), stock.clone());
+            let (service, path, buffer_pool) = (service.clone(), path.clone(), buffer_pool.clone());
             younger.spawn(timeout(limit, async move {
                 let mut leg = None;
-                service.probe(&path, &mut leg, &stock).await.map(|_| leg)
+                service.probe(&path, &mut leg, &buffer_pool).await.map(|_| leg)
             }));
         }
-        let outcome = timeout(limit, service.probe(&path, &mut leg, &stock)).await;
+        let outcome = timeout(limit, service.probe(&path, &mut leg, &buffer_pool)).await;
         let now = service.routes.now();
         match outcome {
             Ok(Ok(legs)) => path.health().answered(number, sent, now, legs),
@@ -192,7 +192,7 @@ impl GatewayService {
         &self,
         path: &RelayPath,
         leg: &mut Option<ProbeLeg>,
-        stock: &Stock,
+        buffer_pool: &BufferPool,
     ) -> Result<Vec<Duration>, Failure> {
         path.check_placed()?;
         let flow = FlowId::new("probe").expect("a short word");
@@ -202,7 +202,7 @@ impl GatewayService {
         let hops = path.route.hops();
         let address = hops[0].address;
         let ask = Ask { hop: hops[0], header: &header };
-        let answer = ProbeLeg::ask(leg, &self.dialler, stock, &ask).await?;
+        let answer = ProbeLeg::ask(leg, &self.dialler, buffer_pool, &ask).await?;
         let reply = answer.reply;
         if reply.status != Status::Ok {
             let at = hops.get(reply.hop).map_or(address, |hop| hop.address);

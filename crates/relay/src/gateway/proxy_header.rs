@@ -34,14 +34,14 @@ pub(crate) struct Ends {
 
 /// What a header tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ProxyHeader {
     pub(crate) ends: Ends,
     /// The header itself, where it is of version 2: whatever else it tells is passed on with it,
     /// checksums included.
     header: Option<Vec<u8>>,
 }
 
-impl Told {
+impl ProxyHeader {
     /// A header of version 2 that tells the same.
     pub(crate) fn into_header(self) -> Vec<u8> {
         let ends = self.ends;
@@ -49,7 +49,7 @@ impl Told {
     }
 }
 
-impl From<Ends> for Told {
+impl From<Ends> for ProxyHeader {
     fn from(ends: Ends) -> Self {
         Self { ends, header: None }
     }
@@ -79,7 +79,7 @@ pub(crate) enum ProxyError {
 }
 
 /// Reads a header: the ends that it tells, or nothing if the sender speaks for itself (LOCAL).
-pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<Told>>, ProxyError> {
+pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, ProxyError> {
     let known = bytes.len().min(LINE_BEGINS.len());
     if known > 0 && bytes[..known] == LINE_BEGINS[..known] {
         return line(bytes);
@@ -109,12 +109,12 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<Told>>, ProxyError>
         (_, other) => return Err(ProxyError::Family(other)),
     };
     let whole = PREFIX_BYTES + length;
-    let told = ends.map(|ends| Told { ends, header: Some(bytes[..whole].to_vec()) });
+    let told = ends.map(|ends| ProxyHeader { ends, header: Some(bytes[..whole].to_vec()) });
     Ok(Progress::Complete(told, whole))
 }
 
 /// Reads a line of version 1; a sender that does not know the ends speaks for itself.
-fn line(bytes: &[u8]) -> Result<Progress<Option<Told>>, ProxyError> {
+fn line(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, ProxyError> {
     let begun = &bytes[..bytes.len().min(MOST_LINE_BYTES)];
     let Some(length) = begun.iter().position(|byte| *byte == b'\n') else {
         let is_too_long = begun.len() == MOST_LINE_BYTES;
@@ -133,7 +133,7 @@ fn line(bytes: &[u8]) -> Result<Progress<Option<Told>>, ProxyError> {
         }
         _ => return Err(ProxyError::Line),
     };
-    Ok(Progress::Complete(ends.map(Told::from), length + 1))
+    Ok(Progress::Complete(ends.map(ProxyHeader::from), length + 1))
 }
 
 /// Two addresses and two ports in words.

@@ -18,7 +18,7 @@ use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Duration, Timestamp};
 
 use super::health::State;
-use super::paths::{RelayPath, Routes, Routing, Way, order};
+use super::paths::{PathOption, RelayPath, Routes, Routing, order};
 
 /// Version of the form of a [`PathsReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -142,11 +142,13 @@ pub(super) fn report(
     let rules = rules.filter(|(index, _)| only.is_none_or(|only| only == *index)).map(
         |(_, ((rule, _), ways))| {
             let first = order(ways, to, now).first().copied();
-            let way = |(index, way): (usize, &Way)| {
+            let way = |(index, way): (usize, &PathOption)| {
                 let report = match way {
-                    Way::Refuse => WayReport::plain("refuse", "the table refuses it"),
-                    Way::Direct => WayReport::plain("direct", "without relays; never probed"),
-                    Way::Relays(path) => WayReport::of_path(path, to, now),
+                    PathOption::Refuse => WayReport::plain("refuse", "the table refuses it"),
+                    PathOption::Direct => {
+                        WayReport::plain("direct", "without relays; never probed")
+                    }
+                    PathOption::Relays(path) => WayReport::of_path(path, to, now),
                 };
                 WayReport { chosen: first == Some(index) && report.kind != "refuse", ..report }
             };

@@ -12,11 +12,11 @@ use tradewind_net::interception::OWN_MARK;
 use tradewind_telemetry::limited;
 use tradewind_units::{FlowId, Source, one_line};
 
-use super::attempt::{NotOpen, Path, Wanted, here};
+use super::attempt::{NotOpen, OpenPath, Wanted, here};
 use super::http::{self, Client, Served, Target};
 use super::loops::{Loops, Taken};
 use super::paths::Routes;
-use super::proxy_header::{self, Ends, Told};
+use super::proxy_header::{self, Ends, ProxyHeader};
 use super::udp_associate::Plane;
 use super::users::{Credentials, NotLetIn, Users};
 use super::{sealer, socks5};
@@ -26,10 +26,10 @@ use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Dialler;
 use crate::failure::{Failure, plain};
-use crate::head::{HeadError, Unused};
+use crate::head::{HeadError, ReadAhead};
 use crate::live_limits::LiveLimits;
 use crate::local_ports::LocalPorts;
-use crate::opening::part;
+use crate::opening::close_with;
 use crate::own_host::OwnHost;
 use crate::own_identities::OwnIdentities;
 use crate::pool::{Greeter, Pools};
@@ -39,7 +39,7 @@ use crate::quota::{Members, Meter};
 use crate::resolver::{Lookups, Resolver};
 use crate::rights::HeldKeys;
 use crate::server::Service;
-use crate::session::{Keeping, Session, broken};
+use crate::session::{Session, SessionSettings, broken};
 use crate::stripe::Offers;
 use crate::timeouts::LiveTimeouts;
 use crate::worker::{Cause, Permit, Worker};
@@ -47,7 +47,7 @@ use crate::{GatewayConfig, RelayError};
 
 /// A listener: what is spoken there, and the flow that its connections belong to.
 #[derive(Debug)]
-pub(super) struct Entrance {
+pub(super) struct Listener {
     pub(super) kind: Kind,
     /// Its number among all.
     pub(super) number: usize,
@@ -78,7 +78,7 @@ pub(super) enum Answer {
     Open,
 }
 
-impl Entrance {
+impl Listener {
     /// What its clients wait for before they send, once their path is open.
     fn opened(&self) -> Option<(Answer, &'static [u8])> {
         match self.kind {
@@ -117,7 +117,7 @@ enum Wish {
 
 /// What a gateway does with a connection.
 pub(super) struct GatewayService {
-    pub(super) entrances: Vec<Entrance>,
+    pub(super) entrances: Vec<Listener>,
     pub(super) routes: Arc<Routes>,
     /// Which addresses no direct route leads to.
     pub(super) own_host: OwnHost,
@@ -140,7 +140,7 @@ pub(super) struct GatewayService {
     pub(super) tproxy: Vec<Tproxy>,
     /// What carries the datagrams of SOCKS5 clients, if anything does.
     pub(super) plane: OnceLock<Arc<Plane>>,
-    pub(super) keeping: Keeping,
+    pub(super) session_settings: SessionSettings,
     /// Those that a reload changes; absent where nothing is served.
     pub(super) limits: Option<LiveLimits>,
     /// Who dials for the connections that were taken off their way.
@@ -165,22 +165,23 @@ pub(super) struct BadRequest {
 impl GatewayService {
     /// Returns the timeouts in force.
     pub(super) const fn timeouts(&self) -> &LiveTimeouts {
-        &self.keeping.timeouts
+        &self.session_settings.timeouts
     }
 
     /// A gateway's service; `legs` is what it dials by.
     pub(super) fn new(
         config: &GatewayConfig,
-        entrances: Vec<Entrance>,
+        entrances: Vec<Listener>,
         routes: Arc<Routes>,
         legs: Arc<Legs>,
         host: Host,
     ) -> Result<Self, RelayError> {
         let Host { own_listeners, timeouts, local_ports, limits } = host;
         let key = tradewind_net::entropy::bytes().map_err(RelayError::Runtime)?;
-        let takes_own = config.tproxy.iter().any(|tproxy| tproxy.own_host);
+        let takes_own = config.tproxy.iter().any(|tproxy| tproxy.local_output);
         let sealer = sealer(config)?.map(|sealer| Arc::new(Mutex::new(sealer)));
-        let keeping = Keeping { timeouts: timeouts.clone(), legs: Arc::clone(&legs) };
+        let session_settings =
+            SessionSettings { timeouts: timeouts.clone(), legs: Arc::clone(&legs) };
         let dialler = Arc::new(Dialler {
             legs,
             timeouts,
@@ -197,7 +198,7 @@ impl GatewayService {
             routes,
             own_host: OwnHost::open()?,
             sealer,
-            keeping,
+            session_settings,
             limits,
             dialler,
             pools,
@@ -214,8 +215,8 @@ impl GatewayService {
 }
 
 impl Service for GatewayService {
-    fn keeping(&self) -> &Keeping {
-        &self.keeping
+    fn session_settings(&self) -> &SessionSettings {
+        &self.session_settings
     }
 
     async fn open(
@@ -225,20 +226,21 @@ impl Service for GatewayService {
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
         let entrance = &self.entrances[entrance];
-        let mut unused = Unused::default();
+        let mut read_ahead = ReadAhead::default();
         let application = Connection::plain(application);
         let (application, asked) =
-            self.admit_session(application, entrance, permit, &mut unused).await?;
+            self.admit_session(application, entrance, permit, &mut read_ahead).await?;
         let Asked { wish, mut leading } = asked;
         let (flow, worker) = (&entrance.flow, permit.worker());
-        let destination = match self.meet(wish, &application, entrance, permit, &mut unused).await {
-            Served::Tunnel(destination) => destination,
-            Served::Broken(outcome) => return Err(outcome),
-            Served::Over { word, outcome } => {
-                part(application, worker, &word).await;
-                return Err(outcome);
-            }
-        };
+        let destination =
+            match self.meet(wish, &application, entrance, permit, &mut read_ahead).await {
+                Served::Tunnel(destination) => destination,
+                Served::Broken(outcome) => return Err(outcome),
+                Served::Over { word, outcome } => {
+                    close_with(application, worker, &word).await;
+                    return Err(outcome);
+                }
+            };
         note(|facts| {
             facts.flow = Some(flow.clone());
             facts.destination = Some(destination.clone());
@@ -256,7 +258,7 @@ impl Service for GatewayService {
         if when == Answer::Optimistic {
             application.write_all(word).await.map_err(gone)?;
         }
-        leading.append(&mut unused.into_bytes());
+        leading.append(&mut read_ahead.into_bytes());
         let taken = self.note_taken(entrance, &destination);
         let path = match self.path(&wanted, leading).await {
             Ok(path) => path,
@@ -279,7 +281,7 @@ impl Service for GatewayService {
         if when == Answer::Open {
             application.write_all(word).await.map_err(gone)?;
         }
-        let Path { downstream, up, down, offer } = path;
+        let OpenPath { downstream, up, down, offer } = path;
         let offers = Offers::new(None, offer);
         let what = (flow.clone(), destination);
         let session = Session::between(what, (application, up), (downstream, down));
@@ -290,7 +292,7 @@ impl Service for GatewayService {
 /// Tells the application that its path could not be opened, by a reset if it has been told that it is.
 async fn refuse(
     application: Connection,
-    entrance: &Entrance,
+    entrance: &Listener,
     worker: &Worker,
     failure: &Failure,
     told: Answer,
@@ -300,11 +302,11 @@ async fn refuse(
         Kind::Forward { .. } | Kind::Tproxy { .. } => {}
         _ if told == Answer::Optimistic => {}
         Kind::Socks5(_) => {
-            part(application, worker, &socks5::refused(failure)).await;
+            close_with(application, worker, &socks5::refused(failure)).await;
         }
         Kind::Connect(_) => {
             let answer = http::refused(failure.status, failure.told());
-            part(application, worker, &answer).await;
+            close_with(application, worker, &answer).await;
         }
     }
 }
@@ -315,17 +317,17 @@ impl GatewayService {
     async fn admit_session(
         &self,
         application: Connection,
-        entrance: &Entrance,
+        entrance: &Listener,
         permit: &mut Permit,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
     ) -> Result<(Connection, Asked), Outcome> {
-        let asked = match self.request(&application, entrance, permit.worker(), unused).await {
+        let asked = match self.request(&application, entrance, permit.worker(), read_ahead).await {
             Ok(asked) => asked,
             Err(bad) => {
                 let (from, cause) = (application.remote(), Cause::Source(permit.source()));
                 limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
                 if bad.outcome != Outcome::Looped {
-                    part(application, permit.worker(), &bad.answer).await;
+                    close_with(application, permit.worker(), &bad.answer).await;
                 }
                 return Err(bad.outcome);
             }
@@ -344,17 +346,17 @@ impl GatewayService {
     async fn request(
         &self,
         application: &Connection,
-        entrance: &Entrance,
+        entrance: &Listener,
         worker: &Worker,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
     ) -> Result<Asked, BadRequest> {
         let asking = async {
-            let ends = client_of(application, entrance, worker, unused).await?;
+            let ends = client_of(application, entrance, worker, read_ahead).await?;
             let wish = match &entrance.kind {
                 Kind::Forward { to } => Wish::Session(to.clone()),
                 Kind::Tproxy { .. } => Wish::Session(self.where_it_went(application)?),
                 Kind::Socks5(_) => {
-                    match self.request_by_socks5(application, worker, unused).await? {
+                    match self.request_by_socks5(application, worker, read_ahead).await? {
                         socks5::Request::Connect(destination) => Wish::Session(destination),
                         socks5::Request::Associate(port) => Wish::Association(port),
                     }
@@ -362,7 +364,8 @@ impl GatewayService {
                 Kind::Connect(_) => {
                     // Its own limit is this one's, and gets an answer.
                     let limit = self.timeouts().header();
-                    let request = http::read_request(application, worker, unused, limit).await?;
+                    let request =
+                        http::read_request(application, worker, read_ahead, limit).await?;
                     self.admit_request(application, &request).await?;
                     match request.target {
                         Target::Tunnel(destination) => Wish::Session(destination),
@@ -370,7 +373,7 @@ impl GatewayService {
                     }
                 }
             };
-            let leading = ends.filter(|_| entrance.tells_client).map(Told::into_header);
+            let leading = ends.filter(|_| entrance.tells_client).map(ProxyHeader::into_header);
             Ok(Asked { wish, leading: leading.unwrap_or_default() })
         };
         let request_limit = self.timeouts().header();
@@ -390,9 +393,9 @@ impl GatewayService {
         &self,
         wish: Wish,
         application: &Connection,
-        entrance: &Entrance,
+        entrance: &Listener,
         permit: &Permit,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
     ) -> Served {
         match wish {
             Wish::Session(destination) => Served::Tunnel(destination),
@@ -400,7 +403,7 @@ impl GatewayService {
                 Box::pin(self.associate(application, port, entrance, permit)).await
             }
             Wish::Requests(first) => {
-                Box::pin(self.serve(application, entrance, permit, *first, unused)).await
+                Box::pin(self.serve(application, entrance, permit, *first, read_ahead)).await
             }
         }
     }
@@ -409,10 +412,10 @@ impl GatewayService {
     async fn serve(
         &self,
         application: &Connection,
-        entrance: &Entrance,
+        entrance: &Listener,
         permit: &Permit,
         first: http::Request,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
     ) -> Served {
         let (rates, source) = (permit.rates(None), permit.source());
         let meters = [Meter::through(&rates, 0), Meter::through(&rates, 0)];
@@ -425,7 +428,7 @@ impl GatewayService {
             worker,
             source,
             record,
-            unused,
+            read_ahead,
             meters,
             memory,
         };
@@ -462,28 +465,28 @@ impl GatewayService {
         &self,
         application: &Connection,
         worker: &Worker,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
     ) -> Result<socks5::Request, BadRequest> {
         let refused = |error| bad_request(error, socks5::SocksError::answer);
         let failed = |error| refused(HeadError::Io(error));
-        let (stock, most) = (&worker.stock, socks5::MOST_BYTES);
+        let (buffer_pool, most) = (&worker.buffer_pool, socks5::MOST_BYTES);
         let asks = self.users.are_asked();
         let method = if asks { socks5::PASSWORD } else { socks5::NO_AUTHENTICATION };
         let greeting = |bytes: &[u8]| socks5::greeting(bytes, method);
-        unused.read_head(application, stock, most, greeting).await.map_err(refused)?;
+        read_ahead.read_head(application, buffer_pool, most, greeting).await.map_err(refused)?;
         application.write_all(&socks5::accepted(method)).await.map_err(failed)?;
         if asks {
-            let shown = unused.read_head(application, stock, most, socks5::credentials);
+            let shown = read_ahead.read_head(application, buffer_pool, most, socks5::credentials);
             let shown = shown.await.map_err(refused)?;
             let admitted = self.admit(application, || Some(shown)).await;
             admitted.map_err(|why| not_let_in(application, why, socks5::WRONG.to_vec()))?;
             application.write_all(&socks5::RIGHT).await.map_err(failed)?;
         }
-        unused.read_head(application, stock, most, socks5::request).await.map_err(refused)
+        read_ahead.read_head(application, buffer_pool, most, socks5::request).await.map_err(refused)
     }
 
     /// Notes who will dial for a connection that was taken off its way.
-    fn note_taken(&self, entrance: &Entrance, destination: &Destination) -> Option<Taken> {
+    fn note_taken(&self, entrance: &Listener, destination: &Destination) -> Option<Taken> {
         match (&entrance.kind, destination) {
             (Kind::Tproxy { .. }, Destination::Address(address)) => {
                 let routing = self.routes.current();
@@ -516,10 +519,10 @@ impl GatewayService {
 /// The two ends of a connection as its client sees them. Who is trusted to tell another's must.
 async fn client_of(
     application: &Connection,
-    entrance: &Entrance,
+    entrance: &Listener,
     worker: &Worker,
-    unused: &mut Unused,
-) -> Result<Option<Told>, BadRequest> {
+    read_ahead: &mut ReadAhead,
+) -> Result<Option<ProxyHeader>, BadRequest> {
     if !entrance.tells_client && entrance.accept_proxy.is_empty() {
         return Ok(None);
     }
@@ -534,8 +537,8 @@ async fn client_of(
     if !entrance.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
         return Ok(Some(ends.into()));
     }
-    let (stock, most) = (&worker.stock, proxy_header::MOST_BYTES);
-    let told = unused.read_head(application, stock, most, proxy_header::header).await;
+    let (buffer_pool, most) = (&worker.buffer_pool, proxy_header::MOST_BYTES);
+    let told = read_ahead.read_head(application, buffer_pool, most, proxy_header::header).await;
     let told = told.map_err(|error| {
         let bad = bad_request(error, |_| Vec::new());
         BadRequest { line: format!("PROXY header: {}", bad.line), ..bad }

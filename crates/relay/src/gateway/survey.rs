@@ -11,14 +11,14 @@ use tradewind_units::Duration;
 
 use super::Routes;
 use super::names;
-use super::paths::{RelayPath, Way};
+use super::paths::{PathOption, RelayPath};
 use super::report::{PathsReport, Source, report};
 use super::session::{GatewayService, Host};
+use crate::buffer_pool::BufferPool;
 use crate::config::LegProfiles;
 use crate::dial::try_options;
 use crate::local_ports::LocalPorts;
 use crate::profile::Legs;
-use crate::stock::Stock;
 use crate::timeouts::LiveTimeouts;
 use crate::{GatewayConfig, RelayError};
 
@@ -62,9 +62,9 @@ pub fn survey(
 /// The paths to `to`, or all of them.
 fn asked_for(routes: &Routes, to: Option<&Destination>) -> Vec<Arc<RelayPath>> {
     let routing = routes.current();
-    let relayed = |way: &Way| match way {
-        Way::Relays(path) => Some(Arc::clone(path)),
-        Way::Direct | Way::Refuse => None,
+    let relayed = |way: &PathOption| match way {
+        PathOption::Relays(path) => Some(Arc::clone(path)),
+        PathOption::Direct | PathOption::Refuse => None,
     };
     match to {
         Some(to) => routing.ways(to).iter().filter_map(relayed).collect(),
@@ -80,10 +80,10 @@ fn without_traces(legs: &LegProfiles) -> LegProfiles {
 }
 
 async fn probe(service: Arc<GatewayService>, path: Arc<RelayPath>, count: u32) {
-    let (stock, mut leg) = (Stock::new(), None);
+    let (buffer_pool, mut leg) = (BufferPool::new(), None);
     for _ in 0..count {
         let sent = service.routes.now();
-        let outcome = timeout(LONGEST_WAIT, service.probe(&path, &mut leg, &stock)).await;
+        let outcome = timeout(LONGEST_WAIT, service.probe(&path, &mut leg, &buffer_pool)).await;
         let now = service.routes.now();
         match outcome {
             Ok(Ok(legs)) => path.health().answered(0, sent, now, legs),

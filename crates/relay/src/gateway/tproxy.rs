@@ -8,15 +8,15 @@ use std::net::SocketAddr;
 
 use tradewind_net::interception::{Capture, Interception, make_transparent};
 
-use super::session::{Entrance, Kind};
+use super::session::{Kind, Listener};
 use crate::config::Tproxy;
 use crate::resolver::Lookups;
 use crate::server::Server;
 use crate::{GatewayConfig, RelayError};
 
 /// The entrances of all entries, in order.
-pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Entrance)> {
-    let entrance = |tproxy: &Tproxy| Entrance {
+pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
+    let entrance = |tproxy: &Tproxy| Listener {
         kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
         number: 0,
         own_lookups: Lookups::of_many(),
@@ -51,7 +51,7 @@ pub(super) fn intercept(
         let capture = Capture {
             destinations: tproxy.destinations.iter().filter_map(destination).collect(),
             listeners: addresses[entrances].to_vec(),
-            own_host: tproxy.own_host,
+            local_output: tproxy.local_output,
         };
         let interception = Interception::set(&capture)?;
         tracing::info!("taking connections by nftables table {}", interception.table());

@@ -24,15 +24,15 @@ use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Source};
 
 use super::http::Served;
-use super::seats::{Held, Seat, Seats};
-use super::session::{Entrance, GatewayService};
+use super::session::{GatewayService, Listener};
+use super::slots::{FlowSlot, FlowSlots, Held};
 use super::socks5;
 use crate::access_log::{Goes, Record, note};
+use crate::buffer_pool::BUFFER_BYTES;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::plain;
 use crate::resolver::{Lookups, Resolver};
-use crate::stock::BUFFER_BYTES;
 use crate::worker::{Cause, Permit, Worker};
 
 /// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name servers.
@@ -81,12 +81,12 @@ pub trait DatagramFlow: AsFd + Send + Sync {
 /// What carries the datagrams of all associations.
 pub(super) struct Plane {
     datagrams: Arc<dyn Datagrams>,
-    seats: Arc<Seats>,
+    slots: Arc<FlowSlots>,
 }
 
 impl Plane {
     pub(super) fn new(datagrams: Arc<dyn Datagrams>) -> Self {
-        Self { datagrams, seats: Arc::new(Seats::new()) }
+        Self { datagrams, slots: Arc::new(FlowSlots::new()) }
     }
 }
 
@@ -152,7 +152,7 @@ impl GatewayService {
         &self,
         application: &Connection,
         port: u16,
-        entrance: &Entrance,
+        entrance: &Listener,
         permit: &Permit,
     ) -> Served {
         let (worker, cause) = (permit.worker(), Cause::Source(permit.source()));
@@ -261,7 +261,7 @@ impl Association {
             oldest.and_then(|oldest| talks.remove(&oldest));
             worker.counts.udp_flow_evicted();
         }
-        let Some((seat, has_evicted)) = self.plane.seats.enter(self.source) else {
+        let Some((slot, has_evicted)) = self.plane.slots.enter(self.source) else {
             tracing::debug!("SOCKS5: datagrams to {to}: no room for another flow");
             return None;
         };
@@ -273,10 +273,10 @@ impl Association {
             facts.destination.get_or_insert_with(|| to.clone());
             facts.datagrams_to = facts.datagrams_to.map(|count| count + 1);
         });
-        let held = Arc::clone(seat.held());
+        let held = Arc::clone(slot.held());
         let (association, to) = (Arc::clone(self), to.clone());
         let task = tasks.spawn(async move {
-            if let Err(why) = association.talk(&to, seat, waiting, client).await {
+            if let Err(why) = association.talk(&to, slot, waiting, client).await {
                 tracing::debug!("SOCKS5: datagrams to {to}: {why}");
             }
         });
@@ -288,7 +288,7 @@ impl Association {
     async fn talk(
         &self,
         to: &Destination,
-        seat: Seat,
+        slot: FlowSlot,
         mut waiting: Receiver<Waiting>,
         client: SocketAddr,
     ) -> Result<(), String> {
@@ -313,7 +313,7 @@ impl Association {
                     let mut ready = ready.map_err(|error| plain(&error))?;
                     match flow.receive()? {
                         Some(datagram) => {
-                            seat.held().touch();
+                            slot.held().touch();
                             // Who is gone hears nothing.
                             let wrapped = socks5::wrap(to, &datagram);
                             let length = datagram.len() as u64;
@@ -323,7 +323,7 @@ impl Association {
                         None => ready.clear_ready(),
                     }
                 }
-                () = seat.held().is_left() => return Ok(()),
+                () = slot.held().is_left() => return Ok(()),
             }
         }
     }
@@ -357,9 +357,11 @@ impl Association {
 
 /// Waits until the connection of an association ends; what comes over it means nothing.
 async fn ended(application: &Connection, worker: &Worker) {
-    let mut unused = crate::head::Unused::default();
-    while let Ok(count @ 1..) = unused.read_more(application, &worker.stock, BUFFER_BYTES).await {
-        unused.use_up(count);
+    let mut read_ahead = crate::head::ReadAhead::default();
+    while let Ok(count @ 1..) =
+        read_ahead.read_more(application, &worker.buffer_pool, BUFFER_BYTES).await
+    {
+        read_ahead.use_up(count);
     }
 }
 

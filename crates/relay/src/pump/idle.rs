@@ -31,7 +31,7 @@ pub(crate) struct IdleLimits {
 }
 
 /// What the watch has found.
-pub(super) enum Told {
+pub(super) enum IdleEvent {
     /// What waits for the first data has waited long enough.
     AnswerIsDue,
     /// The session has been open, or half-closed, for longer than most.
@@ -62,7 +62,7 @@ impl<'a> IdleWatch<'a> {
         cx: &mut Context<'_>,
         moved: u64,
         half_closed: bool,
-    ) -> Poll<Told> {
+    ) -> Poll<IdleEvent> {
         if half_closed && !self.half_closed {
             self.half_closed = true;
             self.young = true;
@@ -72,16 +72,16 @@ impl<'a> IdleWatch<'a> {
             ready!(self.timer.as_mut().poll(cx));
             if std::mem::take(&mut self.answers) {
                 self.restart(moved);
-                return Poll::Ready(Told::AnswerIsDue);
+                return Poll::Ready(IdleEvent::AnswerIsDue);
             }
             if std::mem::take(&mut self.young) {
                 self.restart(moved);
-                return Poll::Ready(Told::NoLongerYoung);
+                return Poll::Ready(IdleEvent::NoLongerYoung);
             }
             if moved == self.moved_before
                 && let Some(limit) = self.silence()
             {
-                return Poll::Ready(Told::Silent(limit));
+                return Poll::Ready(IdleEvent::Silent(limit));
             }
             self.restart(moved);
         }
@@ -126,7 +126,7 @@ mod tests {
         let mut watch = IdleWatch::new(limits, timer, false);
         (watch.young, watch.half_closed) = (false, half_closed);
         match watch.poll(&mut Context::from_waker(Waker::noop()), 0, half_closed) {
-            Poll::Ready(Told::Silent(limit)) => Some(limit),
+            Poll::Ready(IdleEvent::Silent(limit)) => Some(limit),
             Poll::Ready(_) => panic!("something else"),
             Poll::Pending => None,
         }

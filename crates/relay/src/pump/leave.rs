@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::{Direction, Load, Means};
+use super::{Direction, IoContext, Load};
 use crate::access_log::Follower;
 use crate::quota::Meter;
 
@@ -55,7 +55,7 @@ impl Direction {
     ///
     /// # Errors
     /// When the kernel cannot read its pipe.
-    pub(crate) fn leave(self, means: Means<'_>) -> io::Result<Taken> {
+    pub(crate) fn leave(self, io_context: IoContext<'_>) -> io::Result<Taken> {
         // An end waits only where it has been enciphered already.
         let ended = self.ended || matches!(self.load, Load::End);
         let raw = match self.load {
@@ -65,12 +65,12 @@ impl Direction {
             Load::Bytes { buffer, given } => Bytes::from(buffer).split_off(given),
             Load::Piped(mut pipe) => {
                 let bytes = pipe.take_out()?;
-                means.stock.put_pipe(pipe);
+                io_context.buffer_pool.put_pipe(pipe);
                 bytes.into()
             }
         };
         let (overhead, moved) = (self.overhead, self.moved);
-        means.counts.moved(raw.len() - overhead);
+        io_context.counts.moved(raw.len() - overhead);
         let (meter, follower) = (self.meter, self.follower);
         follower.iter().for_each(|follower| follower.moved((raw.len() - overhead) as u64));
         Ok(Taken { raw, overhead, moved, meter, follower, ended, over: self.ended })

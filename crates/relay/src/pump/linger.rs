@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tradewind_net::tcp;
 
-use super::{Direction, Ending, Load, Means, MoveError};
+use super::{Direction, Ending, IoContext, Load, MoveError};
 use crate::side::Side;
 
 /// How long a session whose one side has failed goes on while the other takes nothing. Chosen: a
@@ -34,9 +34,9 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &mut Side<'_>,
         to: &Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Poll<Result<usize, MoveError>> {
-        match self.poll_take(cx, from, to, means) {
+        match self.poll_take(cx, from, to, io_context) {
             Poll::Ready(Ok(Some(given))) => return Poll::Ready(Ok(given)),
             Poll::Pending if !self.lingers || self.throttled => return Poll::Pending,
             Poll::Ready(Err(MoveError::Taking(_))) if self.lingers => {}
@@ -61,7 +61,7 @@ impl Direction {
         &mut self,
         from: &mut Side<'_>,
         to: &mut Side<'_>,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) {
         // What the runtime knows of `from` may be older than the failure.
         yield_now().await;
@@ -69,7 +69,7 @@ impl Direction {
         let mut timer = pin!(sleep(LINGER_TIMEOUT));
         let mut seen = self.moved;
         let delivered = poll_fn(|cx| {
-            if let Poll::Ready(moved) = self.poll_move(cx, from, to, means, Ending::Close) {
+            if let Poll::Ready(moved) = self.poll_move(cx, from, to, io_context, Ending::Close) {
                 return Poll::Ready(moved.is_ok());
             }
             if std::mem::replace(&mut seen, self.moved) != self.moved {

@@ -6,7 +6,7 @@ use super::*;
 pub(crate) struct Pump<'a> {
     pub(crate) session: &'a mut Session,
     pub(crate) worker: &'a Worker,
-    pub(crate) keeping: &'a Keeping,
+    pub(crate) session_settings: &'a SessionSettings,
 }
 
 impl Pump<'_> {
@@ -17,31 +17,31 @@ impl Pump<'_> {
     pub(crate) async fn run(mut self) -> Result<Stopped, Broken> {
         let answers = !self.session.down.answer.is_empty();
         let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
-        let limits = self.keeping.timeouts.idle();
+        let limits = self.session_settings.timeouts.idle();
         let timer = pin!(tokio::time::sleep(limits.open.map_or(first, |open| first.min(open))));
         let mut idle = IdleWatch::new(limits, timer, answers);
-        let mut lifts = self.keeping.legs.lifts(&self.session.downstream);
+        let mut ramps = self.session_settings.legs.ramps(&self.session.downstream);
         let mut settled = false;
-        poll_fn(|cx| self.poll(cx, &mut idle, &mut lifts, &mut settled)).await
+        poll_fn(|cx| self.poll(cx, &mut idle, &mut ramps, &mut settled)).await
     }
 
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         idle: &mut IdleWatch<'_>,
-        lifts: &mut Option<Box<Lifts>>,
+        ramps: &mut Option<Box<PacingRamps>>,
         settled: &mut bool,
     ) -> Poll<Result<Stopped, Broken>> {
         let Session { up, down, upstream, downstream, memory, offers, .. } = &mut *self.session;
         let memory = memory.as_ref();
         let ending = Ending::after(down);
-        let means = self.worker.means_up().within(memory);
-        let up_ended = up.poll_move(cx, upstream, downstream, means, ending);
+        let io_context = self.worker.means_up().within(memory);
+        let up_ended = up.poll_move(cx, upstream, downstream, io_context, ending);
         let up_ended = up_ended.map_err(MoveError::of_up)?.is_ready();
         let ending = Ending::after(up);
         let was_deaf = downstream.is_deaf();
-        let means = self.worker.means_down().within(memory);
-        let down_ended = down.poll_move(cx, downstream, upstream, means, ending);
+        let io_context = self.worker.means_down().within(memory);
+        let down_ended = down.poll_move(cx, downstream, upstream, io_context, ending);
         let down_ended = down_ended.map_err(MoveError::of_down)?.is_ready();
         if downstream.is_deaf() != was_deaf && up.load_waits() {
             // It was registered anew, and knows no more that the other direction waits for
@@ -51,10 +51,10 @@ impl Pump<'_> {
         if up_ended && down_ended {
             return Poll::Ready(Ok(Stopped::Over));
         }
-        if let Some(due) = lifts
+        if let Some(due) = ramps
             && !due.poll(cx, (upstream, down.moved), (downstream, up.moved))
         {
-            *lifts = None;
+            *ramps = None;
         }
         let moved = down.moved + up.moved;
         if let Some(offers) = offers
@@ -68,12 +68,12 @@ impl Pump<'_> {
         }
         match idle.poll(cx, moved, up_ended || down_ended) {
             Poll::Pending => {}
-            Poll::Ready(Told::Silent(limit)) => return Poll::Ready(Err(Broken::Idle(limit))),
-            Poll::Ready(Told::AnswerIsDue) => {
+            Poll::Ready(IdleEvent::Silent(limit)) => return Poll::Ready(Err(Broken::Idle(limit))),
+            Poll::Ready(IdleEvent::AnswerIsDue) => {
                 self.session.down.answer_alone();
                 cx.waker().wake_by_ref();
             }
-            Poll::Ready(Told::NoLongerYoung) => {
+            Poll::Ready(IdleEvent::NoLongerYoung) => {
                 if !std::mem::replace(settled, true) {
                     self.settle()?;
                 }
@@ -89,10 +89,10 @@ impl Pump<'_> {
     fn deafen_ended(&mut self) -> Result<(), Broken> {
         let Session { up, down, upstream, downstream, .. } = &mut *self.session;
         if up.ended {
-            upstream.deafen().map_err(Broken::Upstream)?;
+            upstream.pause_reads().map_err(Broken::Upstream)?;
         }
         if down.ended {
-            downstream.deafen().map_err(Broken::Downstream)?;
+            downstream.pause_reads().map_err(Broken::Downstream)?;
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Pump<'_> {
     /// one its options, both acknowledgements without delay.
     fn settle(&self) -> Result<(), Broken> {
         let Session { upstream, downstream, .. } = &*self.session;
-        let settled = self.keeping.legs.of(downstream).settled.apply(downstream);
+        let settled = self.session_settings.legs.of(downstream).settled.apply(downstream);
         settled.map_err(|error| Broken::Downstream(error.source))?;
         tcp::acknowledge_at_once(downstream).map_err(Broken::Downstream)?;
         tcp::acknowledge_at_once(upstream).map_err(Broken::Upstream)

@@ -12,7 +12,7 @@ use super::welcome::complain;
 use super::{RelayService, unix_now};
 use crate::connection::Connection;
 use crate::counts::Outcome;
-use crate::head::Unused;
+use crate::head::ReadAhead;
 use crate::pool::LONGEST_WAIT;
 use crate::shutdown::Phase;
 use crate::worker::Permit;
@@ -23,7 +23,7 @@ impl RelayService {
         &self,
         stream: &Connection,
         bytes: &[u8],
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
         permit: &mut Permit,
     ) -> Result<Vec<u8>, Outcome> {
         let key = self.hello(bytes, stream.peer()).map_err(|cause| {
@@ -48,7 +48,7 @@ impl RelayService {
             }
         };
         stream.write_all(&key.seal(&Reply::ok(0))).await.map_err(|_| Outcome::Ended)?;
-        let header = self.later_header(stream, unused, permit).await.ok_or(Outcome::Ended)?;
+        let header = self.later_header(stream, read_ahead, permit).await.ok_or(Outcome::Ended)?;
         // The neighbour may try the next path when a warm connection fails that has acknowledged nothing: before anything is
         // dialled it learns that the session was here, whatever becomes of this process.
         let _gone = tcp::acknowledge_at_once(stream);
@@ -60,11 +60,12 @@ impl RelayService {
     async fn later_header(
         &self,
         stream: &Connection,
-        unused: &mut Unused,
+        read_ahead: &mut ReadAhead,
         permit: &Permit,
     ) -> Option<Vec<u8>> {
         let mut phase = self.phase.get()?.clone();
-        let reading = unused.read_head(stream, &permit.worker().stock, HEADER_LIMIT, header_bytes);
+        let reading =
+            read_ahead.read_head(stream, &permit.worker().buffer_pool, HEADER_LIMIT, header_bytes);
         let read = tokio::select! {
             biased;
             read = timeout(LONGEST_WAIT, reading) => read.ok()?.ok(),

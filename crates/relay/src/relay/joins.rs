@@ -9,7 +9,7 @@ use tradewind_stripe::frame::START_BYTES;
 use super::{RelayService, most_sessions, silent};
 use crate::connection::Connection;
 use crate::counts::Outcome;
-use crate::head::{Progress, Unused};
+use crate::head::{Progress, ReadAhead};
 use crate::stripe::{Member, NotAdmitted, Offer};
 use crate::worker::Permit;
 
@@ -29,7 +29,7 @@ impl RelayService {
         &self,
         connection: Connection,
         bytes: &[u8],
-        mut unused: Unused,
+        mut read_ahead: ReadAhead,
         permit: &mut Permit,
         deadline: Instant,
     ) -> Outcome {
@@ -58,10 +58,11 @@ impl RelayService {
             return Outcome::Ended;
         }
         // Until the neighbour has said where its frames begin the session goes on without.
-        let reading = unused.read_head(&connection, &permit.worker().stock, START_BYTES, start);
-        match timeout(self.keeping.timeouts.header(), reading).await {
+        let reading =
+            read_ahead.read_head(&connection, &permit.worker().buffer_pool, START_BYTES, start);
+        match timeout(self.session_settings.timeouts.header(), reading).await {
             Ok(Ok(mut input)) => {
-                input.extend(unused.into_bytes());
+                input.extend(read_ahead.into_bytes());
                 match admitted.hand_over(connection, input).await {
                     Ok(()) => Outcome::Joined,
                     Err(_) => Outcome::Broken,

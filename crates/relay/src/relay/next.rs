@@ -11,7 +11,7 @@ use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Speaker;
 use crate::failure::Failure;
-use crate::head::Unused;
+use crate::head::ReadAhead;
 use crate::opening::{NextRelay, Waited};
 use crate::pool::Warm;
 use crate::pump::Direction;
@@ -22,7 +22,7 @@ pub(super) struct Opened {
     pub(super) downstream: Connection,
     pub(super) up: Direction,
     pub(super) reply: Reply,
-    pub(super) unused: Unused,
+    pub(super) read_ahead: ReadAhead,
 }
 
 /// Why one connection to the next relay did not open the path.
@@ -128,15 +128,15 @@ impl RelayService {
         let limit = self.dialler.limit() * u32::try_from(legs_left).unwrap_or(u32::MAX);
         let reply = opening.reply(Some(upstream), &mut up, worker, limit);
         let waited = match &warm {
-            Some(warm) => warm.unless_silent(warm.patience(), address, reply).await,
+            Some(warm) => warm.unless_silent(warm.reply_timeout(), address, reply).await,
             None => reply.await,
         };
         match waited {
-            Waited::Replied(reply, unused) => {
+            Waited::Replied(reply, read_ahead) => {
                 drop(up.take_kept());
                 let connection = fresh.or(warm.map(|warm| warm.connection));
                 let downstream = connection.expect("the one or the other");
-                Ok(Opened { downstream, up, reply, unused })
+                Ok(Opened { downstream, up, reply, read_ahead })
             }
             Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
                 Some(_) => Err(NotOpened::Untouched {

@@ -9,11 +9,11 @@ impl RelayService {
         upstream: Connection,
         worker: &Worker,
         header: &OpenHeader,
-        unused: Unused,
+        read_ahead: ReadAhead,
         lookups: &Lookups,
     ) -> Result<Session, Outcome> {
-        let early = !unused.is_empty();
-        let mut up = Direction::new(unused.into_bytes());
+        let early = !read_ahead.is_empty();
+        let mut up = Direction::new(read_ahead.into_bytes());
         let admitted = || self.audit_log.iter().for_each(|log| log.tell(header));
         let dialling = Dialling::new(&admitted);
         let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
@@ -42,7 +42,7 @@ impl RelayService {
         let _started = up.start(&downstream, worker.means_up());
         let offers = Offers::new(self.offer(header), None);
         let reply = header.upstream.seal(&Reply::ok(header.hop));
-        let down = match agree(&upstream, reply, early, Vec::new()).await {
+        let down = match send_reply(&upstream, reply, early, Vec::new()).await {
             Ok(down) => down,
             Err(error) => return Err(gone(header, error)),
         };
@@ -56,16 +56,16 @@ impl RelayService {
         worker: &Worker,
         header: &OpenHeader,
         next: &SealedHeader,
-        unused: Unused,
+        read_ahead: ReadAhead,
     ) -> Result<Session, Outcome> {
         let hop = &header.route.hops()[header.hop + 1];
-        let early = !unused.is_empty();
-        let leading = unused.into_bytes();
+        let early = !read_ahead.is_empty();
+        let leading = read_ahead.into_bytes();
         let taken = self.pools.take(&next.from, hop);
         let opening = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken);
         // The last relay, where most sessions are, needs a tenth of its room.
         let opened = Box::pin(opening).await;
-        let Opened { downstream, up, reply, unused } = match opened {
+        let Opened { downstream, up, reply, read_ahead } = match opened {
             Ok(opened) => opened,
             Err(Closed::Failed(failure, dial)) => {
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
@@ -80,7 +80,7 @@ impl RelayService {
         let sealed = header.upstream.seal(&reply);
         let offer = Offer::of_dialled(&self.dialler, hop, next);
         let offers = Offers::new(self.offer(header), offer);
-        match agree(&upstream, sealed, early, unused.into_bytes()).await {
+        match send_reply(&upstream, sealed, early, read_ahead.into_bytes()).await {
             Ok(down) => Ok(Session { offers, ..session(header, upstream, downstream, up, down) }),
             Err(error) => Err(gone(header, error)),
         }
@@ -103,7 +103,7 @@ fn session(
 /// `leading`. Whoever sent data right behind its header does not wait for the word, so there it
 /// travels
 /// with the first data of the destination: a packet less for each short session.
-async fn agree(
+async fn send_reply(
     upstream: &Connection,
     reply: Vec<u8>,
     early: bool,

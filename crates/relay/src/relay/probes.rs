@@ -15,8 +15,8 @@ use super::{RelayService, header_bytes};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::Failure;
-use crate::head::Unused;
-use crate::opening::part;
+use crate::head::ReadAhead;
+use crate::opening::close_with;
 use crate::probe_leg::{Ask, ProbeLeg};
 use crate::worker::Worker;
 
@@ -35,24 +35,25 @@ impl RelayService {
         upstream: Connection,
         worker: &Worker,
         mut header: OpenHeader,
-        mut unused: Unused,
+        mut read_ahead: ReadAhead,
     ) -> Outcome {
         let mut leg = None;
         for _ in 0..MOST_PROBES {
             let reply = self.probe_reply(&mut leg, worker, &header).await;
             let sealed = header.upstream.seal(&reply);
             if reply.status != Status::Ok {
-                part(upstream, worker, &sealed).await;
+                close_with(upstream, worker, &sealed).await;
                 return Outcome::Failed(reply.status);
             }
             if upstream.write_all(&sealed).await.is_err() {
                 return Outcome::Broken;
             }
-            let reading = unused.read_head(&upstream, &worker.stock, HEADER_LIMIT, header_bytes);
+            let reading =
+                read_ahead.read_head(&upstream, &worker.buffer_pool, HEADER_LIMIT, header_bytes);
             let Ok(Ok(bytes)) = timeout(LONGEST_REST, reading).await else {
                 return Outcome::Probe;
             };
-            let deadline = Instant::now() + self.keeping.timeouts.header();
+            let deadline = Instant::now() + self.session_settings.timeouts.header();
             header = match self.verify(&bytes, upstream.peer(), deadline).await {
                 Ok(header) if header.is_probe => header,
                 // Sessions have connections of their own.
@@ -63,7 +64,7 @@ impl RelayService {
                     };
                     let failure = Failure::from(refusal.cause.clone());
                     let reply = Reply::failed(failure.status, hop, failure.told()).before_dial();
-                    part(upstream, worker, &key.seal(&reply)).await;
+                    close_with(upstream, worker, &key.seal(&reply)).await;
                     return Outcome::Failed(failure.status);
                 }
             };
@@ -90,7 +91,7 @@ impl RelayService {
         let hop = header.route.hops()[header.hop + 1];
         let address = hop.address;
         let ask = Ask { hop, header: &next };
-        let asking = ProbeLeg::ask(leg, &self.dialler, &worker.stock, &ask);
+        let asking = ProbeLeg::ask(leg, &self.dialler, &worker.buffer_pool, &ask);
         let late = || {
             let message = format!("next relay {address}: no answer to a probe in time");
             Err(Failure::new(Status::TimedOut, message))

@@ -31,7 +31,7 @@ impl RelayService {
             failure.message
         );
         let reply = Reply::failed(failure.status, hop, &failure.message).before_dial();
-        part(stream, permit.worker(), &key.seal(&reply)).await;
+        close_with(stream, permit.worker(), &key.seal(&reply)).await;
         Outcome::Failed(failure.status)
     }
 
@@ -74,7 +74,7 @@ impl RelayService {
             stream.remote()
         );
         note(|facts| facts.failed(reply.status, why));
-        part(stream, worker, &header.upstream.seal(reply)).await;
+        close_with(stream, worker, &header.upstream.seal(reply)).await;
         Outcome::Failed(reply.status)
     }
 

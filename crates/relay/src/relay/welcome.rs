@@ -16,7 +16,7 @@ use super::{RelayService, unix_now};
 use crate::connection::{Connection, NO_TLS, TLS_WANTED};
 use crate::counts::Outcome;
 use crate::failure::plain;
-use crate::opening::part;
+use crate::opening::close_with;
 use crate::own_identities::OwnIdentity;
 use crate::worker::{Cause, Permit};
 
@@ -53,7 +53,7 @@ impl RelayService {
                     "refused: {} begins with TLS, which this listener does not speak; set the same `encryption` on both sides",
                     peer_of(&stream)
                 );
-                part(Connection::plain(stream), permit.worker(), &NO_TLS).await;
+                close_with(Connection::plain(stream), permit.worker(), &NO_TLS).await;
                 Err(Outcome::TlsUnwanted)
             }
             Ok(Flight::Hello(own)) => {
@@ -134,7 +134,7 @@ impl RelayService {
             "refused: {} speaks no TLS, which this listener wants; set the same `encryption` on both sides",
             connection.remote()
         );
-        part(connection, permit.worker(), &TLS_WANTED).await;
+        close_with(connection, permit.worker(), &TLS_WANTED).await;
         Outcome::NoTls
     }
 }

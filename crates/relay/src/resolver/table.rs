@@ -131,9 +131,9 @@ impl Table {
 mod tests {
     use super::*;
 
-    type Told = oneshot::Receiver<Answer>;
+    type Hears = oneshot::Receiver<Answer>;
 
-    fn want(table: &mut Table, now: Instant, name: &str, lookups: &Lookups) -> Told {
+    fn want(table: &mut Table, now: Instant, name: &str, lookups: &Lookups) -> Hears {
         let (told, hears) = oneshot::channel();
         table.want(now, Wanted { name: name.into(), lookups: lookups.clone(), told });
         hears

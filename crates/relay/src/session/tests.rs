@@ -34,8 +34,9 @@ pub(crate) async fn carry(session: Session) -> Outcome {
     let limits = SharedLimits::new(&limits, limits.sessions, None);
     let worker = Worker::new(Arc::new(limits));
     let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
-    let keeping = Keeping { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
-    Box::new(session).carry(&worker, &keeping).await
+    let session_settings =
+        SessionSettings { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
+    Box::new(session).carry(&worker, &session_settings).await
 }
 
 /// Both directions are blocked, and the download then goes on until nothing is left of it; the upload's socket is registered anew by
@@ -94,8 +95,9 @@ fn idle_session_is_small() {
         let limits = SharedLimits::new(&limits, limits.sessions, None);
         let worker = Worker::new(Arc::new(limits));
         let legs = Legs::new(&LegProfiles::default(), &timeouts, None);
-        let keeping = Keeping { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
-        let carry = Box::new(session(upstream, downstream)).carry(&worker, &keeping);
+        let session_settings =
+            SessionSettings { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
+        let carry = Box::new(session(upstream, downstream)).carry(&worker, &session_settings);
         assert!(size_of::<Session>() + size_of_val(&carry) <= 960);
     });
 }

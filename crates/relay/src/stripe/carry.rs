@@ -18,12 +18,12 @@ use tradewind_units::Timestamp;
 
 use super::{End, LOOK};
 use crate::access_log::Follower;
+use crate::buffer_pool::BUFFER_BYTES;
 use crate::counts::StripeCounts;
 use crate::memory::{Held, Memory};
-use crate::pump::{Broken, IdleLimits, Means, MoveError, Taken};
+use crate::pump::{Broken, IdleLimits, IoContext, MoveError, Taken};
 use crate::quota::Meter;
-use crate::session::Keeping;
-use crate::stock::BUFFER_BYTES;
+use crate::session::SessionSettings;
 use crate::worker::Worker;
 
 /// Rounds before other sessions get their turn; in each, a direction moves at most [`PIECES`] pieces.
@@ -32,7 +32,7 @@ const PIECES: usize = 16;
 
 /// One direction.
 #[derive(Debug)]
-struct Way {
+struct DirectionState {
     /// Read, and not taken by the other side.
     piece: Bytes,
     meter: Option<Box<Meter>>,
@@ -47,7 +47,7 @@ struct Way {
     starved: bool,
 }
 
-impl Way {
+impl DirectionState {
     fn new(taken: Taken) -> Self {
         let moved = taken.taken();
         let Taken { meter, follower, ended, over, .. } = taken;
@@ -60,7 +60,7 @@ impl Way {
         cx: &mut Context<'_>,
         from: &mut End,
         to: &mut End,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Result<bool, MoveError> {
         let mut moved = false;
         for _ in 0..PIECES {
@@ -72,7 +72,7 @@ impl Way {
                 written.map(|count| {
                     self.moved += count as u64;
                     self.follower.iter().for_each(|follower| follower.moved(count as u64));
-                    means.counts.moved(count);
+                    io_context.counts.moved(count);
                 })
             } else if self.ended {
                 let finished = to.poll_finish(cx).map_err(MoveError::Giving)?;
@@ -81,7 +81,8 @@ impl Way {
                     self.follower.iter().for_each(Follower::ended);
                 })
             } else {
-                self.poll_take(cx, from, to.room(means.memory), means).map_err(MoveError::Taking)?
+                self.poll_take(cx, from, to.room(io_context.memory), io_context)
+                    .map_err(MoveError::Taking)?
             };
             if step.is_pending() {
                 break;
@@ -96,17 +97,17 @@ impl Way {
         cx: &mut Context<'_>,
         from: &mut End,
         room: usize,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Poll<io::Result<()>> {
         self.starved = false;
-        let mut most = means.memory.map_or(usize::MAX, |memory| memory.most());
+        let mut most = io_context.memory.map_or(usize::MAX, |memory| memory.most());
         most = most.min(room).min(BUFFER_BYTES);
         if most == 0 {
             // Who makes room wakes the task.
             return Poll::Pending;
         }
         if let Some(meter) = &mut self.meter {
-            match meter.poll_booked(cx, || means.counts.throttled()) {
+            match meter.poll_booked(cx, || io_context.counts.throttled()) {
                 Poll::Ready(booked) => most = most.min(booked),
                 Poll::Pending => return Poll::Pending,
             }
@@ -131,8 +132,8 @@ impl Way {
 pub(crate) struct Carry<'a> {
     upstream: End,
     downstream: End,
-    up: Way,
-    down: Way,
+    up: DirectionState,
+    down: DirectionState,
     worker: &'a Worker,
     /// How long it may be silent, as was told when it was striped.
     limits: IdleLimits,
@@ -151,10 +152,10 @@ impl<'a> Carry<'a> {
         (upstream, up): (End, Taken),
         (downstream, down): (End, Taken),
         worker: &'a Worker,
-        keeping: &'a Keeping,
+        session_settings: &'a SessionSettings,
         memory: Option<&'a Arc<Memory>>,
     ) -> Self {
-        let (up, down) = (Way::new(up), Way::new(down));
+        let (up, down) = (DirectionState::new(up), DirectionState::new(down));
         let start = Instant::now();
         let alive = (up.moved + down.moved, start);
         let counts = &worker.counts.stripes;
@@ -166,7 +167,7 @@ impl<'a> Carry<'a> {
             up,
             down,
             worker,
-            limits: keeping.timeouts.idle(),
+            limits: session_settings.timeouts.idle(),
             memory,
             start,
             held,

@@ -10,16 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 use tradewind_net::tcp;
-use tradewind_stripe::frame::FIRST_WINDOW;
+use tradewind_stripe::frame::INITIAL_WINDOW;
 use tradewind_stripe::{Config, Counts, FIRST_CONNECTION, Stripe};
 use tradewind_units::Timestamp;
 
-use super::link::{Link, Stop};
+use super::link::{FramedConnection, Stop};
 use super::offer::{Joined, Mute, Offer};
 use super::{CHUNK, LARGEST_WINDOW, LOOK, STALL};
 use crate::connection::Connection;
-use crate::lift::Rise;
 use crate::memory::Memory;
+use crate::pacing_ramp::PacingRamp;
 use crate::pump::{Taken, acknowledged};
 use crate::side::Side;
 
@@ -30,7 +30,7 @@ const PARTING_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct End {
     /// The connection that the session began on, until it dies.
-    first: Option<Link>,
+    first: Option<FramedConnection>,
     offer: Option<Offer>,
     striping: Option<Box<Striping>>,
     /// Bytes of the stream that came on the first connection without frames.
@@ -46,16 +46,16 @@ pub(crate) struct End {
     /// The end of file of the first connection was read.
     ended: bool,
     /// Its connections' pacing caps are for so many of their first round trips alone.
-    lift: Option<u16>,
+    ramp: Option<u16>,
 }
 
 #[derive(Debug)]
 struct Striping {
     stripe: Stripe,
-    joined: BTreeMap<u32, Link>,
+    joined: BTreeMap<u32, FramedConnection>,
     /// Connections that took nothing more, as long as something may have come on them before, and
     /// since when.
-    fading: Vec<(u32, Link, Timestamp)>,
+    fading: Vec<(u32, FramedConnection, Timestamp)>,
     mute: Mute,
 }
 
@@ -70,19 +70,19 @@ pub(crate) struct Left {
     pub(crate) finished: bool,
     pub(crate) ended: bool,
     /// Its connections' pacing caps are for so many of their first round trips alone.
-    pub(crate) lift: Option<u16>,
+    pub(crate) ramp: Option<u16>,
 }
 
 impl Left {
     /// The side from which `read` was taken, and to which `written` was given.
-    pub(crate) fn between(read: &Taken, written: &Taken, lift: Option<u16>) -> Self {
+    pub(crate) fn between(read: &Taken, written: &Taken, ramp: Option<u16>) -> Self {
         Self {
             received: read.taken(),
             given: written.taken(),
             raw: written.raw.clone(),
             finished: written.ended,
             ended: read.ended,
-            lift,
+            ramp,
         }
     }
 }
@@ -90,9 +90,9 @@ impl Left {
 impl End {
     /// A side as the pump leaves it.
     pub(crate) fn new(first: Connection, offer: Option<Offer>, left: Left) -> Self {
-        let Left { received, given, raw, finished, ended, lift } = left;
+        let Left { received, given, raw, finished, ended, ramp } = left;
         Self {
-            first: Some(Link::first(first)),
+            first: Some(FramedConnection::first(first)),
             offer,
             striping: None,
             received,
@@ -101,7 +101,7 @@ impl End {
             unread: Bytes::new(),
             finished,
             ended,
-            lift,
+            ramp,
         }
     }
 
@@ -136,13 +136,13 @@ impl End {
         }
     }
 
-    /// Bytes that count as held: the first window does whether it is used or not, since it was promised.
+    /// Bytes that count as held: the initial window does whether it is used or not, since it was promised.
     pub(super) fn held(&self) -> u64 {
         let Some(striping) = &self.striping else { return 0 };
         let counts = striping.stripe.counts();
-        let promised = if striping.stripe.is_settled() { 0 } else { FIRST_WINDOW };
+        let promised = if striping.stripe.is_settled() { 0 } else { INITIAL_WINDOW };
         let links = self.first.iter().chain(striping.joined.values());
-        let partial: u64 = links.map(Link::partial).sum();
+        let partial: u64 = links.map(FramedConnection::partial).sum();
         let waiting = counts.unread.max(promised) + self.unread.len() as u64 + partial;
         counts.unacknowledged + counts.bookkeeping + waiting
     }
@@ -158,7 +158,7 @@ impl End {
     pub(super) fn is_over(&self) -> bool {
         let is_over = |striping: &Striping| striping.stripe.is_over();
         self.raw.is_empty()
-            && self.first.as_ref().is_none_or(Link::is_flushed)
+            && self.first.as_ref().is_none_or(FramedConnection::is_flushed)
             && (self.is_over_without_frames() || self.striping.as_deref().is_none_or(is_over))
     }
 
@@ -192,12 +192,12 @@ impl End {
         if let (Some(striping), Some(offer)) = (&self.striping, &mut self.offer) {
             offer.look(now, carried, striping.stripe.healthy(), all);
         }
-        if let Some(rtts) = self.lift {
+        if let Some(rtts) = self.ramp {
             let striping = self.striping.iter_mut();
             let joined = striping.flat_map(|striping| striping.joined.values_mut());
             for link in self.first.iter_mut().chain(joined) {
-                let rise = link.rise.get_or_insert_with(|| Rise::new(rtts));
-                let _again = rise.look(&link.connection);
+                let ramp = link.ramp.get_or_insert_with(|| PacingRamp::new(rtts));
+                let _again = ramp.look(&link.connection);
             }
         }
         self.judge();
@@ -242,7 +242,7 @@ impl End {
     pub(super) fn is_delivered(&self) -> bool {
         let is_delivered = |striping: &Striping| striping.stripe.counts().unacknowledged == 0;
         self.raw.is_empty()
-            && self.first.as_ref().is_none_or(Link::is_flushed)
+            && self.first.as_ref().is_none_or(FramedConnection::is_flushed)
             && self.striping.as_deref().is_none_or(is_delivered)
     }
 
@@ -311,7 +311,7 @@ impl End {
             let Ok(connection) = connection.wake() else { continue };
             self.be_striped();
             let Some(striping) = &mut self.striping else { continue };
-            let link = Link::joined(connection, &input, seat);
+            let link = FramedConnection::joined(connection, &input, seat);
             link.spread_evenly();
             striping.stripe.add(number, true);
             link.judge(number, &mut striping.stripe);
@@ -515,7 +515,7 @@ impl End {
             let mut open: Vec<_> = links.iter_mut().map(|link| (link, false)).collect();
             let closing = poll_fn(|cx| {
                 open.retain_mut(|((number, link), shut)| {
-                    link.part(*number, shut, stripe, cx).is_pending()
+                    link.poll_close(*number, shut, stripe, cx).is_pending()
                 });
                 if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
             });

@@ -15,7 +15,7 @@ use tradewind_units::Timestamp;
 
 use super::{CHUNK, NOTSENT_LOWAT};
 use crate::connection::Connection;
-use crate::lift::Rise;
+use crate::pacing_ramp::PacingRamp;
 
 /// A read asks for so much at least, and a new buffer holds so much.
 const LEAST_READ: usize = 16 << 10;
@@ -26,7 +26,7 @@ const FILLS: usize = 2;
 
 /// One connection and the frames on it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct FramedConnection {
     pub(super) connection: Connection,
     input: BytesMut,
     /// The head of the frame that is being sent, and how much of it has been.
@@ -34,7 +34,7 @@ pub(super) struct Link {
     head_sent: usize,
     payload: Bytes,
     /// How far its pacing cap is lifted, if it has one.
-    pub(super) rise: Option<Rise>,
+    pub(super) ramp: Option<PacingRamp>,
     /// Its seat at the listener that accepted it, given up with it.
     _seat: Option<oneshot::Sender<()>>,
 }
@@ -49,7 +49,7 @@ pub(super) enum Stop {
     Wrong(io::Error),
 }
 
-impl Link {
+impl FramedConnection {
     /// The connection on which a session began.
     pub(super) fn first(connection: Connection) -> Self {
         Self::joined(connection, &[], None)
@@ -63,7 +63,7 @@ impl Link {
     ) -> Self {
         let (head, payload) = (Vec::new(), Bytes::new());
         let input = BytesMut::from(input);
-        Self { connection, input, head, head_sent: 0, payload, rise: None, _seat: seat }
+        Self { connection, input, head, head_sent: 0, payload, ramp: None, _seat: seat }
     }
 
     /// Bytes that have come of a frame that is not whole yet.
@@ -144,7 +144,7 @@ impl Link {
     }
 
     /// Ends it: what is still to be told, the end, and then the other's end. Ready when that has come.
-    pub(super) fn part(
+    pub(super) fn poll_close(
         &mut self,
         number: u32,
         shut: &mut bool,

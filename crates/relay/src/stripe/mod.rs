@@ -20,7 +20,7 @@ mod offer;
 
 use std::time::Duration;
 
-use tradewind_stripe::frame::FIRST_WINDOW;
+use tradewind_stripe::frame::INITIAL_WINDOW;
 use tradewind_units::Bytes;
 
 pub(crate) use carry::Carry;
@@ -37,7 +37,7 @@ const LARGEST_WINDOW: u64 = 16 << 20;
 
 /// Memory that must be free for a leg to be striped, where it is limited. Chosen: what both directions may hold at
 /// first, at both ends, were they in one process.
-pub(crate) const LEAST_TO_STRIPE: usize = 4 * FIRST_WINDOW as usize;
+pub(crate) const LEAST_TO_STRIPE: usize = 4 * INITIAL_WINDOW as usize;
 
 /// The silence after which a connection is stalled while the kernel knows no round trip of it. Chosen: three of the
 /// timeouts that TCP begins with (RFC 6298, 2.1).

@@ -9,8 +9,8 @@ use tradewind_grant::Status;
 
 use super::refusal::{header, sealer};
 use crate::support::{
-    Chain, PATIENCE, Running, connect, echo, forward, gateway_config, open_relay_config, patient,
-    relay_config, route_over, wait_for,
+    Chain, Running, TEST_TIMEOUT, connect, echo, forward, gateway_config, open_relay_config,
+    patient, relay_config, route_over, wait_for,
 };
 
 /// Opens a connection from another address of loopback.
@@ -31,7 +31,7 @@ fn echoes(mut stream: &TcpStream) -> bool {
 fn idle_connections_at_other_workers_refuse_no_honest_session() {
     let mut config = relay_config();
     (config.workers, config.limits.unauthenticated) = (Some(8), 8);
-    config.timeouts.header = PATIENCE;
+    config.timeouts.header = TEST_TIMEOUT;
     let chain = Chain::of(vec![Running::relay(&config)], echo());
     let relay = &chain.relays[0];
     // More than fit: those that are left are the last, at few of the workers.
@@ -47,7 +47,7 @@ fn idle_connections_at_other_workers_refuse_no_honest_session() {
 fn a_flood_refuses_no_session_that_takes_its_time() {
     let mut config = open_relay_config();
     (config.workers, config.limits.unauthenticated) = (Some(2), 40);
-    config.timeouts.header = PATIENCE;
+    config.timeouts.header = TEST_TIMEOUT;
     let relays = [Running::relay(&config)];
     let address = relays[0].address();
     let mut sealer = sealer();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use tradewind_desired::{LegProfile, LegTo, Route};
-use tradewind_net::first_window::FirstWindows;
+use tradewind_net::initial_window::InitialWindows;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::netns::Namespace;
 use tradewind_net::sysctl;
@@ -28,8 +28,8 @@ pub(crate) fn told_of(address: SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn each_leg_gets_the_first_window_of_its_profile() {
-    if let Err(error) = FirstWindows::attach() {
+fn each_leg_gets_the_initial_window_of_its_profile() {
+    if let Err(error) = InitialWindows::attach() {
         skipped(&error);
         return;
     }

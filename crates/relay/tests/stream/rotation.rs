@@ -23,21 +23,21 @@ fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 /// A relay or gateway, what it was told last, and the way to tell it more.
-struct Told<C, R> {
+struct Reloadable<C, R> {
     running: Running,
     config: C,
     reloader: R,
 }
 
-type ToldRelay = Told<RelayConfig, RelayReloader>;
+type ReloadableRelay = Reloadable<RelayConfig, RelayReloader>;
 
-fn relay(config: RelayConfig) -> ToldRelay {
+fn relay(config: RelayConfig) -> ReloadableRelay {
     let relay = Relay::bind(&config).unwrap();
     let reloader = relay.reloader();
-    Told { running: Running::relay_of(relay), config, reloader }
+    Reloadable { running: Running::relay_of(relay), config, reloader }
 }
 
-impl ToldRelay {
+impl ReloadableRelay {
     /// Puts `new` in its identity's place, and keeps the one before.
     fn adds(&mut self, new: &IdentityKey) {
         self.config.previous_identity = self.config.identity.replace(new.clone());
@@ -54,15 +54,15 @@ impl ToldRelay {
     }
 }
 
-impl Told<GatewayConfig, GatewayReloader> {
+impl Reloadable<GatewayConfig, GatewayReloader> {
     fn reloads(&self) {
         self.reloader.apply(&self.config).unwrap();
     }
 }
 
 /// The way over these relays as they name themselves now.
-fn routes(relays: &[ToldRelay]) -> RouteTable {
-    let hop = |(at, told): (usize, &ToldRelay)| Hop {
+fn routes(relays: &[ReloadableRelay]) -> RouteTable {
+    let hop = |(at, told): (usize, &ReloadableRelay)| Hop {
         name: format!("relay-{}", at + 1).parse().unwrap(),
         address: told.running.address(),
         identity: told.config.identity.as_ref().unwrap().public(),
@@ -120,7 +120,7 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
     leg(&mut config.leg.dial);
     let gateway = Gateway::bind(&config).unwrap();
     let reloader = gateway.reloader();
-    let mut gateway = Told { running: Running::gateway_of(gateway), config, reloader };
+    let mut gateway = Reloadable { running: Running::gateway_of(gateway), config, reloader };
     let address = gateway.running.address();
     let mut lasting = connect(address);
     ping(&mut lasting).unwrap();

@@ -10,7 +10,7 @@ use tradewind_desired::Route;
 use tradewind_relay::{DatagramFlow, Datagrams, Gateway};
 
 use super::access_log::{Folder, access_log_in};
-use crate::support::{PATIENCE, Running, connect, gateway_config, loopback, wait_for};
+use crate::support::{Running, TEST_TIMEOUT, connect, gateway_config, loopback, wait_for};
 
 /// Flows that are sockets of this host, and how many there are.
 #[derive(Default)]
@@ -97,7 +97,7 @@ fn client(reply: [u8; 10]) -> UdpSocket {
     let socket = UdpSocket::bind(loopback()).unwrap();
     let ip = [reply[4], reply[5], reply[6], reply[7]];
     socket.connect(SocketAddr::from((ip, port))).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket
 }
 

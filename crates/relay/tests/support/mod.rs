@@ -21,7 +21,7 @@ use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdo
 use tradewind_units::Timestamp;
 
 /// Longer than anything here takes on a loaded machine; no test passes by waiting for it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
@@ -368,8 +368,8 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 pub fn patient(stream: &TcpStream) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
 }
 
 /// A destination that serves one connection with `serve`, and what that returned.
@@ -459,7 +459,7 @@ pub fn reset(stream: TcpStream) {
 pub fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
     let start = Instant::now();
     while !event() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -5,11 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
 
 use bytes::{Bytes, BytesMut};
-use tradewind_stripe::frame::{FIRST_WINDOW, Frame, FrameError, MOST_PAYLOAD};
+use tradewind_stripe::frame::{Frame, FrameError, INITIAL_WINDOW, MOST_PAYLOAD};
 use tradewind_stripe::{Config, Stripe};
 use tradewind_units::{Duration, Timestamp};
 
-const LARGEST: u64 = 2 * FIRST_WINDOW;
+const LARGEST: u64 = 2 * INITIAL_WINDOW;
 const CONNECTIONS: u32 = 3;
 
 /// Checks that no bytes make the parser panic, that a frame has one encoding, and that no peer

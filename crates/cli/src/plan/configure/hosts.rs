@@ -12,7 +12,7 @@ pub(super) fn file_name(role: &str, id: &str) -> String {
 const RELAY_UNIT: &str = include_str!("../../../../../systemd/tradewind-relay.service");
 const GATEWAY_UNIT: &str = include_str!("../../../../../systemd/tradewind-gateway.service");
 
-/// Capabilities that a plan's legs need: for first windows, buffers and warm connections, and for
+/// Capabilities that a plan's legs need: for initial windows, buffers and warm connections, and for
 /// ports below 1024. The process gives up those that its configuration does not take.
 const RIGHTS: &str = "CAP_NET_ADMIN CAP_BPF CAP_NET_BIND_SERVICE";
 

@@ -220,7 +220,7 @@ fn set_relay(table: &mut Table, relay: &DesiredRelay) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets first windows up to `most` be learned, unless the base configures that.
+/// Lets initial windows up to `most` be learned, unless the base configures that.
 fn set_learned(table: &mut Table, most: Option<Segments>) {
     if let Some(most) = most
         && !table.contains_key("jumpstart")

@@ -60,19 +60,19 @@ pub struct Connection {
 impl Connection {
     /// Creates a connection with an initial window, at `now`.
     #[must_use]
-    pub fn open(id: u64, first_window: f64, now: Duration) -> Self {
-        Self { id, window: first_window, threshold: None, acked: 0, lost: 0, busy_until: now }
+    pub fn open(id: u64, initial_window: f64, now: Duration) -> Self {
+        Self { id, window: initial_window, threshold: None, acked: 0, lost: 0, busy_until: now }
     }
 
     /// Applies idling since the last transfer to the window, before a transfer at `now`, where new
-    /// connections would begin with `first_window`.
-    pub fn restart(&mut self, now: Duration, first_window: f64, path: &Path) {
+    /// connections would begin with `initial_window`.
+    pub fn restart(&mut self, now: Duration, initial_window: f64, path: &Path) {
         let time_out = path.rtt + TIME_OUT_BEYOND_RTT;
         let mut idle = now.saturating_sub(self.busy_until);
         if idle <= time_out {
             return;
         }
-        let least = first_window.min(self.window);
+        let least = initial_window.min(self.window);
         self.threshold = self.threshold.map(|threshold| threshold.max(0.75 * self.window));
         while idle > time_out && self.window > least {
             self.window = (self.window / 2.0).max(least);

@@ -43,7 +43,7 @@ struct Destination {
     next_probe: Duration,
     open: Vec<Connection>,
     /// Initial window of new connections.
-    first_window: f64,
+    initial_window: f64,
     /// Source of requests and losses, which are the same whatever is learned.
     random: Random,
 }
@@ -82,7 +82,7 @@ impl<'a> Sender<'a> {
                     next_request: traffic.next_request(requests_per_hour, &mut own),
                     next_probe: traffic.probe_every.mul_f64(own.fraction()),
                     open: Vec::new(),
-                    first_window: DEFAULT_WINDOW,
+                    initial_window: DEFAULT_WINDOW,
                     random: own,
                 })
             })
@@ -151,7 +151,7 @@ impl<'a> Sender<'a> {
         }
         for destination in &mut self.destinations {
             if let Some(window) = set.get(&IpNet::from(destination.address)) {
-                destination.first_window = *window;
+                destination.initial_window = *window;
             }
         }
     }
@@ -188,11 +188,11 @@ fn request(to: &mut Destination, at: Duration, size: Bytes, growth: Growth, open
     let idle = to.open.iter_mut().filter(|open| open.busy_until <= at);
     let segments = size.as_u64().div_ceil(MSS.as_u64());
     if let Some(open) = idle.max_by_key(|open| (open.busy_until, open.id)) {
-        open.restart(at, to.first_window, &to.path);
+        open.restart(at, to.initial_window, &to.path);
         open.transfer(at, segments, &to.path, growth, &mut to.random);
         return opened;
     }
-    let mut new = Connection::open(opened + 1, to.first_window, at + to.path.rtt);
+    let mut new = Connection::open(opened + 1, to.initial_window, at + to.path.rtt);
     new.transfer(at, segments, &to.path, growth, &mut to.random);
     to.open.push(new);
     opened + 1

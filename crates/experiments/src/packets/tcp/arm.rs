@@ -11,7 +11,7 @@ use tradewind_units::HostId;
 use super::Scenario;
 use super::kcptun::{self, Tunnel};
 use crate::demo::DemoError;
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::exchange::lab;
 use crate::lab_run::packets::{Carriage, Coding, Copies, DEVICE, Party, Taking, Whole};
 use crate::lab_run::process::Service;
@@ -19,7 +19,7 @@ use crate::lab_run::service;
 use crate::scenario::ScenarioError;
 
 /// Longest time until gateways intercept packets, and the interval of checks.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A carrier of files other than plain TCP.
@@ -27,13 +27,13 @@ const LOOK: Duration = Duration::from_millis(100);
 #[serde(try_from = "ArmText")]
 pub(super) struct Arm {
     pub(super) name: String,
-    pub(super) way: Way,
+    pub(super) way: Arrival,
     /// The reduction of the tail in the paper, in per cent, if stated.
     pub(super) paper_shorter_percent: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Way {
+pub(super) enum Arrival {
     /// A packet service carries the connections' packets.
     Gateways(Overlay),
     /// Connections end at kcptun's client, and others begin at its server.
@@ -69,9 +69,11 @@ impl TryFrom<ArmText> for Arm {
         let ArmText { name, service, from_clients, from_servers, kcptun, paper_shorter_percent } =
             text;
         let way = match (service, kcptun) {
-            (Some(service), None) => Way::Gateways(Overlay { service, from_clients, from_servers }),
+            (Some(service), None) => {
+                Arrival::Gateways(Overlay { service, from_clients, from_servers })
+            }
             (None, Some(settings)) if from_clients.is_none() && from_servers.is_none() => {
-                Way::Kcptun(settings)
+                Arrival::Kcptun(settings)
             }
             _ => {
                 return Err(format!(
@@ -91,7 +93,7 @@ impl Arm {
 
     /// Returns whether it is a foreign program, whose figures serve for comparison.
     pub(super) const fn is_peer(&self) -> bool {
-        matches!(self.way, Way::Kcptun(_))
+        matches!(self.way, Arrival::Kcptun(_))
     }
 
     /// Checks the settings.
@@ -100,8 +102,8 @@ impl Arm {
     /// When a setting is out of range.
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         match &self.way {
-            Way::Gateways(_) => Ok(()),
-            Way::Kcptun(settings) => settings.check(),
+            Arrival::Gateways(_) => Ok(()),
+            Arrival::Kcptun(settings) => settings.check(),
         }
     }
 }
@@ -120,20 +122,20 @@ impl Carriers {
     /// When a process cannot be started.
     pub(super) fn start(
         scenario: &Scenario,
-        ground: &Ground,
+        processes: &LabProcesses,
         ends: &[(Party, Party)],
         arm: Option<&Arm>,
     ) -> Result<Self, DemoError> {
         match arm.map(|arm| &arm.way) {
             None => Ok(Self::default()),
-            Some(Way::Gateways(overlay)) => {
-                let services = start(scenario, ground, ends, overlay)?;
+            Some(Arrival::Gateways(overlay)) => {
+                let services = start(scenario, processes, ends, overlay)?;
                 Ok(Self { _services: services, tunnels: Vec::new() })
             }
-            Some(Way::Kcptun(settings)) => {
+            Some(Arrival::Kcptun(settings)) => {
                 let tunnel = |(client, server): &(Party, Party)| {
-                    ground.stop.check()?;
-                    Tunnel::start(ground, (client, server), settings)
+                    processes.stop.check()?;
+                    Tunnel::start(processes, (client, server), settings)
                 };
                 let tunnels = ends.iter().map(tunnel).collect::<Result<_, _>>()?;
                 Ok(Self { _services: Vec::new(), tunnels })
@@ -158,7 +160,7 @@ impl Carriers {
 /// Starts the relays and each pair's gateways, and waits until these intercept packets.
 fn start(
     scenario: &Scenario,
-    ground: &Ground,
+    processes: &LabProcesses,
     ends: &[(Party, Party)],
     overlay: &Overlay,
 ) -> Result<Vec<Service>, DemoError> {
@@ -168,18 +170,18 @@ fn start(
         in_stream: scenario.in_stream,
         across_gateways: true,
     };
-    let party = |name: &str| Party::new(ground, HostId::new(name.to_owned())?);
+    let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
     let (near, far) = (party("near")?, party("far")?);
     let relays = [near.stop(), far.stop()];
     let mut services = vec![
-        near.relay(ground, &operator, &[relays[1].identity], coding)?,
-        far.relay(ground, &operator, &[relays[0].identity], coding)?,
+        near.relay(processes, &operator, &[relays[1].identity], coding)?,
+        far.relay(processes, &operator, &[relays[0].identity], coding)?,
     ];
     for (client, server) in ends {
-        ground.stop.check()?;
+        processes.stop.check()?;
         let last = [relays[1].identity];
         let whole = Whole { near: client, replies: overlay.from_servers.as_ref() };
-        services.push(server.far_gateway(ground, &operator, &last, Some(whole))?);
+        services.push(server.far_gateway(processes, &operator, &last, Some(whole))?);
         let carriage = Carriage {
             service: &overlay.service,
             relays: &relays,
@@ -189,28 +191,29 @@ fn start(
             copies: overlay.from_clients.as_ref(),
             uplink: None,
         };
-        services.push(client.near_gateway(ground, &operator, &carriage, Taking::Tun)?.0);
+        services.push(client.near_gateway(processes, &operator, &carriage, Taking::Tun)?.0);
     }
     let begun = Instant::now();
     for (client, server) in ends {
-        wait_until_taken(ground, client, server, begun)?;
+        wait_until_taken(processes, client, server, begun)?;
     }
     Ok(services)
 }
 
 /// Waits until a client's packets to its server are routed into the gateway's device.
 fn wait_until_taken(
-    ground: &Ground,
+    processes: &LabProcesses,
     client: &Party,
     server: &Party,
     begun: Instant,
 ) -> Result<(), DemoError> {
     let to = server.application().ip().to_string();
     let route = || ask(Tool::Ip, &["route", "get", &to]);
-    while !ground.lab.enter(&client.host, route)?.map_err(lab)?.contains(DEVICE) {
-        ground.stop.check()?;
-        if begun.elapsed() > PATIENCE {
-            let why = format!("its device has taken no packets for {} s", PATIENCE.as_secs());
+    while !processes.lab.enter(&client.host, route)?.map_err(lab)?.contains(DEVICE) {
+        processes.stop.check()?;
+        if begun.elapsed() > TRANSFER_TIMEOUT {
+            let why =
+                format!("its device has taken no packets for {} s", TRANSFER_TIMEOUT.as_secs());
             return Err(DemoError::Program { name: format!("gateway-{}", client.host), why });
         }
         thread::sleep(LOOK);

@@ -29,7 +29,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::packets::Party;
 use crate::lab_run::repeats;
 use crate::numeric::{NumericError, Runs, catalogue, quantile};
@@ -171,29 +171,30 @@ fn on_lab(
     arm: Option<&Arm>,
 ) -> Result<(Run, Vec<String>), ExperimentError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let ground = Ground::start(topology, &lab, &options.program, &options.stop)?;
-    let ends = ends(scenario, &ground)?;
+    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
+    let ends = ends(scenario, &processes)?;
     let is_peer = arm.is_some_and(Arm::is_peer);
-    let mut carriers = Carriers::start(scenario, &ground, &ends, arm)?;
+    let mut carriers = Carriers::start(scenario, &processes, &ends, arm)?;
     let mut pairs = Vec::new();
     for (client, server) in &ends {
         let entrance = carriers.entrance(server);
         let to = (&server.host, server.application());
-        pairs.push(Pair::open(&ground, (&client.host, entrance), to)?);
+        pairs.push(Pair::open(&processes, (&client.host, entrance), to)?);
     }
-    ground.lab.reset_validity().map_err(DemoError::from)?;
-    let before = carried_kb(&ground)?;
+    processes.lab.reset_validity().map_err(DemoError::from)?;
+    let before = carried_kb(&processes)?;
     let asking = scenario.asking(options.quick);
-    let asked = requests::run(&ground, &pairs, asking);
-    ground.stop.check()?;
+    let asked = requests::run(&processes, &pairs, asking);
+    processes.stop.check()?;
     carriers.check()?;
     let files = asked?.concat();
     let all = scenario.pairs * (asking.first + asking.requests);
-    let carried_kb = (carried_kb(&ground)? - before) / all as f64;
-    let reasons = ground.lab.validity().map_err(DemoError::from)?.reasons;
+    let carried_kb = (carried_kb(&processes)? - before) / all as f64;
+    let reasons = processes.lab.validity().map_err(DemoError::from)?.reasons;
     let mut again = Vec::new();
     for (_, server) in ends.iter().filter(|_| !is_peer) {
-        again.push(100.0 * ground.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
+        again
+            .push(100.0 * processes.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
     }
     let took_ms = files.iter().map(|file| file.took.as_secs_f64() * 1e3).collect();
     let given_up = files.iter().filter(|file| !file.is_whole).count();
@@ -202,15 +203,15 @@ fn on_lab(
 }
 
 /// Returns the bytes delivered by all paths and legs so far, in kB.
-fn carried_kb(ground: &Ground) -> Result<f64, DemoError> {
-    let counters = ground.lab.counters()?;
+fn carried_kb(processes: &LabProcesses) -> Result<f64, DemoError> {
+    let counters = processes.lab.counters()?;
     let legs = counters.links.iter().filter(|link| matches!(link.name, LinkName::Pair(..)));
     Ok(legs.map(|link| link.tally.delivered_bytes as f64).sum::<f64>() / 1e3)
 }
 
 /// Returns the clients and servers.
-fn ends(scenario: &Scenario, ground: &Ground) -> Result<Vec<(Party, Party)>, DemoError> {
-    let party = |name: String| Party::new(ground, HostId::new(name)?);
+fn ends(scenario: &Scenario, processes: &LabProcesses) -> Result<Vec<(Party, Party)>, DemoError> {
+    let party = |name: String| Party::new(processes, HostId::new(name)?);
     (0..scenario.pairs)
         .map(|pair| Ok((party(format!("c{pair}"))?, party(format!("s{pair}"))?)))
         .collect()
@@ -265,8 +266,10 @@ fn tell(name: &str, runs: &[&Run], rows: &mut Vec<Row>) {
         rows.push(row.drawn_at(spot));
     }
     let given_up: Vec<f64> = runs.iter().map(|run| run.given_up as f64).collect();
-    let note =
-        format!("after {} s of silence; they count as that long", requests::PATIENCE.as_secs());
+    let note = format!(
+        "after {} s of silence; they count as that long",
+        requests::TRANSFER_TIMEOUT.as_secs()
+    );
     rows.push(Row::of(&format!("given up, {name}"), None, &given_up, "files", &note));
     let again: Vec<f64> = runs.iter().flat_map(|run| run.again.iter().copied()).collect();
     if !again.is_empty() {
@@ -331,7 +334,7 @@ fn compare(
 
 #[cfg(test)]
 mod tests {
-    use super::arm::{Overlay, Way};
+    use super::arm::{Arrival, Overlay};
     use super::*;
 
     const TEXT: &str = include_str!("../../../../../scenarios/jq-tcp.toml");
@@ -357,8 +360,8 @@ mod tests {
         let runs = scenario.runs.seeds(&RunOptions::of_tests()).len();
         assert!(runs * scenario.pairs * scenario.requests >= 10_000);
         let overlays = scenario.arms.iter().filter_map(|arm| match &arm.way {
-            Way::Gateways(overlay) => Some(overlay),
-            Way::Kcptun(_) => None,
+            Arrival::Gateways(overlay) => Some(overlay),
+            Arrival::Kcptun(_) => None,
         });
         let chosen: Vec<&Overlay> = overlays.filter(|it| it.from_servers.is_some()).collect();
         assert_eq!(chosen.len(), 2);

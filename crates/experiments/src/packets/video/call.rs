@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 use super::rtp::{self, Rtp};
 use super::shield::{Opener, Shield};
 use crate::demo::DemoError;
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::packets::traffic::{failed, is_passing};
 
 /// The interval at which an end checks whether the run is over.
@@ -97,11 +97,11 @@ pub(super) struct Played {
 /// # Errors
 /// When the host does not exist, or the address is taken.
 pub(super) fn bind(
-    ground: &Ground,
+    processes: &LabProcesses,
     host: &HostId,
     address: SocketAddr,
 ) -> Result<UdpSocket, DemoError> {
-    let bound = ground.lab.enter(host, || {
+    let bound = processes.lab.enter(host, || {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(LOOK))?;
         Ok::<_, io::Error>(socket)
@@ -114,11 +114,11 @@ pub(super) fn bind(
 /// # Errors
 /// When the host does not exist, or there is no route.
 pub(super) fn towards(
-    ground: &Ground,
+    processes: &LabProcesses,
     host: &HostId,
     to: SocketAddr,
 ) -> Result<(UdpSocket, SocketAddr), DemoError> {
-    let connected = ground.lab.enter(host, || {
+    let connected = processes.lab.enter(host, || {
         let socket = UdpSocket::bind("127.0.0.1:0").and_then(|socket| {
             socket.connect(to)?;
             Ok(socket)
@@ -221,10 +221,10 @@ impl Call {
         let (mut datagram, mut first, mut has_come) = ([0; DATAGRAM_BYTES], None, false);
         while !clock.over.load(Ordering::Relaxed) {
             let next = waiting.first_key_value().map(|(_, (due, _))| *due);
-            let patience = next.map_or(LOOK, |due| due.saturating_sub(clock.now()));
+            let timeout = next.map_or(LOOK, |due| due.saturating_sub(clock.now()));
             // A time-out of zero would mean none.
-            let patience = patience.clamp(Duration::from_millis(1), LOOK);
-            let set = socket.set_read_timeout(Some(patience));
+            let timeout = timeout.clamp(Duration::from_millis(1), LOOK);
+            let set = socket.set_read_timeout(Some(timeout));
             set.map_err(|error| failed("receive at", *address, error))?;
             if let Some(length) = receive(socket, *address, &mut datagram)? {
                 let packets = take(&datagram[..length], &mut opener, clock, ledger, &mut waiting);

@@ -367,7 +367,7 @@ mod tests {
         let seen =
             Seen { psnr_db: vec![psnr_db; 4], ssim: vec![0.9; 4], frames: 4, ..<_>::default() };
         let loss = tradewind_model::voice::Loss::NONE;
-        let heard = run::Heard { loss, rating: 80.0, opinion };
+        let heard = run::CallQuality { loss, rating: 80.0, opinion };
         let seen = [seen.clone(), seen];
         Outcome { arm, seen, heard: [heard; 2], between_relays }
     }

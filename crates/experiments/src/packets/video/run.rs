@@ -19,7 +19,7 @@ use super::ffmpeg::{self, Clip, Likeness, Player};
 use super::ledger::{Arrival, Frame, Freezes, freezes};
 use super::scenario::{Background, Scenario, Spans};
 use crate::demo::{DemoError, Stop};
-use crate::lab_run::Ground;
+use crate::lab_run::LabProcesses;
 use crate::lab_run::checked::Checked;
 use crate::packets::traffic::{self, Pace};
 
@@ -48,7 +48,7 @@ pub(super) struct Seen {
 
 /// The results of a part of a voice call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct CallQuality {
     pub(super) loss: Loss,
     /// The rating R of the E-model.
     pub(super) rating: f64,
@@ -61,7 +61,7 @@ pub(super) struct Heard {
 pub(super) struct Outcome {
     pub(super) arm: Arm,
     pub(super) seen: [Seen; 2],
-    pub(super) heard: [Heard; 2],
+    pub(super) heard: [CallQuality; 2],
     /// Packets and bytes from the ingress to the egress relay of the video's group.
     pub(super) between_relays: [f64; 2],
 }
@@ -88,20 +88,20 @@ impl Stage<'_> {
         checked: &mut Checked,
     ) -> Result<Outcome, DemoError> {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-        let ground = &Ground::start(self.topology, &lab, self.program, self.stop)?;
+        let processes = &LabProcesses::start(self.topology, &lab, self.program, self.stop)?;
         let [video, voice] =
-            [VIDEO, VOICE].map(|name| arm::start(ground, self.scenario, name, arm));
+            [VIDEO, VOICE].map(|name| arm::start(processes, self.scenario, name, arm));
         let (video, voice) = (video?, voice?);
-        let player = self.clip.receive(ground, &arm::host(VIDEO, "r0")?)?;
+        let player = self.clip.receive(processes, &arm::host(VIDEO, "r0")?)?;
         let clock = &Clock::start();
         let calls =
-            [self.call(ground, VIDEO, arm, &video)?, self.call(ground, VOICE, arm, &voice)?];
+            [self.call(processes, VIDEO, arm, &video)?, self.call(processes, VOICE, arm, &voice)?];
         let played = thread::scope(|scope| {
             let running = calls.each_ref().map(|call| scope.spawn(|| call.run(clock)));
             let beside =
                 [(&video, self.scenario.beside_video), (&voice, self.scenario.beside_voice)]
                     .map(|(group, load)| scope.spawn(move || self.load(group, load, clock)));
-            let directed = self.direct(ground, clock);
+            let directed = self.direct(processes, clock);
             clock.all_sent.store(true, Ordering::Relaxed);
             thread::sleep(self.scenario.budget() + LAST_ONES);
             clock.over.store(true, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Stage<'_> {
     /// Opens the sockets of a group's call.
     fn call(
         &self,
-        ground: &Ground,
+        processes: &LabProcesses,
         group: &str,
         arm: Arm,
         ways: &Group,
@@ -135,16 +135,16 @@ impl Stage<'_> {
         let (near, far) = (arm::host(group, "s0")?, arm::host(group, "r0")?);
         let is_video = group == VIDEO;
         let source = if is_video {
-            let socket = call::bind(ground, &near, ffmpeg::player())?;
+            let socket = call::bind(processes, &near, ffmpeg::player())?;
             Source::Player(socket, self.scenario.gap())
         } else {
             Source::Voice
         };
-        let player = is_video.then(|| call::towards(ground, &far, ffmpeg::player()));
+        let player = is_video.then(|| call::towards(processes, &far, ffmpeg::player()));
         Ok(Call {
             source,
-            out: call::towards(ground, &near, ways.entrance)?,
-            listen: (call::bind(ground, &far, ways.exit)?, ways.exit),
+            out: call::towards(processes, &near, ways.entrance)?,
+            listen: (call::bind(processes, &far, ways.exit)?, ways.exit),
             player: player.transpose()?,
             shield: arm.shield(self.scenario),
             budget: self.scenario.budget(),
@@ -163,22 +163,22 @@ impl Stage<'_> {
     }
 
     /// Sends the video, first with the paths' usual losses, then with all packets lost.
-    fn direct(&self, ground: &Ground, clock: &Clock) -> Result<Directed, DemoError> {
-        ground.lab.reset_validity()?;
-        let sender = self.clip.send(ground, &arm::host(VIDEO, "s0")?, ffmpeg::player())?;
-        wait_for_calls(ground, clock)?;
-        ground.wait(self.spans.settle())?;
+    fn direct(&self, processes: &LabProcesses, clock: &Clock) -> Result<Directed, DemoError> {
+        processes.lab.reset_validity()?;
+        let sender = self.clip.send(processes, &arm::host(VIDEO, "s0")?, ffmpeg::player())?;
+        wait_for_calls(processes, clock)?;
+        processes.wait(self.spans.settle())?;
         let settled = clock.now();
-        let before = between_relays(ground)?;
-        ground.wait(self.spans.usual())?;
+        let before = between_relays(processes)?;
+        processes.wait(self.spans.usual())?;
         for group in [VIDEO, VOICE] {
             let change = PairChange::parse(&format!("{group}-s0,{group}-r0"), ["loss=1"]);
-            ground.lab.apply(&change.map_err(LabError::from)?)?;
+            processes.lab.apply(&change.map_err(LabError::from)?)?;
         }
         let out = clock.now();
         sender.end(self.spans.all() + ffmpeg::LONGEST, self.stop)?;
-        let after = between_relays(ground)?;
-        let reasons = ground.lab.validity()?.reasons;
+        let after = between_relays(processes)?;
+        let reasons = processes.lab.validity()?.reasons;
         let between_relays = [after[0] - before[0], after[1] - before[1]];
         Ok(Directed { settled, out, between_relays, reasons })
     }
@@ -218,11 +218,11 @@ impl Stage<'_> {
         }
     }
 
-    fn heard(&self, played: &Played, part: &Range<Duration>) -> Heard {
+    fn heard(&self, played: &Played, part: &Range<Duration>) -> CallQuality {
         let loss = Loss::of(played.ledger.played(part));
         let delay = self.scenario.budget() + PACKET_TIME;
         let rating = voice::rating(delay, Codec::G711_CONCEALED, loss);
-        Heard { loss, rating, opinion: voice::mean_opinion(rating) }
+        CallQuality { loss, rating, opinion: voice::mean_opinion(rating) }
     }
 }
 
@@ -245,23 +245,23 @@ struct Directed {
 }
 
 /// Waits until a packet of every call has arrived: paths take different times to open.
-fn wait_for_calls(ground: &Ground, clock: &Clock) -> Result<(), DemoError> {
+fn wait_for_calls(processes: &LabProcesses, clock: &Clock) -> Result<(), DemoError> {
     let begun = clock.now();
     while !clock.has_arrived(CALLS) {
         if clock.now() - begun > ffmpeg::LONGEST {
             let why = format!("nothing of one has come within {} s", ffmpeg::LONGEST.as_secs());
             return Err(DemoError::Program { name: "calls".into(), why });
         }
-        ground.wait(call::LOOK)?;
+        processes.wait(call::LOOK)?;
     }
     Ok(())
 }
 
 /// Returns the packets and bytes so far from the ingress to the egress relay of the video's group.
-fn between_relays(ground: &Ground) -> Result<[f64; 2], DemoError> {
+fn between_relays(processes: &LabProcesses) -> Result<[f64; 2], DemoError> {
     let site = |name| SiteId::new(format!("{VIDEO}-{name}"));
     let name = LinkName::Pair(site("in")?, site("out")?);
-    let counters = ground.lab.counters()?;
+    let counters = processes.lab.counters()?;
     let tally = counters.links.iter().find(|link| link.name == name).map(|link| link.tally);
     Ok(tally.map_or([0.0; 2], |tally| [tally.delivered as f64, tally.delivered_bytes as f64]))
 }

@@ -60,16 +60,16 @@ impl FarSection {
         }
     }
 
-    pub(super) fn consignee(self) -> Consignee {
+    pub(super) fn recipient(self) -> Recipient {
         match self {
             Self::Placed(Far::Member(name)) => match name.parse() {
-                Ok(identity) => Consignee::Identity(identity),
-                Err(_) => Consignee::Member(name),
+                Ok(identity) => Recipient::Identity(identity),
+                Err(_) => Recipient::Member(name),
             },
             Self::Placed(Far::At(hop)) | Self::Several(Placed { hop, .. }) => {
-                Consignee::Identity(hop.identity)
+                Recipient::Identity(hop.identity)
             }
-            Self::Named(identity) => Consignee::Identity(identity),
+            Self::Named(identity) => Recipient::Identity(identity),
         }
     }
 }

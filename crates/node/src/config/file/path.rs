@@ -4,25 +4,25 @@ use super::*;
 
 impl PathSection {
     pub(super) fn resolve(mut self) -> Result<Path, NodeError> {
-        let entrance = match (self.listen, self.to, self.tproxy.take(), self.tun.take()) {
-            (Some(listen), Some(to), None, None) => Entrance::Port { listen, to },
-            (None, None, Some(taken), None) => Entrance::Taken(taken),
-            (None, None, None, Some(tunnel)) => Entrance::Tunnel(tunnel),
+        let source = match (self.listen, self.to, self.tproxy.take(), self.tun.take()) {
+            (Some(listen), Some(to), None, None) => TrafficSource::Port { listen, to },
+            (None, None, Some(taken), None) => TrafficSource::Taken(taken),
+            (None, None, None, Some(tunnel)) => TrafficSource::Tunnel(tunnel),
             _ => {
                 let problem = "expected `listen` and `to`, or `tproxy`, or `tun`".to_owned();
                 return Err(NodeError::Config { key: "packet", problem });
             }
         };
-        if self.fragment && matches!(entrance, Entrance::Tunnel(_)) {
+        if self.fragment && matches!(source, TrafficSource::Tunnel(_)) {
             let problem =
                 "expected no `fragment` with `tun`: hosts are told how long packets may be";
             return Err(NodeError::Config { key: "fragment", problem: problem.to_owned() });
         }
-        Ok(Path { entrance, course: self.course()? })
+        Ok(Path { source, delivery: self.delivery()? })
     }
 
     /// How packets get to the far endpoint, wherever they come from.
-    pub(super) fn course(self) -> Result<Course, NodeError> {
+    pub(super) fn delivery(self) -> Result<DeliveryPolicy, NodeError> {
         let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);
         let (in_order, fragment) = (self.in_order, self.fragment);
@@ -37,12 +37,12 @@ impl PathSection {
                            auto, or forwarding over both ways";
             return Err(NodeError::Config { key: "in_order", problem: problem.to_owned() });
         }
-        let bearable_loss = match (wanted, self.bearable_loss) {
-            (Wanted::Auto, given) => Some(given.unwrap_or_else(bearable_loss)),
+        let max_loss = match (wanted, self.max_loss) {
+            (Wanted::Auto, given) => Some(given.unwrap_or_else(max_loss)),
             (_, None) => None,
             (_, Some(_)) => {
                 let problem = "expected only with `service = \"auto\"`".to_owned();
-                return Err(NodeError::Config { key: "bearable_loss", problem });
+                return Err(NodeError::Config { key: "max_loss", problem });
             }
         };
         if wanted != Wanted::Auto && (self.costs.is_some() || self.coding.is_some()) {
@@ -57,7 +57,7 @@ impl PathSection {
         }
         let (far, relays) = (self.far.placed()?, self.relays.0);
         let copies = self.copies.map(CopiesSection::resolve);
-        Ok(Course { far, relays, carriage, bearable_loss, copies, assumed })
+        Ok(DeliveryPolicy { far, relays, carriage, max_loss, copies, assumed })
     }
 
     pub(super) fn resolve_deposits(self) -> Result<Deposits, NodeError> {
@@ -67,7 +67,7 @@ impl PathSection {
             return refused("packet", "expected `listen` and `to` with a rendezvous");
         };
         if self.ways.is_some()
-            || self.bearable_loss.is_some()
+            || self.max_loss.is_some()
             || self.copies.is_some()
             || self.costs.is_some()
             || self.coding.is_some()
@@ -83,6 +83,6 @@ impl PathSection {
             _ => return refused("relays", "expected exactly one: where packets wait"),
         };
         let keep = keep.map_or(rendezvous::KEEP, |Keep(keep)| keep);
-        Ok(Deposits { listen, to, far: far.consignee(), relay, keep })
+        Ok(Deposits { listen, to, far: far.recipient(), relay, keep })
     }
 }

@@ -19,7 +19,7 @@ fn told(packets: &[String]) -> Result<Assumed, String> {
     let packets: Vec<_> = packets.iter().map(packet).collect();
     let identity = IdentityKey::from_entropy([2; 32]);
     let node = NodeConfig::of_gateway(&packets, None, identity, None);
-    node.map(|node| node.paths.last().unwrap().course.assumed).map_err(|error| error.to_string())
+    node.map(|node| node.paths.last().unwrap().delivery.assumed).map_err(|error| error.to_string())
 }
 
 /// The same of a `[[packet]]` with one relay and these further keys.
@@ -75,7 +75,7 @@ fn a_neighbour_may_have_several_addresses() {
     let identity = IdentityKey::from_entropy([4; 32]).public();
     assert_eq!(node.further_addresses[&identity], ["[2001:db8::4]:7001".parse().unwrap()]);
     assert!(
-        matches!(&node.paths[0].course.far, Far::At(hop) if hop.address.is_ipv4()),
+        matches!(&node.paths[0].delivery.far, Far::At(hop) if hop.address.is_ipv4()),
         "the first"
     );
     assert!(node.known_policy().relays.contains(&"[2001:db8::4]:7001".parse().unwrap()));
@@ -119,12 +119,12 @@ fn groups_and_rendezvous_take_several_addresses() {
 
 #[test]
 fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
-    let course = |keys: &str| {
+    let delivery = |keys: &str| {
         let text = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
-        let told = NodeConfig::course(&toml::Value::Table(text.parse().unwrap()));
+        let told = NodeConfig::delivery(&toml::Value::Table(text.parse().unwrap()));
         told.map_err(|error| error.to_string())
     };
-    let told = course("service = 'caching'\nbudget = '150 ms'").unwrap();
+    let told = delivery("service = 'caching'\nbudget = '150 ms'").unwrap();
     assert_eq!(told.carriage.service, Service::Caching);
     assert_eq!(told.carriage.budget_ms, 150);
     for (keys, expected) in [
@@ -133,7 +133,7 @@ fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
         ("keep = '1 h'", "[socks5_udp]: keep: expected only with"),
         ("foo = 1", "[socks5_udp]: unknown field `foo`"),
     ] {
-        let line = course(keys).unwrap_err();
+        let line = delivery(keys).unwrap_err();
         assert!(line.starts_with(expected), "{line}");
     }
 }

@@ -14,7 +14,7 @@ impl Engine {
         if !self.inbound_ids.contains_key(&(peer, conversation)) {
             if !self.may_come_from(peer, from, to) {
                 let reason = Refusal::NotGranted;
-                self.say(peer, &Message::Denied { conversation, reason });
+                self.send_message(peer, &Message::Denied { conversation, reason });
                 add(&self.counts.foreign_sources, 1);
                 return false;
             }
@@ -22,7 +22,7 @@ impl Engine {
                 && self.was_sent_from_here(now, (from, to))
             {
                 let reason = Refusal::Other;
-                self.say(peer, &Message::Denied { conversation, reason });
+                self.send_message(peer, &Message::Denied { conversation, reason });
                 add(&self.counts.looped, 1);
                 return false;
             }
@@ -39,18 +39,18 @@ impl Engine {
                 begun.ok_or(Refusal::Other)
             });
             if let Err(reason) = begun {
-                self.say(peer, &Message::Denied { conversation, reason });
+                self.send_message(peer, &Message::Denied { conversation, reason });
                 add(&self.counts.dropped, 1);
                 return false;
             }
         }
-        self.say(peer, &Message::Known { conversation });
+        self.send_message(peer, &Message::Known { conversation });
         true
     }
 
     /// Returns whether datagrams of `from` are delivered to `to` under that address.
     fn keeps(&self, from: SocketAddr, to: SocketAddr) -> bool {
-        let mut rules = self.config.keep_sources.iter();
+        let mut rules = self.config.preserve_source.iter();
         from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
     }
 

@@ -70,23 +70,23 @@ impl Engine {
         let oldest = theirs.min_by_key(|(_, inbound)| inbound.used);
         if let Some(id) = oldest.map(|(id, _)| id) {
             add(&self.counts.conversations_evicted, 1);
-            self.let_go(now, id, Outcome::Evicted);
+            self.released(now, id, Outcome::Evicted);
         }
     }
 
     /// Ends a conversation here, and tells who began it: should there be more to say, it begins anew.
-    pub(in crate::engine) fn let_go(&mut self, now: Now, id: u32, why: Outcome) {
+    pub(in crate::engine) fn released(&mut self, now: Now, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
         self.drop_inbound(now, id, why);
-        self.let_go.add(far, conversation);
-        self.say(far, &Message::Unknown { conversation });
+        self.released.add(far, conversation);
+        self.send_message(far, &Message::Unknown { conversation });
     }
 
     /// Somebody goes on with a conversation that is not known here: if it had to go, that was not heard.
     pub(in crate::engine) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
-        if self.let_go.0.contains(&(far, conversation)) {
-            self.say(far, &Message::Unknown { conversation });
+        if self.released.0.contains(&(far, conversation)) {
+            self.send_message(far, &Message::Unknown { conversation });
         }
     }
 }

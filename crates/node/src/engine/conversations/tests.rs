@@ -10,7 +10,7 @@ use tradewind_units::Duration;
 use super::super::TICK;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
 use super::{Local, MOST, Written};
-use crate::config::Course;
+use crate::config::DeliveryPolicy;
 use crate::listener::{HeldQueue, Queue};
 use crate::mailbox::Order;
 
@@ -28,10 +28,10 @@ impl World {
         let to = application.local_addr().unwrap();
         let mut hosts = Hosts::new([(1, gateway(1)), (5, gateway(5)), (4, anybody(4))]);
         let far = hosts.hop(4);
-        let course = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+        let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
         let routes = [1, 5].map(|number| {
             let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
-            (number, hosts.at(number).add_route(now, local, to, &course).unwrap())
+            (number, hosts.at(number).add_route(now, local, to, &delivery).unwrap())
         });
         hosts.exchange();
         Self { hosts, routes, _application: application }
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// The same, and it arrives.
-    fn say(&mut self, number: u8, source: usize) {
+    fn send_message(&mut self, number: u8, source: usize) {
         self.write(number, source);
         self.hosts.exchange();
     }
@@ -104,20 +104,20 @@ fn where_conversations_begin_the_one_that_was_silent_longest_makes_room() {
 #[test]
 fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
     let mut world = World::new();
-    (0..3).for_each(|source| world.say(5, source));
-    (0..MOST).for_each(|source| world.say(1, source));
+    (0..3).for_each(|source| world.send_message(5, source));
+    (0..MOST).for_each(|source| world.send_message(1, source));
     assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
     assert_eq!(world.delivered(), MOST as u64 + 3, "each was taken");
     // The first three had to go, one for each of the last.
     let known = [0, 1, 2, 3].map(|source| world.conversation(1, source).unwrap().1);
     assert_eq!(known, [false, false, false, true]);
-    world.say(1, 0);
+    world.send_message(1, 0);
     assert_eq!(world.delivered(), MOST as u64 + 4, "it was introduced again");
     // The word about another one was lost.
     let (id, _) = world.conversation(1, 1).unwrap();
     world.hosts.at(1).outbound.get_mut(id).unwrap().is_known = true;
-    world.say(1, 1);
-    world.say(1, 1);
+    world.send_message(1, 1);
+    world.send_message(1, 1);
     assert_eq!(world.delivered(), MOST as u64 + 5);
     assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
 }
@@ -157,7 +157,10 @@ fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
     let far = hosts.hop(4);
     // The gateways go on with each other for the second one.
     let [flow, _other] = [0; 2].map(|_| {
-        hosts.register(1, Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) })
+        hosts.register(
+            1,
+            DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) },
+        )
     });
     hosts.pass(Duration::from_secs(1));
     let (now, by) = (hosts.now, Written::by(([0, 0, 0, 0], 0).into()));
@@ -185,7 +188,7 @@ fn what_has_waited_for_longer_than_its_budget_is_dropped_and_counted() {
     let mut world = World::new();
     let carriage = Carriage { budget_ms: 300, ..Carriage::DIRECT };
     let route = world.route(1);
-    world.hosts.at(1).routes.get_mut(route).unwrap().course.carriage = carriage;
+    world.hosts.at(1).routes.get_mut(route).unwrap().delivery.carriage = carriage;
     let (now, by) = (world.hosts.now, Written::by(address(0)));
     for (age_ms, delivered) in [(0, 1), (299, 2), (301, 2), (20_000, 2)] {
         let engine = world.hosts.at(1);

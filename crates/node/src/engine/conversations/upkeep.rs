@@ -25,7 +25,7 @@ impl Engine {
     /// endpoint is there, however silent:
     /// what a server says after an hour comes, as it would without gateways; `room` bounds how many
     /// there are.
-    pub(in crate::engine) fn tend_conversations(&mut self, now: Now) {
+    pub(in crate::engine) fn maintain_conversations(&mut self, now: Now) {
         let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
         let is_over = |outbound: &Outbound| is_idle(outbound.used) && !self.is_backed(outbound);
         let all = self.outbound.ids().zip(self.outbound.values());
@@ -118,7 +118,7 @@ impl Engine {
         for route in self.routes.values_mut() {
             route.local.flush(&self.counts);
         }
-        self.meetings.flush(&self.counts);
+        self.rendezvous_client.flush(&self.counts);
         for id in self.unflushed.drain(..) {
             if let Some(inbound) = self.inbound.get_mut(id) {
                 inbound.local.flush(&self.counts);

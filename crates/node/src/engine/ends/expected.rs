@@ -66,7 +66,7 @@ impl Engine {
         self.sessions.ask(now, peer, Link::Overlay(label));
         let place = self.labels.get(label).and_then(Label::place);
         self.served_to_here(now, (label, incoming, service), place);
-        self.tend_end(now, outgoing);
+        self.maintain_end(now, outgoing);
     }
 
     /// Returns whether a path that ends here is one between this node and `peer`, which `gateway` has opened, or this node.

@@ -10,11 +10,11 @@ use tradewind_plan::service::LeftRelay;
 use tradewind_units::{Duration, Timestamp};
 
 use super::super::Engine;
-use super::super::bills::Role;
+use super::super::accounting::Role;
 use super::super::local::Local;
 use super::super::routes::{Far, Part, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
-use crate::status::{Billed, Direction, Fared, FlowStatus};
+use crate::status::{Billed, Direction, FlowStatistics, FlowStatus};
 
 /// Names of services in reports.
 pub(in super::super) fn name(service: Service) -> &'static str {
@@ -30,8 +30,8 @@ pub(in super::super) fn name(service: Service) -> &'static str {
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct FlowsOfEnd {
     /// Of the flow that is sent, as its receiver tells.
-    pub(in super::super) told: Fared,
-    pub(in super::super) received: Fared,
+    pub(in super::super) told: FlowStatistics,
+    pub(in super::super) received: FlowStatistics,
     pub(in super::super) sent_by: Service,
     pub(in super::super) comes_by: Service,
     /// The relay near here, of the last path that answered.
@@ -51,7 +51,7 @@ impl ByWays {
             Some((bytes, billed)) if end.carrier == Carrier::Ways => {
                 billed.part(end.sent.bytes as f64 / (*bytes).max(1) as f64)
             }
-            _ => end.bills.told(),
+            _ => end.accounting.told(),
         }
     }
 }
@@ -71,7 +71,7 @@ impl Ends {
 
     /// Returns how long something that is missing of the flow that comes in is worth waiting for:
     /// not at all where nothing can bring it.
-    pub(in super::super) fn patience(
+    pub(in super::super) fn recovery_deadline(
         &self,
         now: Now,
         incoming: FlowNumber,
@@ -81,7 +81,7 @@ impl Ends {
         if !far.is_overlay_alive(now) || !end.brings_back(now.steady) {
             return Some(Duration::ZERO);
         }
-        Some(end.at_receiver(far.round_trip).patience)
+        Some(end.at_receiver(far.round_trip).recovery_deadline)
     }
 
     /// Returns the flow that comes in at the end that sends `outgoing`.
@@ -102,7 +102,9 @@ impl Ends {
             (false, _) => "the path over the relays does not answer",
             (true, Choice::Configured) => "as configured",
             (true, Choice::Followed) => "as the far gateway sends",
-            (true, Choice::Selected(selection)) if end.is_dark && selection.has_begun() => {
+            (true, Choice::Selected(selection))
+                if end.is_internet_down && selection.has_begun() =>
+            {
                 "the Internet path does not answer"
             }
             (true, Choice::Selected(selection)) => selection.why(),
@@ -119,13 +121,13 @@ impl Ends {
             bytes,
             copies,
             resent,
-            fared: Some(end.told),
+            statistics: Some(end.told),
             internet_loss: end.internet_loss,
             longest: None,
             billed: Some(by_ways.billed(end)),
         };
         let (packets, bytes, copies, resent) = (end.received.expected, 0, 0, 0);
-        let (direction, fared) = (Direction::Received, Some(end.received));
+        let (direction, statistics) = (Direction::Received, Some(end.received));
         let comes_by = end.comes_by();
         let why = if comes_by == service { why } else { "as the far gateway sends" };
         let received = FlowStatus {
@@ -136,7 +138,7 @@ impl Ends {
             bytes,
             copies,
             resent,
-            fared,
+            statistics,
             internet_loss: None,
             billed: None,
             ..sent.clone()
@@ -150,7 +152,7 @@ impl Ends {
         for end in self.by_outgoing.values().filter(|end| end.carrier == Carrier::Ways) {
             let (bytes, billed) = all.0.entry(end.far).or_default();
             *bytes += end.sent.bytes;
-            *billed = [*billed, end.bills.told()].into_iter().sum();
+            *billed = [*billed, end.accounting.told()].into_iter().sum();
         }
         all
     }
@@ -165,7 +167,7 @@ impl Ends {
     ) {
         let end = self.by_outgoing.get_mut(&outgoing).filter(|end| end.relay == Some(from));
         if let Some(end) = end {
-            end.bills.take(now, (role, identity.filter(|_| role == Role::Ingress)), told);
+            end.accounting.take(now, (role, identity.filter(|_| role == Role::Ingress)), told);
         }
     }
 
@@ -209,7 +211,7 @@ impl Engine {
         for (flow, far) in self.services.ends.flows().filter(|(flow, _)| !own.contains(flow)) {
             flows.extend(self.services.ends.report(flow, &self.name_of(far), &by_ways));
         }
-        flows.extend(self.report_meetings());
+        flows.extend(self.report_rendezvous());
         flows
     }
 
@@ -238,7 +240,7 @@ impl Engine {
             bytes,
             copies: 0,
             resent: 0,
-            fared: None,
+            statistics: None,
             internet_loss: None,
             longest: None,
             billed: None,

@@ -323,9 +323,9 @@ mod tests {
         };
         // The Internet goes on to lose what nobody could bear.
         let recovered = Feedback { in_time: 1000, ..told(50) };
-        let without_bills: Vec<Service> =
+        let without_accounting: Vec<Service> =
             (0..100).filter_map(|_| selection.observe(&recovered)).collect();
-        assert_eq!(without_bills, []);
+        assert_eq!(without_accounting, []);
         assert_eq!(looks(&mut selection, 0..60, Some(measured(None)), alone), []);
         let next: Vec<Service> = (0..100).filter_map(|_| selection.observe(&recovered)).collect();
         assert_eq!(next, [Service::Caching]);

@@ -12,7 +12,7 @@ use super::super::TICK;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
-use crate::config::{Course, NodeConfig, RelayServices};
+use crate::config::{DeliveryPolicy, NodeConfig, RelayServices};
 use crate::status::{Direction, FlowStatus};
 
 /// Packets of a flow in each tick: a hundred in a second.
@@ -39,14 +39,14 @@ impl World {
         let application = UdpSocket::bind(application()).unwrap();
         let (to, now) = (application.local_addr().unwrap(), hosts.now);
         let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-        let course = Course {
+        let delivery = DeliveryPolicy {
             carriage: Carriage { budget_ms: 150, ..Carriage::DIRECT },
-            bearable_loss: Some(Ratio::new(0.01).unwrap()),
+            max_loss: Some(Ratio::new(0.01).unwrap()),
             assumed: services.assumed(),
             ..forwarded(far, relays)
         };
         let local = Local::bind(loopback(), false, None).unwrap();
-        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
         Self { hosts, route, internet: None, _application: application }
     }
 
@@ -140,10 +140,10 @@ fn first_packets_of_a_flow_that_begins_later_are_copied() {
     let application = UdpSocket::bind(application()).unwrap();
     let to = application.local_addr().unwrap();
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let course = Course { carriage: cached(), ..forwarded(far, relays) };
+    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(far, relays) };
     let begin = |hosts: &mut Hosts| {
         let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
-        hosts.at(1).add_route(now, local, to, &course).unwrap()
+        hosts.at(1).add_route(now, local, to, &delivery).unwrap()
     };
     let send = |hosts: &mut Hosts, route| {
         let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
@@ -169,9 +169,9 @@ fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let course = Course { carriage: cached(), ..forwarded(far, relays) };
+    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(far, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
-    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     hosts.pass(Duration::from_secs(3));
     let (now, by) = (hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
     hosts.at(1).take_application(now, route, by, &[7; 1000]);
@@ -203,9 +203,9 @@ fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     let application = UdpSocket::bind(application()).unwrap();
     let (to, now) = (application.local_addr().unwrap(), hosts.now);
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-    let course = Course { carriage: cached(), ..forwarded(far, relays) };
+    let delivery = DeliveryPolicy { carriage: cached(), ..forwarded(far, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
-    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     hosts.pass(Duration::from_secs(3));
     // It is known that the Internet takes what every path takes, and no more.
     let (mut internet, mut at) = (PathMtu::new(now.steady), now.steady);

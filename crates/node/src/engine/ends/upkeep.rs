@@ -55,19 +55,19 @@ impl Engine {
         if is_other {
             // What is missing is asked for at once.
             end.next_serve = Timestamp::ZERO;
-            self.tend_end(now, outgoing);
+            self.maintain_end(now, outgoing);
         }
     }
 
     /// Follows the paths, and has the relays serve what is sent.
-    pub(in super::super) fn tend_ends(&mut self, now: Now) {
+    pub(in super::super) fn maintain_ends(&mut self, now: Now) {
         let flows: Vec<FlowNumber> = self.services.ends.by_outgoing.keys().copied().collect();
         for flow in flows {
-            self.tend_end(now, flow);
+            self.maintain_end(now, flow);
         }
     }
 
-    pub(super) fn tend_end(&mut self, now: Now, outgoing: FlowNumber) {
+    pub(super) fn maintain_end(&mut self, now: Now, outgoing: FlowNumber) {
         let Some(end) = self.services.ends.by_outgoing.get_mut(&outgoing) else { return };
         let Some(far) = self.fars.get(&end.far) else { return };
         end.select(now.steady, far, &self.leg_round_trips);
@@ -76,11 +76,11 @@ impl Engine {
         let label = far.label.filter(|_| is_wanted && far.is_overlay_alive(now));
         let path =
             label.and_then(|label| self.labels.get(label)).and_then(|label| label.way_back());
-        let was = (end.relay, end.is_up, end.is_served, end.is_dark);
+        let was = (end.relay, end.is_up, end.is_served, end.is_internet_down);
         (end.is_up, end.is_served) = (path.is_some(), is_served);
-        end.is_dark = path.is_some() && !far.is_internet_alive(now);
+        end.is_internet_down = path.is_some() && !far.is_internet_alive(now);
         end.relay = path.map(|(relay, _)| relay).or(end.relay);
-        let is_changed = was != (end.relay, end.is_up, end.is_served, end.is_dark);
+        let is_changed = was != (end.relay, end.is_up, end.is_served, end.is_internet_down);
         if !is_changed && now.steady < end.next_serve {
             return;
         }
@@ -100,7 +100,7 @@ impl Engine {
                 Service::Direct => end.leaving_words - 1,
                 _ => LEAVING_WORDS,
             };
-            self.say(relay, &Message::Serve { label, flow: outgoing, service });
+            self.send_message(relay, &Message::Serve { label, flow: outgoing, service });
         }
     }
 

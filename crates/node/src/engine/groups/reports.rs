@@ -7,7 +7,7 @@ use tradewind_plan::service::LeftRelay;
 use tradewind_units::{Ratio, Timestamp};
 
 use super::super::Engine;
-use super::super::bills::Role;
+use super::super::accounting::Role;
 use super::super::ends::{ByWays, name};
 use super::super::routes::{Part, Route};
 use super::Group;
@@ -49,7 +49,7 @@ impl Engine {
         });
         let Some(from) = relay.map(|relay| (role, relay.identity)) else { return };
         if let Some(group) = self.group_of(flow) {
-            group.bills.take(now, from, told);
+            group.accounting.take(now, from, told);
         }
     }
 
@@ -77,7 +77,7 @@ impl Engine {
             told.push(FlowStatus {
                 copies: if is_first { copies } else { 0 },
                 resent: if is_first { resent } else { 0 },
-                billed: is_first.then(|| group.bills.told()),
+                billed: is_first.then(|| group.accounting.told()),
                 ..sent
             });
             let replies = route
@@ -112,7 +112,7 @@ impl Engine {
             bytes: group.sent.bytes,
             copies: 0,
             resent: 0,
-            fared: Some(standing.map(|standing| standing.told).unwrap_or_default()),
+            statistics: Some(standing.map(|standing| standing.told).unwrap_or_default()),
             internet_loss: standing.and_then(|standing| standing.internet_loss),
             longest: self.longest(route),
             billed: None::<Billed>,

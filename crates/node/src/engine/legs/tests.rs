@@ -71,7 +71,7 @@ fn legs_go_a_while_after_the_last_flow_that_needs_them() {
         forwarded(far, vec![other]),
         forwarded(elsewhere, vec![relay]),
     ];
-    let flows = courses.map(|course| hosts.register(1, course));
+    let flows = courses.map(|delivery| hosts.register(1, delivery));
     hosts.pass(Duration::from_secs(3));
     let left = [4, 4, 2, 0];
     for (flow, left) in flows.into_iter().zip(left) {

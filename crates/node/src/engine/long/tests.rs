@@ -11,7 +11,7 @@ use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loo
 use super::super::conversations::Written;
 use super::super::local::Local;
 use super::Ways;
-use crate::config::Course;
+use crate::config::DeliveryPolicy;
 
 /// Gateway 1 and far endpoint 4, an application behind each, and a way that takes 1,200 bytes.
 struct World {
@@ -27,10 +27,10 @@ impl World {
         let [client, server] = [loopback(), application()].map(socket_at);
         let (far, now) = (hosts.hop(4), hosts.now);
         let carriage = Carriage { fragment, budget_ms: 300, ..Carriage::DIRECT };
-        let course = Course { carriage, ..forwarded(far, Vec::new()) };
+        let delivery = DeliveryPolicy { carriage, ..forwarded(far, Vec::new()) };
         let (local, to) =
             (Local::bind(loopback(), false, None).unwrap(), server.local_addr().unwrap());
-        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
         hosts.pass(Duration::from_secs(1));
         let far = hosts.at(1).routes.get(route).unwrap().far;
         let mut world = Self { hosts, route, client, server };
@@ -136,10 +136,10 @@ fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
     let (relay, far, now) = (hosts.hop(2), hosts.hop(4), hosts.now);
     let (client, server) = (socket_at(loopback()), socket_at(application()));
     let to = server.local_addr().unwrap();
-    let direct = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
-    let [direct, over] = [direct, forwarded(far, vec![relay])].map(|course| {
+    let direct = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+    let [direct, over] = [direct, forwarded(far, vec![relay])].map(|delivery| {
         let local = Local::bind(loopback(), false, None).unwrap();
-        hosts.at(1).add_route(now, local, to, &course).unwrap()
+        hosts.at(1).add_route(now, local, to, &delivery).unwrap()
     });
     hosts.pass(Duration::from_secs(2));
     let peer = hosts.at(1).routes.get(direct).unwrap().far;

@@ -11,7 +11,7 @@ use super::super::TICK;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
-use crate::config::Course;
+use crate::config::DeliveryPolicy;
 
 /// Gateway 1 and far endpoint 4 with a relay near each, and an application at the far side.
 struct World {
@@ -23,16 +23,16 @@ struct World {
 impl World {
     /// The carriage of packets; and the share that may be lost of them before a stronger service is
     /// chosen, if one is.
-    fn new(carriage: Carriage, bearable_loss: Option<Ratio>) -> Self {
+    fn new(carriage: Carriage, max_loss: Option<Ratio>) -> Self {
         let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
         let mut hosts = Hosts::new(all);
         let server = UdpSocket::bind(application()).unwrap();
         server.set_nonblocking(true).unwrap();
         let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
-        let course = Course { carriage, bearable_loss, ..forwarded(far, relays) };
+        let delivery = DeliveryPolicy { carriage, max_loss, ..forwarded(far, relays) };
         let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
         let to = server.local_addr().unwrap();
-        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
         hosts.pass(Duration::from_secs(3));
         Self { hosts, route, server }
     }
@@ -97,8 +97,8 @@ fn nothing_waits_for_what_nothing_brings_back() {
     let auto = Carriage { in_order: true, budget_ms: 1000, ..Carriage::DIRECT };
     let over = Carriage { service: Service::Forwarding, paths: Paths::Overlay, ..auto };
     let any_loss = Ratio::new(1.0).unwrap();
-    for (carriage, bearable_loss, lossy) in [(auto, Some(any_loss), 1), (over, None, 3)] {
-        let mut world = World::new(carriage, bearable_loss);
+    for (carriage, max_loss, lossy) in [(auto, Some(any_loss), 1), (over, None, 3)] {
+        let mut world = World::new(carriage, max_loss);
         for burst in 0..20_u64 {
             if burst == 4 {
                 world.hosts.lose_each(lossy, 4, 6);

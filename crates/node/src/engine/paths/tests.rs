@@ -208,7 +208,7 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     hosts.exchange();
     let forwarded = hosts.at(2).counts.snapshot().forwarded;
     for _ in 0..64 {
-        hosts.at(1).say(first, &Message::OnPath { label, datagram: &[] });
+        hosts.at(1).send_message(first, &Message::OnPath { label, datagram: &[] });
     }
     hosts.at(1).flush();
     let (now, mut batch) = (hosts.now, ReceiveBatch::new(32));

@@ -11,7 +11,7 @@ use tradewind_units::Duration;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
 use super::super::conversations::{MOST, Written};
 use super::super::local::Local;
-use crate::config::Course;
+use crate::config::DeliveryPolicy;
 use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
 
 /// Keeps what it takes.
@@ -60,9 +60,9 @@ impl World {
         application.set_nonblocking(true).unwrap();
         let to = application.local_addr().unwrap();
         let (relay, far) = (hosts.hop(2), hosts.hop(4));
-        let course = Course { carriage, ..forwarded(far, vec![relay]) };
+        let delivery = DeliveryPolicy { carriage, ..forwarded(far, vec![relay]) };
         let (now, local) = (hosts.now, Local::bind(loopback(), false, None).unwrap());
-        let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+        let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
         hosts.pass(Duration::from_secs(2));
         Self { hosts, route, journals, application }
     }

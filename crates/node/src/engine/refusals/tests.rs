@@ -5,7 +5,7 @@ use tradewind_units::Duration;
 
 use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
 use super::super::conversations::Written;
-use crate::config::{Course, NodeConfig};
+use crate::config::{DeliveryPolicy, NodeConfig};
 
 /// A node that lets nothing pass: neither to next hops nor to destinations.
 fn closed(number: u8) -> NodeConfig {
@@ -59,8 +59,8 @@ fn nothing_is_refused_where_all_is_allowed() {
 fn the_gateway_is_told_that_a_conversation_is_refused() {
     let mut hosts = Hosts::new([(1, gateway(1)), (4, closed(4))]);
     let far = hosts.hop(4);
-    let course = Course { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
-    let flow = hosts.register(1, course);
+    let delivery = DeliveryPolicy { carriage: Carriage::DIRECT, ..forwarded(far, Vec::new()) };
+    let flow = hosts.register(1, delivery);
     hosts.pass(Duration::from_secs(1));
     let (now, engine) = (hosts.now, hosts.at(1));
     let (route, anyone) = (engine.flows[&flow], Written::by("0.0.0.0:0".parse().unwrap()));

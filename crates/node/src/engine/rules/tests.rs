@@ -71,8 +71,8 @@ fn members_are_no_destinations_of_packets() {
 
 #[test]
 fn relays_of_courses_that_a_program_may_take_are_known_from_the_start() {
-    let course = forwarded(hop(7001, 9), vec![hop(7002, 8)]);
-    let config = NodeConfig { courses: vec![course], ..gateway(1) };
+    let delivery = forwarded(hop(7001, 9), vec![hop(7002, 8)]);
+    let config = NodeConfig { courses: vec![delivery], ..gateway(1) };
     let mut hosts = Hosts::new([(1, config)]);
     for port in [7001, 7002] {
         assert!(is_relay(&asked(&mut hosts, ([127, 0, 0, 2], port).into())));

@@ -22,7 +22,9 @@ fn path(hosts: &mut Hosts, number: u8) -> (PeerId, u32) {
 fn ask(hosts: &mut Hosts, number: u8, (relay, label): (PeerId, u32), flows: std::ops::Range<u64>) {
     for flow in flows {
         let service = Service::Caching;
-        hosts.at(number).say(relay, &Message::Serve { label, flow: FlowNumber(flow), service });
+        hosts
+            .at(number)
+            .send_message(relay, &Message::Serve { label, flow: FlowNumber(flow), service });
         hosts.exchange();
     }
 }

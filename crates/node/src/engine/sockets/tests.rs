@@ -10,7 +10,7 @@ use super::super::TICK;
 use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
-use crate::config::{Copying, Course, NodeConfig};
+use crate::config::{Copying, DeliveryPolicy, NodeConfig};
 
 /// Bytes a second, and at once.
 const RATE: u64 = 30_000;
@@ -29,9 +29,9 @@ fn leaves(service: Service) -> (u64, u64) {
     let (relays, far) = (vec![hosts.hop(2), hosts.hop(3)], hosts.hop(4));
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 500, in_order: false, fragment: false };
-    let course = Course { carriage, ..forwarded(far, relays) };
+    let delivery = DeliveryPolicy { carriage, ..forwarded(far, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
-    let route = hosts.at(1).add_route(now, local, to, &course).unwrap();
+    let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     // Paths open, and it is found how long datagrams may be.
     hosts.pass(Duration::from_secs(10));
     let before = (hosts.heard_of(1), hosts.at(1).counts.snapshot().copied);

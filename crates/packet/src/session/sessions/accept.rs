@@ -9,7 +9,7 @@ use tradewind_units::Timestamp;
 
 use super::super::cookie::tags_match;
 use super::super::handshake::Responder;
-use super::super::peer::{Peer, PeerId, Phase, Session, Shown, Side};
+use super::super::peer::{HandshakeRole, Peer, PeerId, Phase, Session, Shown};
 use super::super::wire::{self, FIXED_PAYLOAD_BYTES, Initiation};
 use super::{DropReason, Link, MAKES_ROOM_AFTER, Now, Own, Sessions, Transmit};
 
@@ -39,7 +39,7 @@ impl Sessions {
         initiation: &Initiation<'_>,
     ) -> Result<(), DropReason> {
         let is_meant = |own: &Own| {
-            let first_tag = own.doorplate.first_tag(initiation.first_covers);
+            let first_tag = own.first_mac_keys.first_tag(initiation.first_covers);
             tags_match(&first_tag, &initiation.first_tag)
         };
         let at = self.own.iter().position(is_meant).ok_or(DropReason::FirstTag)?;
@@ -77,7 +77,7 @@ impl Sessions {
             return Ok(());
         }
         let cookie = self.cookies.bake(&address);
-        let tag = self.own[at].doorplate.answer_tag(&initiation.first_tag, &cookie);
+        let tag = self.own[at].first_mac_keys.answer_tag(&initiation.first_tag, &cookie);
         let prefix = wire::prefix(wire::COOKIE, initiation.initiator);
         let bytes = [&prefix[..], &cookie, &tag].concat();
         self.transmits.push_back(Transmit { link, bytes, is_ours: false });
@@ -123,7 +123,7 @@ impl Sessions {
             && let Some(peer) = self.peers.get_mut(known.0)
         {
             let shown = verified.map(|verified| Shown::new(now, verified));
-            peer.side = Side::Responder { shown };
+            peer.side = HandshakeRole::Responder { shown };
             return Ok(known);
         }
         if let Some(verified) = &verified {
@@ -131,7 +131,7 @@ impl Sessions {
             self.make_room(now, identity, most.min(self.config.limits.peers_each))?;
         }
         let shown = verified.map(|verified| Shown::new(now, verified));
-        let side = Side::Responder { shown };
+        let side = HandshakeRole::Responder { shown };
         let salt = self.salt();
         let peer = Peer::new(own, identity, instance, side, link, now);
         let id = PeerId(self.peers.insert(salt, peer).ok_or(DropReason::Full)?);

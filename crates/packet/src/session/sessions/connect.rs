@@ -3,9 +3,9 @@
 use tradewind_grant::{PublicIdentity, SignedGrant};
 use tradewind_units::Duration;
 
-use super::super::cookie::{COOKIE_TIME, Doorplate, second_tag, tags_match};
+use super::super::cookie::{COOKIE_TIME, FirstMacKeys, second_tag, tags_match};
 use super::super::handshake::Initiator;
-use super::super::peer::{Awaited, Peer, PeerId, Phase, Session, Side};
+use super::super::peer::{Awaited, HandshakeRole, Peer, PeerId, Phase, Session};
 use super::super::wire::{self, Control, TAG_BYTES};
 use super::{
     DropReason, Event, Link, Now, Own, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit,
@@ -13,10 +13,10 @@ use super::{
 
 /// Time between two initiations to a neighbour whose distance is not known, and time after which an open question means that the neighbour has
 /// forgotten its session. Chosen: no path is longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two initiations to one whose distance is known: three round trips, and at least this, so that it is found soon after it has come back.
 /// Chosen: as often as neighbours are asked whether they are there.
-const LEAST_PATIENCE: Duration = Duration::from_millis(200);
+const MIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Sessions {
     /// Keeps a session with `identity` at `link` from now on, showing `grant` where one is needed. `None` when as many
@@ -40,7 +40,7 @@ impl Sessions {
         link: Link,
         grant: Shown,
     ) -> Option<PeerId> {
-        let side = Side::Initiator { shown: grant, next_try: now.steady, cookie: None };
+        let side = HandshakeRole::Initiator { shown: grant, next_try: now.steady, cookie: None };
         let (instance, salt) = (self.randomness.draw_u64(), self.salt());
         let id =
             PeerId(self.peers.insert(salt, Peer::new(own, identity, instance, side, link, now))?);
@@ -57,7 +57,7 @@ impl Sessions {
         let is_deaf = peer.questions.iter().any(|question| {
             question.link == peer.link
                 && question.asked >= peer.heard
-                && now.steady.since(question.asked) >= PATIENCE
+                && now.steady.since(question.asked) >= HANDSHAKE_TIMEOUT
         });
         is_worn || is_deaf || peer.is_led
     }
@@ -80,9 +80,9 @@ impl Sessions {
         if let Some(unanswered) = peer.coming.take() {
             self.sessions.remove(unanswered);
         }
-        let Side::Initiator { shown, next_try, cookie } = &mut peer.side else { return };
-        let patience = peer.round_trip.map_or(PATIENCE, |round_trip| round_trip * 3);
-        *next_try = now.steady + patience.clamp(LEAST_PATIENCE, PATIENCE);
+        let HandshakeRole::Initiator { shown, next_try, cookie } = &mut peer.side else { return };
+        let timeout = peer.round_trip.map_or(HANDSHAKE_TIMEOUT, |round_trip| round_trip * 3);
+        *next_try = now.steady + timeout.clamp(MIN_HANDSHAKE_TIMEOUT, HANDSHAKE_TIMEOUT);
         cookie.take_if(|(_, since)| now.steady.since(*since) >= COOKIE_TIME);
         let Some(id) = self.sessions.next_id(salt) else { return };
         let payload = payload(now, peer.instance, shown.as_ref());
@@ -92,7 +92,7 @@ impl Sessions {
         let Some(Own { identity, .. }) = own else { return };
         let started = Initiator::start(identity, &peer.identity, ephemeral, &payload, &mut message);
         let Some(handshake) = started else { return };
-        let first_tag = Doorplate::of(&peer.identity).first_tag(&message);
+        let first_tag = FirstMacKeys::of(&peer.identity).first_tag(&message);
         message.extend_from_slice(&first_tag);
         let second = cookie.as_ref().map_or([0; TAG_BYTES], |(c, _)| second_tag(c, &message));
         message.extend_from_slice(&second);
@@ -154,12 +154,13 @@ impl Sessions {
         let (covered, second) = awaited.message.split_at_mut(second_at);
         let first: [u8; 16] =
             covered[second_at - TAG_BYTES..].try_into().expect("an initiation ends in two tags");
-        let expected = Doorplate::of(&peer.identity).answer_tag(&first, &baked);
-        let door = peer.doors().find(|door| door.covers(link)).ok_or(DropReason::FalseTag)?;
+        let expected = FirstMacKeys::of(&peer.identity).answer_tag(&first, &baked);
+        let door =
+            peer.doors().find(|door| door.covers(link)).ok_or(DropReason::AuthenticationFailed)?;
         if !tags_match(&expected, tag) {
-            return Err(DropReason::FalseTag);
+            return Err(DropReason::AuthenticationFailed);
         }
-        let Side::Initiator { cookie, .. } = &mut peer.side else {
+        let HandshakeRole::Initiator { cookie, .. } = &mut peer.side else {
             return Err(DropReason::Unawaited);
         };
         // One cookie, one more try: whoever sends cookies over and over makes nobody send more.
@@ -176,7 +177,7 @@ impl Sessions {
     #[must_use]
     pub fn is_ours(&self, peer: PeerId) -> bool {
         let side = self.peers.get(peer.0).map(|peer| &peer.side);
-        matches!(side, Some(Side::Initiator { .. }))
+        matches!(side, Some(HandshakeRole::Initiator { .. }))
     }
 }
 

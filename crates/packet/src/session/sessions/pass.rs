@@ -57,7 +57,7 @@ impl Sessions {
             keys.receive_header.check(shared, (train, segment), window, &mut self.tags);
         match fate {
             Fate::Admitted => {}
-            Fate::Forged => return Err((DropReason::FalseTag, datagrams)),
+            Fate::Forged => return Err((DropReason::AuthenticationFailed, datagrams)),
             Fate::Replayed => return Err((DropReason::Replayed, datagrams)),
         }
         let is_newest = window.next() > before;

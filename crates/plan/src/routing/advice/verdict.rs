@@ -34,7 +34,7 @@ pub enum Reason {
     NoneAsked,
     /// No relayed path has all its legs known.
     NoRelay,
-    /// The flow is over before its rate matters: dialling and the first windows are most of it.
+    /// The flow is over before its rate matters: dialling and the initial windows are most of it.
     Small {
         /// How much it is.
         volume: Bytes,

@@ -1,6 +1,6 @@
 //! Moves of the local search: one flow, one relay's flows, an offer opened; each judged by score plus what it costs.
 
-use super::state::{Seat, State};
+use super::state::{Assignment, State};
 use super::table::Choice;
 use crate::solver::Work;
 
@@ -56,20 +56,20 @@ impl State<'_> {
 
     /// Gives each flow its best choice, in turn; whether any changed.
     pub(super) fn descend(&mut self, lambda: f64, work: &mut Work<'_>) -> bool {
-        let least = self.least_gain(lambda) / self.seats.len() as f64;
+        let least = self.least_gain(lambda) / self.assignments.len() as f64;
         let mut changed = false;
-        for flow in 0..self.seats.len() {
+        for flow in 0..self.assignments.len() {
             if !work.step() {
                 return changed;
             }
-            let seat = self.detach(flow);
-            let now = self.merit_of(&self.table.of(flow)[seat.choice as usize], lambda);
+            let assignment = self.detach(flow);
+            let now = self.merit_of(&self.table.of(flow)[assignment.choice as usize], lambda);
             match self.best_choice(flow, lambda, |_| true) {
                 Some((merit, choice)) if merit < now - least => {
                     self.attach(flow, choice);
                     changed = true;
                 }
-                _ => self.attach_at(flow, seat),
+                _ => self.attach_at(flow, assignment),
             }
         }
         changed
@@ -85,7 +85,7 @@ impl State<'_> {
         work: &mut Work<'_>,
     ) -> bool {
         let before = self.merit(lambda);
-        let seats: Vec<Seat> = flows.iter().map(|flow| self.detach(*flow)).collect();
+        let assignments: Vec<Assignment> = flows.iter().map(|flow| self.detach(*flow)).collect();
         let allowed = |choice: &Choice| forbidden.is_none_or(|offer| !choice.passes(offer));
         let mut done = 0;
         for flow in flows {
@@ -101,8 +101,8 @@ impl State<'_> {
         for flow in &flows[..done] {
             self.detach(*flow);
         }
-        for (flow, seat) in flows.iter().zip(seats) {
-            self.attach_at(*flow, seat);
+        for (flow, assignment) in flows.iter().zip(assignments) {
+            self.attach_at(*flow, assignment);
         }
         false
     }
@@ -110,7 +110,7 @@ impl State<'_> {
     /// The flows through each offer.
     pub(super) fn users(&self) -> Vec<Vec<usize>> {
         let mut users = vec![Vec::new(); self.table.supplies.len()];
-        for flow in 0..self.seats.len() {
+        for flow in 0..self.assignments.len() {
             for relay in self.choice(flow).relays() {
                 users[relay].push(flow);
             }
@@ -158,7 +158,7 @@ impl State<'_> {
         for first in 0..offers {
             changed |= self.open_these(first, first, lambda, work);
         }
-        if pairs && offers <= MOST_OFFERS_PAIRED && self.seats.len() <= MOST_FLOWS_PAIRED {
+        if pairs && offers <= MOST_OFFERS_PAIRED && self.assignments.len() <= MOST_FLOWS_PAIRED {
             for first in 0..offers {
                 for second in first + 1..offers {
                     changed |= self.open_these(first, second, lambda, work);
@@ -187,30 +187,30 @@ impl State<'_> {
             (y.worth / rate(y)).total_cmp(&(x.worth / rate(x))).then(x.flow.cmp(&y.flow))
         });
         let before = self.merit(lambda);
-        let mut seats: Vec<(usize, Seat)> = Vec::new();
+        let mut assignments: Vec<(usize, Assignment)> = Vec::new();
         let mut best = (before - self.least_gain(lambda), 0);
         for change in gains {
             let mark = self.merit(lambda);
-            let seat = self.detach(change.flow);
+            let assignment = self.detach(change.flow);
             self.attach(change.flow, change.choice);
             // Nobody wants to be the first, who pays for all; from then on each must be glad to come.
-            if !seats.is_empty() && self.merit(lambda) >= mark && best.1 > 0 {
+            if !assignments.is_empty() && self.merit(lambda) >= mark && best.1 > 0 {
                 self.detach(change.flow);
-                self.attach_at(change.flow, seat);
+                self.attach_at(change.flow, assignment);
                 continue;
             }
-            seats.push((change.flow, seat));
+            assignments.push((change.flow, assignment));
             let merit = self.merit(lambda);
             if merit < best.0 {
-                best = (merit, seats.len());
-            } else if seats.len() > best.1 + 64 {
+                best = (merit, assignments.len());
+            } else if assignments.len() > best.1 + 64 {
                 break;
             }
         }
-        while seats.len() > best.1 {
-            if let Some((flow, seat)) = seats.pop() {
+        while assignments.len() > best.1 {
+            if let Some((flow, assignment)) = assignments.pop() {
                 self.detach(flow);
-                self.attach_at(flow, seat);
+                self.attach_at(flow, assignment);
             }
         }
         best.1 > 0
@@ -286,13 +286,13 @@ impl State<'_> {
     ) -> Vec<Change> {
         let mut found = Vec::new();
         let budget = self.table.budget.max(self.cost);
-        for flow in 0..self.seats.len() {
+        for flow in 0..self.assignments.len() {
             if !work.step() {
                 break;
             }
             let (score_s, cost) = (self.score_s, self.cost);
-            let seat = self.detach(flow);
-            let now = &self.table.of(flow)[seat.choice as usize];
+            let assignment = self.detach(flow);
+            let now = &self.table.of(flow)[assignment.choice as usize];
             let own = cost - self.cost;
             let mut best: Option<Change> = None;
             for (index, choice) in self.table.of(flow).iter().enumerate() {
@@ -308,7 +308,7 @@ impl State<'_> {
                     best = Some(Change { worth, flow, choice: index });
                 }
             }
-            self.attach_at(flow, seat);
+            self.attach_at(flow, assignment);
             (self.score_s, self.cost) = (score_s, cost);
             found.extend(best);
         }
@@ -323,13 +323,13 @@ impl State<'_> {
         wanted: impl Fn((f64, i64), (f64, i64)) -> bool,
     ) -> bool {
         let before = (self.score_s, self.cost);
-        let seat = self.detach(change.flow);
+        let assignment = self.detach(change.flow);
         self.attach(change.flow, change.choice);
         if wanted(before, (self.score_s, self.cost)) {
             return true;
         }
         self.detach(change.flow);
-        self.attach_at(change.flow, seat);
+        self.attach_at(change.flow, assignment);
         (self.score_s, self.cost) = before;
         false
     }

@@ -4,7 +4,7 @@ use tradewind_model::StartUp;
 
 use super::dual::Prices;
 use super::table::{Choice, Table};
-use crate::candidates::{Tables, Way, depth};
+use crate::candidates::{PartialPath, Tables, depth};
 use crate::problem::Problem;
 
 /// What the prices prove when each flow may take any path at all.
@@ -99,7 +99,7 @@ impl<'a> LeftOut<'a> {
     }
 
     /// No path over these relays is worth less.
-    fn value(&self, way: &Way) -> f64 {
+    fn value(&self, way: &PartialPath) -> f64 {
         let (mut usd, mut filling) = (way.egress_usd, 0.0);
         for relay in way.relays() {
             usd += self.passing[usize::from(*relay)];
@@ -119,7 +119,7 @@ impl<'a> LeftOut<'a> {
         waiting + self.lambda * usd + rate_price / fct_s
     }
 
-    fn is_kept(&self, way: &Way) -> bool {
+    fn is_kept(&self, way: &PartialPath) -> bool {
         let same = |relays: &[usize]| {
             relays.iter().copied().eq(way.relays().iter().map(|relay| usize::from(*relay)))
         };

@@ -5,7 +5,7 @@ use crate::problem::MAX_RELAYS;
 
 /// Where a flow is: its choice, and the number of the relay at each hop.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seat {
+pub(super) struct Assignment {
     pub(super) choice: u32,
     relays: [u32; MAX_RELAYS],
 }
@@ -64,7 +64,7 @@ impl Fleet {
 #[derive(Debug, Clone)]
 pub(super) struct State<'t> {
     pub(super) table: &'t Table,
-    pub(super) seats: Vec<Seat>,
+    pub(super) assignments: Vec<Assignment>,
     fleets: Vec<Fleet>,
     /// Seconds.
     pub(super) score_s: f64,
@@ -77,7 +77,7 @@ impl<'t> State<'t> {
     pub(super) fn new(table: &'t Table, choices: &[usize]) -> Self {
         let mut state = Self {
             table,
-            seats: vec![Seat::default(); choices.len()],
+            assignments: vec![Assignment::default(); choices.len()],
             fleets: vec![Fleet::default(); table.supplies.len()],
             score_s: 0.0,
             cost: 0,
@@ -114,7 +114,7 @@ impl<'t> State<'t> {
             for (flow, number) in users.into_iter().zip(numbers) {
                 let at = self.choice(flow).relays().position(|relay| relay == offer);
                 let at = at.expect("a user passes the offer");
-                self.seats[flow].relays[at] = u32::try_from(number).unwrap_or(u32::MAX);
+                self.assignments[flow].relays[at] = u32::try_from(number).unwrap_or(u32::MAX);
             }
         }
     }
@@ -133,7 +133,7 @@ impl<'t> State<'t> {
     }
 
     pub(super) fn choice(&self, flow: usize) -> &'t Choice {
-        &self.table.of(flow)[self.seats[flow].choice as usize]
+        &self.table.of(flow)[self.assignments[flow].choice as usize]
     }
 
     /// How many relays of an offer are in use.
@@ -144,7 +144,7 @@ impl<'t> State<'t> {
     /// The number of the flow's relay of this offer, if it passes there.
     pub(super) fn number_at(&self, flow: usize, offer: usize) -> Option<u32> {
         let at = self.choice(flow).relays().position(|relay| relay == offer)?;
-        Some(self.seats[flow].relays[at])
+        Some(self.assignments[flow].relays[at])
     }
 
     /// Nano-dollars of set-up if a flow that is nowhere took this choice.
@@ -160,9 +160,9 @@ impl<'t> State<'t> {
     }
 
     /// Takes the flow off its path; the seat says how to bring it back.
-    pub(super) fn detach(&mut self, flow: usize) -> Seat {
-        let (seat, choice) = (self.seats[flow], self.choice(flow));
-        for (relay, number) in choice.relays().zip(seat.relays) {
+    pub(super) fn detach(&mut self, flow: usize) -> Assignment {
+        let (assignment, choice) = (self.assignments[flow], self.choice(flow));
+        for (relay, number) in choice.relays().zip(assignment.relays) {
             let (supply, fleet) = (&self.table.supplies[relay], &mut self.fleets[relay]);
             self.cost -= supply.cost_of(fleet.used);
             fleet.remove(number as usize, choice.rate, supply.capacity);
@@ -170,7 +170,7 @@ impl<'t> State<'t> {
         }
         self.cost -= choice.cost;
         self.score_s -= choice.score_s;
-        seat
+        assignment
     }
 
     /// Puts a flow that is nowhere on the fullest relays that have room for this choice.
@@ -183,7 +183,7 @@ impl<'t> State<'t> {
             *number = u32::try_from(place).unwrap_or(u32::MAX);
         }
         let choice = u32::try_from(choice).unwrap_or(u32::MAX);
-        self.attach_at(flow, Seat { choice, relays });
+        self.attach_at(flow, Assignment { choice, relays });
     }
 
     fn attach_first_fit(&mut self, flow: usize, choice: usize) {
@@ -196,13 +196,13 @@ impl<'t> State<'t> {
             *number = u32::try_from(place).unwrap_or(u32::MAX);
         }
         let choice = u32::try_from(choice).unwrap_or(u32::MAX);
-        self.attach_at(flow, Seat { choice, relays });
+        self.attach_at(flow, Assignment { choice, relays });
     }
 
     /// Puts a flow that is nowhere on this seat.
-    pub(super) fn attach_at(&mut self, flow: usize, seat: Seat) {
-        let choice = &self.table.of(flow)[seat.choice as usize];
-        for (relay, number) in choice.relays().zip(seat.relays) {
+    pub(super) fn attach_at(&mut self, flow: usize, assignment: Assignment) {
+        let choice = &self.table.of(flow)[assignment.choice as usize];
+        for (relay, number) in choice.relays().zip(assignment.relays) {
             let (supply, fleet) = (&self.table.supplies[relay], &mut self.fleets[relay]);
             self.cost -= supply.cost_of(fleet.used);
             fleet.add(number as usize, choice.rate, supply.capacity);
@@ -210,7 +210,7 @@ impl<'t> State<'t> {
         }
         self.cost += choice.cost;
         self.score_s += choice.score_s;
-        self.seats[flow] = seat;
+        self.assignments[flow] = assignment;
     }
 
     /// What it is to be made least: money above the budget, then score, then money.

@@ -34,7 +34,7 @@ const LAST_PART: f64 = 0.1;
 
 /// What a path gains and pays for, as the steps need it.
 #[derive(Debug)]
-struct Path {
+struct PricedPath {
     gain: f64,
     more: f64,
     rate: f64,
@@ -43,7 +43,7 @@ struct Path {
     relay_count: u8,
 }
 
-impl Path {
+impl PricedPath {
     fn new(entry: &Entry, needs: Needs) -> Self {
         let mut relays = [0; MAX_RELAYS];
         for (to, offer) in relays.iter_mut().zip(entry.relays()) {
@@ -64,7 +64,7 @@ impl Path {
 pub(super) struct Bounds<'a> {
     lists: &'a Lists,
     /// All paths flow by flow, the best first, and where each flow's end.
-    paths: Vec<Path>,
+    paths: Vec<PricedPath>,
     ends: Vec<usize>,
     terms: Vec<Terms>,
     /// Nano-dollars.
@@ -116,7 +116,7 @@ impl<'a> Bounds<'a> {
         let lambda = most as f64 / run.budget() as f64;
         let price = |terms: &Terms| lambda * terms.set_up as f64 / terms.capacity.max(1) as f64;
         let ranks = flows.iter().flat_map(|list| &list.ranks);
-        let path = |rank: &Rank| Path::new(lists.entry(*rank), lists.needs[*rank as usize]);
+        let path = |rank: &Rank| PricedPath::new(lists.entry(*rank), lists.needs[*rank as usize]);
         let end = |end: &mut usize, list: &List| {
             *end += list.ranks.len();
             Some(*end)
@@ -175,7 +175,7 @@ impl<'a> Bounds<'a> {
         let cheapest = self.lambda * self.lists.cheapest as f64;
         let mut start = 0;
         for end in &self.ends {
-            let mut best: (f64, Option<&Path>) = (0.0, None);
+            let mut best: (f64, Option<&PricedPath>) = (0.0, None);
             for path in &self.paths[std::mem::replace(&mut start, *end)..*end] {
                 if path.gain - cheapest <= best.0 {
                     break;

@@ -15,7 +15,7 @@ use super::found::Found;
 use super::trials::Trials;
 use super::{Change, Relays};
 use crate::problem::Problem;
-use crate::solver::crew::{Crew, OneByOne, each};
+use crate::solver::executor::{Executor, OneByOne, each};
 use crate::solver::flow_greedy::{Lists, Rank, Run};
 use crate::solver::{Limits, Work};
 
@@ -28,7 +28,7 @@ type Trial = (usize, usize);
 /// What the rounds hold.
 pub(super) struct Rounds<'a> {
     change: Change,
-    crew: &'a dyn Crew,
+    executor: &'a dyn Executor,
     bounds: Option<Bounds<'a>>,
     bases: Vec<Base<'a>>,
     /// One for each hand.
@@ -48,13 +48,13 @@ impl<'a> Rounds<'a> {
         // 1-P makes too few runs for prices, or several hands, to pay.
         let is_short = change == Change::AddOne;
         let is_limited = limits.work < u64::MAX;
-        let crew = if is_short || is_limited { &OneByOne } else { limits.crew };
+        let executor = if is_short || is_limited { &OneByOne } else { limits.executor };
         Self {
             change,
-            crew,
+            executor,
             bounds: if is_short { None } else { Bounds::new(lists, &run) },
             bases: Vec::new(),
-            trials: (0..crew.hands().get()).map(|_| Trials::new(run.clone())).collect(),
+            trials: (0..executor.hands().get()).map(|_| Trials::new(run.clone())).collect(),
             run,
             found: Found::default(),
         }
@@ -91,7 +91,7 @@ impl<'a> Rounds<'a> {
         let bases = self.bases.iter_mut().take(count);
         let mut pieces: Vec<_> = bases.map(|base| (base, share.clone())).collect();
         let (bounds, change, found) = (self.bounds.as_ref(), self.change, &self.found);
-        each(self.crew, &mut pieces, |(base, work)| base.make_run(bounds, change, found, work));
+        each(self.executor, &mut pieces, |(base, work)| base.make_run(bounds, change, found, work));
         work.settle(&share, pieces.iter().map(|(_, work)| work));
     }
 
@@ -106,10 +106,10 @@ impl<'a> Rounds<'a> {
         let hands = self.trials.iter_mut();
         let mut hands: Vec<_> =
             hands.map(|trials| (trials, self.found.clone(), share.clone())).collect();
-        let (bases, ground) = (&self.bases, (self.bounds.as_ref(), self.change));
-        each(self.crew, &mut hands, |(trials, found, work)| {
+        let (bases, bounded) = (&self.bases, (self.bounds.as_ref(), self.change));
+        each(self.executor, &mut hands, |(trials, found, work)| {
             while let Some((base, one)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                trials.with(&bases[*base], *one, ground, found, work);
+                trials.with(&bases[*base], *one, bounded, found, work);
                 found.exchange(&best);
             }
         });

@@ -28,7 +28,7 @@ pub(super) struct Trials<'a> {
 
 /// A base, and what bounds the runs over it, if anything does.
 #[derive(Debug, Clone, Copy)]
-struct Ground<'b> {
+struct BoundedBase<'b> {
     base: &'b Base<'b>,
     bounds: Option<(&'b Bounds<'b>, &'b Prospects)>,
 }
@@ -59,26 +59,26 @@ impl<'a> Trials<'a> {
         if work.stopped || !work.step() || base.hope_with(one) <= found.beat(base.at) {
             return;
         }
-        let ground = Ground { base, bounds: bounds.zip(base.prospects.as_ref()) };
+        let bounded = BoundedBase { base, bounds: bounds.zip(base.prospects.as_ref()) };
         self.run.supply.clone_from(&base.relays);
         self.run.supply[one] += 1;
         if change == Change::AddOne {
-            let value = self.run_with_one(ground, one, work);
+            let value = self.run_with_one(bounded, one, work);
             found.keep_better(value, (base.at, one, None), &self.run.supply);
         } else {
-            self.with_two(ground, one, found, work);
+            self.with_two(bounded, one, found, work);
         }
     }
 
     /// The run on the base with one relay more, which is the last to be added.
     fn run_with_one(
         &mut self,
-        ground: Ground<'_>,
+        bounded: BoundedBase<'_>,
         one: usize,
         work: &mut Work<'_>,
     ) -> Option<Value> {
-        let state = match ground.base.events.lack(one) {
-            Lack::Never => return ground.base.value,
+        let state = match bounded.base.events.lack(one) {
+            Lack::Never => return bounded.base.value,
             Lack::Lost => return None,
             Lack::Since(state) => state,
         };
@@ -88,8 +88,14 @@ impl<'a> Trials<'a> {
     }
 
     /// Tries the sets of one relay more than the base with `one`.
-    fn with_two(&mut self, ground: Ground<'_>, one: usize, found: &mut Found, work: &mut Work<'_>) {
-        let Ground { base, bounds } = ground;
+    fn with_two(
+        &mut self,
+        bounded: BoundedBase<'_>,
+        one: usize,
+        found: &mut Found,
+        work: &mut Work<'_>,
+    ) {
+        let BoundedBase { base, bounds } = bounded;
         let is_child = |two: usize| {
             let comes_first = (base.events.time(one), one) <= (base.events.time(two), two);
             comes_first && base.is_new(one, two)
@@ -102,13 +108,13 @@ impl<'a> Trials<'a> {
             children.sort_by_cached_key(|two| Reverse(prospects.more_by_second(one, *two)));
         }
         let beat = found.beat(base.at);
-        let on_parent = self.run_on_parent(ground, one, &children, beat, work);
+        let on_parent = self.run_on_parent(bounded, one, &children, beat, work);
         for two in children.iter().copied() {
             if work.stopped || !work.step() {
                 break;
             }
             let pair = (one, two);
-            let value = self.run_with_both(ground, pair, on_parent, found.beat(base.at), work);
+            let value = self.run_with_both(bounded, pair, on_parent, found.beat(base.at), work);
             self.run.supply[two] += 1;
             let place = (base.at, one.min(two), Some(one.max(two)));
             found.keep_better(value, place, &self.run.supply);
@@ -120,7 +126,7 @@ impl<'a> Trials<'a> {
     /// The run on the base with `one`, with what it lacks of the children's offers noted. None when none of them can be better.
     fn run_on_parent(
         &mut self,
-        Ground { base, bounds }: Ground<'_>,
+        BoundedBase { base, bounds }: BoundedBase<'_>,
         one: usize,
         children: &[usize],
         beat: i128,
@@ -156,7 +162,7 @@ impl<'a> Trials<'a> {
     /// The run on the base with relays of both offers.
     fn run_with_both(
         &mut self,
-        ground: Ground<'_>,
+        bounded: BoundedBase<'_>,
         (one, two): (usize, usize),
         on_parent: Option<Value>,
         beat: i128,
@@ -169,7 +175,7 @@ impl<'a> Trials<'a> {
         };
         let mut hope = state.hope;
         let [on_parent, most] = &mut self.most;
-        if let Some((_, prospects)) = ground.bounds {
+        if let Some((_, prospects)) = bounded.bounds {
             if hope + prospects.more_by_second(one, two) <= beat {
                 return None;
             }
@@ -183,7 +189,7 @@ impl<'a> Trials<'a> {
         self.run.resume(state, two);
         self.run.state.hope = hope;
         self.run.keep_within(0);
-        let race = ground.bounds.map(|(bounds, _)| bounds.race(most, beat));
+        let race = bounded.bounds.map(|(bounds, _)| bounds.race(most, beat));
         let value = self.run.finish(race, None, work);
         self.run.supply[two] -= 1;
         value

@@ -29,7 +29,7 @@ const MOST_ON_TRUNKS: usize = 500_000;
 const DRIFT: f64 = 1e-9;
 
 /// Relays that a tree's paths may begin with, and who may take them.
-struct Trunk {
+struct SharedPrefix {
     tree: usize,
     relays: Vec<usize>,
     /// Flows, each with its candidates that begin so.
@@ -44,7 +44,7 @@ pub(super) struct Climb<'p> {
     problem: &'p Problem,
     grove: Grove<'p>,
     choice: Vec<usize>,
-    trunks: Vec<Trunk>,
+    trunks: Vec<SharedPrefix>,
     starts: Vec<Vec<usize>>,
     /// The best plan within the budget, and its candidates.
     pub(super) best: Option<(Vec<usize>, Plan)>,
@@ -237,23 +237,23 @@ impl<'p> Climb<'p> {
     fn join_trunks(&mut self, judge: Judge, work: &mut Work<'_>) -> bool {
         let trunks = std::mem::take(&mut self.trunks);
         let mut changed = false;
-        for trunk in &trunks {
+        for shared_prefix in &trunks {
             if work.stopped {
                 break;
             }
             let before = (judge.merit(&self.grove), self.grove.usd());
             let own: Vec<usize> =
-                trunk.members.iter().map(|(flow, _)| self.choice[*flow]).collect();
-            let first = trunk.members[0].0;
+                shared_prefix.members.iter().map(|(flow, _)| self.choice[*flow]).collect();
+            let first = shared_prefix.members[0].0;
             let open = Judge { limit_usd: f64::INFINITY, ..judge };
-            self.grove.open(trunk.tree, first, &trunk.relays);
+            self.grove.open(shared_prefix.tree, first, &shared_prefix.relays);
             let mut joined = false;
-            for (flow, candidates) in &trunk.members {
+            for (flow, candidates) in &shared_prefix.members {
                 joined |= self.reseat(*flow, candidates.iter().copied(), open, work);
             }
-            self.grove.close(trunk.tree, &trunk.relays);
+            self.grove.close(shared_prefix.tree, &shared_prefix.relays);
             if joined && !judge.accepts(&self.grove, before) {
-                let flows = trunk.members.iter().map(|(flow, _)| *flow);
+                let flows = shared_prefix.members.iter().map(|(flow, _)| *flow);
                 self.put_back(flows.zip(own));
             } else {
                 changed |= joined;
@@ -313,7 +313,7 @@ impl<'p> Climb<'p> {
 }
 
 /// The trunks that two flows of a tree could share; none where there would be too many.
-fn trunks(problem: &Problem) -> Vec<Trunk> {
+fn trunks(problem: &Problem) -> Vec<SharedPrefix> {
     let flows = || (0..problem.flows().len()).filter_map(|f| Some((f, problem.tree(f)?)));
     let places = |flow| problem.candidates(flow).iter().map(|c| c.relays.len()).sum::<usize>();
     if flows().map(|(flow, _)| places(flow)).sum::<usize>() > MOST_ON_TRUNKS {
@@ -332,7 +332,7 @@ fn trunks(problem: &Problem) -> Vec<Trunk> {
     for ((tree, relays), members) in found {
         if members.len() > 1 {
             let members = members.into_iter().collect();
-            trunks.push(Trunk { tree, relays: relays.to_vec(), members });
+            trunks.push(SharedPrefix { tree, relays: relays.to_vec(), members });
         }
     }
     trunks

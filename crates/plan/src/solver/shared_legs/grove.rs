@@ -94,17 +94,17 @@ impl<'p> Grove<'p> {
 
     /// Opens a trunk's legs and a relay at its end as if a flow took them that weighs nothing and pays nothing: whoever
     /// joins finds them paid for, until [`Grove::close`].
-    pub(super) fn open(&mut self, tree: usize, flow: usize, trunk: &[usize]) {
-        self.grow(tree, flow, trunk, 0);
-        if let Some(last) = trunk.last() {
+    pub(super) fn open(&mut self, tree: usize, flow: usize, shared_prefix: &[usize]) {
+        self.grow(tree, flow, shared_prefix, 0);
+        if let Some(last) = shared_prefix.last() {
             self.send(*last, 0, 0, 1);
         }
     }
 
     /// Takes that flow away.
-    pub(super) fn close(&mut self, tree: usize, trunk: &[usize]) {
-        self.cut(tree, trunk, 0);
-        if let Some(last) = trunk.last() {
+    pub(super) fn close(&mut self, tree: usize, shared_prefix: &[usize]) {
+        self.cut(tree, shared_prefix, 0);
+        if let Some(last) = shared_prefix.last() {
             self.send(*last, 0, 0, -1);
         }
     }

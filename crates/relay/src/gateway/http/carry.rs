@@ -24,17 +24,17 @@ use super::body::Body;
 use super::head::{MOST_BYTES, Origin, Request, Response, Scan, Target};
 use super::{HttpError, late, refused, too_long};
 use crate::access_log::{Goes, Record, count, note, recorded};
+use crate::buffer_pool::BUFFER_BYTES;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::failure::{Failure, plain};
-use crate::gateway::attempt::{NotOpen, Path, Wanted};
-use crate::gateway::session::{BadRequest, Entrance, GatewayService, bad_request};
-use crate::head::{HeadError, Unused};
+use crate::gateway::attempt::{NotOpen, OpenPath, Wanted};
+use crate::gateway::session::{BadRequest, GatewayService, Listener, bad_request};
+use crate::head::{HeadError, ReadAhead};
 use crate::memory::Memory;
-use crate::pump::{Broken, IdleLimits, Means};
+use crate::pump::{Broken, IdleLimits, IoContext};
 use crate::quota::Meter;
 use crate::side::Side;
-use crate::stock::BUFFER_BYTES;
 use crate::worker::{Cause, Worker};
 
 /// How long a client's connection waits for another request. Chosen: what common proxies and
@@ -46,14 +46,14 @@ const PARTING_TIME: Duration = Duration::from_millis(100);
 /// A client whose requests are carried.
 pub(in crate::gateway) struct Client<'a> {
     pub(in crate::gateway) service: &'a GatewayService,
-    pub(in crate::gateway) entrance: &'a Entrance,
+    pub(in crate::gateway) entrance: &'a Listener,
     pub(in crate::gateway) application: &'a Connection,
     pub(in crate::gateway) worker: &'a Worker,
     /// Where it is.
     pub(in crate::gateway) source: tradewind_units::Source,
     /// What its connection is to be told as; each request is told by itself.
     pub(in crate::gateway) record: Option<&'a Arc<Record>>,
-    pub(in crate::gateway) unused: &'a mut Unused,
+    pub(in crate::gateway) read_ahead: &'a mut ReadAhead,
     /// The rates that bind requests, and responses.
     pub(in crate::gateway) meters: [Option<Meter>; 2],
     pub(in crate::gateway) memory: Option<Arc<Memory>>,
@@ -72,7 +72,7 @@ pub(in crate::gateway) enum Served {
 /// A server's connection.
 struct Server {
     connection: Connection,
-    unused: Unused,
+    read_ahead: ReadAhead,
     destination: Destination,
 }
 
@@ -109,12 +109,12 @@ enum Fault {
 pub(in crate::gateway) async fn read_request(
     application: &Connection,
     worker: &Worker,
-    unused: &mut Unused,
+    read_ahead: &mut ReadAhead,
     limit: Duration,
 ) -> Result<Request, BadRequest> {
     let mut scan = Scan::default();
     let read = |bytes: &[u8]| Request::read(&mut scan, bytes);
-    let reading = unused.read_head(application, &worker.stock, MOST_BYTES, read);
+    let reading = read_ahead.read_head(application, &worker.buffer_pool, MOST_BYTES, read);
     match timeout(limit, reading).await {
         Ok(Ok(request)) => Ok(request),
         Ok(Err(error)) => {
@@ -125,7 +125,7 @@ pub(in crate::gateway) async fn read_request(
         // Who has said nothing, as browsers do that connect in advance, hears nothing.
         Err(_) => Err(BadRequest {
             line: format!("no whole request within {limit:?}"),
-            answer: if unused.is_empty() { Vec::new() } else { late() },
+            answer: if read_ahead.is_empty() { Vec::new() } else { late() },
             outcome: Outcome::NoHeader,
         }),
     }
@@ -201,9 +201,9 @@ impl Client<'_> {
 
     /// The next request; `None` when the client has no more, or is to bring it elsewhere.
     async fn next_request(&mut self) -> Result<Option<Request>, BadRequest> {
-        let Self { application, worker, unused, service, .. } = self;
-        if unused.is_empty() {
-            let read = unused.read_more(application, &worker.stock, MOST_BYTES);
+        let Self { application, worker, read_ahead, service, .. } = self;
+        if read_ahead.is_empty() {
+            let read = read_ahead.read_more(application, &worker.buffer_pool, MOST_BYTES);
             let has_more = tokio::select! {
                 read = read => matches!(read, Ok(1..)),
                 () = sleep(KEPT_OPEN) => false,
@@ -214,7 +214,7 @@ impl Client<'_> {
             }
         }
         let request =
-            read_request(application, worker, unused, service.timeouts().header()).await?;
+            read_request(application, worker, read_ahead, service.timeouts().header()).await?;
         service.admit_request(application, &request).await?;
         Ok(Some(request))
     }
@@ -228,14 +228,14 @@ impl Client<'_> {
     ) -> Result<bool, Trouble> {
         let mut body = request.body();
         let mut flight = request.to_origin(origin);
-        let used = body.pass(self.unused.bytes(), &mut flight).map_err(Trouble::Malformed)?;
-        self.unused.use_up(used);
-        let stock = &self.worker.stock;
+        let used = body.pass(self.read_ahead.bytes(), &mut flight).map_err(Trouble::Malformed)?;
+        self.read_ahead.use_up(used);
+        let buffer_pool = &self.worker.buffer_pool;
         let is_same = |server: &Server| server.destination == origin.destination;
         if let Some(mut server) = kept.take() {
             // What changes something, and may have arrived, must not go again over another
             // connection.
-            if request.is_repeatable() && is_same(&server) && server.is_quiet(stock) {
+            if request.is_repeatable() && is_same(&server) && server.is_quiet(buffer_pool) {
                 let given = server.connection.write_all(&flight).await;
                 self.worker.counts.up.moved(flight.len());
                 count(Goes::Up, flight.len() as u64);
@@ -270,19 +270,19 @@ impl Client<'_> {
             opened = service.path(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),
         };
-        let Path { downstream, up, down, .. } = match opened {
+        let OpenPath { downstream, up, down, .. } = match opened {
             Ok(path) => path,
             Err(NotOpen::Failed { failure, .. }) => return Err(Trouble::Failed(failure)),
             Err(NotOpen::ApplicationGone(error)) => return Err(Trouble::ClientGone(error)),
         };
         let failed = |error: io::Error| Trouble::Failed(lost(&error));
-        let leg = service.keeping.legs.of(&Side::Lent(&downstream));
+        let leg = service.session_settings.legs.of(&Side::Lent(&downstream));
         leg.settled.apply(&downstream).map_err(|error| failed(error.source))?;
         let rest = up.leave(worker.means_up()).map_err(failed)?;
         downstream.write_all(&rest.raw).await.map_err(failed)?;
         count(Goes::Up, rest.taken());
-        let (unused, destination) = (Unused::of(down.into_leading()), destination.clone());
-        Ok(Server { connection: downstream, unused, destination })
+        let (read_ahead, destination) = (ReadAhead::of(down.into_leading()), destination.clone());
+        Ok(Server { connection: downstream, read_ahead, destination })
     }
 
     /// Sends the rest of a request's body, and passes the response on.
@@ -293,16 +293,18 @@ impl Client<'_> {
         body: &mut Body,
         is_reused: bool,
     ) -> Result<Kept, Trouble> {
-        let Self { service, application, worker, unused, meters: [up, down], memory, .. } = self;
+        let Self { service, application, worker, read_ahead, meters: [up, down], memory, .. } =
+            self;
         let (moved, sent) = (AtomicU64::new(0), AtomicBool::new(body.is_over()));
         let (memory, moved) = (memory.as_ref(), &moved);
-        let Server { connection: server, unused: early, .. } = server;
-        let means = worker.means_up().within(memory);
+        let Server { connection: server, read_ahead: early, .. } = server;
+        let io_context = worker.means_up().within(memory);
         let (connection, goes) = (*application, Goes::Up);
-        let mut from_client = Source { connection, unused, meter: up, means, moved, goes };
-        let means = worker.means_down().within(memory);
-        let (connection, unused, goes) = (&*server, early, Goes::Down);
-        let mut from_server = Source { connection, unused, meter: down, means, moved, goes };
+        let mut from_client = Source { connection, read_ahead, meter: up, io_context, moved, goes };
+        let io_context = worker.means_down().within(memory);
+        let (connection, read_ahead, goes) = (&*server, early, Goes::Down);
+        let mut from_server =
+            Source { connection, read_ahead, meter: down, io_context, moved, goes };
         let mut is_sending = !body.is_over();
         let mut sending = pin!(async {
             from_client.pass(body, connection).await?;
@@ -314,7 +316,7 @@ impl Client<'_> {
             pin!(respond(request, &mut from_server, application, may_go_on, is_reused));
         let mut gone = pin!(application.failure());
         let mut silence =
-            pin!(silence(moved, service.keeping.timeouts.idle(), application.stream()));
+            pin!(silence(moved, service.session_settings.timeouts.idle(), application.stream()));
         loop {
             tokio::select! {
                 biased;
@@ -360,10 +362,10 @@ impl Kept {
 impl Server {
     /// Whether it has said nothing since its last response: an end, or data nobody asked for, makes
     /// it useless.
-    fn is_quiet(&self, stock: &crate::stock::Stock) -> bool {
-        let read = stock.receive(&Side::Lent(&self.connection), 1, <[u8]>::len);
+    fn is_quiet(&self, buffer_pool: &crate::buffer_pool::BufferPool) -> bool {
+        let read = buffer_pool.receive(&Side::Lent(&self.connection), 1, <[u8]>::len);
         let is_silent = matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        self.unused.is_empty() && is_silent
+        self.read_ahead.is_empty() && is_silent
     }
 
     /// Ends the connection in order, as far as that goes at once.
@@ -390,7 +392,12 @@ async fn respond(
     let response = loop {
         let mut scan = Scan::default();
         let read = |bytes: &[u8]| Response::read(&mut scan, bytes, request.is_head());
-        let reading = from.unused.read_head(from.connection, from.means.stock, MOST_BYTES, read);
+        let reading = from.read_ahead.read_head(
+            from.connection,
+            from.io_context.buffer_pool,
+            MOST_BYTES,
+            read,
+        );
         let response = reading.await.map_err(|error| {
             let has_ended = matches!(error, HeadError::Ended(0) | HeadError::Io(_));
             let failure = Failure::new(Status::NextHopFailed, format!("no response: {error}"));
@@ -440,9 +447,9 @@ fn lost(error: &io::Error) -> Failure {
 /// A connection that a body comes from.
 struct Source<'a> {
     connection: &'a Connection,
-    unused: &'a mut Unused,
+    read_ahead: &'a mut ReadAhead,
     meter: &'a mut Option<Meter>,
-    means: Means<'a>,
+    io_context: IoContext<'a>,
     moved: &'a AtomicU64,
     goes: Goes,
 }
@@ -452,7 +459,7 @@ impl Source<'_> {
     async fn pass(&mut self, body: &mut Body, to: &Connection) -> Result<(), Fault> {
         while !body.is_over() {
             let mut output = Vec::new();
-            if self.unused.is_empty() && self.read_more().await.map_err(Fault::Taking)? == 0 {
+            if self.read_ahead.is_empty() && self.read_more().await.map_err(Fault::Taking)? == 0 {
                 body.end(&mut output).map_err(Fault::Malformed)?;
             }
             self.take(body, &mut output).map_err(Fault::Malformed)?;
@@ -463,15 +470,15 @@ impl Source<'_> {
 
     /// Takes what has come of `body`.
     fn take(&mut self, body: &mut Body, output: &mut Vec<u8>) -> Result<(), HttpError> {
-        let used = body.pass(self.unused.bytes(), output)?;
-        self.unused.use_up(used);
+        let used = body.pass(self.read_ahead.bytes(), output)?;
+        self.read_ahead.use_up(used);
         Ok(())
     }
 
     async fn give(&self, output: &[u8], to: &Connection) -> io::Result<()> {
-        let _held = self.means.memory.map(|memory| memory.hold(output.len()));
+        let _held = self.io_context.memory.map(|memory| memory.hold(output.len()));
         to.write_all(output).await?;
-        self.means.counts.moved(output.len());
+        self.io_context.counts.moved(output.len());
         self.moved.fetch_add(output.len() as u64, Relaxed);
         count(self.goes, output.len() as u64);
         Ok(())
@@ -479,14 +486,21 @@ impl Source<'_> {
 
     /// Reads as much as the rates and the memory allow.
     async fn read_more(&mut self) -> io::Result<usize> {
-        let most = self.means.memory.map_or(BUFFER_BYTES, |memory| memory.most());
+        let most = self.io_context.memory.map_or(BUFFER_BYTES, |memory| memory.most());
         let Some(meter) = self.meter else {
-            return self.unused.read_more(self.connection, self.means.stock, most).await;
+            return self
+                .read_ahead
+                .read_more(self.connection, self.io_context.buffer_pool, most)
+                .await;
         };
         self.connection.readable().await?;
-        let counts = self.means.counts;
+        let counts = self.io_context.counts;
         let booked = poll_fn(|cx| meter.poll_booked(cx, || counts.throttled())).await;
-        let reading = self.unused.read_more(self.connection, self.means.stock, most.min(booked));
+        let reading = self.read_ahead.read_more(
+            self.connection,
+            self.io_context.buffer_pool,
+            most.min(booked),
+        );
         let read = reading.await;
         meter.settle(*read.as_ref().unwrap_or(&0));
         read

@@ -8,18 +8,18 @@ use std::task::{Context, Poll};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-use super::{Carry, Way};
-use crate::pump::{Broken, LINGER_TIMEOUT, Means};
+use super::{Carry, DirectionState};
+use crate::pump::{Broken, IoContext, LINGER_TIMEOUT};
 use crate::stripe::End;
 
-impl Way {
+impl DirectionState {
     /// Gives what has arrived; ready once nothing is left of it, or the other side has failed.
     fn poll_rest(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut End,
         to: &mut End,
-        means: Means<'_>,
+        io_context: IoContext<'_>,
     ) -> Poll<bool> {
         loop {
             if !self.piece.is_empty() {
@@ -29,13 +29,13 @@ impl Way {
                     Poll::Ready(Ok(count)) => {
                         self.moved += count as u64;
                         self.follower.iter().for_each(|follower| follower.moved(count as u64));
-                        means.counts.moved(count);
+                        io_context.counts.moved(count);
                     }
                 }
             } else if self.ended || self.over {
                 return Poll::Ready(true);
             } else {
-                match self.poll_take(cx, from, to.room(means.memory), means) {
+                match self.poll_take(cx, from, to.room(io_context.memory), io_context) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Pending if !self.starved => return Poll::Pending,
                     Poll::Pending | Poll::Ready(Err(_)) => return Poll::Ready(true),
@@ -100,14 +100,14 @@ impl Carry<'_> {
     fn linger_round(&mut self, cx: &mut Context<'_>, error: &Broken) -> Option<(bool, (u64, u64))> {
         let now = self.now();
         let Self { upstream, downstream, up, down, worker, memory, .. } = self;
-        let (way, from, to, means) = match error {
+        let (way, from, to, io_context) = match error {
             Broken::Upstream(_) => (up, upstream, downstream, worker.means_up()),
             _ => (down, downstream, upstream, worker.means_down()),
         };
         // It has failed; what its connections still hold counts.
         while matches!(from.drive_in(cx, now), Ok(true)) {}
         to.drive_in(cx, now).ok()?;
-        let rest = way.poll_rest(cx, from, to, means.within(*memory));
+        let rest = way.poll_rest(cx, from, to, io_context.within(*memory));
         if rest == Poll::Ready(false) {
             return None;
         }

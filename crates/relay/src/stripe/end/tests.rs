@@ -28,7 +28,7 @@ async fn striped(sent: &[u8]) -> (End, TcpStream, TcpStream) {
         raw: Bytes::new(),
         finished: false,
         ended: false,
-        lift: None,
+        ramp: None,
     };
     let mut end = End::new(first, None, nothing);
     while (end.received as usize) < sent.len() {
@@ -38,7 +38,7 @@ async fn striped(sent: &[u8]) -> (End, TcpStream, TcpStream) {
     end.be_striped();
     let striping = end.striping.as_mut().unwrap();
     striping.stripe.add(JOINED, true);
-    striping.joined.insert(JOINED, Link::joined(joined, &[], None));
+    striping.joined.insert(JOINED, FramedConnection::joined(joined, &[], None));
     (end, far_first, far_joined)
 }
 

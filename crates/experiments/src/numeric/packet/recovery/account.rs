@@ -1,6 +1,6 @@
 //! Losses and recoveries, by the length of the burst and the place of the loss.
 
-use tradewind_packet::event::Way;
+use tradewind_packet::event::Arrival;
 use tradewind_units::Duration;
 
 use super::paths::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Loss {
     /// The same in time.
     pub(crate) took: Duration,
     /// The means of its recovery, where known.
-    pub(crate) way: Option<Way>,
+    pub(crate) way: Option<Arrival>,
     /// Its path.
     pub(crate) path: usize,
     /// Its index among the packets of its path and span.

@@ -70,8 +70,13 @@ pub(super) fn new_sender(number: FlowNumber, receiver: Peer, ingress: Peer, arq:
 pub(super) fn new_receiver(number: FlowNumber, sender: Peer, egress: Peer, path: &Path) -> Node {
     let mut receiver = Receiver::new(Timestamp::ZERO, ReceiverConfig::default());
     let (egress, round_trip) = (Some(egress), path.internet * 2);
-    let flow =
-        ReceiverFlow { sender, egress, service: Service::Coding, round_trip, patience: round_trip };
+    let flow = ReceiverFlow {
+        sender,
+        egress,
+        service: Service::Coding,
+        round_trip,
+        recovery_deadline: round_trip,
+    };
     receiver.add_flow(number, flow).expect("few flows");
     Node::Receiver(Box::new(receiver))
 }

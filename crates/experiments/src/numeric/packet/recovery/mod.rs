@@ -16,7 +16,7 @@ pub mod straggler;
 mod stragglers;
 mod world;
 
-use tradewind_packet::event::Way;
+use tradewind_packet::event::Arrival;
 use tradewind_units::Duration;
 
 use crate::experiment::{Figure, Finding, Record, Row, Spot};
@@ -178,7 +178,7 @@ fn rows(scenario: &Scenario, arq: bool, runs: &[Found], record: &mut Record) {
     row(&us_eu, paper(90.0), values(runs, first), of_recovered);
     let in_stream = |found: &Found| {
         let back = found.losses.iter().filter_map(|loss| loss.way);
-        share(back.map(|way| way == Way::InStream))
+        share(back.map(|way| way == Arrival::InStream))
     };
     row("by in-stream repair packets", None, values(runs, in_stream), of_recovered);
     let good_paths = |found: &Found| {

@@ -5,7 +5,7 @@
 //! and so waits for each helper; with two it needs four, and does not wait for one straggler.
 
 use serde::Deserialize;
-use tradewind_packet::event::Way;
+use tradewind_packet::event::Arrival;
 use tradewind_units::Duration;
 
 use super::stragglers::Helpers;
@@ -167,7 +167,7 @@ fn helped<'a>(
     more: &'a Found,
 ) -> impl Iterator<Item = (&'a Loss, &'a Loss)> + Clone {
     let both = few.losses.iter().zip(&more.losses);
-    both.filter(|(_, more)| more.is_recovered() && more.way == Some(Way::CrossStream))
+    both.filter(|(_, more)| more.is_recovered() && more.way == Some(Arrival::CrossStream))
 }
 
 /// Returns the share of these that are recovered so much sooner; of all, or of those that are

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use tradewind_packet::egress::{Egress, EgressConfig, EgressFlow};
-use tradewind_packet::event::{Closed, Event, Way};
+use tradewind_packet::event::{Arrival, Closed, Event};
 use tradewind_packet::id::{FlowNumber, Peer, Tenant};
 use tradewind_packet::ingress::{Ingress, IngressFlow, Sharing};
 use tradewind_packet::message::{Class, Message, Scope, Service};
@@ -33,7 +33,7 @@ pub(crate) struct Fate {
     /// Time of its recovery, if it was recovered.
     pub(crate) back: Option<Timestamp>,
     /// Means of its recovery, where known.
-    pub(crate) way: Option<Way>,
+    pub(crate) way: Option<Arrival>,
 }
 
 impl Fate {
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
 
     fn count(&mut self, now: Timestamp, host: usize, event: Event) {
         match event {
-            Event::Delivered { packet, way, .. } if way != Way::Internet => {
+            Event::Delivered { packet, way, .. } if way != Arrival::Internet => {
                 if let Some((_, fate)) = self.fate(self.path_of[host], packet.sequence) {
                     (fate.back, fate.way) = (Some(now), Some(way));
                 }

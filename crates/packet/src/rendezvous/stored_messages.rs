@@ -1,4 +1,4 @@
-//! Parcels in the order in which they wait, and the envelope that the first of them needs.
+//! Stored messages in the order in which they wait, and the envelope that the first of them needs.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use tradewind_units::Timestamp;
 
 use super::is_envelope;
 
-/// What a parcel takes beside its bytes. Chosen: more than the tables' share of it.
+/// What a stored message takes beside its bytes. Chosen: more than the tables' share of it.
 pub(super) const COST: u64 = 96;
 
-/// A parcel that waits, with what its keeper notes of it.
+/// A stored message that waits, with what its keeper notes of it.
 #[derive(Debug, Clone)]
 pub(super) struct Kept<N> {
     /// Its place on a shelf; ascending.
@@ -30,37 +30,37 @@ impl<N> Kept<N> {
     }
 }
 
-/// What keeping a parcel costs, in bytes.
-pub(super) fn cost(parcel: &[u8]) -> u64 {
-    parcel.len() as u64 + COST
+/// What keeping a stored message costs, in bytes.
+pub(super) fn cost(stored_message: &[u8]) -> u64 {
+    stored_message.len() as u64 + COST
 }
 
-/// A queue of parcels.
+/// A queue of stored messages.
 #[derive(Debug, Clone)]
-pub(super) struct Parcels<N> {
+pub(super) struct StoredMessages<N> {
     /// The last envelope that has left the queue.
-    envelope: Option<Kept<N>>,
+    stored_header: Option<Kept<N>>,
     waiting: VecDeque<Kept<N>>,
     cost: u64,
 }
 
-impl<N> Default for Parcels<N> {
+impl<N> Default for StoredMessages<N> {
     fn default() -> Self {
-        Self { envelope: None, waiting: VecDeque::new(), cost: 0 }
+        Self { stored_header: None, waiting: VecDeque::new(), cost: 0 }
     }
 }
 
-impl<N> Parcels<N> {
-    pub(super) fn push(&mut self, parcel: Kept<N>) {
-        self.cost += parcel.cost();
-        self.waiting.push_back(parcel);
+impl<N> StoredMessages<N> {
+    pub(super) fn push(&mut self, stored_message: Kept<N>) {
+        self.cost += stored_message.cost();
+        self.waiting.push_back(stored_message);
     }
 
     /// Lets go of the first; whether it was a packet. An envelope stays until another one has left.
     pub(super) fn pop(&mut self) -> Option<bool> {
         let first = self.waiting.pop_front()?;
         let is_packet = !first.is_envelope();
-        let gone = if is_packet { Some(first) } else { self.envelope.replace(first) };
+        let gone = if is_packet { Some(first) } else { self.stored_header.replace(first) };
         self.cost -= gone.map_or(0, |gone| gone.cost());
         Some(is_packet)
     }
@@ -86,8 +86,8 @@ impl<N> Parcels<N> {
     pub(super) fn put_envelope_back(&mut self) {
         let Some(first) = self.waiting.front().filter(|first| !first.is_envelope()) else { return };
         let until = first.until;
-        if let Some(envelope) = self.envelope.take() {
-            self.waiting.push_front(Kept { until, ..envelope });
+        if let Some(stored_header) = self.stored_header.take() {
+            self.waiting.push_front(Kept { until, ..stored_header });
         }
     }
 
@@ -110,6 +110,6 @@ impl<N> Parcels<N> {
 
     /// The envelope that the first packet needs, and all that wait.
     pub(super) fn all(&self) -> impl Iterator<Item = &Kept<N>> {
-        self.envelope.iter().chain(&self.waiting)
+        self.stored_header.iter().chain(&self.waiting)
     }
 }

@@ -12,9 +12,9 @@ use tradewind_units::{Bandwidth, Bytes, Segments};
 
 use crate::clock::monotonic;
 use crate::error::{NetError, Result};
-use crate::first_window::{FirstWindow, FirstWindows};
+use crate::initial_window::{InitialWindow, InitialWindows};
 use crate::interception::{Capture, Interception, make_transparent};
-use crate::jump_start::{JumpStarts, Options, Values};
+use crate::jumpstart::{JumpStarts, Options, Values};
 use crate::netns::Namespace;
 use crate::nft::Forwarding;
 use crate::sock_diag::{Filter, SockDiag};
@@ -30,7 +30,7 @@ pub type Trial = fn() -> Result<String>;
 
 /// An ability of the kernel that Tradewind uses.
 #[derive(Debug, Clone, Copy)]
-pub struct Ability {
+pub struct KernelFeature {
     /// Its name, for tables and programs.
     pub name: &'static str,
     /// Its use.
@@ -43,13 +43,13 @@ pub struct Ability {
 
 /// All abilities in the order of their trials: the last ones may move this process into a user
 /// namespace of its own, for good, so they work only while it has a single thread.
-pub const ABILITIES: [Ability; 15] = [
+pub const KERNEL_FEATURES: [KernelFeature; 15] = [
     needed("tcp", "sessions", tcp_options),
     needed("splice", "moving bulk without copies", splice),
-    optional("sockops", "first windows, of each connection", sockops),
+    optional("sockops", "initial windows, of each connection", sockops),
     optional("table of connections", "jump-start: what is learned from", connections),
     optional("learned windows", "jump-start: windows, rates, shares", learned_windows),
-    optional("window routes", "first windows without sockops", window_routes),
+    optional("window routes", "initial windows without sockops", window_routes),
     optional("large buffers", "first flights above 64 KB", large_buffers),
     optional("pacing", "paced-start", pacing_cap),
     optional("bbr", "profile bbr", bbr),
@@ -61,16 +61,16 @@ pub const ABILITIES: [Ability; 15] = [
     optional("tun", "the lab", tun),
 ];
 
-const fn needed(name: &'static str, used_for: &'static str, try_it: Trial) -> Ability {
-    Ability { name, used_for, needed: true, try_it }
+const fn needed(name: &'static str, used_for: &'static str, try_it: Trial) -> KernelFeature {
+    KernelFeature { name, used_for, needed: true, try_it }
 }
 
-const fn optional(name: &'static str, used_for: &'static str, try_it: Trial) -> Ability {
-    Ability { name, used_for, needed: false, try_it }
+const fn optional(name: &'static str, used_for: &'static str, try_it: Trial) -> KernelFeature {
+    KernelFeature { name, used_for, needed: false, try_it }
 }
 
 /// Longest wait of a trial for loopback.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn refused(action: &'static str) -> impl Fn(io::Error) -> NetError {
     move |source| NetError::system(action, source)
@@ -90,7 +90,7 @@ fn dial(listener: &TcpListener, options: &SocketOptions) -> Result<TcpStream> {
     let dial = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         options.apply(&socket)?;
-        socket.connect_timeout(&listener.local_addr()?.into(), PATIENCE)?;
+        socket.connect_timeout(&listener.local_addr()?.into(), TRIAL_TIMEOUT)?;
         Ok(TcpStream::from(socket))
     };
     dial().map_err(refused("connect over loopback"))
@@ -133,10 +133,10 @@ fn splice() -> Result<String> {
 fn sockops() -> Result<String> {
     /// Unlike any default of the kernel.
     const UNUSUAL: u32 = 77;
-    let windows = FirstWindows::attach()?;
+    let windows = InitialWindows::attach()?;
     let segments = Segments::new(UNUSUAL).expect("in range");
-    let window = FirstWindow { segments, rate: None };
-    let options = SocketOptions { first_window: Some((windows, window)), ..Default::default() };
+    let window = InitialWindow { segments, rate: None };
+    let options = SocketOptions { initial_window: Some((windows, window)), ..Default::default() };
     let stream = dial(&listen(&SocketOptions::default())?, &options)?;
     let info = TcpInfo::of(&stream).map_err(refused("read TCP_INFO"))?;
     match info.congestion_window {
@@ -144,7 +144,7 @@ fn sockops() -> Result<String> {
             Ok(format!("a connection began with {UNUSUAL} segments"))
         }
         _ => Err(NetError::Unsupported {
-            ability: "sockops that acts: the program is attached and changes no window",
+            kernel_feature: "sockops that acts: the program is attached and changes no window",
             needs: "a process whose control group is the one that it sees",
         }),
     }
@@ -163,7 +163,7 @@ fn connections() -> Result<String> {
         return Ok(format!("sock_diag lists {count} with their windows"));
     }
     Err(NetError::Unsupported {
-        ability: "windows in its list of TCP connections (sock_diag)",
+        kernel_feature: "windows in its list of TCP connections (sock_diag)",
         needs: "the kernel module tcp_diag (CONFIG_INET_TCP_DIAG)",
     })
 }
@@ -176,7 +176,7 @@ fn learned_windows() -> Result<String> {
         .map_err(|error| NetError::system(error.option, error.source))?;
     let mut starts = JumpStarts::attach(&Options::default())?;
     let window = Segments::new(UNUSUAL).expect("in range");
-    let expires = monotonic() + PATIENCE;
+    let expires = monotonic() + TRIAL_TIMEOUT;
     let prefix = "127.82.82.82/32".parse().expect("a prefix");
     starts.set(prefix, Values { window, rate: None, rtt: None, expires })?;
     let stream = dial(&listeners.remove(0), &SocketOptions::default())?;
@@ -185,7 +185,7 @@ fn learned_windows() -> Result<String> {
         return Ok(format!("a connection began with the {UNUSUAL} segments of its destination"));
     }
     Err(NetError::Unsupported {
-        ability: "sockops that acts: the program is attached and changes no window",
+        kernel_feature: "sockops that acts: the program is attached and changes no window",
         needs: "the top of the cgroup2 hierarchy to be mounted where this process sees it",
     })
 }
@@ -232,7 +232,7 @@ fn fast_open() -> Result<String> {
         let mut stream = dial(&listener, &side(FastOpen::Dial))?;
         stream.write_all(b"early").map_err(refused("write"))?;
         let (accepted, _) = listener.accept().map_err(refused("accept"))?;
-        accepted.set_read_timeout(Some(PATIENCE)).map_err(refused("set a time limit"))?;
+        accepted.set_read_timeout(Some(TRIAL_TIMEOUT)).map_err(refused("set a time limit"))?;
         accepted.peek(&mut [0]).map_err(refused("read"))?;
         if TcpInfo::of(&stream).is_ok_and(|info| info.syn_data) {
             return Ok("data arrived in a SYN".to_owned());
@@ -260,7 +260,7 @@ fn tproxy() -> Result<String> {
     let here = listener.local_addr().map_err(refused("read an address"))?;
     // An address for documentation (RFC 5737), which no host has.
     let destinations = vec![([192, 0, 2, 3].into(), 32, 1..=1)];
-    Interception::set(&Capture { destinations, listeners: vec![here], own_host: false })?;
+    Interception::set(&Capture { destinations, listeners: vec![here], local_output: false })?;
     Ok("rules that lead connections to a listener were set and removed".to_owned())
 }
 
@@ -299,13 +299,14 @@ mod tests {
     #[test]
     fn needed_abilities_work_and_all_answer() {
         // Namespaces would move the whole test process.
-        for ability in
-            ABILITIES.iter().filter(|ability| !matches!(ability.name, "namespaces" | "tun"))
+        for kernel_feature in KERNEL_FEATURES
+            .iter()
+            .filter(|kernel_feature| !matches!(kernel_feature.name, "namespaces" | "tun"))
         {
-            match (ability.try_it)() {
-                Ok(detail) => assert!(!detail.is_empty(), "{}", ability.name),
+            match (kernel_feature.try_it)() {
+                Ok(detail) => assert!(!detail.is_empty(), "{}", kernel_feature.name),
                 Err(error) => {
-                    assert!(!ability.needed, "{}: {error}", ability.name);
+                    assert!(!kernel_feature.needed, "{}: {error}", kernel_feature.name);
                     assert!(!error.to_string().contains('\n'), "{error}");
                 }
             }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use tradewind_plan::solver::{Crew, Piece};
+use tradewind_plan::solver::{Executor, Piece};
 
 /// An executor with several threads: each takes the next piece when it has finished one.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ impl Threads {
     }
 }
 
-impl Crew for Threads {
+impl Executor for Threads {
     /// Returns the number of threads, including the caller's.
     fn hands(&self) -> NonZeroUsize {
         self.hands

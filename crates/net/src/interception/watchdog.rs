@@ -20,7 +20,7 @@ use crate::tcp::set_mark;
 /// four heartbeats.
 pub const LAPSE: Duration = Duration::from_millis(800);
 /// Time between two heartbeats of a process that goes on.
-pub const BEAT_EVERY: Duration = Duration::from_millis(200);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(200);
 /// The destination port of heartbeats: `discard`, without a listener (RFC 863).
 const PORT: u16 = 9;
 /// Priority before all rules that might drop outgoing packets.
@@ -46,12 +46,12 @@ pub(super) fn felt(mark: u32) -> [String; 2] {
 
 /// The heartbeats of one table, sent from the network namespace of the thread that created it.
 #[derive(Debug)]
-pub struct Pulse {
-    beats: Vec<(UdpSocket, SocketAddr)>,
+pub struct Watchdog {
+    heartbeats: Vec<(UdpSocket, SocketAddr)>,
     is_felt: AtomicBool,
 }
 
-impl Pulse {
+impl Watchdog {
     /// Creates the heartbeats of rules for IPv4, and for IPv6, whose mark is `mark`.
     ///
     /// # Errors
@@ -59,24 +59,24 @@ impl Pulse {
     pub(super) fn new(families: [bool; 2], mark: u32) -> Result<Self> {
         let hosts: [(IpAddr, bool); 2] =
             [(Ipv4Addr::LOCALHOST.into(), families[0]), (Ipv6Addr::LOCALHOST.into(), families[1])];
-        let beats = hosts.into_iter().filter(|(_, is_there)| *is_there).map(|(host, _)| {
+        let heartbeats = hosts.into_iter().filter(|(_, is_there)| *is_there).map(|(host, _)| {
             let socket = UdpSocket::bind((host, 0))?;
             socket.set_nonblocking(true)?;
             set_mark(&socket, mark)?;
             Ok((socket, SocketAddr::from((host, PORT))))
         });
-        let beats: std::io::Result<_> = beats.collect();
-        let beats = beats.map_err(|source| {
+        let heartbeats: std::io::Result<_> = heartbeats.collect();
+        let heartbeats = heartbeats.map_err(|source| {
             NetError::system("make a socket that shows that this goes on", source)
         })?;
-        Ok(Self { beats, is_felt: AtomicBool::new(false) })
+        Ok(Self { heartbeats, is_felt: AtomicBool::new(false) })
     }
 
     /// Sends a heartbeat: the rules hold for [`LAPSE`] from now on.
     ///
     /// # Errors
     /// When the table no longer exists, or loopback is down.
-    pub fn beat(&self) -> Result<()> {
+    pub fn heartbeat(&self) -> Result<()> {
         let beaten = self.send();
         self.is_felt.store(beaten.is_ok(), Ordering::Relaxed);
         beaten
@@ -89,7 +89,7 @@ impl Pulse {
     }
 
     fn send(&self) -> Result<()> {
-        for (socket, to) in &self.beats {
+        for (socket, to) in &self.heartbeats {
             let source = match socket.send_to(&[], to) {
                 // The sender of a datagram that a rule drops gets this error: the heartbeat
                 // arrived, as no other rules come before.

@@ -18,7 +18,7 @@ const MOST_FLOWS: usize = 1024;
 
 /// All seats.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct FlowSlots {
     flows: Arc<Members<Source>>,
     taken: Mutex<Taken>,
 }
@@ -32,8 +32,8 @@ struct Taken {
 
 /// The seat of one flow, which is free when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct FlowSlot {
+    slots: Arc<FlowSlots>,
     key: (Source, u64),
     held: Arc<Held>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Held {
     leave: Notify,
 }
 
-impl Seats {
+impl FlowSlots {
     pub(super) fn new() -> Self {
         let flows = Members::sharing(MOST_FLOWS, Share::default());
         Self { flows, taken: Mutex::default() }
@@ -55,7 +55,7 @@ impl Seats {
 
     /// Returns a seat for a flow of `source`, and whether another flow of it had to leave for that;
     /// `None` where it has none that could.
-    pub(super) fn enter(self: &Arc<Self>, source: Source) -> Option<(Seat, bool)> {
+    pub(super) fn enter(self: &Arc<Self>, source: Source) -> Option<(FlowSlot, bool)> {
         let mut taken = lock(&self.taken);
         let (place, has_evicted) = match self.flows.enter(source, None) {
             Some(place) => (place, false),
@@ -72,19 +72,19 @@ impl Seats {
         let key = (source, taken.next);
         taken.next += 1;
         taken.held.insert(key, Arc::clone(&held));
-        Some((Seat { seats: Arc::clone(self), key, held }, has_evicted))
+        Some((FlowSlot { slots: Arc::clone(self), key, held }, has_evicted))
     }
 }
 
-impl Seat {
+impl FlowSlot {
     pub(super) fn held(&self) -> &Arc<Held> {
         &self.held
     }
 }
 
-impl Drop for Seat {
+impl Drop for FlowSlot {
     fn drop(&mut self) {
-        lock(&self.seats.taken).held.remove(&self.key);
+        lock(&self.slots.taken).held.remove(&self.key);
         lock(&self.held.place).take();
     }
 }
@@ -120,9 +120,9 @@ mod tests {
     use super::*;
 
     /// Flows of one source up to its share; it has no more of them.
-    fn full(seats: &Arc<Seats>, source: Source) -> Vec<Seat> {
-        let enter = |_| seats.enter(source).filter(|(_, has_evicted)| !has_evicted);
-        (0..MOST_FLOWS / 2).map_while(enter).map(|(seat, _)| seat).collect()
+    fn full(slots: &Arc<FlowSlots>, source: Source) -> Vec<FlowSlot> {
+        let enter = |_| slots.enter(source).filter(|(_, has_evicted)| !has_evicted);
+        (0..MOST_FLOWS / 2).map_while(enter).map(|(slot, _)| slot).collect()
     }
 
     fn source(last: u8) -> Source {
@@ -131,26 +131,26 @@ mod tests {
 
     #[test]
     fn one_source_leaves_seats_to_others() {
-        let seats = Arc::new(Seats::new());
-        let held = full(&seats, source(1));
+        let slots = Arc::new(FlowSlots::new());
+        let held = full(&slots, source(1));
         assert_eq!(held.len(), MOST_FLOWS / 2);
-        let (_mine, has_evicted) = seats.enter(source(1)).unwrap();
+        let (_mine, has_evicted) = slots.enter(source(1)).unwrap();
         assert!(has_evicted, "it had its share");
-        let (_other, has_evicted) = seats.enter(source(2)).unwrap();
+        let (_other, has_evicted) = slots.enter(source(2)).unwrap();
         assert!(!has_evicted);
         drop(held);
-        assert!(!seats.enter(source(1)).unwrap().1);
+        assert!(!slots.enter(source(1)).unwrap().1);
     }
 
     #[test]
     fn flow_that_was_silent_longest_gives_up_its_seat() {
-        let seats = Arc::new(Seats::new());
-        let held = full(&seats, source(1));
+        let slots = Arc::new(FlowSlots::new());
+        let held = full(&slots, source(1));
         let touched = held.iter().enumerate().filter(|(place, _)| *place != 7);
-        touched.for_each(|(_, seat)| seat.held().touch());
-        let (_newest, has_evicted) = seats.enter(source(1)).unwrap();
+        touched.for_each(|(_, slot)| slot.held().touch());
+        let (_newest, has_evicted) = slots.enter(source(1)).unwrap();
         assert!(has_evicted);
-        let gone = held.iter().map(|seat| lock(&seat.held.place).is_none());
+        let gone = held.iter().map(|slot| lock(&slot.held.place).is_none());
         let gone: Vec<usize> = gone.enumerate().filter(|(_, it)| *it).map(|(at, _)| at).collect();
         assert_eq!(gone, [7]);
     }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use super::GiveWay;
+use super::Yielding;
+use crate::buffer_pool::BufferPool;
 use crate::counts::DirectionCounts;
 use crate::memory::Memory;
-use crate::stock::Stock;
 
 /// What a direction moves with: the worker's shared things, and where it counts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Means<'a> {
-    pub(crate) stock: &'a Stock,
+pub(crate) struct IoContext<'a> {
+    pub(crate) buffer_pool: &'a BufferPool,
     pub(crate) counts: &'a DirectionCounts,
-    pub(crate) give_way: &'a GiveWay,
+    pub(crate) yielding: &'a Yielding,
     /// The memory, where it is limited.
     pub(crate) memory: Option<&'a Arc<Memory>>,
 }
 
-impl<'a> Means<'a> {
+impl<'a> IoContext<'a> {
     /// The same, bound by `memory`.
     pub(crate) const fn within(self, memory: Option<&'a Arc<Memory>>) -> Self {
         Self { memory, ..self }

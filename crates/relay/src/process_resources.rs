@@ -11,7 +11,7 @@ use crate::failure::plain;
 use crate::server::Service;
 use crate::shutdown::Phase;
 use crate::timeouts::LiveTimeouts;
-use crate::upgrade::Estate;
+use crate::upgrade::PassedSockets;
 use crate::{RelayError, Shutdown};
 
 /// Waits until open sessions have had their time, or the process is told to stop.
@@ -31,20 +31,20 @@ pub(crate) async fn sessions_time_out(timeouts: &LiveTimeouts, phase: &mut watch
 
 /// What a process gives up when it ends or is upgraded.
 #[derive(Clone)]
-pub(crate) struct Holdings {
+pub(crate) struct ProcessResources {
     pub(crate) health: Health,
     telemetry: Arc<Mutex<Option<tradewind_telemetry::Server>>>,
-    estate: Arc<Mutex<Option<Estate>>>,
+    passed: Arc<Mutex<Option<PassedSockets>>>,
 }
 
-impl Holdings {
+impl ProcessResources {
     pub(crate) fn new(
         health: Health,
         telemetry: Option<tradewind_telemetry::Server>,
-        estate: Estate,
+        passed: PassedSockets,
     ) -> Self {
         let telemetry = Arc::new(Mutex::new(telemetry));
-        Self { health, telemetry, estate: Arc::new(Mutex::new(Some(estate))) }
+        Self { health, telemetry, passed: Arc::new(Mutex::new(Some(passed))) }
     }
 
     /// Starts a thread that upgrades when it is asked for, and says when the process begins to drain.
@@ -54,10 +54,10 @@ impl Holdings {
         shutdown: &Shutdown,
     ) -> Result<(), RelayError> {
         let (service, shutdown) = (Arc::clone(service), shutdown.clone());
-        let holdings = self.clone();
+        let process_resources = self.clone();
         let watch = move || {
             if let Ok(runtime) = Builder::new_current_thread().build() {
-                runtime.block_on(holdings.serve(&*service, &shutdown));
+                runtime.block_on(process_resources.serve(&*service, &shutdown));
             }
         };
         let thread = std::thread::Builder::new().name("drain".to_owned());
@@ -77,15 +77,15 @@ impl Holdings {
             }
         }
         self.health.set_not_ready("draining");
-        drop(lock(&self.estate).take());
+        drop(lock(&self.passed).take());
         tracing::info!("draining: no new sessions are taken");
     }
 
     /// Whether another process has taken over.
     fn upgrade<S: Service>(&self, service: &S) -> bool {
-        let Some(estate) = lock(&self.estate).take() else { return false };
+        let Some(passed) = lock(&self.passed).take() else { return false };
         tracing::info!("upgrade: starting the new process");
-        match estate.hand_over(service) {
+        match passed.hand_over(service) {
             Ok(successor) => {
                 tracing::info!("upgrade: process {successor} serves; open sessions end here");
                 let _nobody_asks = tell_systemd(&format!("MAINPID={successor}"));
@@ -95,7 +95,7 @@ impl Holdings {
             }
             Err(error) => {
                 tracing::error!("upgrade failed, nothing has changed: {}", plain(&error));
-                *lock(&self.estate) = Some(estate);
+                *lock(&self.passed) = Some(passed);
                 false
             }
         }
@@ -103,7 +103,7 @@ impl Holdings {
 
     /// Closes the port of the metrics, and lets go of the listeners.
     pub(crate) fn give_up(&self) {
-        drop(lock(&self.estate).take());
+        drop(lock(&self.passed).take());
         if let Some(telemetry) = lock(&self.telemetry).take() {
             telemetry.shutdown();
         }

@@ -28,7 +28,7 @@ const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
 /// How far a connection is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rise {
+pub(crate) struct PacingRamp {
     /// Round trips at the first cap.
     hold: u32,
     /// The first cap.
@@ -38,7 +38,7 @@ pub(crate) struct Rise {
     busy: Duration,
 }
 
-impl Rise {
+impl PacingRamp {
     /// Of a connection that keeps its cap for so many round trips.
     pub(crate) fn new(hold: u16) -> Self {
         Self { hold: hold.into(), first: None, rounds: 0, busy: Duration::ZERO }
@@ -115,26 +115,26 @@ fn window_binds(info: &TcpInfo) -> bool {
 
 /// When a side's cap is looked at.
 #[derive(Debug, Clone, Copy)]
-enum Lift {
+enum RampStep {
     /// A round trip after it is given more than so many bytes.
-    Waits(u64, Rise),
-    At(Instant, Rise),
+    Waits(u64, PacingRamp),
+    At(Instant, PacingRamp),
 }
 
 /// How a session's pacing caps are lifted; `None` once that is done, or was never to be.
 #[derive(Debug)]
-pub(crate) struct Lifts {
-    upstream: Option<Lift>,
-    downstream: Option<Lift>,
+pub(crate) struct PacingRamps {
+    upstream: Option<RampStep>,
+    downstream: Option<RampStep>,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Lifts {
+impl PacingRamps {
     /// Of two sides that keep their caps for so many round trips.
     pub(crate) fn new(upstream: Option<u16>, downstream: Option<u16>) -> Self {
         Self {
-            upstream: upstream.map(|hold| Lift::Waits(0, Rise::new(hold))),
-            downstream: downstream.map(|hold| Lift::Waits(0, Rise::new(hold))),
+            upstream: upstream.map(|hold| RampStep::Waits(0, PacingRamp::new(hold))),
+            downstream: downstream.map(|hold| RampStep::Waits(0, PacingRamp::new(hold))),
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
     }
@@ -156,13 +156,13 @@ impl Lifts {
             }
             let up = (&mut self.upstream, upstream, given_up);
             let down = (&mut self.downstream, downstream, given_down);
-            for (lift, side, given) in [up, down] {
-                if let Some(Lift::At(at, mut rise)) = *lift
+            for (step, side, given) in [up, down] {
+                if let Some(RampStep::At(at, mut ramp)) = *step
                     && at <= next
                 {
-                    *lift = match rise.look(side) {
-                        Look::After(wait) => Some(Lift::At(Instant::now() + wait, rise)),
-                        Look::OnceUsed => Some(Lift::Waits(given, rise)),
+                    *step = match ramp.look(side) {
+                        Look::After(wait) => Some(RampStep::At(Instant::now() + wait, ramp)),
+                        Look::OnceUsed => Some(RampStep::Waits(given, ramp)),
                         Look::Over => None,
                     };
                 }
@@ -172,21 +172,21 @@ impl Lifts {
     }
 
     fn next(&self) -> Option<Instant> {
-        let at = |lift: &Lift| match lift {
-            Lift::Waits(..) => None,
-            Lift::At(at, _) => Some(*at),
+        let at = |step: &RampStep| match step {
+            RampStep::Waits(..) => None,
+            RampStep::At(at, _) => Some(*at),
         };
         self.upstream.iter().chain(&self.downstream).filter_map(at).min()
     }
 }
 
 /// Has a side looked at that was given more.
-fn begin(lift: &mut Option<Lift>, side: &Side<'_>, given: u64) {
-    if let Some(Lift::Waits(before, rise)) = *lift
+fn begin(step: &mut Option<RampStep>, side: &Side<'_>, given: u64) {
+    if let Some(RampStep::Waits(before, ramp)) = *step
         && given > before
     {
         let rtt = TcpInfo::of(side).ok().and_then(|info| info.rtt).unwrap_or(UNKNOWN_RTT);
-        *lift = Some(Lift::At(Instant::now() + rtt.max(LEAST_WAIT), rise));
+        *step = Some(RampStep::At(Instant::now() + rtt.max(LEAST_WAIT), ramp));
     }
 }
 
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn a_cap_is_kept_then_rises_and_goes_in_the_end() {
-        let mut rise = Rise::new(4);
+        let mut ramp = PacingRamp::new(4);
         let mut cap = mbps(20.0);
         for round in 1..=100 {
-            match rise.next(&info(round, RTT, 20.0), cap, RTT) {
+            match ramp.next(&info(round, RTT, 20.0), cap, RTT) {
                 Next::Idle => panic!("{round}"),
                 Next::Same => assert!(round < 4, "{round}"),
                 Next::Cap(rate) => {
@@ -237,26 +237,26 @@ mod tests {
     #[test]
     fn where_a_queue_grows_it_falls_to_what_arrives_and_never_below_where_it_began() {
         let late = RTT + Duration::from_millis(5);
-        let mut rise = Rise::new(1);
-        assert_eq!(rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Cap(mbps(22.5)));
-        assert_eq!(rise.next(&info(2, late, 32.0), mbps(40.0), late), Next::Cap(mbps(30.0)));
-        assert_eq!(rise.next(&info(3, late, 8.0), mbps(30.0), late), Next::Cap(mbps(20.0)));
+        let mut ramp = PacingRamp::new(1);
+        assert_eq!(ramp.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Cap(mbps(22.5)));
+        assert_eq!(ramp.next(&info(2, late, 32.0), mbps(40.0), late), Next::Cap(mbps(30.0)));
+        assert_eq!(ramp.next(&info(3, late, 8.0), mbps(30.0), late), Next::Cap(mbps(20.0)));
     }
 
     #[test]
     fn it_goes_when_the_window_holds_the_connection_back() {
         let full = TcpInfo { unacked_segments: 190, ..info(9, RTT, 20.0) };
-        assert_eq!(Rise::new(4).next(&full, mbps(20.0), RTT), Next::None);
-        assert_eq!(Rise::new(40).next(&full, mbps(20.0), RTT), Next::Same);
+        assert_eq!(PacingRamp::new(4).next(&full, mbps(20.0), RTT), Next::None);
+        assert_eq!(PacingRamp::new(40).next(&full, mbps(20.0), RTT), Next::Same);
     }
 
     #[test]
     fn time_in_which_nothing_was_sent_does_not_count() {
-        let mut rise = Rise::new(4);
+        let mut ramp = PacingRamp::new(4);
         for _ in 0..100 {
-            rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT);
+            ramp.next(&info(1, RTT, 20.0), mbps(20.0), RTT);
         }
-        assert_eq!(rise.rounds, 1);
-        assert_eq!(rise.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Idle);
+        assert_eq!(ramp.rounds, 1);
+        assert_eq!(ramp.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Idle);
     }
 }

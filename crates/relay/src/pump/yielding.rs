@@ -15,13 +15,13 @@ const OTHERS_RAN: Duration = Duration::from_micros(5);
 
 /// How a worker gives way. Only its own thread asks.
 #[derive(Debug, Default)]
-pub(crate) struct GiveWay {
+pub(crate) struct Yielding {
     rests: Rests,
     /// Bulky moves so far.
     moves: AtomicU64,
 }
 
-impl GiveWay {
+impl Yielding {
     /// Gives way after a bulky move of a direction, whose last one was the worker's `last`; `is_behind` tells whether as much waits
     /// as was moved. True when others have run, or data had time to gather.
     pub(super) fn moved(&self, last: &mut u64, is_behind: impl FnOnce() -> bool) -> bool {
@@ -47,12 +47,12 @@ mod tests {
 
     #[test]
     fn who_moves_again_before_any_other_is_alone() {
-        let give_way = GiveWay::default();
+        let yielding = Yielding::default();
         let (mut first, mut second) = (0, 0);
-        assert_eq!(give_way.whose(&mut first), Whose::Alone);
-        assert_eq!(give_way.whose(&mut first), Whose::Alone);
-        assert_eq!(give_way.whose(&mut second), Whose::InTurns);
-        assert_eq!(give_way.whose(&mut first), Whose::InTurns);
-        assert_eq!(give_way.whose(&mut first), Whose::Alone);
+        assert_eq!(yielding.whose(&mut first), Whose::Alone);
+        assert_eq!(yielding.whose(&mut first), Whose::Alone);
+        assert_eq!(yielding.whose(&mut second), Whose::InTurns);
+        assert_eq!(yielding.whose(&mut first), Whose::InTurns);
+        assert_eq!(yielding.whose(&mut first), Whose::Alone);
     }
 }

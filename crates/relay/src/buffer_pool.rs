@@ -21,7 +21,7 @@ const MOST_RESTING_PIPES: usize = 32;
 /// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
 /// never held across a wait.
 #[derive(Debug)]
-pub(crate) struct Stock(Mutex<Shared>);
+pub(crate) struct BufferPool(Mutex<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -37,7 +37,7 @@ pub(crate) struct Received {
     pub(crate) has_emptied: bool,
 }
 
-impl Stock {
+impl BufferPool {
     pub(crate) fn new() -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MOST_RESTING_PIPES) }))
@@ -54,7 +54,7 @@ impl Stock {
         self.receive_behind(&[], side, most, |bytes, _| act(bytes))
     }
 
-    /// As [`Stock::receive`], but what was received stands behind `before` in what is lent.
+    /// As [`BufferPool::receive`], but what was received stands behind `before` in what is lent.
     pub(crate) fn receive_behind<T>(
         &self,
         before: &[u8],

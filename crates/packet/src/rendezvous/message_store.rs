@@ -1,8 +1,8 @@
-//! The relay's part: parcels that wait for their receivers.
+//! The relay's part: stored messages that wait for their receivers.
 //!
 //! Each sender's stream of deposits is a *lane*: it takes them in the order of their numbers, whichever order they come in. All lanes for one receiver are
-//! its *shelf*, which gives every parcel a position. What is kept is bounded by its age, by bytes for each sender, and by bytes in all; for room the oldest
-//! goes, of who takes too much or, when all together do, of who takes most: nobody pushes others' parcels out.
+//! its *shelf*, which gives every stored message a position. What is kept is bounded by its age, by bytes for each sender, and by bytes in all; for room the oldest
+//! goes, of who takes too much or, when all together do, of who takes most: nobody pushes others' stored messages out.
 //!
 //! Who deposits and who collects is proven by their sessions; whoever drives this machine says so.
 
@@ -12,33 +12,33 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
 
-use super::parcels::{Kept, Parcels, cost};
+use super::stored_messages::{Kept, StoredMessages, cost};
 use crate::budget::{Allowance, Budget};
 use crate::message::{
-    ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Parcel, Stock,
+    ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Remaining, StoredMessage,
 };
 
 /// Deposits that may come before one that is missing: as many as an acknowledgement tells of.
 pub(super) const WINDOW: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Lanes of one sender, and what each takes beside its parcels, in bytes. Chosen: a path has one, and another whenever its sender begins anew; gateways have
-/// half as many paths by one relay. When parcels wait in all, no other is begun.
+/// Lanes of one sender, and what each takes beside its stored messages, in bytes. Chosen: a path has one, and another whenever its sender begins anew; gateways have
+/// half as many paths by one relay. When stored messages wait in all, no other is begun.
 const MOST_LANES: usize = 64;
 const LANE_COST: u64 = 1024;
 /// Senders at a time. Chosen.
 const MOST_SENDERS: usize = 4096;
-/// How long a lane without parcels is known. Chosen: a sender that the relay has forgotten begins anew, at the price of a round trip.
+/// How long a lane without stored messages is known. Chosen: a sender that the relay has forgotten begins anew, at the price of a round trip.
 const IDLE: Duration = Duration::from_secs(120);
 /// Time between two looks for what is too old. Chosen.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Most parcels of an answer. Chosen: fewer full packets than the buffer of an application's socket holds by default.
+/// Most stored messages of an answer. Chosen: fewer full packets than the buffer of an application's socket holds by default.
 const MOST_CREDIT: usize = 64;
-/// Questions of a receiver, and parcels that it is given again. Chosen: what a third of losses takes at some thousand packets a second. Each parcel is given
+/// Questions of a receiver, and stored messages that it is given again. Chosen: what a third of losses takes at some thousand packets a second. Each stored message is given
 /// once for nothing, since somebody has deposited it.
 const ASKED: Allowance = Allowance { per_second: 1000, burst: 1024 };
 
 /// How much is kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DepotConfig {
+pub struct MessageStoreConfig {
     /// Most of all.
     pub bytes: Bytes,
     /// Most of one sender.
@@ -60,13 +60,13 @@ pub struct Tally {
     pub evicted: u64,
 }
 
-/// Parcels that wait.
+/// Stored messages that wait.
 #[derive(Debug)]
-pub struct Depot {
-    config: DepotConfig,
+pub struct MessageStore {
+    config: MessageStoreConfig,
     epoch: u64,
     lanes: BTreeMap<Name, Lane>,
-    shelves: BTreeMap<PublicIdentity, Shelf>,
+    mailboxes: BTreeMap<PublicIdentity, Mailbox>,
     /// What each sender takes, and all.
     taken: BTreeMap<PublicIdentity, u64>,
     all_taken: u64,
@@ -86,12 +86,12 @@ struct Lane {
     next: u64,
     ahead: BTreeMap<u64, (Timestamp, Vec<u8>)>,
     ahead_cost: u64,
-    parcels: Parcels<()>,
+    stored_messages: StoredMessages<()>,
     used: Timestamp,
 }
 
 #[derive(Debug)]
-struct Shelf {
+struct Mailbox {
     lanes: BTreeSet<Name>,
     next: u64,
     /// All below were given once.
@@ -101,12 +101,12 @@ struct Shelf {
 
 impl Lane {
     fn cost(&self) -> u64 {
-        LANE_COST + self.ahead_cost + self.parcels.cost()
+        LANE_COST + self.ahead_cost + self.stored_messages.cost()
     }
 
     /// Whether nothing waits in it, in order or not.
     fn is_free(&self) -> bool {
-        self.parcels.front().is_none() && self.ahead.is_empty()
+        self.stored_messages.front().is_none() && self.ahead.is_empty()
     }
 
     fn seen(&self) -> Acknowledgement {
@@ -119,8 +119,8 @@ impl Lane {
         if number < self.next || number - self.next > WINDOW || self.ahead.contains_key(&number) {
             return;
         }
-        self.ahead_cost += cost(deposit.parcel);
-        self.ahead.insert(number, (until, deposit.parcel.to_vec()));
+        self.ahead_cost += cost(deposit.stored_message);
+        self.ahead.insert(number, (until, deposit.stored_message.to_vec()));
     }
 
     /// The next in order, if it has come.
@@ -132,24 +132,24 @@ impl Lane {
     }
 
     /// Lets go of the first while that is to go; counts packets.
-    fn let_go(&mut self, is_to_go: impl Fn(&Kept<()>) -> bool) -> u64 {
+    fn released(&mut self, is_to_go: impl Fn(&Kept<()>) -> bool) -> u64 {
         let mut packets = 0;
-        while self.parcels.front().is_some_and(&is_to_go) {
-            packets += u64::from(self.parcels.pop() == Some(true));
+        while self.stored_messages.front().is_some_and(&is_to_go) {
+            packets += u64::from(self.stored_messages.pop() == Some(true));
         }
         packets
     }
 }
 
-impl Depot {
+impl MessageStore {
     /// An empty one. `epoch` tells this life of the relay from others.
     #[must_use]
-    pub fn new(config: DepotConfig, epoch: u64) -> Self {
+    pub fn new(config: MessageStoreConfig, epoch: u64) -> Self {
         Self {
             config,
             epoch,
             lanes: BTreeMap::new(),
-            shelves: BTreeMap::new(),
+            mailboxes: BTreeMap::new(),
             taken: BTreeMap::new(),
             all_taken: 0,
             floor: 0,
@@ -178,7 +178,7 @@ impl Depot {
     ) -> Option<Deposited> {
         let (epoch, stream, name) = (self.epoch, deposit.stream, (from, deposit.stream));
         let most = self.config.per_sender.as_u64().min(self.config.bytes.as_u64());
-        if cost(deposit.parcel) + LANE_COST > most {
+        if cost(deposit.stored_message) + LANE_COST > most {
             return None;
         }
         if !self.lanes.contains_key(&name) {
@@ -190,21 +190,21 @@ impl Depot {
         }
         let until = now + self.config.keep.min(Duration::from_secs(deposit.keep_s.into()));
         let lane = self.lanes.get_mut(&name).filter(|lane| lane.to == deposit.to)?;
-        let shelf = self.shelves.get_mut(&deposit.to)?;
+        let mailbox = self.mailboxes.get_mut(&deposit.to)?;
         let before = lane.cost();
         lane.used = now;
         lane.take(deposit, until);
         while let Some((until, bytes)) = lane.release() {
-            let parcel = Kept { number: shelf.next, until, note: (), bytes };
-            let is_packet = !parcel.is_envelope();
+            let stored_message = Kept { number: mailbox.next, until, note: (), bytes };
+            let is_packet = !stored_message.is_envelope();
             self.tally.deposited += u64::from(is_packet);
             // Its sender needed its number, not it.
             if is_packet && until <= now {
                 self.tally.expired += 1;
                 continue;
             }
-            shelf.next += 1;
-            lane.parcels.push(parcel);
+            mailbox.next += 1;
+            lane.stored_messages.push(stored_message);
         }
         let (after, seen) = (lane.cost(), lane.seen());
         self.account(from, before, after);
@@ -218,13 +218,13 @@ impl Depot {
         now: Timestamp,
         owner: PublicIdentity,
         collect: &Collect,
-        give: impl FnMut(Parcel<'_>),
-    ) -> Option<Stock> {
+        give: impl FnMut(StoredMessage<'_>),
+    ) -> Option<Remaining> {
         let (epoch, ask) = (self.epoch, collect.ask);
-        let Some(shelf) = self.shelves.get_mut(&owner) else {
-            return Some(Stock { epoch, ask, left: 0 });
+        let Some(mailbox) = self.mailboxes.get_mut(&owner) else {
+            return Some(Remaining { epoch, ask, left: 0 });
         };
-        if !shelf.asked.take(now, 1) {
+        if !mailbox.asked.take(now, 1) {
             return None;
         }
         // Positions of another life mean nothing.
@@ -232,16 +232,16 @@ impl Depot {
             true => collect.seen,
             false => Acknowledgement::NOTHING,
         };
-        for name in shelf.lanes.clone() {
+        for name in mailbox.lanes.clone() {
             let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let before = lane.cost();
-            self.tally.collected += lane.let_go(|first| first.number < seen.next);
+            self.tally.collected += lane.released(|first| first.number < seen.next);
             let after = lane.cost();
             self.account(name.0, before, after);
         }
         let credit = usize::from(collect.credit).min(MOST_CREDIT);
         let left = self.hand_over((now, owner), &seen, credit, give);
-        Some(Stock { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) })
+        Some(Remaining { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) })
     }
 
     /// Hands over what has not come, in order, from the fronts of all lanes; how many are left.
@@ -250,13 +250,14 @@ impl Depot {
         (now, owner): (Timestamp, PublicIdentity),
         seen: &Acknowledgement,
         credit: usize,
-        mut give: impl FnMut(Parcel<'_>),
+        mut give: impl FnMut(StoredMessage<'_>),
     ) -> usize {
-        let Some(shelf) = self.shelves.get_mut(&owner) else { return 0 };
+        let Some(mailbox) = self.mailboxes.get_mut(&owner) else { return 0 };
         let (mut queues, mut fronts, mut left) = (Vec::new(), BinaryHeap::new(), 0);
-        for lane in shelf.lanes.iter().filter_map(|name| self.lanes.get(name)) {
-            left += lane.parcels.waiting().len();
-            let mut queue = lane.parcels.all().filter(|kept| kept.number >= seen.next).peekable();
+        for lane in mailbox.lanes.iter().filter_map(|name| self.lanes.get(name)) {
+            left += lane.stored_messages.waiting().len();
+            let mut queue =
+                lane.stored_messages.all().filter(|kept| kept.number >= seen.next).peekable();
             if let Some(first) = queue.peek() {
                 fronts.push(Reverse((first.number, queues.len())));
                 queues.push(queue);
@@ -270,11 +271,16 @@ impl Depot {
             }
             let Some(kept) = queues[at].next() else { continue };
             if is_first || !seen.has(position) {
-                if position < shelf.given && !shelf.asked.take(now, 1) {
+                if position < mailbox.given && !mailbox.asked.take(now, 1) {
                     break;
                 }
-                shelf.given = shelf.given.max(position + 1);
-                give(Parcel { epoch: self.epoch, since, position, parcel: &kept.bytes });
+                mailbox.given = mailbox.given.max(position + 1);
+                give(StoredMessage {
+                    epoch: self.epoch,
+                    since,
+                    position,
+                    stored_message: &kept.bytes,
+                });
                 given += 1;
             }
             (since, is_first) = (position + 1, false);
@@ -294,8 +300,8 @@ impl Depot {
         for name in names {
             let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let before = lane.cost();
-            self.tally.expired += lane.let_go(|first| first.until <= now);
-            let is_over = lane.parcels.front().is_none() && now.since(lane.used) >= IDLE;
+            self.tally.expired += lane.released(|first| first.until <= now);
+            let is_over = lane.stored_messages.front().is_none() && now.since(lane.used) >= IDLE;
             let after = lane.cost();
             self.account(name.0, before, after);
             if is_over {
@@ -314,15 +320,15 @@ impl Depot {
             let oldest = free.min_by_key(|(_, lane)| lane.used).map(|(name, _)| *name);
             self.close_lane(oldest?);
         }
-        let (ahead, parcels) = (BTreeMap::new(), Parcels::default());
-        let lane = Lane { to, next: 0, ahead, ahead_cost: 0, parcels, used: now };
+        let (ahead, stored_messages) = (BTreeMap::new(), StoredMessages::default());
+        let lane = Lane { to, next: 0, ahead, ahead_cost: 0, stored_messages, used: now };
         let cost = lane.cost();
         self.lanes.insert(name, lane);
         let next = self.floor;
-        let shelf = self.shelves.entry(to);
+        let mailbox = self.mailboxes.entry(to);
         let (lanes, asked) = (BTreeSet::new(), Budget::new(ASKED));
-        let shelf = shelf.or_insert_with(|| Shelf { lanes, next, given: next, asked });
-        shelf.lanes.insert(name);
+        let mailbox = mailbox.or_insert_with(|| Mailbox { lanes, next, given: next, asked });
+        mailbox.lanes.insert(name);
         self.account(name.0, 0, cost);
         Some(())
     }
@@ -341,14 +347,14 @@ impl Depot {
     fn close_lane(&mut self, name: Name) {
         let Some(mut lane) = self.lanes.remove(&name) else { return };
         let before = lane.cost();
-        self.tally.evicted += lane.let_go(|_| true);
+        self.tally.evicted += lane.released(|_| true);
         self.account(name.0, before, 0);
-        let Some(shelf) = self.shelves.get_mut(&lane.to) else { return };
-        shelf.lanes.remove(&name);
-        if shelf.lanes.is_empty() {
+        let Some(mailbox) = self.mailboxes.get_mut(&lane.to) else { return };
+        mailbox.lanes.remove(&name);
+        if mailbox.lanes.is_empty() {
             // A receiver may know positions of it.
-            self.floor = self.floor.max(shelf.next);
-            self.shelves.remove(&lane.to);
+            self.floor = self.floor.max(mailbox.next);
+            self.mailboxes.remove(&lane.to);
         }
     }
 
@@ -377,12 +383,12 @@ impl Depot {
     fn evict(&mut self, sender: PublicIdentity) {
         let oldest = self
             .lanes_of(sender)
-            .filter_map(|(name, lane)| Some((lane.parcels.front()?.until, *name)))
+            .filter_map(|(name, lane)| Some((lane.stored_messages.front()?.until, *name)))
             .min();
         let Some((_, name)) = oldest else { return self.close_oldest_lane(sender) };
         let Some(lane) = self.lanes.get_mut(&name) else { return };
         let before = lane.cost();
-        self.tally.evicted += u64::from(lane.parcels.pop() == Some(true));
+        self.tally.evicted += u64::from(lane.stored_messages.pop() == Some(true));
         let after = lane.cost();
         self.account(name.0, before, after);
     }

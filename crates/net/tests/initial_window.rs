@@ -1,4 +1,4 @@
-//! The first congestion window of real connections, as reported by the kernel.
+//! The initial congestion window of real connections, as reported by the kernel.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{HERE, Hosts, THERE, THERE_IPV6, USUAL, dial, skipped, window};
 use ipnet::IpNet;
 use tradewind_net::NetError;
-use tradewind_net::first_window::{FirstWindow, FirstWindows};
+use tradewind_net::initial_window::{InitialWindow, InitialWindows};
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::route::{Placed, Routes, Windows};
 use tradewind_net::tcp::{self, SocketOptions};
@@ -20,8 +20,8 @@ use tradewind_net::window_route::WindowRoutes;
 use tradewind_units::{Bandwidth, Bytes, Segments};
 
 /// Attaches the program, if this process may load it.
-fn attached() -> Option<FirstWindows> {
-    match FirstWindows::attach() {
+fn attached() -> Option<InitialWindows> {
+    match InitialWindows::attach() {
         Ok(windows) => Some(windows),
         Err(error) => {
             skipped(&error);
@@ -30,9 +30,9 @@ fn attached() -> Option<FirstWindows> {
     }
 }
 
-fn options(windows: &FirstWindows, segments: u32) -> SocketOptions {
-    let window = FirstWindow { segments: Segments::new(segments).unwrap(), rate: None };
-    SocketOptions { first_window: Some((windows.clone(), window)), ..SocketOptions::default() }
+fn options(windows: &InitialWindows, segments: u32) -> SocketOptions {
+    let window = InitialWindow { segments: Segments::new(segments).unwrap(), rate: None };
+    SocketOptions { initial_window: Some((windows.clone(), window)), ..SocketOptions::default() }
 }
 
 fn listen(options: &SocketOptions) -> TcpListener {
@@ -75,9 +75,9 @@ fn a_rate_makes_the_window_what_a_round_trip_holds() {
     let listener = hosts.listen(&SocketOptions::default());
     for (text, most) in [("100 Gbit/s", 1 << 20), ("100 Gbit/s", 15), ("8 Mbit/s", 1 << 20)] {
         let rate: Bandwidth = text.parse().unwrap();
-        let window = FirstWindow { segments: Segments::new(most).unwrap(), rate: Some(rate) };
+        let window = InitialWindow { segments: Segments::new(most).unwrap(), rate: Some(rate) };
         let options = SocketOptions {
-            first_window: Some((windows.clone(), window)),
+            initial_window: Some((windows.clone(), window)),
             ..SocketOptions::default()
         };
         let info = TcpInfo::of(&hosts.dial(&listener, &options)).unwrap();

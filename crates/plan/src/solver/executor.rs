@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 pub type Piece<'p> = &'p mut (dyn FnMut() + Send);
 
 /// Someone who does pieces of work.
-pub trait Crew: Sync {
+pub trait Executor: Sync {
     /// How many pieces may be done at a time: one at least.
     fn hands(&self) -> NonZeroUsize;
 
@@ -20,7 +20,7 @@ pub trait Crew: Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OneByOne;
 
-impl Crew for OneByOne {
+impl Executor for OneByOne {
     fn hands(&self) -> NonZeroUsize {
         NonZeroUsize::MIN
     }
@@ -31,10 +31,14 @@ impl Crew for OneByOne {
 }
 
 /// Has the crew do `work` for each item.
-pub(super) fn each<T: Send>(crew: &dyn Crew, items: &mut [T], work: impl Fn(&mut T) + Sync) {
+pub(super) fn each<T: Send>(
+    executor: &dyn Executor,
+    items: &mut [T],
+    work: impl Fn(&mut T) + Sync,
+) {
     let work = &work;
     let mut closures: Vec<_> = items.iter_mut().map(|item| move || work(item)).collect();
     let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(closures.len());
     pieces.extend(closures.iter_mut().map(|closure| closure as Piece<'_>));
-    crew.work_off(&mut pieces);
+    executor.work_off(&mut pieces);
 }

@@ -1,4 +1,4 @@
-//! The rendezvous under any script: parcels are altered, cut, repeated and given to others; deposits, questions and answers are what somebody
+//! The rendezvous under any script: stored messages are altered, cut, repeated and given to others; deposits, questions and answers are what somebody
 //! makes up. Whatever comes, a receiver opens what was sealed for it, each packet once; a relay gives what was left for who asks, within its
 //! bounds; who refuses has not changed.
 
@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_packet::message::{Acknowledgement, Collect, Deposit, Deposited, Parcel, Stock};
+use tradewind_packet::message::{
+    Acknowledgement, Collect, Deposit, Deposited, Remaining, StoredMessage,
+};
 use tradewind_packet::rendezvous::{
-    Collector, Depositor, Depot, DepotConfig, Opened, Opener, Refused, Sealer,
+    Collector, Depositor, MessageStore, MessageStoreConfig, Opened, Opener, Refused, Sealer,
 };
 use tradewind_units::{Bytes, Duration, Timestamp};
 
@@ -21,10 +23,10 @@ const RECEIVERS: [u8; 2] = [4, 5];
 /// Who seals for whom: a place in [`RECEIVERS`].
 const SEALERS: [(u8, usize); 3] = [(1, 0), (2, 0), (1, 1)];
 const EPOCH: u64 = 77;
-/// Most parcels of one answer, whatever is asked for.
+/// Most stored messages of one answer, whatever is asked for.
 const MOST_CREDIT: usize = 64;
 
-/// A parcel as it was sealed: for which receiver, and which packet; none is in an envelope.
+/// A stored message as it was sealed: for which receiver, and which packet; none is in an envelope.
 struct Sealed {
     receiver: usize,
     number: Option<u64>,
@@ -35,7 +37,7 @@ struct World {
     at: Timestamp,
     sealers: Vec<Sealer>,
     openers: Vec<Opener>,
-    depot: Depot,
+    message_store: MessageStore,
     most: u64,
     depositor: Depositor,
     collector: Collector,
@@ -53,7 +55,7 @@ impl World {
     fn new(script: &mut Script<'_>) -> Self {
         let config = match script.byte() % 2 {
             0 => roomy(),
-            _ => DepotConfig {
+            _ => MessageStoreConfig {
                 bytes: Bytes::new(9_000),
                 per_sender: Bytes::new(6_000),
                 keep: Duration::from_secs(20),
@@ -67,7 +69,7 @@ impl World {
                 .map(|(seed, (from, to))| sealer(from, RECEIVERS[to], seed))
                 .collect(),
             openers: RECEIVERS.map(|number| Opener::new(identity(number))).into(),
-            depot: Depot::new(config, EPOCH),
+            message_store: MessageStore::new(config, EPOCH),
             most: config.bytes.as_u64(),
             depositor: Depositor::new(to, patient(), 1),
             collector: Collector::default(),
@@ -91,10 +93,14 @@ impl World {
                 // From milliseconds to an hour and more.
                 let (span, scale) = (script.byte() as u64, [1, 100, 20_000][script.below(3)]);
                 self.at = self.at + Duration::from_millis(span * scale);
-                self.depot.handle_timeout(self.at);
+                self.message_store.handle_timeout(self.at);
             }
         }
-        assert!(self.depot.cost() <= self.most, "{} bytes are kept", self.depot.cost());
+        assert!(
+            self.message_store.cost() <= self.most,
+            "{} bytes are kept",
+            self.message_store.cost()
+        );
     }
 
     fn seal(&mut self, script: &mut Script<'_>) {
@@ -102,10 +108,10 @@ impl World {
         let number = self.sealed.len() as u64;
         let mut payload = number.to_be_bytes().to_vec();
         payload.resize(8 + 8 * script.byte(), 7);
-        let mut parcels = Vec::new();
-        let put = |parcel| parcels.push(parcel);
+        let mut stored_messages = Vec::new();
+        let put = |stored_message| stored_messages.push(stored_message);
         self.sealers[which].seal(now(self.at), &payload, put).unwrap();
-        for bytes in parcels {
+        for bytes in stored_messages {
             let receiver = SEALERS[which].1;
             let number = (bytes[0] == 2).then_some(number);
             if receiver == 0 {
@@ -116,7 +122,7 @@ impl World {
         }
     }
 
-    /// A parcel of a script's choice.
+    /// A stored message of a script's choice.
     fn pick(&self, script: &mut Script<'_>) -> Option<&Sealed> {
         let place = script.byte();
         (!self.sealed.is_empty()).then(|| &self.sealed[place % self.sealed.len()])
@@ -139,7 +145,7 @@ impl World {
         let opened = self.try_to_open(receiver, &mut bytes, may);
         match opened {
             Ok(found) => {
-                assert!(is_as_sealed, "an altered parcel, or another's, was opened");
+                assert!(is_as_sealed, "an altered stored message, or another's, was opened");
                 assert_eq!(found, number);
                 if let Some(number) = number {
                     assert!(self.opened.insert(number), "packet {number} was opened twice");
@@ -165,19 +171,19 @@ impl World {
     fn try_to_open(
         &mut self,
         receiver: usize,
-        parcel: &mut [u8],
+        stored_message: &mut [u8],
         may: bool,
     ) -> Result<Option<u64>, Refused> {
         let unix = now(self.at).unix;
         let opener = &mut self.openers[receiver];
         let before = format!("{opener:?}");
         let ends = unix + Duration::from_secs(3_600);
-        let opened = opener.open(unix, parcel, |head| {
+        let opened = opener.open(unix, stored_message, |head| {
             assert_eq!(head.grant, b"grant");
             may.then_some(ends)
         });
         let found = match opened {
-            Ok(Opened::Envelope) => Ok(None),
+            Ok(Opened::StoredHeader) => Ok(None),
             Ok(Opened::Packet { payload, .. }) => {
                 Ok(Some(u64::from_be_bytes(payload[..8].try_into().unwrap())))
             }
@@ -202,7 +208,7 @@ impl World {
             number => number % 32,
         };
         let receiver = form % 2;
-        let parcel = match self.pick(script) {
+        let stored_message = match self.pick(script) {
             Some(sealed) if form & 2 == 0 => sealed.bytes.clone(),
             _ => vec![1 + (form / 4 % 3) as u8; 1 + 8 * script.byte()],
         };
@@ -212,10 +218,10 @@ impl World {
             number,
             keep_s: script.byte() as u32,
             to: identity(RECEIVERS[receiver]).public(),
-            parcel: &parcel,
+            stored_message: &stored_message,
         };
-        let told = self.depot.deposit(self.at, identity(from as u8).public(), &deposit);
-        self.left.entry(receiver).or_default().insert(parcel.clone());
+        let told = self.message_store.deposit(self.at, identity(from as u8).public(), &deposit);
+        self.left.entry(receiver).or_default().insert(stored_message.clone());
         if let Some(Deposited { epoch, stream, .. }) = told {
             assert_eq!((epoch, stream), (EPOCH, deposit.stream));
         }
@@ -227,13 +233,17 @@ impl World {
         let seen = seen_of(script);
         let collect = Collect { epoch, ask: form as u64, credit: script.byte() as u16, seen };
         let mut given = Vec::new();
-        let give = |parcel: Parcel<'_>| {
-            given.push((parcel.since, parcel.position, parcel.parcel.to_vec()))
+        let give = |stored_message: StoredMessage<'_>| {
+            given.push((
+                stored_message.since,
+                stored_message.position,
+                stored_message.stored_message.to_vec(),
+            ))
         };
         let owner = identity(RECEIVERS[receiver]).public();
-        let stock = self.depot.collect(self.at, owner, &collect, give);
+        let remaining = self.message_store.collect(self.at, owner, &collect, give);
         assert!(given.len() <= usize::from(collect.credit).min(MOST_CREDIT));
-        assert!(stock.is_some() || given.is_empty());
+        assert!(remaining.is_some() || given.is_empty());
         assert!(given.iter().all(|(since, position, _)| since <= position));
         assert!(given.is_sorted_by(|before, after| before.1 < after.1));
         let is_below = |position: u64| epoch == EPOCH && position < seen.next;
@@ -241,19 +251,20 @@ impl World {
             assert!(!is_below(position), "position {position} had come");
             let left = self.left.get(&receiver);
             assert!(left.is_some_and(|left| left.contains(&bytes)), "nobody left that");
-            let parcel = Parcel { epoch: EPOCH, since, position, parcel: &bytes };
+            let stored_message =
+                StoredMessage { epoch: EPOCH, since, position, stored_message: &bytes };
             self.came.insert(bytes.clone());
-            self.collector.handle_parcel(self.at, &parcel);
+            self.collector.handle_stored_message(self.at, &stored_message);
         }
-        if let Some(stock) = stock {
-            self.collector.handle_stock(self.at, &stock);
+        if let Some(remaining) = remaining {
+            self.collector.handle_remaining(self.at, &remaining);
         }
         self.hand_on();
     }
 
     /// What the collector hands on has come.
     fn hand_on(&mut self) {
-        while let Some(bytes) = self.collector.poll_parcel() {
+        while let Some(bytes) = self.collector.poll_stored_message() {
             assert!(self.came.contains(&bytes), "nobody gave that");
         }
     }
@@ -263,7 +274,7 @@ impl World {
         let form = script.byte();
         let mut deposits = 0;
         while let Some(deposit) = self.depositor.poll_deposit(self.at) {
-            assert!(self.pushed.contains(deposit.parcel), "nobody pushed that");
+            assert!(self.pushed.contains(deposit.stored_message), "nobody pushed that");
             deposits += 1;
             // As many as may be on their way at once: what an acknowledgement tells of.
             assert!(deposits <= 256, "deposits without end");
@@ -282,12 +293,14 @@ impl World {
                 let since = position.saturating_sub(script.byte() as u64);
                 let noise = vec![form as u8; 1 + script.byte()];
                 self.came.insert(noise.clone());
-                let parcel = Parcel { epoch, since, position, parcel: &noise };
-                self.collector.handle_parcel(self.at, &parcel);
+                let stored_message =
+                    StoredMessage { epoch, since, position, stored_message: &noise };
+                self.collector.handle_stored_message(self.at, &stored_message);
             }
             _ => {
                 let ask = question.map_or(1, |question| question.ask);
-                self.collector.handle_stock(self.at, &Stock { epoch, ask, left: form as u32 });
+                self.collector
+                    .handle_remaining(self.at, &Remaining { epoch, ask, left: form as u32 });
             }
         }
         self.hand_on();
@@ -304,7 +317,7 @@ fn seen_of(script: &mut Script<'_>) -> Acknowledgement {
 }
 
 /// Whatever the script, what the top of this file says holds.
-pub(crate) fn parcels(data: &[u8]) {
+pub(crate) fn stored_messages(data: &[u8]) {
     let mut script = Script(data);
     let mut world = World::new(&mut script);
     for _ in 0..MOST_OPERATIONS {

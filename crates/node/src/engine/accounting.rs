@@ -20,7 +20,7 @@ pub(super) enum Role {
 
 /// Bills of a flow's relays, whom `K` tells apart; each tells sums since it began to serve the flow.
 #[derive(Debug, Clone)]
-pub(super) struct Bills<K> {
+pub(super) struct Accounting<K> {
     /// The last of each relay.
     last: BTreeMap<(Role, K), LeftRelay>,
     /// What all relays of a role have sent.
@@ -30,14 +30,14 @@ pub(super) struct Bills<K> {
     usd_per_hour: Option<f64>,
 }
 
-impl<K> Default for Bills<K> {
+impl<K> Default for Accounting<K> {
     fn default() -> Self {
         let (last, sums) = (BTreeMap::new(), BTreeMap::new());
         Self { last, sums, since: None, usd_per_hour: None }
     }
 }
 
-impl<K: Ord> Bills<K> {
+impl<K: Ord> Accounting<K> {
     pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), told: LeftRelay) {
         let last = self.last.entry((role, from)).or_default();
         // A relay that starts again counts from zero.
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn both_relays_are_added_up_and_one_that_starts_again_goes_on() {
-        let mut bills = Bills::default();
+        let mut accounting = Accounting::default();
         let mut take = |seconds, role, (bytes, nano_usd)| {
-            bills.take(at(seconds), (role, ()), LeftRelay { bytes, nano_usd });
-            bills.told()
+            accounting.take(at(seconds), (role, ()), LeftRelay { bytes, nano_usd });
+            accounting.told()
         };
         take(0, Role::Ingress, (1000, 500));
         take(1, Role::Egress, (100, 50));
@@ -98,7 +98,7 @@ mod tests {
         // 1,000 nano-dollars more than at the first bill, in ten seconds.
         let told = take(10, Role::Ingress, (1400, 700));
         assert_eq!(told.usd_per_hour, Some(1000e-9 / 10.0 * 3600.0));
-        let left = [Role::Ingress, Role::Egress].map(|role| bills.left(role).unwrap().bytes);
+        let left = [Role::Ingress, Role::Egress].map(|role| accounting.left(role).unwrap().bytes);
         assert_eq!(left, [2900, 100]);
     }
 }

@@ -3,7 +3,7 @@
 // How connections start, by what was learned of their destination (BPF_PROG_TYPE_SOCK_OPS).
 //
 // User space puts a `setting` for each destination into `settings`. A connection that opens takes
-// the one of the longest prefix that holds its peer: a first window, and where there is a rate, a
+// the one of the longest prefix that holds its peer: an initial window, and where there is a rate, a
 // share of it that is lent to nobody else at the same time. The rules are those of the crate
 // `tradewind-jumpstart` (its `start` and `strict`); here they are kept for every connection of the
 // control group, whoever opened it.
@@ -13,7 +13,7 @@
 
 #include "helpers.h"
 
-// The kernel's own first window [RFC 6928].
+// The kernel's own initial window [RFC 6928].
 #define KERNEL_SEGMENTS 10
 // Loans of a destination that are told apart; further ones are added to the one that ends last.
 #define LOANS 8
@@ -26,7 +26,7 @@
 #define WATCHED (BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
 #define MILLISECOND_NS 1000000ULL
 
-// Laid out as `Rules` in net/src/jump_start.rs. Set once, before the program is loaded.
+// Laid out as `Rules` in net/src/jumpstart.rs. Set once, before the program is loaded.
 struct rules {
 	// Of the network namespace whose connections are meant; 0: all.
 	__u64 namespace;
@@ -44,7 +44,7 @@ struct rules {
 };
 const volatile struct rules rules;
 
-// `Setting` in net/src/jump_start.rs.
+// `Setting` in net/src/jumpstart.rs.
 struct setting {
 	// Names its `budget`.
 	__u32 id;
@@ -87,7 +87,7 @@ struct loan {
 	__u64 borrowers;
 };
 
-// `Budget` in net/src/jump_start.rs.
+// `Budget` in net/src/jumpstart.rs.
 struct budget {
 	struct bpf_spin_lock lock;
 	__u32 crowd;
@@ -123,7 +123,7 @@ struct {
 	__type(value, struct start);
 } starts SEC(".maps");
 
-// `Told` in net/src/jump_start.rs.
+// `Told` in net/src/jumpstart.rs.
 enum { JUMPED = 1, CONTROL = 2, FIRST_FLIGHT_LOST = 3 };
 struct event {
 	__u64 connection;
@@ -144,7 +144,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} untold SEC(".maps");
+} lost_events SEC(".maps");
 
 __inline_always void tell(__u64 connection, __u32 what, __u32 id, __u32 segments)
 {
@@ -155,7 +155,7 @@ __inline_always void tell(__u64 connection, __u32 what, __u32 id, __u32 segments
 	// Where nobody reads, the ring fills and what comes later is dropped.
 	if (!bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
 		return;
-	count = bpf_map_lookup_elem(&untold, &only);
+	count = bpf_map_lookup_elem(&lost_events, &only);
 	if (count)
 		__sync_fetch_and_add(count, 1);
 }
@@ -448,7 +448,7 @@ static __attribute__((noinline)) int prepare(struct bpf_sock_ops *connection)
 }
 
 SEC("sockops")
-int jump_start(struct bpf_sock_ops *connection)
+int jumpstart(struct bpf_sock_ops *connection)
 {
 	__u32 op = connection->op;
 

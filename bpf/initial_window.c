@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The first congestion window of single connections (BPF_PROG_TYPE_SOCK_OPS).
+// The initial congestion window of single connections (BPF_PROG_TYPE_SOCK_OPS).
 //
-// Whoever wants one for a socket stores a `first_window` with that socket. A listener's is copied
+// Whoever wants one for a socket stores a `initial_window` with that socket. A listener's is copied
 // to every connection that it accepts (BPF_F_CLONE). Sockets without one stay as they are, so the
 // program disturbs nobody else in its control group.
 
 #include "helpers.h"
 
-// Laid out as `FirstWindow` in net/src/first_window.rs.
-struct first_window {
+// Laid out as `FirstWindow` in net/src/initial_window.rs.
+struct initial_window {
 	// The window, in segments; the most of it where `bytes_per_s` is not 0.
 	__u32 segments;
 	__u32 reserved;
@@ -22,15 +22,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
 	__type(key, int);
-	__type(value, struct first_window);
-} first_windows SEC(".maps");
+	__type(value, struct initial_window);
+} initial_windows SEC(".maps");
 
-// The kernel's own first window [RFC 6928]; no profile asks for less by its rate.
+// The kernel's own initial window [RFC 6928]; no profile asks for less by its rate.
 #define KERNEL_SEGMENTS 10
 // Of the first packets' payload, where the connection does not say.
 #define USUAL_MSS 1448
 
-static __u32 window_of(const struct first_window *wanted, __u32 srtt_us, __u32 mss)
+static __u32 window_of(const struct initial_window *wanted, __u32 srtt_us, __u32 mss)
 {
 	__u64 segments;
 
@@ -49,9 +49,9 @@ static __u32 window_of(const struct first_window *wanted, __u32 srtt_us, __u32 m
 }
 
 SEC("sockops")
-int first_window(struct bpf_sock_ops *connection)
+int initial_window(struct bpf_sock_ops *connection)
 {
-	struct first_window *wanted;
+	struct initial_window *wanted;
 	struct bpf_sock *socket;
 	int segments;
 
@@ -61,7 +61,7 @@ int first_window(struct bpf_sock_ops *connection)
 	socket = connection->sk;
 	if (!socket)
 		return 1;
-	wanted = bpf_sk_storage_get(&first_windows, socket, 0, 0);
+	wanted = bpf_sk_storage_get(&initial_windows, socket, 0, 0);
 	if (!wanted)
 		return 1;
 	// The kernel counts the smoothed time in eighths.

@@ -13,7 +13,7 @@ use common::jumps::{LONG, limit, paced, told, values};
 use common::{Hosts, THERE, THERE_IPV6, USUAL, window};
 use tradewind_net::clock::monotonic;
 use tradewind_net::iproute::{self, Tool};
-use tradewind_net::jump_start::{JumpStarts, Options, Told, Values};
+use tradewind_net::jumpstart::{JumpStarts, Options, ProgramEvent, Values};
 use tradewind_net::tcp::{self, SocketOptions};
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, Ratio, Segments, Timestamp};
@@ -25,7 +25,7 @@ fn world(options: &Options) -> Option<(Hosts, JumpStarts)> {
     Some((hosts, program))
 }
 
-fn first_window(hosts: &Hosts, listener: &TcpListener) -> u32 {
+fn initial_window(hosts: &Hosts, listener: &TcpListener) -> u32 {
     window(&connect(hosts, listener, &SocketOptions::default()).0)
 }
 
@@ -38,15 +38,15 @@ fn window_is_that_of_the_longest_prefix_until_removed() {
     {
         let listener = hosts.listen_at(address, &plain);
         let (wide, narrow) = (wide.parse().unwrap(), narrow.parse().unwrap());
-        assert_eq!(first_window(&hosts, &listener), USUAL);
+        assert_eq!(initial_window(&hosts, &listener), USUAL);
         program.set(wide, values(40)).unwrap();
-        assert_eq!(first_window(&hosts, &listener), 40);
+        assert_eq!(initial_window(&hosts, &listener), 40);
         program.set(narrow, values(80)).unwrap();
-        assert_eq!(first_window(&hosts, &listener), 80);
+        assert_eq!(initial_window(&hosts, &listener), 80);
         program.remove(&narrow).unwrap();
-        assert_eq!(first_window(&hosts, &listener), 40);
+        assert_eq!(initial_window(&hosts, &listener), 40);
         assert_eq!(program.clear().unwrap(), 1);
-        assert_eq!(first_window(&hosts, &listener), USUAL);
+        assert_eq!(initial_window(&hosts, &listener), USUAL);
     }
 }
 
@@ -71,7 +71,7 @@ fn with_own_alone_other_connections_are_unchanged() {
     let Some(mut program) = hosts.attach(&options) else { return };
     program.set("10.82.0.0/16".parse().unwrap(), values(50)).unwrap();
     let plain = SocketOptions::default();
-    let own = SocketOptions { jump_start: Some(program.own_sockets()), ..SocketOptions::default() };
+    let own = SocketOptions { jumpstart: Some(program.own_sockets()), ..SocketOptions::default() };
     let listener = hosts.listen(&plain);
     assert_eq!(window(&connect(&hosts, &listener, &plain).0), USUAL);
     assert_eq!(window(&connect(&hosts, &listener, &own).0), 50);
@@ -102,9 +102,9 @@ fn a_value_ends_by_the_programs_own_clock() {
     let prefix = "10.82.0.2/32".parse().unwrap();
     // It is not removed: it has expired.
     program.set(prefix, Values { expires: monotonic(), ..values(50) }).unwrap();
-    assert_eq!(first_window(&hosts, &listener), USUAL);
+    assert_eq!(initial_window(&hosts, &listener), USUAL);
     program.renew(&prefix, monotonic(), monotonic() + LONG).unwrap();
-    assert_eq!(first_window(&hosts, &listener), 50);
+    assert_eq!(initial_window(&hosts, &listener), 50);
 }
 
 #[test]
@@ -112,11 +112,11 @@ fn program_is_detached_with_its_owner() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
     program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
-    assert_eq!(first_window(&hosts, &listener), 50);
+    assert_eq!(initial_window(&hosts, &listener), 50);
     drop(program);
     // Other tests start programs meanwhile, which hold all descriptors of this process until they
     // are executed.
-    let is_gone = || first_window(&hosts, &listener) == USUAL;
+    let is_gone = || initial_window(&hosts, &listener) == USUAL;
     let gone = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         is_gone()
@@ -191,7 +191,7 @@ fn a_handshake_over_another_path_starts_by_default() {
     let listener = hosts.listen(&SocketOptions::default());
     let prefix = "10.82.0.2/32".parse().unwrap();
     program.set(prefix, paced(90, 1000.0, Duration::from_secs(100))).unwrap();
-    assert_eq!(first_window(&hosts, &listener), USUAL);
+    assert_eq!(initial_window(&hosts, &listener), USUAL);
     assert_eq!(told(&mut program), []);
 }
 
@@ -203,12 +203,12 @@ fn control_share_starts_by_default_and_is_reported() {
     };
     let listener = hosts.listen(&SocketOptions::default());
     program.set("10.82.0.2/32".parse().unwrap(), values(50)).unwrap();
-    let windows: Vec<u32> = (0..200).map(|_| first_window(&hosts, &listener)).collect();
+    let windows: Vec<u32> = (0..200).map(|_| initial_window(&hosts, &listener)).collect();
     let by_default = windows.iter().filter(|window| **window == USUAL).count();
     assert!((30..=90).contains(&by_default), "{by_default} of 200");
     let told = told(&mut program);
-    let control = told.iter().filter(|told| matches!(told, Told::Control { .. })).count();
-    let jumped = told.iter().filter(|told| matches!(told, Told::Jumped { window: 50, .. }));
+    let control = told.iter().filter(|told| matches!(told, ProgramEvent::Control { .. })).count();
+    let jumped = told.iter().filter(|told| matches!(told, ProgramEvent::Jumped { window: 50, .. }));
     assert_eq!((control, jumped.count()), (by_default, 200 - by_default));
 }
 
@@ -228,9 +228,9 @@ fn lost_reports_are_counted() {
         socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
     }
     let told = told(&mut program).len() as u64;
-    assert!(told > 0 && program.untold() > 0);
+    assert!(told > 0 && program.lost_events() > 0);
     // All are held back, except for the one number in four billion that no share reaches.
-    assert_eq!(told + program.untold(), connections);
+    assert_eq!(told + program.lost_events(), connections);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn routes_with_own_windows_are_unchanged() {
     for window in [4, 70] {
         let line = format!("route replace 10.82.0.2/32 dev near0 initcwnd {window}");
         iproute::batch(&hosts.here, Tool::Ip, &[line]).unwrap();
-        assert_eq!(first_window(&hosts, &listener), window);
+        assert_eq!(initial_window(&hosts, &listener), window);
     }
 }
 

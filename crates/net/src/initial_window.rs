@@ -1,13 +1,13 @@
-//! The first congestion window of single connections, set by a kernel program.
+//! The initial congestion window of single connections, set by a kernel program.
 //!
 //! There is no socket option for it. The kernel lets a `sockops` program set it (`TCP_BPF_IW`) when
-//! a connection opens; the program is `bpf/first_window.c`. It finds the setting of a socket in a
+//! a connection opens; the program is `bpf/initial_window.c`. It finds the setting of a socket in a
 //! map of socket storage (`BPF_MAP_TYPE_SK_STORAGE`): unlike a mark it selects no route, unlike an
 //! address it belongs to one connection, and it is freed with the socket. Connections that a
 //! listener accepts inherit the listener's setting.
 //!
 //! The program is attached to this process's control group and detached when the last clone of
-//! [`FirstWindows`] is dropped, or the process dies.
+//! [`InitialWindows`] is dropped, or the process dies.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,10 +22,10 @@ use crate::error::Result;
 use crate::sockops::{self, refused, root_cause};
 
 /// The object file, aligned as its parser needs it.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/first_window.o"));
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/initial_window.o"));
 /// The names of the program and the map in the C file.
-const PROGRAM: &str = "first_window";
-const MAP: &str = "first_windows";
+const PROGRAM: &str = "initial_window";
+const MAP: &str = "initial_windows";
 
 /// The setting of a socket, in the layout of the C file.
 #[repr(C)]
@@ -39,9 +39,9 @@ struct Wanted {
 // SAFETY: three integers without padding: every bit pattern is one, and none is a pointer.
 unsafe impl Pod for Wanted {}
 
-/// A first window.
+/// An initial window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstWindow {
+pub struct InitialWindow {
     /// The window; its maximum if there is a rate.
     pub segments: Segments,
     /// Rate to keep from the first round trip on: the window is then the volume that this rate
@@ -51,7 +51,7 @@ pub struct FirstWindow {
 
 /// The attached program; clones share it.
 #[derive(Debug, Clone)]
-pub struct FirstWindows(Arc<Attached>);
+pub struct InitialWindows(Arc<Attached>);
 
 #[derive(Debug)]
 struct Attached {
@@ -60,7 +60,7 @@ struct Attached {
     _program: Ebpf,
 }
 
-impl FirstWindows {
+impl InitialWindows {
     /// Loads the program and attaches it.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl FirstWindows {
     ///
     /// # Errors
     /// When the kernel has no memory for it.
-    pub fn set(&self, socket: &impl AsFd, window: FirstWindow) -> io::Result<()> {
+    pub fn set(&self, socket: &impl AsFd, window: InitialWindow) -> io::Result<()> {
         let bytes_per_s = window.rate.map_or(0, |rate| rate.as_bps() / 8);
         let wanted = Wanted { segments: window.segments.as_u32(), reserved: 0, bytes_per_s };
         let mut map = self.0.map.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,15 +1,15 @@
-//! First windows by learned values of the destination: the kernel program `bpf/jump_start.c`.
+//! Initial windows by learned values of the destination: the kernel program `bpf/jumpstart.c`.
 //!
 //! The program looks up every connection's peer in a trie of prefixes that is filled here, and sets
-//! the connection's first window and, where there is a rate, a share of it for the first round
+//! the connection's initial window and, where there is a rate, a share of it for the first round
 //! trips. It reads the clock itself, so a value expires in time even if it is not removed, and it
 //! is detached when the process that holds [`JumpStarts`] drops it or dies: all connections then
-//! start with the kernel's defaults. It reports its actions through a ring buffer ([`Told`]).
+//! start with the kernel's defaults. It reports its actions through a ring buffer ([`ProgramEvent`]).
 //!
 //! It can be limited to the sockets of one program, which registers those that it dials and listens
 //! with ([`OwnSockets`]); all others are unchanged.
 //!
-//! A connection is unchanged if its own first window is as large, if its route asks for less than
+//! A connection is unchanged if its own initial window is as large, if its route asks for less than
 //! usual, if its SYN was lost, or if its handshake took the time of another path; and an
 //! application's own pacing limit stays.
 
@@ -31,13 +31,13 @@ use crate::error::{NetError, Result};
 use crate::sockops::{self, refused, root_cause};
 use crate::{cgroup, netns};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/jump_start.o"));
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/jumpstart.o"));
 /// The names of the program and its maps in the C file.
-const PROGRAM: &str = "jump_start";
+const PROGRAM: &str = "jumpstart";
 const SETTINGS: &str = "settings";
 const BUDGETS: &str = "budgets";
 const EVENTS: &str = "events";
-const UNTOLD: &str = "untold";
+const LOST_EVENTS: &str = "lost_events";
 const OWN: &str = "own";
 /// Offset of the loans in a budget, and the length of each: its end, bytes a second, borrowers.
 const LOANS_AT: usize = 16;
@@ -130,7 +130,7 @@ impl Default for Options {
 /// The start values of connections to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Values {
-    /// First window.
+    /// Initial window.
     pub window: Segments,
     /// Rate shared by all that start at once; unlimited when absent.
     pub rate: Option<Bandwidth>,
@@ -142,12 +142,12 @@ pub struct Values {
 
 /// A report of the program about a connection, which is identified by its `sock_diag` cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum ProgramEvent {
     /// It started with a window that was set here.
     Jumped {
         /// The connection.
         connection: u64,
-        /// Its first window.
+        /// Its initial window.
         window: u32,
     },
     /// It started by default, for comparison.
@@ -201,7 +201,7 @@ pub struct JumpStarts {
     settings: LpmTrie<MapData, [u8; 16], Setting>,
     budgets: KernelMap<MapData, u32, Budget>,
     events: RingBuf<MapData>,
-    untold: Array<MapData, u64>,
+    lost_events: Array<MapData, u64>,
     own: OwnSockets,
     ours: BTreeMap<IpNet, Setting>,
     prefixes: BTreeMap<u32, IpNet>,
@@ -240,14 +240,14 @@ impl JumpStarts {
         let settings = LpmTrie::try_from(map(SETTINGS)).map_err(|error| read(&error))?;
         let budgets = KernelMap::try_from(map(BUDGETS)).map_err(|error| read(&error))?;
         let events = RingBuf::try_from(map(EVENTS)).map_err(|error| read(&error))?;
-        let untold = Array::try_from(map(UNTOLD)).map_err(|error| read(&error))?;
+        let lost_events = Array::try_from(map(LOST_EVENTS)).map_err(|error| read(&error))?;
         let own = SkStorage::try_from(map(OWN)).map_err(|error| read(&error))?;
         sockops::attach(&mut file, PROGRAM, group)?;
         Ok(Self {
             settings,
             budgets,
             events,
-            untold,
+            lost_events,
             own: OwnSockets::of(own),
             ours: BTreeMap::new(),
             prefixes: BTreeMap::new(),
@@ -347,8 +347,8 @@ impl JumpStarts {
 
     /// Returns the number of reports lost since it was attached, as they were not read in time.
     #[must_use]
-    pub fn untold(&self) -> u64 {
-        self.untold.get(&0, 0).unwrap_or_default()
+    pub fn lost_events(&self) -> u64 {
+        self.lost_events.get(&0, 0).unwrap_or_default()
     }
 
     /// Returns the number of sockets of [`OwnSockets::add`] that the kernel had no memory for: they
@@ -360,7 +360,7 @@ impl JumpStarts {
 
     /// Calls `each` with the reports since the last call. If it is not called for long, the latest
     /// are lost and counted.
-    pub fn hear(&mut self, mut each: impl FnMut(Told)) {
+    pub fn hear(&mut self, mut each: impl FnMut(ProgramEvent)) {
         let Self { events, prefixes, .. } = self;
         while let Some(event) = events.next() {
             if let Some(told) = told_by(&event, prefixes) {
@@ -411,15 +411,15 @@ fn lent_of(budget: &Budget, now: Timestamp) -> u64 {
 }
 
 /// Parses `struct event` of the C file.
-fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<Told> {
+fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<ProgramEvent> {
     let connection = u64::from_ne_bytes(event.get(..8)?.try_into().ok()?);
     let number = |at: usize| Some(u32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
     match number(8)? {
-        1 => Some(Told::Jumped { connection, window: number(16)? }),
-        2 => Some(Told::Control { connection }),
+        1 => Some(ProgramEvent::Jumped { connection, window: number(16)? }),
+        2 => Some(ProgramEvent::Control { connection }),
         3 => {
             let prefix = prefixes.get(&number(12)?).copied();
-            Some(Told::FirstFlightLost { connection, prefix })
+            Some(ProgramEvent::FirstFlightLost { connection, prefix })
         }
         _ => None,
     }
@@ -461,10 +461,10 @@ mod tests {
             [&words.concat()[..], &80_u32.to_ne_bytes()].concat()
         };
         let told = |what| told_by(&event(what), &prefixes);
-        assert_eq!(told(1), Some(Told::Jumped { connection: 9, window: 80 }));
-        assert_eq!(told(2), Some(Told::Control { connection: 9 }));
+        assert_eq!(told(1), Some(ProgramEvent::Jumped { connection: 9, window: 80 }));
+        assert_eq!(told(2), Some(ProgramEvent::Control { connection: 9 }));
         let prefix = prefixes.get(&7).copied();
-        assert_eq!(told(3), Some(Told::FirstFlightLost { connection: 9, prefix }));
+        assert_eq!(told(3), Some(ProgramEvent::FirstFlightLost { connection: 9, prefix }));
         assert_eq!(told(4), None);
         assert!((0..12).all(|length| told_by(&event(3)[..length], &prefixes).is_none()));
     }
