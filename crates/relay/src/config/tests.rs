@@ -93,6 +93,21 @@ fn errors_of_a_relays_configuration_name_the_key() {
             "configuration, policy.next_hops: `*.example.com:7000`: expected ranges of addresses",
         ),
         (
+            "[limits]\ntrusted_sources = ['relay.example.com:*']",
+            "configuration, limits.trusted_sources: `relay.example.com:*`: expected ranges",
+        ),
+    ] {
+        let line = line(RelayConfig::parse(&relay_text(rest)));
+        assert!(line.starts_with(expected), "{line}");
+    }
+    let line = line(RelayConfig::parse("listen = []\noperators = []"));
+    assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
+}
+
+#[test]
+fn link_local_address_without_an_interface_is_refused() {
+    for (rest, expected) in [
+        (
             "metrics = '[fe80::1]:9000'",
             "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP the number of its interface",
         ),
@@ -104,16 +119,10 @@ fn errors_of_a_relays_configuration_name_the_key() {
             "[[leg.to]]\naddress = '[fe80::1]:1'\ndial = {}",
             "configuration, `leg.to[0].address` (line 5): socket address: IP:PORT, and for a link",
         ),
-        (
-            "[limits]\ntrusted_sources = ['relay.example.com:*']",
-            "configuration, limits.trusted_sources: `relay.example.com:*`: expected ranges",
-        ),
     ] {
         let line = line(RelayConfig::parse(&relay_text(rest)));
         assert!(line.starts_with(expected), "{line}");
     }
-    let line = line(RelayConfig::parse("listen = []\noperators = []"));
-    assert!(line.starts_with("configuration, listen: expected at least one"), "{line}");
 }
 
 #[test]
