@@ -3,8 +3,8 @@
 // How connections start, by what was learned of their destination (BPF_PROG_TYPE_SOCK_OPS).
 //
 // User space puts a `setting` for each destination into `settings`. A connection that opens takes
-// the one of the longest prefix that holds its peer: an initial window, and where there is a rate, a
-// share of it that is lent to nobody else at the same time. The rules are those of the crate
+// the one of the longest prefix that holds its peer: an initial window, and where there is a rate,
+// a share of it that is lent to nobody else at the same time. The rules are those of the crate
 // `tradewind-jumpstart` (its `start` and `strict`); here they are kept for every connection of the
 // control group, whoever opened it.
 //
@@ -72,8 +72,8 @@ struct {
 	__type(value, struct setting);
 } settings SEC(".maps");
 
-// The sockets that user space counts as its own: those it dials with, and listeners, whose entries the kernel
-// copies to every connection that they accept. Each goes with its socket.
+// The sockets that user space counts as its own: those it dials with, and listeners, whose entries
+// the kernel copies to every connection that they accept. Each goes with its socket.
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -186,8 +186,8 @@ static __attribute__((noinline)) struct setting *setting_of(struct bpf_sock_ops 
 	peer.address[1] = connection->remote_ip6[1];
 	peer.address[2] = connection->remote_ip6[2];
 	peer.address[3] = connection->remote_ip6[3];
-	// The kernel lets a program read its context at fixed places only, which this keeps the compiler from
-	// making one of a place that depends on the family.
+	// The kernel lets a program read its context at fixed places only, which this keeps the compiler
+	// from making one of a place that depends on the family.
 	asm volatile("" : "+r"(ipv4), "+r"(family) : : "memory");
 	if (family == FAMILY_IPV4) {
 		peer.address[0] = 0;
@@ -460,8 +460,8 @@ int jumpstart(struct bpf_sock_ops *connection)
 		sent_again(connection);
 	else if (op == BPF_SOCK_OPS_TCP_CONNECT_CB || op == BPF_SOCK_OPS_TCP_LISTEN_CB)
 		prepare(connection);
-	// BPF_SOCK_OPS_RWND_INIT stays unanswered: an answer holds a first receive window below its buffer, or
-	// promises more than that has, and takes the place of what the route says.
+	// BPF_SOCK_OPS_RWND_INIT stays unanswered: an answer holds a first receive window below its
+	// buffer, or promises more than that has, and takes the place of what the route says.
 	return 1;
 }
 

@@ -4,7 +4,7 @@
 //! | module | checks |
 //! |---|---|
 //! | [`layers`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
-//! | [`sources`] | the rules for every Rust file |
+//! | [`sources`] | the rules for every Rust file, and the columns of Markdown |
 //! | [`mod@test`] | all tests, with a second run of failed ones that use the kernel |
 //! | [`test_lab`] | the promised figures of real runs in the lab |
 //! | [`smoke`] | every bench, example and experiment that the docs quote, in its shortest form |
@@ -105,9 +105,12 @@ fn check(root: &Path) -> Result<Summary, String> {
         .map(|file| (file.clone(), read(root, &file).ok()))
         .collect();
     violations.extend(layers::check_clippy(&settings));
-    let files = rust_files(root)?;
+    let files = files_with(".rs", root)?;
     for file in &files {
         violations.extend(sources::check(file, &read(root, file)?));
+    }
+    for file in files_with(".md", root)? {
+        violations.extend(sources::check_markdown(&file, &read(root, &file)?));
     }
     violations.sort();
     Ok(Summary { crates: members.len(), files: files.len(), violations })
@@ -117,9 +120,9 @@ fn read(root: &Path, file: &str) -> Result<String, String> {
     fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
-/// Returns all Rust files under `root`, relative to it, sorted; without build results and hidden
-/// folders.
-fn rust_files(root: &Path) -> Result<Vec<String>, String> {
+/// Returns all files under `root` whose names end with `extension`, relative to it, sorted; without
+/// build results and hidden folders.
+fn files_with(extension: &str, root: &Path) -> Result<Vec<String>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -130,7 +133,7 @@ fn rust_files(root: &Path) -> Result<Vec<String>, String> {
             let kind = entry.file_type().map_err(failed)?;
             if kind.is_dir() && name != "target" && !name.starts_with('.') {
                 folders.push(entry.path());
-            } else if kind.is_file() && name.ends_with(".rs") {
+            } else if kind.is_file() && name.ends_with(extension) {
                 let path = entry.path();
                 let relative = path.strip_prefix(root).expect("found under the root");
                 files.push(relative.to_string_lossy().into_owned());

@@ -1,8 +1,10 @@
-//! The rules for every Rust file of the repository.
+//! The rules for every Rust file of the repository, and the columns of its Markdown files.
 
 use crate::Violation;
 use crate::lexer::split;
 
+/// Most columns of a line. Tables of comments may be wider, since no row of one can be broken.
+const MAX_COLUMNS: usize = 100;
 /// Most lines of a file before its tests.
 const MAX_LINES: usize = 600;
 /// The folders that may contain `unsafe`: the kernel's interface, and the processor's vector
@@ -46,7 +48,33 @@ pub(crate) fn check(file: &str, text: &str) -> Vec<Violation> {
             violations.push(violation(index + 1, what));
         }
     }
+    violations.extend(long_lines(file, text));
     violations
+}
+
+/// Checks the Markdown file `file` (relative to the repository) with content `text`.
+pub(crate) fn check_markdown(file: &str, text: &str) -> Vec<Violation> {
+    let mut is_fenced = false;
+    let outside_fences: Vec<&str> = text
+        .lines()
+        .map(|line| {
+            let is_fence = line.trim_start().starts_with("```");
+            is_fenced ^= is_fence;
+            if is_fenced || is_fence { "" } else { line }
+        })
+        .collect();
+    long_lines(file, &outside_fences.join("\n"))
+}
+
+/// Returns the lines that are too long, rows of tables aside.
+fn long_lines(file: &str, text: &str) -> Vec<Violation> {
+    let is_row =
+        |line: &str| line.trim_start().trim_start_matches(['/', '!', ' ']).starts_with('|');
+    let lines = text.lines().enumerate();
+    let long = lines.filter(|(_, line)| line.chars().count() > MAX_COLUMNS && !is_row(line));
+    let what = format!("more than {MAX_COLUMNS} columns: break the line");
+    long.map(|(index, _)| Violation { file: file.to_owned(), line: index + 1, what: what.clone() })
+        .collect()
 }
 
 /// Returns the first line above the limit, if the part before the tests is that long. Files that
@@ -127,6 +155,16 @@ mod tests {
             assert!(found[0].starts_with("a.rs:2: "), "{found:?}");
         }
         assert!(check_lines("a.rs", "//! x\nlet s = \"TODO\";\n").is_empty());
+    }
+
+    #[test]
+    fn long_lines_are_named_and_tables_may_be_wide() {
+        let long = "x".repeat(MAX_COLUMNS + 1);
+        let found = check_lines("a.rs", &format!("//! x\n// {long}\n/// | {long} |\n"));
+        assert_eq!(found, ["a.rs:2: more than 100 columns: break the line"]);
+        let text = format!("{long}\n```\n{long}\n```\n| {long} |\n{long}\n");
+        let found = check_markdown("a.md", &text);
+        assert_eq!(found.iter().map(|found| found.line).collect::<Vec<_>>(), [1, 6]);
     }
 
     #[test]

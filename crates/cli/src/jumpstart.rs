@@ -1,4 +1,5 @@
-//! `tradewind jumpstart`: the daemon that learns initial windows, questions to it, and the paper's model.
+//! `tradewind jumpstart`: the daemon that learns initial windows, questions to it, and the paper's
+//! model.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,8 @@ pub(crate) enum JumpstartCommand {
     Off(AskArgs),
     /// Turn the kill switch back
     On(AskArgs),
-    /// What larger initial windows save, by the paper's model, for given file sizes and round-trip times
+    /// What larger initial windows save, by the paper's model, for given file sizes and round-trip
+    /// times
     Model(ModelArgs),
 }
 

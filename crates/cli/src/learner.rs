@@ -14,8 +14,8 @@ use crate::jumpstart::own_socket;
 pub(crate) struct Learner(Result<Embedded, String>);
 
 impl Learner {
-    /// Starts it by `config`, the section of `file`, with the control socket of the process before this one if there was
-    /// one. Without it the process carries sessions all the same.
+    /// Starts it by `config`, the section of `file`, with the control socket of the process before
+    /// this one if there was one. Without it the process carries sessions all the same.
     pub(crate) fn start(config: DaemonConfig, file: &Path, handover: &mut Handover) -> Self {
         let socket = config.socket.clone().unwrap_or_else(|| own_socket(file));
         let name = format!("jumpstart {}", socket.display());

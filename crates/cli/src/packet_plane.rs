@@ -50,7 +50,8 @@ impl PacketSettings {
     }
 }
 
-/// Takes rules and grant of the packet plane over when the configuration is read anew, and what was revoked.
+/// Takes rules and grant of the packet plane over when the configuration is read anew, and what was
+/// revoked.
 struct PacketReload<F> {
     node: NodeReloader,
     /// The file of what was revoked, as it was told last.
@@ -65,7 +66,8 @@ impl<F> PacketReload<F> {
         self.revocations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes ready what was read of the configuration, if it was, and of the file of what was revoked.
+    /// Makes ready what was read of the configuration, if it was, and of the file of what was
+    /// revoked.
     fn ready(
         &self,
         config: Option<Arc<NodeConfig>>,
@@ -107,7 +109,8 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
     }
 }
 
-/// Has `node`, if there is one, take over what `read` makes of a changed configuration, as one part of the process.
+/// Has `node`, if there is one, take over what `read` makes of a changed configuration, as one part
+/// of the process.
 pub(crate) fn reload_beside<F>(
     reloads: Reloads,
     (node, revocations): (Option<&Node>, Option<PathBuf>),
@@ -126,7 +129,8 @@ where
 pub(crate) struct Running(Arc<Mutex<Option<Node>>>);
 
 impl Running {
-    /// Starts it once that of the process before this one has ended. Streams need not wait for that: a thread does.
+    /// Starts it once that of the process before this one has ended. Streams need not wait for
+    /// that: a thread does.
     pub(crate) fn start(
         node: Option<Node>,
         logs: Logs,
@@ -155,7 +159,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // With the lock: who drops another hold, and then ends the process, waits until all of it has ended in order.
+        // With the lock: who drops another hold, and then ends the process, waits until all of it
+        // has ended in order.
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

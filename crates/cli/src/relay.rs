@@ -145,7 +145,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) learner: Option<&'a Learner>,
 }
 
-/// Says on standard output that the process is ready, who it is and where it listens, in one line of JSON.
+/// Says on standard output that the process is ready, who it is and where it listens, in one line
+/// of JSON.
 pub(crate) fn announce(
     role: &str,
     identity: Option<String>,

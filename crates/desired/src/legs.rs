@@ -1,9 +1,9 @@
 //! Leg profiles from the legs that a plan assumes.
 //!
-//! A plan predicts with n connections on a leg \[TRN\], a window, an initial window and a congestion
-//! control. The dialling side must set them up, or the prediction is of another leg. Properties
-//! that a plan does not model (encryption, warm connections) are set by the operator; those that
-//! the plan does not need stay as the operator has set them.
+//! A plan predicts with n connections on a leg \[TRN\], a window, an initial window and a
+//! congestion control. The dialling side must set them up, or the prediction is of another leg.
+//! Properties that a plan does not model (encryption, warm connections) are set by the operator;
+//! those that the plan does not need stay as the operator has set them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -130,8 +130,8 @@ pub(crate) fn initial_window(leg: &Leg) -> Option<Segments> {
     (leg.initial_window.as_u32() > DEFAULT_INITIAL_WINDOW).then_some(leg.initial_window)
 }
 
-/// Sets the initial window that the plan relies on, paced at one connection's share when all flows of
-/// the plan begin at once: a higher rate would only cause loss. Connections are kept warm, since
+/// Sets the initial window that the plan relies on, paced at one connection's share when all flows
+/// of the plan begin at once: a higher rate would only cause loss. Connections are kept warm, since
 /// the first flight of the dialling side is 64 KB at most.
 fn start_fast(profile: &mut LegProfile, leg: &Leg, flows: u32) {
     let jump = NamedProfile::PacedStart.profile();

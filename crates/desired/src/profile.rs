@@ -41,8 +41,8 @@ const QUICK_START_SEGMENTS: u32 = 2800;
 /// the window is set, it is the pacing rate times that time. Chosen: 7.24 MB, which half of
 /// [`JUMP_BUFFER`] holds; 200 Mbit/s fill 290 ms with it.
 const PACED_START_SEGMENTS: u32 = 5000;
-/// Buffers of profiles with a large initial window. Chosen: the kernel includes its own overhead, so
-/// at least half of this is window, which is above any first flight of these profiles.
+/// Buffers of profiles with a large initial window. Chosen: the kernel includes its own overhead,
+/// so at least half of this is window, which is above any first flight of these profiles.
 const JUMP_BUFFER: Bytes = Bytes::new(16_000_000);
 /// Round trips after which `paced-start` lifts its cap. Chosen: by then the congestion control has
 /// acknowledgements of three whole windows at the known rate.

@@ -401,7 +401,7 @@ mod tests {
         let mine = r#"
             dated = "2027-01-01"
             [regions]
-            "on:prem" = { label = "Cellar", continent = "europe", latitude = 52.5, longitude = 13.4 }
+            "on:prem" = { label = "Den", continent = "europe", latitude = 52.5, longitude = 13.4 }
             [[prices]]
             cloud = "aws"
             source = "our contract"

@@ -80,8 +80,8 @@ pub struct Interception {
 
 impl Interception {
     /// Sets rules for `capture` in this thread's network namespace. New connections are intercepted
-    /// for [`LAPSE`], and again after each heartbeat of [`Interception::watchdog`]; intercepted ones
-    /// stay so.
+    /// for [`LAPSE`], and again after each heartbeat of [`Interception::watchdog`]; intercepted
+    /// ones stay so.
     ///
     /// # Errors
     /// When `nft` or `ip` is missing or lacks rights, or the kernel has no TPROXY.

@@ -4,7 +4,8 @@
 //! the connection's initial window and, where there is a rate, a share of it for the first round
 //! trips. It reads the clock itself, so a value expires in time even if it is not removed, and it
 //! is detached when the process that holds [`JumpStarts`] drops it or dies: all connections then
-//! start with the kernel's defaults. It reports its actions through a ring buffer ([`ProgramEvent`]).
+//! start with the kernel's defaults. It reports its actions through a ring buffer
+//! ([`ProgramEvent`]).
 //!
 //! It can be limited to the sockets of one program, which registers those that it dials and listens
 //! with ([`OwnSockets`]); all others are unchanged.

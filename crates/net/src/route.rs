@@ -1,9 +1,9 @@
 //! Routes with an initial window, as in the paper `[RT Fig. 8]`, which leave everything else
 //! unchanged.
 //!
-//! The kernel takes the initial window from the route of a connection. So a destination gets a route
-//! of its own: a copy of the current one (all next hops, source, metrics) with `initcwnd` added,
-//! under a protocol number that identifies our routes. The risks of a copy:
+//! The kernel takes the initial window from the route of a connection. So a destination gets a
+//! route of its own: a copy of the current one (all next hops, source, metrics) with `initcwnd`
+//! added, under a protocol number that identifies our routes. The risks of a copy:
 //!
 //! - *It outlives its original*, and traffic uses an outdated next hop. [`Routes::follow`] receives
 //!   route and link changes and renews the copies that they affect. As IPv4 routes vanish with
@@ -16,8 +16,8 @@
 //!   ours, at start and stop.
 //! - *It hides a foreign route.* A copy is made only where a shorter prefix leads; its metric is
 //!   greater than any usual one, so that a later route of the same prefix wins at once.
-//! - *It lowers the administrator's setting.* If the route's own initial window is as large, there is
-//!   no copy; a larger first receive window of its own stays.
+//! - *It lowers the administrator's setting.* If the route's own initial window is as large, there
+//!   is no copy; a larger first receive window of its own stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -160,8 +160,8 @@ impl Routes {
         left.iter().filter(of_these).try_for_each(|route| self.kernel.delete(route))
     }
 
-    /// Sets the initial windows of connections to `prefix`, none smaller than that of the route that
-    /// leads there otherwise.
+    /// Sets the initial windows of connections to `prefix`, none smaller than that of the route
+    /// that leads there otherwise.
     ///
     /// # Errors
     /// Without the right to change routes, and where the kernel does not accept a copy of the route

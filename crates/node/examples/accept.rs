@@ -1,4 +1,5 @@
-//! Two programs that link the crate: one listens for a destination that no host has and answers, the other asks it 200 times through a flow.
+//! Two programs that link the crate: one listens for a destination that no host has and answers,
+//! the other asks it 200 times through a flow.
 //!
 //! ```text
 //! $ cargo run -p tradewind-node --example accept
@@ -6,8 +7,9 @@
 //! 200 sent, 200 answered
 //! ```
 //!
-//! All is on loopback: both programs' nodes and two relays run in this process. The keys and the grant of real ones come from `tradewind keygen` and
-//! `tradewind grant`, and relays are `tradewind relay`.
+//! All is on loopback: both programs' nodes and two relays run in this process. The keys and the
+//! grant of real ones come from `tradewind keygen` and `tradewind grant`, and relays are `tradewind
+//! relay`.
 
 mod loopback;
 

@@ -1,4 +1,5 @@
-//! A program that links the crate: it asks an echo server 200 times through a flow with a latency budget, and tells how its packets fared.
+//! A program that links the crate: it asks an echo server 200 times through a flow with a latency
+//! budget, and tells how its packets fared.
 //!
 //! ```text
 //! $ cargo run -p tradewind-node --example flow
@@ -7,9 +8,10 @@
 //! the Internet lost 0 of 186
 //! ```
 //!
-//! All is on loopback: echo server, far endpoint, two relays and the program's own node run in this process. On real hosts only `flow` stays:
-//! relays are `tradewind relay`, the far endpoint is `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and
-//! `tradewind grant`.
+//! All is on loopback: echo server, far endpoint, two relays and the program's own node run in this
+//! process. On real hosts only `flow` stays: relays are `tradewind relay`, the far endpoint is
+//! `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and `tradewind
+//! grant`.
 
 mod loopback;
 

@@ -68,7 +68,8 @@ pub enum TrafficSource {
 pub struct Tunnel {
     /// The device's name, which no other has.
     pub name: String,
-    /// Ranges of addresses, with all ports: where packets go that the far endpoint delivers, or where those come from that are delivered here.
+    /// Ranges of addresses, with all ports: where packets go that the far endpoint delivers, or
+    /// where those come from that are delivered here.
     pub destinations: Vec<DestinationRule>,
     /// Most bytes of a packet; no more than the path takes in any case.
     pub mtu: Option<u16>,
@@ -97,7 +98,8 @@ pub struct DeliveryPolicy {
     pub relays: Via,
     /// How its packets are carried.
     pub carriage: Carriage,
-    /// Share of packets that may be late or lost, when the service is chosen by that and by the budget while the flow runs.
+    /// Share of packets that may be late or lost, when the service is chosen by that and by the
+    /// budget while the flow runs.
     pub max_loss: Option<Ratio>,
     /// Which packets are copied to the relays; `None`: all.
     pub copies: Option<Chosen>,
@@ -120,7 +122,8 @@ impl DeliveryPolicy {
     }
 }
 
-/// What the choice of a service counts on before relays have told what they charge, and how they code.
+/// What the choice of a service counts on before relays have told what they charge, and how they
+/// code.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assumed {
     /// What each service costs; when nobody tells, what leaves relays.
@@ -136,8 +139,8 @@ impl Default for Assumed {
     }
 }
 
-/// What each service costs beside the others: dollars for each GB of the flow, or any other unit where relays tell no prices; the Internet alone
-/// costs nothing.
+/// What each service costs beside the others: dollars for each GB of the flow, or any other unit
+/// where relays tell no prices; the Internet alone costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
@@ -172,7 +175,8 @@ impl From<Hop> for Far {
 pub enum Via {
     /// Over these, in order.
     Relays(Vec<Hop>),
-    /// Over the one near this node, as it measures itself, and the one near the far endpoint, as the members say.
+    /// Over the one near this node, as it measures itself, and the one near the far endpoint, as
+    /// the members say.
     Nearest,
 }
 
@@ -220,17 +224,20 @@ pub struct NodeConfig {
     pub courses: Vec<DeliveryPolicy>,
     /// Whether it sends copies again that the path to their first relay loses.
     pub repeats_copies: bool,
-    /// Sources whose datagrams it delivers under their own address and port; others', under an address of this host.
+    /// Sources whose datagrams it delivers under their own address and port; others', under an
+    /// address of this host.
     pub preserve_source: Vec<DestinationRule>,
     /// Where it puts out whole IP packets, and takes the answers to them.
     pub tunnel: Option<Tunnel>,
     /// How it serves others as a relay.
     pub services: RelayServices,
-    /// The file that says which relays and endpoints there are ([`Members`]); it is read again when it changes.
+    /// The file that says which relays and endpoints there are ([`Members`]); it is read again when
+    /// it changes.
     pub members: Option<PathBuf>,
     /// How it copies packets to relays.
     pub copying: Copying,
-    /// What it leaves at relays for receivers that need not be there, and where such packets wait for it.
+    /// What it leaves at relays for receivers that need not be there, and where such packets wait
+    /// for it.
     pub rendezvous: Rendezvous,
     /// What it seals of packets that others pass on.
     pub leg_seal: LegSeal,
@@ -239,13 +246,16 @@ pub struct NodeConfig {
     pub section: Option<&'static str>,
 }
 
-/// What is sealed, on a leg, of packets on overlay paths, whose ends have sealed them already. What comes sealed either way is taken.
+/// What is sealed, on a leg, of packets on overlay paths, whose ends have sealed them already. What
+/// comes sealed either way is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LegSeal {
-    /// Their headers: nobody has more passed on than was sent, nor elsewhere. A relay does that in a third of the time.
+    /// Their headers: nobody has more passed on than was sent, nor elsewhere. A relay does that in
+    /// a third of the time.
     Headers,
-    /// All of it: nor can anybody put other bytes in a packet's place, or tell that packets on two legs are the same.
+    /// All of it: nor can anybody put other bytes in a packet's place, or tell that packets on two
+    /// legs are the same.
     #[default]
     Whole,
 }
@@ -262,7 +272,8 @@ impl NodeConfig {
         if self.workers > 1 && self.services.sharing == Sharing::Any {
             tracing::warn!(
                 workers = self.workers,
-                "coding.across_gateways: gateways are coded together only where they share a worker; with one all do"
+                "coding.across_gateways: gateways are coded together only where they share a \
+                 worker; with one all do"
             );
         }
         if !self.policy.destinations.is_empty() && self.operators.is_empty() {
@@ -295,15 +306,18 @@ impl NodeConfig {
             );
         }
         for rule in ranges.filter(|rule| !covers_ends(grant, rule)) {
-            tracing::warn!(%rule, "grant: it does not cover all of where these packets go, and what is taken for the rest will be lost");
+            tracing::warn!(%rule, "grant: it does not cover all of where these packets go, and \
+                what is taken for the rest will be lost");
         }
         for (to, delivery) in of_paths.chain(of_groups) {
             if let Some(to) = to.filter(|to| !grant.may_cover(&Destination::Address(*to))) {
-                tracing::warn!(%to, "grant: it does not cover where these packets go, and they will be refused");
+                tracing::warn!(%to, "grant: it does not cover where these packets go, and they \
+                    will be refused");
             }
             for hop in delivery.named().filter(|hop| !grant.relays.contain(&hop.identity)) {
                 let Hop { address, identity } = hop;
-                tracing::warn!(%address, %identity, "grant: it does not list this relay or far gateway, which will refuse it");
+                tracing::warn!(%address, %identity, "grant: it does not list this relay or far \
+                    gateway, which will refuse it");
             }
         }
     }
@@ -423,7 +437,8 @@ const HERE: [&str; 7] = [
     "members",
 ];
 
-/// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram carries with all that goes before it.
+/// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram
+/// carries with all that goes before it.
 const LEAST_MTU: u16 = 576;
 const MOST_MTU: u16 = 65_280;
 
@@ -539,7 +554,8 @@ pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
     })
 }
 
-/// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as lossy [JQ 5.2].
+/// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as
+/// lossy [JQ 5.2].
 pub(crate) fn max_loss() -> Ratio {
     Ratio::new(0.001).expect("a share")
 }

@@ -78,7 +78,8 @@ counters! {
     delivered,
     /// Copies of packets that had arrived before, and replays.
     duplicates,
-    /// Packets dropped that came under addresses which this node keeps, and which their sender's grant does not cover.
+    /// Packets dropped that came under addresses which this node keeps, and which their sender's
+    /// grant does not cover.
     foreign_sources,
     /// Datagrams dropped for another reason.
     dropped,
@@ -104,11 +105,13 @@ counters! {
     repairs,
     /// Requests answered as an egress relay.
     answered,
-    /// Packets of a rendezvous that a relay has: those that it began to keep, those that it has acknowledged to this gateway.
+    /// Packets of a rendezvous that a relay has: those that it began to keep, those that it has
+    /// acknowledged to this gateway.
     deposited,
     /// Packets that were kept until their receiver had them.
     collected,
-    /// Packets of a rendezvous that were given up as too old: waiting at this relay, or at this gateway for its relay.
+    /// Packets of a rendezvous that were given up as too old: waiting at this relay, or at this
+    /// gateway for its relay.
     expired,
     /// Packets that were kept and had to go for room.
     evicted,

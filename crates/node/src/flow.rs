@@ -1,12 +1,15 @@
-//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint, within a latency budget. The other side is an
-//! unmodified application there, or a program that accepts flows (`listener`).
+//! Flows of applications that link this crate: datagrams to a destination behind a far endpoint,
+//! within a latency budget. The other side is an unmodified application there, or a program that
+//! accepts flows (`listener`).
 //!
-//! A [`Flow`] is for the application what `[[packet]]` with `service = "auto"` is for an unmodified one: the same worker carries it, by the
-//! cheapest service that meets its budget, and over the Internet alone while the relays do not answer. It behaves as a UDP socket does: a
-//! datagram comes whole or not at all, in any order, and sending never waits.
+//! A [`Flow`] is for the application what `[[packet]]` with `service = "auto"` is for an unmodified
+//! one: the same worker carries it, by the cheapest service that meets its budget, and over the
+//! Internet alone while the relays do not answer. It behaves as a UDP socket does: a datagram comes
+//! whole or not at all, in any order, and sending never waits.
 //!
-//! Its *congestion signal* tells what recovery hides. A packet that a relay brought back was lost on the Internet nevertheless; a sender
-//! that adapts its rate must hear of that, or it would push others aside.
+//! Its *congestion signal* tells what recovery hides. A packet that a relay brought back was lost
+//! on the Internet nevertheless; a sender that adapts its rate must hear of that, or it would push
+//! others aside.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,15 +37,18 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub struct FlowOptions {
     /// The far endpoint, which delivers.
     pub far: Far,
-    /// One relay or two before it, in order (forwarding takes more), or the nearest; without any the flow is direct.
+    /// One relay or two before it, in order (forwarding takes more), or the nearest; without any
+    /// the flow is direct.
     pub relays: Via,
-    /// The service; `None`: the cheapest that meets the budget, and another when receivers report loss.
+    /// The service; `None`: the cheapest that meets the budget, and another when receivers report
+    /// loss.
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
     pub max_loss: Ratio,
     /// What the choice counts on.
     pub assumed: Assumed,
-    /// Which packets are copied to the relays, beside those that are sent as vital ([`Flow::send_vital`]); `None`: all.
+    /// Which packets are copied to the relays, beside those that are sent as vital
+    /// ([`Flow::send_vital`]); `None`: all.
     pub copies: Option<Chosen>,
     /// Judges each packet that is sent, where packets are chosen: whether it is vital.
     pub judge: Option<Judge>,
@@ -112,7 +118,8 @@ pub enum FlowError {
     Ended(&'static str),
 }
 
-/// What the Internet lost of a flow, whether or not it came back: what a sender that adapts its rate should go by.
+/// What the Internet lost of a flow, whether or not it came back: what a sender that adapts its
+/// rate should go by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Congestion {
     /// Packets that should have come, since the flow began.
@@ -133,9 +140,11 @@ pub struct Flow {
 }
 
 impl Node {
-    /// A flow to `destination`, which the far endpoint of `options` delivers to, whose packets are to arrive within `budget`.
+    /// A flow to `destination`, which the far endpoint of `options` delivers to, whose packets are
+    /// to arrive within `budget`.
     ///
-    /// It returns at once; what is sent before the far endpoint has answered is lost ([`Flow::wait_open`]).
+    /// It returns at once; what is sent before the far endpoint has answered is lost
+    /// ([`Flow::wait_open`]).
     ///
     /// # Errors
     /// When the node has no grant or several workers, or `options` contradict themselves.
@@ -241,7 +250,8 @@ impl Flow {
         self.hand_over(datagram, is_vital)
     }
 
-    /// Sends a datagram that matters more than others: where not all are copied to the relays, it is ([`FlowOptions::copies`]).
+    /// Sends a datagram that matters more than others: where not all are copied to the relays, it
+    /// is ([`FlowOptions::copies`]).
     ///
     /// # Errors
     /// As [`Flow::send`].
@@ -262,8 +272,9 @@ impl Flow {
         Ok(())
     }
 
-    /// The next datagram of the destination, once there is one, within `timeout`; `None` when there is none. With no patience at all it
-    /// does not wait, for those who wait by the descriptor ([`AsFd`]), which has input while a datagram is there.
+    /// The next datagram of the destination, once there is one, within `timeout`; `None` when there
+    /// is none. With no patience at all it does not wait, for those who wait by the descriptor
+    /// ([`AsFd`]), which has input while a datagram is there.
     ///
     /// # Errors
     /// [`FlowError::Ended`], after the last datagram.
@@ -275,14 +286,16 @@ impl Flow {
         }
     }
 
-    /// How its packets fare in one direction, as of the last second: service and why, what came back by what, late, lost, billed. `None` in
-    /// the first second, and for what is received when nobody numbers it (direct).
+    /// How its packets fare in one direction, as of the last second: service and why, what came
+    /// back by what, late, lost, billed. `None` in the first second, and for what is received when
+    /// nobody numbers it (direct).
     #[must_use]
     pub fn status(&self, direction: Direction) -> Option<FlowStatus> {
         self.mailbox.status().into_iter().find(|status| status.direction == direction)
     }
 
-    /// What the Internet lost of what is sent, recovered or not; `None` before a receiver has told, and where nobody numbers packets.
+    /// What the Internet lost of what is sent, recovered or not; `None` before a receiver has told,
+    /// and where nobody numbers packets.
     #[must_use]
     pub fn congestion(&self) -> Option<Congestion> {
         let status = self.status(Direction::Sent)?;
@@ -295,8 +308,9 @@ impl Flow {
         })
     }
 
-    /// The longest datagram that the Internet path takes at any time, once it was found by trying. Longer ones are lost: while the far endpoint does not
-    /// know the flow, all; then those more than 22 bytes longer.
+    /// The longest datagram that the Internet path takes at any time, once it was found by trying.
+    /// Longer ones are lost: while the far endpoint does not know the flow, all; then those more
+    /// than 22 bytes longer.
     #[must_use]
     pub fn longest(&self) -> Option<usize> {
         usize::try_from(self.status(Direction::Sent)?.longest?).ok()

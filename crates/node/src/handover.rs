@@ -1,8 +1,8 @@
-//! What one process leaves to the next: sockets that others know, and TUN devices, by name. Nobody has to learn a new address, and what comes while
-//! neither reads waits in them.
+//! What one process leaves to the next: sockets that others know, and TUN devices, by name. Nobody
+//! has to learn a new address, and what comes while neither reads waits in them.
 //!
-//! The next one reads nothing before the one before has ended: an answer to one that the other fetches is lost. It knows by a pipe of which the one before
-//! has the other end.
+//! The next one reads nothing before the one before has ended: an answer to one that the other
+//! fetches is lost. It knows by a pipe of which the one before has the other end.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,7 +20,8 @@ use tradewind_units::Duration;
 pub const PREFIX: &str = "packets ";
 /// What the pipe is called: its end comes with the node's.
 const END: &str = "packets end";
-/// Longest wait for the end of the one before. Chosen: its workers end within a twentieth of a second, and removing rules takes programs.
+/// Longest wait for the end of the one before. Chosen: its workers end within a twentieth of a
+/// second, and removing rules takes programs.
 const MOST_WAIT: Duration = Duration::from_secs(2);
 
 /// A socket or device, and what it is called.
@@ -40,7 +41,8 @@ impl Handover {
         Self { inherited, ..Self::default() }
     }
 
-    /// A worker's socket where neighbours reach it, which share `listen`; `address` is the same with the port that the first of them got.
+    /// A worker's socket where neighbours reach it, which share `listen`; `address` is the same
+    /// with the port that the first of them got.
     pub(crate) fn neighbours(
         &mut self,
         listen: SocketAddr,
@@ -50,7 +52,8 @@ impl Handover {
         self.open(format!("{PREFIX}{listen}"), address, options)
     }
 
-    /// Where applications write to, or where their datagrams are led, for what is to go to `to`: at a port that the system chooses it is known by that.
+    /// Where applications write to, or where their datagrams are led, for what is to go to `to`: at
+    /// a port that the system chooses it is known by that.
     pub(crate) fn applications(
         &mut self,
         (address, to): (SocketAddr, impl Display),
@@ -83,8 +86,8 @@ impl Handover {
         Ok(device)
     }
 
-    /// What the next process is to get, and what the node keeps until it ends, and of the one before what tells of its end. What nobody took of that
-    /// one is closed.
+    /// What the next process is to get, and what the node keeps until it ends, and of the one
+    /// before what tells of its end. What nobody took of that one is closed.
     pub(crate) fn finish(mut self) -> std::io::Result<(Vec<Named>, PipeWriter, Option<Before>)> {
         let before = self.take(END).map(Before);
         let (end, life) = std::io::pipe()?;

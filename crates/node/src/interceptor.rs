@@ -1,9 +1,11 @@
-//! Rules of the kernel that take applications' packets off their way while there is a far endpoint to carry them to: datagrams to sockets
-//! (TPROXY), whole packets into TUN devices.
+//! Rules of the kernel that take applications' packets off their way while there is a far endpoint
+//! to carry them to: datagrams to sockets (TPROXY), whole packets into TUN devices.
 //!
-//! Whatever goes wrong, packets go their old way: the rules are in force only while the far endpoint answers, the kernel removes
-//! them when this process ends, however it ends, and they lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and
-//! removing them starts programs, so that a thread of its own does it, and another one has those in force hold on meanwhile.
+//! Whatever goes wrong, packets go their old way: the rules are in force only while the far
+//! endpoint answers, the kernel removes them when this process ends, however it ends, and they
+//! lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and removing them
+//! starts programs, so that a thread of its own does it, and another one has those in force hold on
+//! meanwhile.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -137,7 +139,8 @@ impl Set {
                 let routes = Detour::open(device, ranges)?;
                 if let Some(error) = routes.unguarded() {
                     tracing::warn!(
-                        "{device}: packets wait in the device if this process hangs, and do not go their old way: {error}"
+                        "{device}: packets wait in the device if this process hangs, and do not \
+                         go their old way: {error}"
                     );
                 }
                 Self::Packets { routes, led: Vec::new() }
@@ -154,8 +157,7 @@ impl Set {
     }
 
     /// Has packets to the ranges of `gate` that are open led into the device, which takes packets
-    /// of at most `mtu` bytes; of datagrams, those that are no
-    /// longer.
+    /// of at most `mtu` bytes; of datagrams, those that are no longer.
     fn follow(&mut self, gate: &Gate, mtu: u16) -> Result<(), NetError> {
         if let (Self::Datagrams { rules, longest }, Wanted::Datagrams(_)) =
             (&mut *self, &gate.wanted)
@@ -219,7 +221,8 @@ impl Rules {
         Self { gate, in_force: None, mtu: 0, wait: 0 }
     }
 
-    /// What brings answers back to where datagrams are delivered under the addresses `sources`: it is in force from now on.
+    /// What brings answers back to where datagrams are delivered under the addresses `sources`: it
+    /// is in force from now on.
     pub(crate) fn of_answers(sources: &[DestinationRule]) -> Result<Self, NetError> {
         let gate = Gate::new(Wanted::Answers(ranges(sources)), 1);
         gate.set_open(true);
@@ -290,12 +293,16 @@ pub(crate) struct Interceptor {
 }
 
 impl Interceptor {
-    /// Has `rules` hold as long as each of `workers` goes on. One that has ended ends them: its devices may be there still.
+    /// Has `rules` hold as long as each of `workers` goes on. One that has ended ends them: its
+    /// devices may be there still.
     pub(crate) fn start(mut rules: Vec<Rules>, mut workers: AllTicks) -> Result<Self, NetError> {
         let all_workers = workers.clone();
         let keeper = Arc::new(Keeper::start(
             move || workers.go_on(),
-            |error| tracing::warn!(%error, "what is taken off its way goes its old way for a moment"),
+            |error| {
+                tracing::warn!(%error, "what is taken off its way goes its old way for a \
+                moment")
+            },
         )?);
         rules.iter().filter_map(Rules::watchdog).for_each(|watchdog| keeper.keep(watchdog));
         let keeping = Arc::clone(&keeper);

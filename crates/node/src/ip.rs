@@ -1,7 +1,8 @@
 //! Between whom an IP packet goes: all that must be known of packets that travel whole.
 //!
-//! An ICMP error belongs to the packet that it tells of, whichever router says it: what it says goes back the way of that packet, so that
-//! hosts learn what the path beyond a gateway takes, and that a host is not there.
+//! An ICMP error belongs to the packet that it tells of, whichever router says it: what it says
+//! goes back the way of that packet, so that hosts learn what the path beyond a gateway takes, and
+//! that a host is not there.
 //!
 //! A packet can also be told to say that it has met congestion.
 
@@ -16,7 +17,8 @@ const ERROR: usize = 8;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
 
-/// From whom a packet comes and to whom it goes; an error, as if the packet that it tells of were answered. `None` for what is no IP packet.
+/// From whom a packet comes and to whom it goes; an error, as if the packet that it tells of were
+/// answered. `None` for what is no IP packet.
 pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let (from, to) = addresses(packet)?;
     let Some(told_of) = told_of(packet) else { return Some((from, to)) };
@@ -73,8 +75,8 @@ fn told_of(packet: &[u8]) -> Option<&[u8]> {
     message?.get(ERROR..)
 }
 
-/// Bytes of a packet that an error about it holds. Source: RFC 1812, 4.3.2.3, for IPv4; RFC 4443, 3.2,
-/// as long as the error is no longer than 1,280 bytes, for IPv6.
+/// Bytes of a packet that an error about it holds. Source: RFC 1812, 4.3.2.3, for IPv4; RFC 4443,
+/// 3.2, as long as the error is no longer than 1,280 bytes, for IPv6.
 const TOLD_V4: usize = 548;
 const TOLD_V6: usize = 1280 - V6 - ERROR;
 /// How far an error may go.
@@ -156,7 +158,8 @@ pub(crate) fn mark_congestion(packet: &mut [u8]) -> bool {
             *service |= MET;
             let added = u16::from(*service - before);
             if let Some([high, low]) = packet.get(10..12) {
-                // The checksum is of the ones' complement: what the header gains, it loses [RFC 1624].
+                // The checksum is of the ones' complement: what the header gains, it loses [RFC
+                // 1624].
                 let (sum, borrows) = u16::from_be_bytes([*high, *low]).overflowing_sub(added);
                 let sum = sum - u16::from(borrows);
                 packet[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -195,7 +198,8 @@ mod tests {
     fn a_packet_goes_between_the_addresses_of_its_header() {
         let pair = Some((CLIENT.into(), SERVER.into()));
         assert_eq!(ends(&v4(6, CLIENT, SERVER, &[0; 20])), pair);
-        // An echo request is no error, and what is not the first piece of one does not say what it is.
+        // An echo request is no error, and what is not the first piece of one does not say what it
+        // is.
         assert_eq!(ends(&v4(ICMP, CLIENT, SERVER, &[8; 8])), pair);
         let mut piece = v4(ICMP, CLIENT, SERVER, &[3; 40]);
         piece[7] = 1;
@@ -233,7 +237,8 @@ mod tests {
         assert_eq!(ends(&[0; 60]), None);
     }
 
-    /// What the sixteen-bit words of a header come to, its checksum included: all ones when that is right.
+    /// What the sixteen-bit words of a header come to, its checksum included: all ones when that is
+    /// right.
     fn sum(header: &[u8]) -> u16 {
         super::sum(0, header)
     }

@@ -1,13 +1,18 @@
-//! The packet plane: sockets and threads around the sessions and machines of `tradewind-packet` `[JQ 3, 4]`.
+//! The packet plane: sockets and threads around the sessions and machines of `tradewind-packet`
+//! `[JQ 3, 4]`.
 //!
-//! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its own on the shared address and
-//! with all that it needs: a flow's packets stay on the worker that the kernel hashed their sender to, and nothing is shared
-//! but counters and, at a relay that keeps them, the registry and packets that wait. An endpoint has one worker, so that copies over the Internet and over relays meet.
+//! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its
+//! own on the shared address and with all that it needs: a flow's packets stay on the worker that
+//! the kernel hashed their sender to, and nothing is shared but counters and, at a relay that keeps
+//! them, the registry and packets that wait. An endpoint has one worker, so that copies over the
+//! Internet and over relays meet.
 //!
-//! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation* that its address belongs to it is sealed
-//! for the far endpoint (`session`, end to end), and the sealed datagram goes over the Internet as it is, to the first relay as the payload of an
-//! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint lets the first copy
-//! through and writes it to the application's address. A program that links this crate has [`Flow`]s instead of ports.
+//! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation*
+//! that its address belongs to it is sealed for the far endpoint (`session`, end to end), and the
+//! sealed datagram goes over the Internet as it is, to the first relay as the payload of an
+//! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint
+//! lets the first copy through and writes it to the application's address. A program that links
+//! this crate has [`Flow`]s instead of ports.
 //!
 //! | module | holds |
 //! |---|---|
@@ -163,8 +168,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Opens the sockets and devices that are not `inherited` from the process before this one ([`Node::hand_on`]). Nothing is
-    /// read before [`Node::run`].
+    /// Opens the sockets and devices that are not `inherited` from the process before this one
+    /// ([`Node::hand_on`]). Nothing is read before [`Node::run`].
     ///
     /// # Errors
     /// As [`Node::start`]; also when what is inherited cannot be used.
@@ -207,8 +212,9 @@ impl Node {
         })
     }
 
-    /// Starts the workers, once those of the process before this one have ended: waits for that, 2 s at most. From then on `health` knows of
-    /// each worker that hangs, or has ended, until this is dropped.
+    /// Starts the workers, once those of the process before this one have ended: waits for that, 2
+    /// s at most. From then on `health` knows of each worker that hangs, or has ended, until this
+    /// is dropped.
     ///
     /// # Errors
     /// When the system has no thread to give.
@@ -262,8 +268,8 @@ impl Node {
         self.reloader.clone()
     }
 
-    /// What the next process is to get: another hold on each socket that neighbours and applications know and on the TUN devices, and what tells it
-    /// when this one has ended. Once.
+    /// What the next process is to get: another hold on each socket that neighbours and
+    /// applications know and on the TUN devices, and what tells it when this one has ended. Once.
     pub fn hand_on(&mut self) -> Vec<Named> {
         take(&mut self.holds)
     }
@@ -274,7 +280,8 @@ impl Node {
         self.address
     }
 
-    /// Where applications reach it: in the order of the paths, then those whose packets wait at a relay.
+    /// Where applications reach it: in the order of the paths, then those whose packets wait at a
+    /// relay.
     #[must_use]
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.local

@@ -1,7 +1,9 @@
-//! The other side of flows: a program that links this crate and to which others' conversations are delivered.
+//! The other side of flows: a program that links this crate and to which others' conversations are
+//! delivered.
 //!
-//! What [`Node::register`] is to who sends, [`Node::listen`] is to who receives. The program is its own far endpoint: who sends holds a grant that
-//! covers the destination, and the node's policy covers it, too. Nothing need listen there, and the address may be one that no host has.
+//! What [`Node::register`] is to who sends, [`Node::listen`] is to who receives. The program is its
+//! own far endpoint: who sends holds a grant that covers the destination, and the node's policy
+//! covers it, too. Nothing need listen there, and the address may be one that no host has.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -101,11 +103,12 @@ impl Drop for HeldQueue {
 }
 
 impl Node {
-    /// Has conversations with `destination` end in this program from now on, instead of being delivered to whoever is there. The one that listened there
-    /// before ends.
+    /// Has conversations with `destination` end in this program from now on, instead of being
+    /// delivered to whoever is there. The one that listened there before ends.
     ///
     /// # Errors
-    /// When the node trusts no operator's grants, its policy does not cover `destination`, or it has several workers.
+    /// When the node trusts no operator's grants, its policy does not cover `destination`, or it
+    /// has several workers.
     pub fn listen(&self, destination: SocketAddr) -> Result<Listener, NodeError> {
         let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
         let [Outside { desk, .. }] = &self.outsides[..] else {
@@ -133,8 +136,9 @@ impl Listener {
         self.to
     }
 
-    /// The next flow that somebody has begun, once there is one, within `timeout`; `None` when there is none. Its first datagrams wait in it. With no patience
-    /// at all it does not wait, for those who wait by the descriptor ([`AsFd`]), which has input while a flow is there.
+    /// The next flow that somebody has begun, once there is one, within `timeout`; `None` when
+    /// there is none. Its first datagrams wait in it. With no patience at all it does not wait, for
+    /// those who wait by the descriptor ([`AsFd`]), which has input while a flow is there.
     ///
     /// # Errors
     /// [`FlowError::Ended`].

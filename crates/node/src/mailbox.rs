@@ -1,7 +1,8 @@
 //! Datagrams between flows of applications that link this crate and the worker that carries them.
 //!
-//! Neither side ever waits for the other: what finds a queue full is refused at the flow's side and dropped at the worker's, as a socket
-//! would do it. A bell tells whoever sleeps that a queue is no longer empty.
+//! Neither side ever waits for the other: what finds a queue full is refused at the flow's side and
+//! dropped at the worker's, as a socket would do it. A bell tells whoever sleeps that a queue is no
+//! longer empty.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -234,7 +235,8 @@ impl Desk {
         Ok(Self { orders: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
     }
 
-    /// Leaves an order; what comes after the worker's end is dropped, which ends the flow that it is of.
+    /// Leaves an order; what comes after the worker's end is dropped, which ends the flow that it
+    /// is of.
     pub(crate) fn order(&self, order: Order) {
         if let Some(orders) = &mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner) {
             orders.push(order);

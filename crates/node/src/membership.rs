@@ -1,7 +1,7 @@
 //! Who is there `[JQ 3.3]`: relays, and endpoints with the relays that are near them.
 //!
-//! A node is told by a file, which it reads again when it changes. Which relay is near *itself* nobody tells it: that it measures once it
-//! runs (`engine::members`).
+//! A node is told by a file, which it reads again when it changes. Which relay is near *itself*
+//! nobody tells it: that it measures once it runs (`engine::members`).
 //!
 //! ```toml
 //! registry = { address = "192.0.2.5:7001", identity = "twid_..." }   # may be absent
@@ -14,7 +14,8 @@
 //! id = "berlin"
 //! address = "192.0.2.9:7001"
 //! identity = "twid_..."
-//! relays = [{ address = "192.0.2.1:7001", identity = "twid_...", round_trip = "8 ms" }]   # nearest first
+//! # Nearest first.
+//! relays = [{ address = "192.0.2.1:7001", identity = "twid_...", round_trip = "8 ms" }]
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +85,8 @@ pub struct Member {
 pub struct Members {
     /// Relays that this node may use.
     pub relays: Vec<Hop>,
-    /// The relay that keeps the registry: this node tells it where it is, and asks it for endpoints that the file does not name.
+    /// The relay that keeps the registry: this node tells it where it is, and asks it for endpoints
+    /// that the file does not name.
     pub registry: Option<Hop>,
     /// Endpoints that it may send to.
     pub endpoints: Vec<Member>,
@@ -272,7 +274,8 @@ mod tests {
     fn endpoints_are_found_by_id_and_by_identity() {
         let [relay, far] = [1, 2].map(text);
         let file = format!(
-            "relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far}, relays = [{{ {relay}, round_trip = '8 ms' }}] }}]"
+            "relay = [{{ {relay} }}]\nendpoint = [{{ id = 'berlin', {far}, relays = [{{ {relay}, \
+             round_trip = '8 ms' }}] }}]"
         );
         let members = Members::parse(&file).unwrap();
         let berlin = members.endpoint("berlin").unwrap();

@@ -1,7 +1,8 @@
 //! The registry that a relay keeps: where endpoints are, and which relays are near them `[JQ 3.3]`.
 //!
-//! Endpoints say it again and again in their sessions, and what is not said again is forgotten: a registry that starts anew knows all of them soon. An endpoint is
-//! known by the identity that its session proves and by the address that it is reached at, so nobody registers for another.
+//! Endpoints say it again and again in their sessions, and what is not said again is forgotten: a
+//! registry that starts anew knows all of them soon. An endpoint is known by the identity that its
+//! session proves and by the address that it is reached at, so nobody registers for another.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +16,8 @@ pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
 /// Endpoints at a time. Chosen.
 const MOST: usize = 16_384;
 
-/// All endpoints that are there. The workers of a relay share it; they meet here a few times a minute for each endpoint.
+/// All endpoints that are there. The workers of a relay share it; they meet here a few times a
+/// minute for each endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<BTreeMap<PublicIdentity, Entry>>);
 

@@ -12,8 +12,8 @@ use crate::mailbox::{Desk, Order};
 type Named = (IdentityKey, Vec<IdentityKey>, Option<SignedGrant>);
 
 /// Returns what a node that goes by `current` takes over of `config`. One that begins paths in its
-/// own
-/// name keeps it, and the grant for it, as long as it runs: paths, routes and groups hang on it.
+/// own name keeps it, and the grant for it, as long as it runs: paths, routes and groups hang on
+/// it.
 fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> {
     let present = current.identity.public();
     if config.identity.public() == present || current.grant.is_none() {
@@ -29,7 +29,8 @@ fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> 
         return Err(NodeError::Config { key: "identity", problem });
     }
     tracing::warn!(
-        "packets go on under identity {present} and its grant: another takes an upgrade (SIGUSR2) or a restart"
+        "packets go on under identity {present} and its grant: another takes an upgrade (SIGUSR2) \
+         or a restart"
     );
     Ok((current.identity.clone(), others, current.grant.clone()))
 }
@@ -48,11 +49,13 @@ impl NodeReloader {
         Self { desks, current: Arc::new(Mutex::new(begun_with)) }
     }
 
-    /// Makes ready what [`NodeReloader::apply`] takes over of `config`: operators, relays that need no grant, what is
-    /// delivered to and which next hops are sent to, and the grant of the node's own paths. What was revoked stays so.
+    /// Makes ready what [`NodeReloader::apply`] takes over of `config`: operators, relays that need
+    /// no grant, what is delivered to and which next hops are sent to, and the grant of the node's
+    /// own paths. What was revoked stays so.
     ///
     /// # Errors
-    /// When the node would not start with it, or the grant is there no more or is another gateway's.
+    /// When the node would not start with it, or the grant is there no more or is another
+    /// gateway's.
     pub fn prepare(&self, config: NodeConfig) -> Result<Arc<NodeConfig>, NodeError> {
         let current = NodeConfig::clone(&self.lock());
         let (identity, other_identities, grant) = named(&config, &current)?;
@@ -69,7 +72,8 @@ impl NodeReloader {
         Ok(Arc::new(ready))
     }
 
-    /// Makes ready what is gone by now, or what was made ready of another configuration, with `lists` of what operators have revoked.
+    /// Makes ready what is gone by now, or what was made ready of another configuration, with
+    /// `lists` of what operators have revoked.
     ///
     /// # Errors
     /// When a list is false, or older than the one in force.

@@ -1,23 +1,28 @@
 //! Moments of rest in which datagrams gather.
 //!
-//! To wake, to ask for datagrams and to send them takes most of what single datagrams cost, and little more for several of them. A worker that is woken for each
-//! spends its CPU on that, and has neighbours wake as often. Where datagrams keep following each other closely it therefore rests for a moment before it waits for the next,
-//! as network cards moderate their interrupts.
+//! To wake, to ask for datagrams and to send them takes most of what single datagrams cost, and
+//! little more for several of them. A worker that is woken for each spends its CPU on that, and has
+//! neighbours wake as often. Where datagrams keep following each other closely it therefore rests
+//! for a moment before it waits for the next, as network cards moderate their interrupts.
 
 use std::ops::AddAssign;
 
 use tradewind_units::{Duration, Timestamp};
 
-/// How long a rest is. Chosen: as relays of streams rest, and a thousandth of the latency budgets that packets have.
+/// How long a rest is. Chosen: as relays of streams rest, and a thousandth of the latency budgets
+/// that packets have.
 pub(crate) const REST: Duration = Duration::from_micros(50);
 
-/// From one time that nothing was left to the next: longer ones do not follow each other closely. Chosen: half a rest.
+/// From one time that nothing was left to the next: longer ones do not follow each other closely.
+/// Chosen: half a rest.
 const CLOSE: Duration = Duration::from_micros(25);
 
-/// Times in a row that must have followed each other closely before the first rest. Chosen: at ten thousand datagrams a second, at random times, that happens less than once a second.
+/// Times in a row that must have followed each other closely before the first rest. Chosen: at ten
+/// thousand datagrams a second, at random times, that happens less than once a second.
 const IN_A_ROW: u32 = 8;
 
-/// Messages that gather in a rest at least, or it was in vain, and the next is a row away. Chosen: waking for fewer costs little more.
+/// Messages that gather in a rest at least, or it was in vain, and the next is a row away. Chosen:
+/// waking for fewer costs little more.
 const FEW: usize = 4;
 
 /// What was fetched when a worker woke.

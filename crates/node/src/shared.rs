@@ -1,5 +1,5 @@
-//! What the workers of a relay share: the registry, and the packets that wait for their receivers. Where sessions are is the kernel's choice, and two that
-//! are to meet may be on two workers.
+//! What the workers of a relay share: the registry, and the packets that wait for their receivers.
+//! Where sessions are is the kernel's choice, and two that are to meet may be on two workers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 

@@ -1,7 +1,7 @@
 //! How the flows of a node fare, for people and programs: what `tradewind packet status` shows.
 //!
-//! A gateway tells of the flows that it sends what their receivers report, and of those that it receives what it sees. Workers write it down
-//! once a second; nobody waits for who reads it.
+//! A gateway tells of the flows that it sends what their receivers report, and of those that it
+//! receives what it sees. Workers write it down once a second; nobody waits for who reads it.
 
 use std::iter::Sum;
 use std::net::SocketAddr;
@@ -88,7 +88,8 @@ pub struct FlowStatus {
     pub direction: Direction,
     /// The far gateway's identity.
     pub far: String,
-    /// Where applications write to, at the gateway where conversations begin; a flow of a program that links the crate has none.
+    /// Where applications write to, at the gateway where conversations begin; a flow of a program
+    /// that links the crate has none.
     pub listen: Option<SocketAddr>,
     /// Where the far gateway delivers.
     pub to: Option<SocketAddr>,
@@ -106,11 +107,13 @@ pub struct FlowStatus {
     pub resent: u64,
     /// What became of its packets; `None` where nobody numbers them.
     pub statistics: Option<FlowStatistics>,
-    /// The share of the last interval's packets that the Internet lost, recovered or not, as the receiver tells: what a sender that adapts its
-    /// rate should go by; of flows that are sent here.
+    /// The share of the last interval's packets that the Internet lost, recovered or not, as the
+    /// receiver tells: what a sender that adapts its rate should go by; of flows that are sent
+    /// here.
     #[serde(default)]
     pub internet_loss: Option<Ratio>,
-    /// The longest datagram of an application that the Internet path takes, be it the first of its conversation, in bytes, once it was found by trying.
+    /// The longest datagram of an application that the Internet path takes, be it the first of its
+    /// conversation, in bytes, once it was found by trying.
     #[serde(default)]
     pub longest: Option<u64>,
     /// What left the relays for it, as they tell; of flows that are sent here.
@@ -160,7 +163,8 @@ pub struct RelayStatus {
     pub identity: String,
     /// Where it listens.
     pub address: SocketAddr,
-    /// The shortest round trip of the last measurement; `None` before the first, and while it does not answer.
+    /// The shortest round trip of the last measurement; `None` before the first, and while it does
+    /// not answer.
     pub round_trip_ms: Option<f64>,
     /// Whether it is the one near this node.
     pub is_nearest: bool,

@@ -1,5 +1,5 @@
-//! Whether the workers go on: each counts its ticks, of which there is one at least each `engine::TICK`. One that is stuck, or has ended,
-//! counts no more.
+//! Whether the workers go on: each counts its ticks, of which there is one at least each
+//! `engine::TICK`. One that is stuck, or has ended, counts no more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,8 @@ use tradewind_units::Duration;
 
 /// Beats of `net::interception::Keeper` without a tick before a worker is said to hang: 1.6 s.
 const QUIET_BEATS: u32 = 8;
-/// Time without a tick after which the process counts as dead. Chosen: as for the workers of streams.
+/// Time without a tick after which the process counts as dead. Chosen: as for the workers of
+/// streams.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 /// A worker's ticks.

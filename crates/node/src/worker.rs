@@ -230,7 +230,8 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    limited!(warn, self.engine.refusal_lines, None, %error, "a socket cannot be read");
+                    limited!(warn, self.engine.refusal_lines, None, %error, "a socket cannot be \
+                        read");
                     break;
                 }
             }

@@ -1,4 +1,5 @@
-//! Programs on both sides: one registers a flow, another accepts it. There is no application outside of the two, and no host has the destination's address.
+//! Programs on both sides: one registers a flow, another accepts it. There is no application
+//! outside of the two, and no host has the destination's address.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

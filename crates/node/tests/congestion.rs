@@ -1,5 +1,6 @@
-//! What a TUN device's packets tell of losses that nobody notices: client, near gateway, far gateway with a relay on its host, and server in a
-//! row. The far gateway's host drops a part of what comes over the Internet path; the relay brings it back, marked as having met congestion.
+//! What a TUN device's packets tell of losses that nobody notices: client, near gateway, far
+//! gateway with a relay on its host, and server in a row. The far gateway's host drops a part of
+//! what comes over the Internet path; the relay brings it back, marked as having met congestion.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -32,12 +33,15 @@ fn check(row: &Row) {
     // What goes its old way would come unmarked, and count as if it had come over the Internet.
     nft(
         &row.far,
-        "table inet closed { chain passing { type filter hook forward priority 0; iifname left oifname right drop; }; }",
+        "table inet closed { chain passing { type filter hook forward priority 0; iifname left \
+         oifname right drop; }; }",
     );
     nft(
         &row.server,
-        "table inet seen { counter met { }; counter able { }; counter unable { }; chain coming { type filter hook input priority 0; \
-         udp dport 9000 ip ecn ce counter name met; udp dport 9000 ip ecn ect0 counter name able; udp dport 9000 ip ecn not-ect counter name unable; }; }",
+        "table inet seen { counter met { }; counter able { }; counter unable { }; chain coming { \
+         type filter hook input priority 0; \
+         udp dport 9000 ip ecn ce counter name met; udp dport 9000 ip ecn ect0 counter name able; \
+         udp dport 9000 ip ecn not-ect counter name unable; }; }",
     );
     set_ecn(&client, UNDERSTOOD);
     send_until(&client, || counted(&row.server, "able") >= 50);
@@ -49,7 +53,8 @@ fn check(row: &Row) {
     // A fifth of what comes from the near gateway itself, and not by way of the relay.
     nft(
         &row.far,
-        "table inet lossy { chain coming { type filter hook input priority 0; ip saddr 10.89.1.1 udp dport 7001 numgen random mod 5 0 drop; }; }",
+        "table inet lossy { chain coming { type filter hook input priority 0; ip saddr 10.89.1.1 \
+         udp dport 7001 numgen random mod 5 0 drop; }; }",
     );
     send_until(&client, || counted(&row.server, "met") >= 20);
     assert!(counted(&row.server, "able") > 50, "what the Internet delivers says nothing");

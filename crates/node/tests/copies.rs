@@ -1,5 +1,6 @@
-//! Selective duplication: of a cached flow only chosen packets have copies at the relays. The Internet loses all long ones; what was
-//! chosen of them comes back, and nothing else does `[JQ 3.5, 5.4]`.
+//! Selective duplication: of a cached flow only chosen packets have copies at the relays. The
+//! Internet loses all long ones; what was chosen of them comes back, and nothing else does `[JQ
+//! 3.5, 5.4]`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -71,7 +72,8 @@ impl World {
             .map(|(relay, number)| hop(relay.address(), number))
             .collect();
         let section = format!(
-            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {}\nrelays = [{}]\nservice = 'caching'\nbudget = '3 s'\n{packet}",
+            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {}\nrelays = [{}]\nservice = \
+             'caching'\nbudget = '3 s'\n{packet}",
             self.to,
             hop(self.wire.address, 4),
             relays.join(", ")
@@ -104,7 +106,8 @@ impl World {
         self.came.lock().unwrap().contains(&number)
     }
 
-    /// Of `wanted`, all but some come: on a busy machine a relay may have its turn later than a receiver asks for the last time.
+    /// Of `wanted`, all but some come: on a busy machine a relay may have its turn later than a
+    /// receiver asks for the last time.
     fn has_most(&self, wanted: &[u32]) -> bool {
         wanted.iter().filter(|number| self.has(**number)).count() * 10 >= wanted.len() * 9
     }
@@ -255,7 +258,8 @@ fn copies_that_cannot_be_chosen_are_refused_in_one_line() {
     let world = world();
     let refused = |packet: &str| {
         let section = format!(
-            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = '{}', identity = '{}' }}\n{packet}",
+            "listen = '127.0.0.1:0'\nto = '{}'\nfar = {{ address = '{}', identity = '{}' \
+             }}\n{packet}",
             world.to,
             world.far.address(),
             identity(4).public()

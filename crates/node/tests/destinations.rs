@@ -1,5 +1,5 @@
-//! Where packets may not go although rules cover it, and whose they may not say to be: client, near gateway, far gateway and server in a row, each
-//! in a network namespace of its own.
+//! Where packets may not go although rules cover it, and whose they may not say to be: client, near
+//! gateway, far gateway and server in a row, each in a network namespace of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -96,7 +96,8 @@ fn near_gateway(row: &Row, to: &[&str]) -> Node {
     let packets: Vec<toml::Value> = (to.iter())
         .map(|to| {
             let text = format!(
-                "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}"
+                "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ address = '10.89.1.2:7001', \
+                 identity = '{far}' }}"
             );
             text.parse::<toml::Table>().unwrap().into()
         })
@@ -129,7 +130,8 @@ fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usi
     heard
 }
 
-/// A near gateway that takes what goes to the server off its way, with a grant for packets of `sources`.
+/// A near gateway that takes what goes to the server off its way, with a grant for packets of
+/// `sources`.
 fn taking_gateway(row: &Row, sources: &str, taken: &str) -> Node {
     let far = identity(4).public();
     let text = format!("{taken}\nfar = {{ address = '10.89.1.2:7001', identity = '{far}' }}");

@@ -1,4 +1,5 @@
-//! Applications that link the crate: their flows over two endpoints and two relays on loopback, each with sockets and threads of its own.
+//! Applications that link the crate: their flows over two endpoints and two relays on loopback,
+//! each with sockets and threads of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -146,7 +147,8 @@ fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
     world.until("200 packets", &flow, &mut talk, |talk| talk.next >= first + 200);
     world.wire.lose_each(world.application.address(), 0);
     assert!(world.wire.lost() >= 39, "{} lost", world.wire.lost());
-    // On a busy machine a relay may have its turn later than a receiver asks for the last time: that is told, and nothing else is missing.
+    // On a busy machine a relay may have its turn later than a receiver asks for the last time:
+    // that is told, and nothing else is missing.
     world.until("what was lost", &flow, &mut talk, |talk| {
         let given_up = world.far.snapshot().lost + world.application.snapshot().lost;
         talk.has(first..first + 200) as u64 + given_up >= 200

@@ -1,4 +1,5 @@
-//! Two endpoints, two relays and unmodified UDP applications over loopback, each node with sockets and threads of its own.
+//! Two endpoints, two relays and unmodified UDP applications over loopback, each node with sockets
+//! and threads of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -44,7 +45,8 @@ fn world_through(
     world_sealing([LegSeal::default(); 4], first_at, carriage, destinations)
 }
 
-/// The same, where the near endpoint, the relays and the far endpoint seal on their legs what is told.
+/// The same, where the near endpoint, the relays and the far endpoint seal on their legs what is
+/// told.
 fn world_sealing(
     seals: [LegSeal; 4],
     first_at: impl FnOnce(SocketAddr) -> SocketAddr,
@@ -150,7 +152,8 @@ fn both_ways_at_once_deliver_each_packet_once() {
     assert_eq!(numbers, (1000..1100).collect::<Vec<_>>());
 }
 
-/// Trains and single datagrams come through unaltered, whichever of the nodes seal headers and whichever all.
+/// Trains and single datagrams come through unaltered, whichever of the nodes seal headers and
+/// whichever all.
 #[test]
 fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
     use LegSeal::{Headers, Whole};
@@ -207,7 +210,8 @@ fn a_relay_that_dies_costs_the_way_over_it_and_nothing_else_and_comes_back() {
     });
 }
 
-/// Two sections lead to one far endpoint, one of them over a relay that is dead behind one that is not.
+/// Two sections lead to one far endpoint, one of them over a relay that is dead behind one that is
+/// not.
 #[test]
 fn a_path_that_does_not_open_keeps_no_other_to_the_same_end_from_opening() {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
@@ -304,7 +308,8 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
     };
     for text in [
         "to = '10.0.0.7:5004'",
-        "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] }",
+        "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] \
+         }",
     ] {
         assert_eq!(refused(text), "[[packet]]: expected `listen` and `to`, or `tproxy`, or `tun`");
     }

@@ -1,4 +1,5 @@
-//! Groups: one port, several far gateways, over loopback. Chosen datagrams of the Internet paths are lost, relays and gateways die.
+//! Groups: one port, several far gateways, over loopback. Chosen datagrams of the Internet paths
+//! are lost, relays and gateways die.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -15,7 +16,8 @@ use nodes::*;
 use tradewind_node::status::{Direction, FlowStatus};
 use tradewind_node::{Node, NodeConfig, NodeError};
 
-/// More than the probes of how long datagrams may be, which wires count as well, and far fewer than packets.
+/// More than the probes of how long datagrams may be, which wires count as well, and far fewer than
+/// packets.
 const PROBES: usize = 40;
 /// Loses nothing, but has the wire count.
 const COUNT: usize = usize::MAX;
@@ -110,8 +112,8 @@ impl Many {
         }
     }
 
-    /// Sends `count` and has them all come to everybody, but for `most_missing` at each: on a busy machine a relay may have its turn later than a
-    /// receiver asks for the last time.
+    /// Sends `count` and has them all come to everybody, but for `most_missing` at each: on a busy
+    /// machine a relay may have its turn later than a receiver asks for the last time.
     fn all_come(&mut self, count: u64, most_missing: u64) {
         let first = self.next;
         while self.next < first + count {
@@ -231,7 +233,8 @@ fn over_relays_alone_the_internet_carries_nothing_until_a_relay_dies() {
     assert!(over_internet(&many) < PROBES, "{}", many.told());
     assert!(many.relays.iter().all(|relay| relay.snapshot().kept >= 200), "{}", many.told());
 
-    // The second relay has one member behind it: that one gets its packets over the Internet, the others over the relays.
+    // The second relay has one member behind it: that one gets its packets over the Internet, the
+    // others over the relays.
     let relay = many.relays.remove(1);
     let address = relay.address();
     drop(relay);

@@ -1,5 +1,6 @@
-//! Never worse than the direct path: whatever relays, gateways and clocks do, the packets of the Internet path go on untouched. Death and return of
-//! relays are in `services`, those of gateways with whole packets in `tun`.
+//! Never worse than the direct path: whatever relays, gateways and clocks do, the packets of the
+//! Internet path go on untouched. Death and return of relays are in `services`, those of gateways
+//! with whole packets in `tun`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -98,9 +99,8 @@ fn the_wall_clock_is_read_at_one_place() {
     }
     assert_eq!(
         found,
-        [
-            "engine/mod.rs: let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);"
-        ]
+        ["engine/mod.rs: let unix = std::time::SystemTime::now()\
+             .duration_since(std::time::UNIX_EPOCH);"]
     );
 }
 

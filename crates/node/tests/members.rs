@@ -1,4 +1,5 @@
-//! Members: a gateway that is told who there is finds the relay near it by itself, and follows relays and endpoints that change.
+//! Members: a gateway that is told who there is finds the relay near it by itself, and follows
+//! relays and endpoints that change.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -30,7 +31,8 @@ impl File {
             relays.iter().map(|relay| format!("[[relay]]\n{}\n", lines(*relay))).collect();
         let near = lines(near).replace('\n', ", ");
         let text = format!(
-            "{relays}[[endpoint]]\nid = 'berlin'\n{}\nrelays = [{{ {near}, round_trip = '1 ms' }}]\n",
+            "{relays}[[endpoint]]\nid = 'berlin'\n{}\nrelays = [{{ {near}, round_trip = '1 ms' \
+             }}]\n",
             lines(berlin)
         );
         // Nobody is to read half of it.
@@ -50,7 +52,8 @@ fn lines((address, number): (SocketAddr, u8)) -> String {
     format!("address = '{address}'\nidentity = '{}'", identity(number).public())
 }
 
-/// A gateway with one `[[packet]]` to `berlin` over the nearest relays, and an application in front of it.
+/// A gateway with one `[[packet]]` to `berlin` over the nearest relays, and an application in front
+/// of it.
 struct Near {
     node: Node,
     application: UdpSocket,
@@ -168,10 +171,12 @@ fn a_member_that_moves_is_found_again_when_the_file_changes() {
     assert!(more < 20, "{more} more came to where the member was");
 }
 
-/// A gateway to which others send, behind the relay that is near it; where it is it tells the registry.
+/// A gateway to which others send, behind the relay that is near it; where it is it tells the
+/// registry.
 fn far(listen: SocketAddr, file: &File) -> Node {
     let endpoint = format!(
-        "listen = '{listen}'\noperators = ['{}']\nrelays = ['{}']\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\nmembers = '{}'",
+        "listen = '{listen}'\noperators = ['{}']\nrelays = ['{}']\ndestinations = \
+         ['127.0.0.0/8:*']\nallow_loopback = true\nmembers = '{}'",
         operator().public(),
         identity(5).public(),
         file.0.display()
@@ -226,7 +231,8 @@ fn members_that_are_not_there_are_told_in_one_line() {
     file.write(&[at], at, at);
     let refused = |far: &str, relays: &str, file: Option<&File>| {
         let section = format!(
-            "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\nfar = {far}\nrelays = {relays}\nservice = 'forwarding'"
+            "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\nfar = {far}\nrelays = {relays}\nservice \
+             = 'forwarding'"
         );
         config(&section, file).and_then(Node::start).unwrap_err().to_string()
     };
@@ -242,7 +248,8 @@ fn members_that_are_not_there_are_told_in_one_line() {
     for (far, relays) in [("'berlin'", &*format!("[{address}]")), (&*address, "'nearest'")] {
         assert_eq!(
             refused(far, relays, None),
-            "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays take them"
+            "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays \
+             take them"
         );
     }
     let odd = refused("'berlin'", "'next'", Some(&file));

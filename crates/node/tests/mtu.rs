@@ -1,5 +1,5 @@
-//! Paths that take less than their ends believe: two hosts and a router between, each in a network namespace of its own. The router says so by ICMP, which
-//! nobody listens to.
+//! Paths that take less than their ends believe: two hosts and a router between, each in a network
+//! namespace of its own. The router says so by ICMP, which nobody listens to.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -18,7 +18,8 @@ use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 
 const TEST: &str = "the_longest_datagram_that_a_path_takes_is_found_and_found_again";
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// IPv4 and UDP, the seal, and the message before the application's bytes: of a conversation, and of one that is new to the far endpoint.
+/// IPv4 and UDP, the seal, and the message before the application's bytes: of a conversation, and
+/// of one that is new to the far endpoint.
 const HEADERS: usize = 28 + 29 + 5;
 const FIRST_HEADERS: usize = 28 + 29 + 27;
 

@@ -1,4 +1,5 @@
-//! The rendezvous on loopback: packets wait at a relay until their receiver is online, whether or not their sender still is.
+//! The rendezvous on loopback: packets wait at a relay until their receiver is online, whether or
+//! not their sender still is.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -74,7 +75,8 @@ fn at_relay(address: SocketAddr) -> String {
 
 fn section(to: SocketAddr, relay: SocketAddr, more: &str) -> String {
     format!(
-        "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ identity = '{}' }}\nrelays = [{}]\nservice = 'rendezvous'\n{more}",
+        "listen = '127.0.0.1:0'\nto = '{to}'\nfar = {{ identity = '{}' }}\nrelays = [{}]\nservice \
+         = 'rendezvous'\n{more}",
         identity(4).public(),
         at_relay(relay)
     )
@@ -122,7 +124,8 @@ impl Sender {
 /// A gateway whose packets wait at a relay, which delivers to `destinations`.
 fn receiver(number: u8, relay: SocketAddr, grant: SignedGrant, destinations: &str) -> Node {
     let endpoint = format!(
-        "listen = '127.0.0.1:0'\noperators = ['{}']\ndestinations = ['{destinations}']\nallow_loopback = true\nrendezvous = [{}]",
+        "listen = '127.0.0.1:0'\noperators = ['{}']\ndestinations = \
+         ['{destinations}']\nallow_loopback = true\nrendezvous = [{}]",
         operator().public(),
         at_relay(relay)
     );
@@ -229,7 +232,8 @@ fn strangers_get_nothing_and_take_nothing_away() {
     let sender = Sender::new(sink.address, relay.address());
     sender.write(0..20);
     sender.until_deposited(20);
-    // Another endpoint with a grant, and one that says to be the owner and has none of this operator.
+    // Another endpoint with a grant, and one that says to be the owner and has none of this
+    // operator.
     let other = receiver(5, relay.address(), own_grant(5), "127.0.0.0/8:*");
     let false_operator = OperatorKey::from_entropy([98; 32]);
     let forged = own_grant(4).unverified().clone().sign(&false_operator).unwrap();
@@ -293,7 +297,8 @@ fn what_is_wrong_is_told_in_one_line() {
     assert_eq!(refused(section(at, at, "keep = '25 h'")), "[[packet]]: keep: expected 1 s to 24 h");
     assert_eq!(
         refused(section(at, at, "budget = '1 s'")),
-        "[[packet]]: expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait"
+        "[[packet]]: expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: \
+         packets wait"
     );
     assert_eq!(
         refused(section(at, at, "").replace("relays = [", "relays = [] # ")),
@@ -311,7 +316,8 @@ fn what_is_wrong_is_told_in_one_line() {
     let far = by_id.lines().find(|line| line.starts_with("far")).unwrap();
     assert_eq!(
         refused(by_id.replace(far, "far = 'berlin'")),
-        "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays take them"
+        "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays take \
+         them"
     );
     let many = |count: u8, far: fn(u8) -> u8| {
         let paths = (0..count).map(|number| {

@@ -1,4 +1,5 @@
-//! Caching and coding between unmodified UDP applications over loopback: chosen datagrams of the Internet path are lost, and come back.
+//! Caching and coding between unmodified UDP applications over loopback: chosen datagrams of the
+//! Internet path are lost, and come back.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -48,7 +49,8 @@ fn a_coded_packet_is_solved_for_with_what_other_receivers_lend() {
 
 #[test]
 fn a_flow_alone_is_solved_for_with_its_own_packets() {
-    // One repair packet more than losses: on a busy machine one more packet may be asked for before it comes.
+    // One repair packet more than losses: on a busy machine one more packet may be asked for before
+    // it comes.
     let in_stream = Some(InStream { packets: 5, repairs: 2 });
     let world =
         world(Service::Coding, 2, 1, RelayServices { in_stream, ..RelayServices::default() });
@@ -129,7 +131,8 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
         let after = world.relays[1].snapshot();
         after.duplicates >= before.duplicates + count && after.dropped >= before.dropped + count
     });
-    // Nothing was answered, but for what the receiver itself has asked since, as it may on a busy machine.
+    // Nothing was answered, but for what the receiver itself has asked since, as it may on a busy
+    // machine.
     let answered = world.relays[1].snapshot().answered - before.answered;
     let asked = asked() - asked_before;
     assert!(answered <= asked, "{answered} answers, {asked} asked for: {}", world.told());
@@ -155,11 +158,13 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
     assert_eq!((sent.direction, received.direction), (Direction::Sent, Direction::Received));
     assert_eq!(sent.listen, Some(world.near.local_addresses()[0]));
     assert!(sent.copies > 200 && sent.packets >= sent.copies - sent.resent, "{sent:?}");
-    // What cost nothing but the way between the relays is dearer than 0.02 and cheaper than 0.09 dollars a GB.
+    // What cost nothing but the way between the relays is dearer than 0.02 and cheaper than 0.09
+    // dollars a GB.
     let billed = sent.billed.unwrap();
     let per_gb = billed.usd / billed.bytes as f64 * 1e9;
     assert!((0.02..0.09).contains(&per_gb), "{per_gb}");
-    // Each node writes its report once a second, so this one may tell of an earlier time than the other.
+    // Each node writes its report once a second, so this one may tell of an earlier time than the
+    // other.
     world.until("the far side's report", &mut next, |world| {
         let far = world.sides[0].far.report();
         let mut came = far.flows.iter().filter(|flow| flow.direction == Direction::Received);
@@ -186,7 +191,8 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
         world.relays[1].snapshot().forwarded > 20 && sent(world).service == "forwarding"
     });
     assert_eq!(sent(&world).why, "as configured");
-    // Relays pass on what they know nothing of: each fifth gets lost behind the last of them, and nobody brings it back.
+    // Relays pass on what they know nothing of: each fifth gets lost behind the last of them, and
+    // nobody brings it back.
     world.sides[0].wire.lose_each(world.relays[1].address(), 5);
     world.until("losses", &mut next, |world| statistics(world).lost >= 20);
     let before = statistics(&world);

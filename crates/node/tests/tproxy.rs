@@ -1,8 +1,10 @@
-//! Datagrams of an application that knows of nothing, taken off their way and put back on it: client, near gateway, far gateway and server
-//! in a row, each in a network namespace of its own; the gateways are processes, which are told to end and killed.
+//! Datagrams of an application that knows of nothing, taken off their way and put back on it:
+//! client, near gateway, far gateway and server in a row, each in a network namespace of its own;
+//! the gateways are processes, which are told to end and killed.
 //!
-//! The near gateway's host translates addresses, so that what the server sees tells which way a datagram came: under the client's own address
-//! it was carried, under the near host's it went its old way.
+//! The near gateway's host translates addresses, so that what the server sees tells which way a
+//! datagram came: under the client's own address it was carried, under the near host's it went its
+//! old way.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -27,7 +29,8 @@ const CONVERSATIONS: u16 = 1024;
 /// The server, by family: at a port that takes a capability, and at one that does not.
 const SERVERS: [&str; 2] = ["10.89.2.2:53", "[fd89:2::2]:9000"];
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
-/// The near gateway's host as the server's side of the network sees it, and the far gateway's as the server does.
+/// The near gateway's host as the server's side of the network sees it, and the far gateway's as
+/// the server does.
 const NEAR: [&str; 2] = ["10.89.1.1", "fd89:1::1"];
 const FAR: [&str; 2] = ["10.89.2.1", "fd89:2::1"];
 
@@ -109,8 +112,8 @@ impl Hosts {
         assert!(!rules.concat().concat().contains("0x5457"), "{rules:?}");
     }
 
-    /// The client writes to more destinations than there may be conversations with: whoever begins then is carried all the same, and no socket is
-    /// kept for conversations that are over.
+    /// The client writes to more destinations than there may be conversations with: whoever begins
+    /// then is carried all the same, and no socket is kept for conversations that are over.
     fn flood(&self, near: &Process, older: &Talks) {
         let before = near.descriptors();
         let client = self.0.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
@@ -133,7 +136,8 @@ impl Hosts {
             &self.0.near,
             &format!(
                 "[[packet]]
-                tproxy = {{ destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'], local_output = true }}
+                tproxy = {{ destinations = ['10.89.2.0/24:*', '[fd89:2::]/64:*'], local_output = \
+                true }}
                 far = {{ address = '10.89.1.2:7001', identity = '{far}' }}
                 [packet_endpoint]"
             ),
@@ -162,7 +166,8 @@ impl Hosts {
 
 /// What passes this host from the client leaves under the host's address.
 fn translate_addresses() {
-    let rules = "table inet translation { chain leaving { type nat hook postrouting priority srcnat; oifname right masquerade; }; }";
+    let rules = "table inet translation { chain leaving { type nat hook postrouting priority \
+        srcnat; oifname right masquerade; }; }";
     let status = Command::new("nft").arg(rules).status().unwrap();
     assert!(status.success());
 }

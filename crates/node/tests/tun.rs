@@ -1,8 +1,10 @@
-//! Packets of applications that know of nothing, taken whole from one TUN device and put out of another: client, near gateway, far gateway and
-//! server in a row, each in a network namespace of its own; the gateways are processes, which are killed.
+//! Packets of applications that know of nothing, taken whole from one TUN device and put out of
+//! another: client, near gateway, far gateway and server in a row, each in a network namespace of
+//! its own; the gateways are processes, which are killed.
 //!
-//! What is carried and what goes its old way look the same to both ends, so that connections outlive gateways. To tell them apart the far host
-//! can be closed to what is passed on from one link to the other: then only what is carried comes through.
+//! What is carried and what goes its old way look the same to both ends, so that connections
+//! outlive gateways. To tell them apart the far host can be closed to what is passed on from one
+//! link to the other: then only what is carried comes through.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -129,7 +131,8 @@ impl Hosts {
                 listen = '10.89.1.2:7001'
                 operators = ['{operator}']
                 destinations = ['10.89.2.0/24:*', '10.89.2.1/32:*', '[fd89:2::]/64:*']
-                tun = {{ name = 'tw1', sources = ['10.89.0.0/24:*', '10.89.1.1/32:*', '[fd89::]/64:*'] }}"
+                tun = {{ name = 'tw1', sources = ['10.89.0.0/24:*', '10.89.1.1/32:*', \
+                '[fd89::]/64:*'] }}"
             ),
         )
     }
@@ -137,8 +140,10 @@ impl Hosts {
     /// Whether the far host passes nothing on between its links.
     fn set_closed(&self, is_closed: bool) {
         let rules = if is_closed {
-            "table inet closed { chain passing { type filter hook forward priority 0; iifname left oifname right drop; iifname right oifname left drop; }; \
-             chain coming { type filter hook input priority 0; iifname left ip daddr 10.89.2.1 drop; }; }"
+            "table inet closed { chain passing { type filter hook forward priority 0; iifname \
+             left oifname right drop; iifname right oifname left drop; }; \
+             chain coming { type filter hook input priority 0; iifname left ip daddr 10.89.2.1 \
+             drop; }; }"
         } else {
             "delete table inet closed"
         };
@@ -177,7 +182,8 @@ fn pieces_here() -> [u64; 2] {
     [rows[1][place], row.split_whitespace().last().unwrap()].map(|count| count.parse().unwrap())
 }
 
-/// Conversations of one age: a connection and datagrams, by family, of the client; a connection of the near host itself to the far one.
+/// Conversations of one age: a connection and datagrams, by family, of the client; a connection of
+/// the near host itself to the far one.
 struct Talks {
     streams: Vec<TcpStream>,
     sockets: Vec<UdpSocket>,
@@ -199,7 +205,8 @@ impl Talks {
         Self { streams, sockets: SERVERS.iter().map(socket).collect() }
     }
 
-    /// Sends, in each, until all of an answer has come; and to a port where nobody is, until ICMP says so.
+    /// Sends, in each, until all of an answer has come; and to a port where nobody is, until ICMP
+    /// says so.
     fn wait_until_heard(&self, how: &str) {
         for socket in &self.sockets {
             let heard = wait_for(|| {

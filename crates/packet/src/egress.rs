@@ -1,20 +1,25 @@
-//! The egress relay's side: what ingress relays send is kept near the receivers, and lost packets are brought back.
+//! The egress relay's side: what ingress relays send is kept near the receivers, and lost packets
+//! are brought back.
 //!
 //! A receiver asks (NACK) for what it misses. The relay looks, in this order:
 //!
 //! 1. *cache*: it kept the packet (caching service): it returns it;
-//! 2. *in-stream*: a block of the same flow misses no more packets than repair packets came for it: it sends a repair packet, and the
-//!    receiver solves the block with its own packets;
-//! 3. *cross-stream*: a block with other flows' packets has enough repair packets: the other receivers are asked for theirs (cooperative
-//!    recovery), the block is solved as soon as enough have come, and stragglers are not waited for;
+//! 2. *in-stream*: a block of the same flow misses no more packets than repair packets came for it:
+//!    it sends a repair packet, and the receiver solves the block with its own packets;
+//! 3. *cross-stream*: a block with other flows' packets has enough repair packets: the other
+//!    receivers are asked for theirs (cooperative recovery), the block is solved as soon as enough
+//!    have come, and stragglers are not waited for;
 //! 4. else it waits a while for what may be on its way.
 //!
-//! A repair packet of the flow itself that comes while helpers are asked is sent at once: whichever is first, brings the packet back.
+//! A repair packet of the flow itself that comes while helpers are asked is sent at once: whichever
+//! is first, brings the packet back.
 //!
-//! The flow of a group has several receivers, each of which asks for itself. It is kept in any case, forwarded or cached, and never coded.
+//! The flow of a group has several receivers, each of which asks for itself. It is kept in any
+//! case, forwarded or cached, and never coded.
 //!
-//! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a flow's own receivers may ask, each packet is
-//! answered at most twice to each, packets that no ingress relay vouched for are never answered, and requests and help have budgets.
+//! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a
+//! flow's own receivers may ask, each packet is answered at most twice to each, packets that no
+//! ingress relay vouched for are never answered, and requests and help have budgets.
 
 mod blocks;
 mod presence;
@@ -74,8 +79,9 @@ pub struct EgressConfig {
 }
 
 impl Default for EgressConfig {
-    /// Chosen: a second of packets, since recovery ends within a round trip; waits of 150 ms, less than most latency budgets; as many
-    /// requests as two outages at 250 packets a second at a time.
+    /// Chosen: a second of packets, since recovery ends within a round trip; waits of 150 ms, less
+    /// than most latency budgets; as many requests as two outages at 250 packets a second at a
+    /// time.
     fn default() -> Self {
         let second = Duration::from_secs(1);
         Self {
@@ -224,7 +230,8 @@ impl Egress {
             Ok(()) => {
                 let is_back = self.receivers.hear(now, from);
                 if is_back || (is_sign_of_life && self.receivers.is_presence_due(now, from)) {
-                    // Again with each sign of life: one that was lost would leave its flows without coding.
+                    // Again with each sign of life: one that was lost would leave its flows without
+                    // coding.
                     self.tell_presence(from, true);
                 }
             }

@@ -106,7 +106,8 @@ pub enum Event {
         /// Bytes of them, headers included.
         bytes: u32,
     },
-    /// Ingress relay: a packet left its block without protection, since it was alone in it `[JQ A, lines 17 and 18]`.
+    /// Ingress relay: a packet left its block without protection, since it was alone in it `[JQ A,
+    /// lines 17 and 18]`.
     Uncoded(PacketId),
     /// Egress relay: a packet is kept.
     Kept(PacketId),

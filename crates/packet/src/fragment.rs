@@ -1,11 +1,9 @@
 //! Datagrams that are too long for every way, cut into pieces where they enter the overlay and
-//! joined
-//! where they leave it.
+//! joined where they leave it.
 //!
 //! Nothing below IP sees a fragment: each piece is a message of its conversation
 //! ([`Message::Fragment`](crate::message::Message::Fragment)), as long as ways take it, numbered
-//! and
-//! brought back like any other. A datagram of which a piece does not come in time is given up
+//! and brought back like any other. A datagram of which a piece does not come in time is given up
 //! whole.
 //!
 //! Pieces that wait are bounded: by datagrams of a conversation, and in all by datagrams and bytes.
@@ -64,8 +62,7 @@ pub struct Piece<'a> {
 }
 
 /// Cuts a datagram into pieces of at most `most` bytes, which are equal but for the last. `None`
-/// when
-/// one would do, or too many were needed.
+/// when one would do, or too many were needed.
 pub fn cut(
     datagram: u32,
     payload: &[u8],
@@ -125,8 +122,7 @@ impl<O: Ord + Copy> Joiner<O> {
     }
 
     /// Returns how many datagrams were given up so far: a piece was missing for too long, or there
-    /// was
-    /// no room.
+    /// was no room.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up

@@ -1,10 +1,14 @@
-//! One seal for all members of a group: its sender seals a packet once, relays make as many of it as there are members [JQ 3.5, multicast].
+//! One seal for all members of a group: its sender seals a packet once, relays make as many of it
+//! as there are members [JQ 3.5, multicast].
 //!
-//! The sender draws a key and tells it each member in the session that it has with that. Keys are numbered by *epochs* and change while the
-//! group runs, so that who is no member any more soon opens nothing. A sealed packet is the epoch, the ciphertext and the tag: AES-256-GCM of crate
-//! `ring`, with the packet's sequence as nonce, over the flow's number and the epoch. A key is for one flow, whose sequences never come twice.
+//! The sender draws a key and tells it each member in the session that it has with that. Keys are
+//! numbered by *epochs* and change while the group runs, so that who is no member any more soon
+//! opens nothing. A sealed packet is the epoch, the ciphertext and the tag: AES-256-GCM of crate
+//! `ring`, with the packet's sequence as nonce, over the flow's number and the epoch. A key is for
+//! one flow, whose sequences never come twice.
 //!
-//! Whoever has the key could seal in the sender's name. That takes a relay that passes it on: those take a flow from its sender alone.
+//! Whoever has the key could seal in the sender's name. That takes a relay that passes it on: those
+//! take a flow from its sender alone.
 
 use std::fmt;
 
@@ -93,7 +97,8 @@ impl GroupKey {
     }
 }
 
-/// The keys that a member has of one flow: the last that was told, and the one before it, for what is still on its way.
+/// The keys that a member has of one flow: the last that was told, and the one before it, for what
+/// is still on its way.
 #[derive(Debug, Default)]
 pub struct MemberKeys {
     last: Option<GroupKey>,

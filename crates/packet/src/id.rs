@@ -1,6 +1,7 @@
 //! Names of what the machines speak about: peers, flows, packets.
 
-/// A neighbour with whom a session stands: whoever drives a machine numbers them, and hands over only what came in a session.
+/// A neighbour with whom a session stands: whoever drives a machine numbers them, and hands over
+/// only what came in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u32);
 
@@ -23,8 +24,8 @@ pub struct PacketId {
 
 /// Whether a payload is what its sender sealed as this packet.
 ///
-/// Payloads are sealed end to end, and relays cannot tell. A receiver asks before it takes a packet, so that no relay and no helper can
-/// put another in its place.
+/// Payloads are sealed end to end, and relays cannot tell. A receiver asks before it takes a
+/// packet, so that no relay and no helper can put another in its place.
 pub trait Genuine {
     /// Whether it is. Must not remember: it is asked again for copies.
     fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool;

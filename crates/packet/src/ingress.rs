@@ -1,21 +1,24 @@
-//! The ingress relay's side: copies come in from senders near by; packets and repair packets go out to egress relays.
+//! The ingress relay's side: copies come in from senders near by; packets and repair packets go out
+//! to egress relays.
 //!
 //! | service of a copy | what leaves to the flow's egress relay |
 //! |---|---|
 //! | forwarding, caching | the packet |
 //! | coding | repair packets of the blocks it goes into (`coder`) |
 //!
-//! The flow of a group goes to several egress relays: what leaves for it leaves to each of them once, and is never coded, since no receiver could lend
-//! what all receivers have.
+//! The flow of a group goes to several egress relays: what leaves for it leaves to each of them
+//! once, and is never coded, since no receiver could lend what all receivers have.
 //!
-//! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`). A copy that comes behind others was most
-//! likely lost there, and so was its packet: both pass the same access path. The egress relay gets such a packet itself, to be kept,
-//! rather than a part in blocks: it costs one packet for each such loss, and the receiver need not wait for a block and for helpers.
-//! What is taken before anything is sent is acknowledged together.
+//! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`). A copy
+//! that comes behind others was most likely lost there, and so was its packet: both pass the same
+//! access path. The egress relay gets such a packet itself, to be kept, rather than a part in
+//! blocks: it costs one packet for each such loss, and the receiver need not wait for a block and
+//! for helpers. What is taken before anything is sent is acknowledged together.
 //!
 //! Copies of flows that are not served yet are kept for a moment (`early`).
 //!
-//! Where one relay is both of a flow's, packets are handed to the egress relay's side as they come ([`Beside`]), and not written and read again.
+//! Where one relay is both of a flow's, packets are handed to the egress relay's side as they come
+//! ([`Beside`]), and not written and read again.
 
 mod access;
 mod coder;
@@ -37,7 +40,8 @@ use access::Arrivals;
 use coder::Coder;
 pub use coder::{Coding, InStream, Placement};
 
-/// Most flows of one ingress relay. Chosen: ten times what fills a core at 10 packets a second each.
+/// Most flows of one ingress relay. Chosen: ten times what fills a core at 10 packets a second
+/// each.
 pub const MOST_FLOWS: usize = 262_144;
 
 /// With whose packets a tenant's may be coded.
@@ -149,7 +153,8 @@ pub struct Ingress {
 /// The egress relay's side on the same node.
 #[derive(Debug)]
 pub struct Beside<'a> {
-    /// What flows name as their egress relay where it is this one, and as their ingress relay there.
+    /// What flows name as their egress relay where it is this one, and as their ingress relay
+    /// there.
     pub name: Peer,
     /// The machine.
     pub egress: &'a mut Egress,

@@ -1,7 +1,9 @@
-//! Packet services as state machines, and their wire format `[JQ 3, 4]`: forwarding, caching, and coding with cooperative recovery.
+//! Packet services as state machines, and their wire format `[JQ 3, 4]`: forwarding, caching, and
+//! coding with cooperative recovery.
 //!
-//! One machine for each role, pure: datagrams and times come in, datagrams and events go out. Whoever drives them puts sockets, sessions
-//! and sealing around them; a simulation and a fuzzer run the same code.
+//! One machine for each role, pure: datagrams and times come in, datagrams and events go out.
+//! Whoever drives them puts sockets, sessions and sealing around them; a simulation and a fuzzer
+//! run the same code.
 //!
 //! | module | holds |
 //! |---|---|
@@ -44,11 +46,13 @@
 //! assert_eq!(sender.poll_transmit().expect("the copy").to, Peer(2));
 //! ```
 //!
-//! Around that: `handle_datagram` for what comes in, `poll_event`, and `poll_timeout`, which says when to call `handle_timeout` and what
-//! for. Receivers have `poll_delivery` besides. Times must not go back; an earlier one only delays.
+//! Around that: `handle_datagram` for what comes in, `poll_event`, and `poll_timeout`, which says
+//! when to call `handle_timeout` and what for. Receivers have `poll_delivery` besides. Times must
+//! not go back; an earlier one only delays.
 //!
-//! Peers are sessions: a machine trusts that what is said to come from a peer does, and that nobody between has altered it. That a payload
-//! is what its sender sealed it asks [`Genuine`](id::Genuine).
+//! Peers are sessions: a machine trusts that what is said to come from a peer does, and that nobody
+//! between has altered it. That a payload is what its sender sealed it asks
+//! [`Genuine`](id::Genuine).
 //!
 //! Not here: which service a flow gets (`plan::service`).
 

@@ -1,4 +1,5 @@
-//! What endpoints and relays say to each other inside of sessions, byte by byte in `docs/packet-wire.md`.
+//! What endpoints and relays say to each other inside of sessions, byte by byte in
+//! `docs/packet-wire.md`.
 //!
 //! | family | between | messages |
 //! |---|---|---|
@@ -8,9 +9,11 @@
 //! | members | an endpoint and the relay that keeps the registry | where endpoints are, which relays are near them |
 //! | rendezvous | an endpoint and the relay where packets wait | packets to keep, packets that were kept |
 //!
-//! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the other, as it travels over the Internet:
-//! relays and helpers see that and nothing else. All numbers are big-endian. The parser is strict: what it takes is written back byte for
-//! byte, and whatever differs is refused whole. It borrows and allocates nothing. The version is that of the sessions.
+//! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the
+//! other, as it travels over the Internet: relays and helpers see that and nothing else. All
+//! numbers are big-endian. The parser is strict: what it takes is written back byte for byte, and
+//! whatever differs is refused whole. It borrows and allocates nothing. The version is that of the
+//! sessions.
 
 mod conversation;
 mod error;
@@ -51,10 +54,12 @@ pub const PATH_HEADER_BYTES: usize = 5;
 pub const MOST_NACK_RANGES: usize = 16;
 /// Largest sequence that is taken: at a million packets a second it lasts 290,000 years.
 pub(crate) const MOST_SEQUENCE: u64 = (1 << 63) - 1;
-/// Most packets that one NACK may ask for. Chosen: 0.6 s of outage at 100 packets a second; more take more messages, and budgets.
+/// Most packets that one NACK may ask for. Chosen: 0.6 s of outage at 100 packets a second; more
+/// take more messages, and budgets.
 pub const MOST_NACK_ITEMS: u64 = 64;
 
-/// Words of an acknowledgement. Chosen: 256 copies are 25 ms of 10,000 packets a second, more than the round trip of most access legs.
+/// Words of an acknowledgement. Chosen: 256 copies are 25 ms of 10,000 packets a second, more than
+/// the round trip of most access legs.
 pub const ACKNOWLEDGED_WORDS: usize = 4;
 
 /// How a packet is carried, as the sender orders it.
@@ -83,7 +88,8 @@ pub enum Class {
     /// As much as any.
     #[default]
     Usual = 0,
-    /// More: a key frame, a SYN, what the application marked. Its copies go first when the uplink is short.
+    /// More: a key frame, a SYN, what the application marked. Its copies go first when the uplink
+    /// is short.
     Vital = 1,
 }
 
@@ -168,7 +174,8 @@ impl Acknowledgement {
     /// Nothing has come.
     pub const NOTHING: Self = Self { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
 
-    /// All below `next` have come, and of those above it these; what is too far above to be told is left out.
+    /// All below `next` have come, and of those above it these; what is too far above to be told is
+    /// left out.
     pub fn of(next: u64, come: impl IntoIterator<Item = u64>) -> Self {
         let mut beyond = [0; ACKNOWLEDGED_WORDS];
         for place in come.into_iter().filter_map(|number| number.checked_sub(next + 1)) {
@@ -407,7 +414,8 @@ pub enum Message<'a> {
         /// Whether it does.
         is_online: bool,
     },
-    /// The endpoint of this session is there, where the session leads, and these relays are near it; said again while it is.
+    /// The endpoint of this session is there, where the session leads, and these relays are near
+    /// it; said again while it is.
     Register {
         /// The nearest first.
         near: NearList<'a>,

@@ -1,6 +1,7 @@
 //! The primitives under the Noise framework (crate `snow`), for all handshakes of this crate.
 //!
-//! Ciphers and hashes are `ring`'s, the curve is `x25519-dalek`'s; the one random input, an ephemeral key, is an argument.
+//! Ciphers and hashes are `ring`'s, the curve is `x25519-dalek`'s; the one random input, an
+//! ephemeral key, is an argument.
 
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, RingResolver};
@@ -8,7 +9,8 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error};
 use zeroize::Zeroizing;
 
-/// Starts a handshake of the pattern `name`, whose one ephemeral key is `ephemeral`; who makes none gives none.
+/// Starts a handshake of the pattern `name`, whose one ephemeral key is `ephemeral`; who makes none
+/// gives none.
 pub(crate) fn builder<'a>(name: &str, ephemeral: Option<[u8; 32]>) -> Builder<'a> {
     let params = name.parse().expect("a pattern, curve, cipher and hash that snow knows");
     Builder::with_resolver(params, Box::new(Primitives(ephemeral)))

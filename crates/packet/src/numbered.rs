@@ -1,16 +1,21 @@
-//! What is known of numbered things of several owners, such as the packets of flows or the blocks of relays, by owner and number.
+//! What is known of numbered things of several owners, such as the packets of flows or the blocks
+//! of relays, by owner and number.
 //!
-//! Numbers are looked up by their distance from an owner's lowest, since most come in order, with few gaps, and go in the same order. Those that are far from all others are kept apart,
-//! and room that is no longer used is given back, so that whoever chooses the numbers finds none that are dear. While an owner's numbers come and go in order, nothing is allocated once there is room for as many as are
-//! known at a time.
+//! Numbers are looked up by their distance from an owner's lowest, since most come in order, with
+//! few gaps, and go in the same order. Those that are far from all others are kept apart, and room
+//! that is no longer used is given back, so that whoever chooses the numbers finds none that are
+//! dear. While an owner's numbers come and go in order, nothing is allocated once there is room for
+//! as many as are known at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::room;
 
-/// Gaps that may be kept as well as what is known, for what comes late. Chosen: more than packets overtake each other.
+/// Gaps that may be kept as well as what is known, for what comes late. Chosen: more than packets
+/// overtake each other.
 const SPARE_GAPS: usize = 64;
-/// Places, of known numbers and gaps, for each number that is known, beyond which numbers are kept apart. Chosen: more than gaps leave when numbers come.
+/// Places, of known numbers and gaps, for each number that is known, beyond which numbers are kept
+/// apart. Chosen: more than gaps leave when numbers come.
 const MOST_SPREAD: usize = 4;
 
 /// The things.
@@ -151,7 +156,8 @@ mod tests {
 
     /// Steps from number to number that leave gaps of all kinds.
     fn steps() -> impl Strategy<Value = i64> {
-        prop_oneof![8 => Just(1_i64), 4 => -5..6_i64, 1 => -300..300_i64, 1 => -1_000_000..1_000_000_i64]
+        prop_oneof![8 => Just(1_i64), 4 => -5..6_i64, 1 => -300..300_i64,
+            1 => -1_000_000..1_000_000_i64]
     }
 
     proptest! {
@@ -174,7 +180,8 @@ mod tests {
                 }
                 for _ in 0..also_removed {
                     if let Some((owner, number)) = order.pop_front() {
-                        prop_assert_eq!(numbered.remove(owner, number), map.remove(&(owner, number)));
+                        prop_assert_eq!(numbered.remove(owner, number),
+                            map.remove(&(owner, number)));
                     }
                 }
                 for ((owner, number), value) in &map {

@@ -1,14 +1,11 @@
 //! Packets of a flow put in order where they leave the overlay, as long as their latency budget
-//! bears
-//! it.
+//! bears it.
 //!
-//! A packet that comes after a missing one waits until that has come, by whatever way, or until
-//! the
+//! A packet that comes after a missing one waits until that has come, by whatever way, or until the
 //! missing packet would come too late. Who was given up and comes all the same is released at once.
 //!
 //! Waiting packets are bounded: by packets of a flow, and in all by bytes. Where there is no room,
-//! whoever
-//! has most bytes waiting has the flow released that waits longest.
+//! whoever has most bytes waiting has the flow released that waits longest.
 
 use std::collections::BTreeMap;
 
@@ -68,8 +65,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
     }
 
     /// Returns whether a packet is next in a flow in which nothing waits: then it is released, and
-    /// the
-    /// one after it is next. The first that comes of a flow begins the order.
+    /// the one after it is next. The first that comes of a flow begins the order.
     pub fn pass(&mut self, key: (O, F), sequence: u64) -> bool {
         let begin =
             || Flow { next: sequence, waiting: BTreeMap::new(), hold: Duration::ZERO, due: None };

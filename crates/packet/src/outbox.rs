@@ -8,7 +8,8 @@ use crate::event::{DropReason, Event};
 use crate::id::Peer;
 use crate::message::Message;
 
-/// Most bytes that wait to be sent. Chosen: 3 ms of 10 Gbit/s; whoever drives a machine sends after each batch.
+/// Most bytes that wait to be sent. Chosen: 3 ms of 10 Gbit/s; whoever drives a machine sends after
+/// each batch.
 pub const MOST_QUEUED_BYTES: usize = 4 << 20;
 /// Most events that wait. Chosen: those of some batches of datagrams.
 pub const MOST_EVENTS: usize = 16_384;

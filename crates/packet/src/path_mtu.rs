@@ -1,7 +1,10 @@
-//! How long a datagram may be on a path, found by trying (RFC 8899): probes of one size go over it until one is answered or three are lost.
+//! How long a datagram may be on a path, found by trying (RFC 8899): probes of one size go over it
+//! until one is answered or three are lost.
 //!
-//! Nobody's ICMP is believed, and nothing is ever fragmented. Each path has a machine of its own: it begins with what every path takes, looks for the
-//! most, and asks again now and then whether that still arrives, as a path may change. Sizes are those of datagrams without UDP's and IP's headers.
+//! Nobody's ICMP is believed, and nothing is ever fragmented. Each path has a machine of its own:
+//! it begins with what every path takes, looks for the most, and asks again now and then whether
+//! that still arrives, as a path may change. Sizes are those of datagrams without UDP's and IP's
+//! headers.
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -18,7 +21,8 @@ const TRIES: u32 = 3;
 const ROUND_TRIPS: u32 = 3;
 const LEAST_WAIT: Duration = Duration::from_millis(300);
 const MOST_WAIT: Duration = Duration::from_secs(1);
-/// Time between two looks at whether the longest size still arrives. Chosen: a path that has changed loses long packets until then.
+/// Time between two looks at whether the longest size still arrives. Chosen: a path that has
+/// changed loses long packets until then.
 const CONFIRM_EVERY: Duration = Duration::from_secs(5);
 /// Time until longer sizes are tried again. Source: RFC 8899, 5.1.1.
 const RAISE_AFTER: Duration = Duration::from_secs(600);
@@ -58,8 +62,8 @@ impl PathMtu {
         *self = Self { found: self.found, ..Self::new(now) };
     }
 
-    /// The size of the probe that is to be sent now, if one is. To be asked only while the path answers otherwise: its death says nothing about
-    /// sizes.
+    /// The size of the probe that is to be sent now, if one is. To be asked only while the path
+    /// answers otherwise: its death says nothing about sizes.
     pub fn poll(&mut self, now: Timestamp, round_trip: Duration) -> Option<usize> {
         let wait = (round_trip * ROUND_TRIPS).clamp(LEAST_WAIT, MOST_WAIT);
         match self.probe {
@@ -104,8 +108,7 @@ impl PathMtu {
     }
 
     /// Returns whether this size, or a shorter one, did not arrive; or whether it is longer than
-    /// the
-    /// longest that was found, where one that is longer yet did not: between the two nothing is
+    /// the longest that was found, where one that is longer yet did not: between the two nothing is
     /// usual.
     #[must_use]
     pub fn is_too_long(&self, bytes: usize) -> bool {

@@ -1,4 +1,5 @@
-//! The receiver's side: packets to the application once each, whichever way they come first; what is missing is asked for near by.
+//! The receiver's side: packets to the application once each, whichever way they come first; what
+//! is missing is asked for near by.
 //!
 //! | part | does |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | `report` | tells senders how their flows fare, and relays that it is there |
 //! | `lend` | keeps packets for one or two round trips, and lends them to the egress relay for others |
 //!
-//! A packet is taken only if it is what its sender sealed ([`Genuine`]), by whatever way it came; nothing else alters any state.
+//! A packet is taken only if it is what its sender sealed ([`Genuine`]), by whatever way it came;
+//! nothing else alters any state.
 
 mod config;
 mod detector;
@@ -99,7 +101,8 @@ impl Receiver {
     /// Begins a flow. A sender that starts anew begins another flow: sequences never go back.
     ///
     /// # Errors
-    /// [`DropReason::TableFull`] when there are too many, [`DropReason::Duplicate`] when there is one of that number.
+    /// [`DropReason::TableFull`] when there are too many, [`DropReason::Duplicate`] when there is
+    /// one of that number.
     pub fn add_flow(&mut self, number: FlowNumber, flow: ReceiverFlow) -> Result<(), DropReason> {
         if self.flows.contains_key(&number) {
             return Err(DropReason::Duplicate);
@@ -130,7 +133,8 @@ impl Receiver {
         state.is_some_and(|state| state.window.look(packet.sequence) != Seen::New)
     }
 
-    /// Takes what has been learned of a flow's paths since it began; `false` when there is no such flow.
+    /// Takes what has been learned of a flow's paths since it began; `false` when there is no such
+    /// flow.
     pub fn set_path(&mut self, number: FlowNumber, path: ReceiverFlow) -> bool {
         let Some(state) = self.flows.get_mut(&number) else { return false };
         if state.flow != path {
@@ -146,7 +150,8 @@ impl Receiver {
         true
     }
 
-    /// Takes a message that came from `from` in its session; `genuine` tells what its senders sealed.
+    /// Takes a message that came from `from` in its session; `genuine` tells what its senders
+    /// sealed.
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
@@ -184,7 +189,8 @@ impl Receiver {
         self.settle(now, done, proof);
     }
 
-    /// Takes note of a packet that came by its usual way, and that the caller has opened and delivered; `sealed` is what came.
+    /// Takes note of a packet that came by its usual way, and that the caller has opened and
+    /// delivered; `sealed` is what came.
     pub fn handle_opened(
         &mut self,
         now: Timestamp,

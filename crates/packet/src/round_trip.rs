@@ -20,7 +20,8 @@ impl RoundTrip {
         });
     }
 
-    /// How long an answer may take: the round trip and four deviations; `unknown` before any is measured.
+    /// How long an answer may take: the round trip and four deviations; `unknown` before any is
+    /// measured.
     pub(crate) fn reply_timeout(&self, unknown: Duration) -> Duration {
         let learned =
             self.0.map(|(smoothed, deviation)| smoothed + (deviation * 4).max(LEAST_SLACK));

@@ -6,10 +6,11 @@
 //! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where all go over the Internet, chosen ones |
 //! | caching, coding | every packet | every packet, or chosen ones ([`Copies`]) |
 //!
-//! A flow that has no receiver of its own goes over the relays alone, whatever its service: that of a group, whose members its driver reaches over the Internet.
+//! A flow that has no receiver of its own goes over the relays alone, whatever its service: that of
+//! a group, whose members its driver reaches over the Internet.
 //!
-//! The Internet path owes nothing to the relays: whatever happens to copies, a packet sets off on it first. Copies may be repeated when
-//! the relay does not acknowledge them (`access`).
+//! The Internet path owes nothing to the relays: whatever happens to copies, a packet sets off on
+//! it first. Copies may be repeated when the relay does not acknowledge them (`access`).
 
 mod access;
 pub mod select;
@@ -47,7 +48,8 @@ pub enum Paths {
     Both,
 }
 
-/// Which packets of a flow whose packets all go over the Internet are copied [JQ 3.5, selective duplication].
+/// Which packets of a flow whose packets all go over the Internet are copied [JQ 3.5, selective
+/// duplication].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
     /// All.
@@ -65,7 +67,8 @@ pub enum Copies {
 pub struct SenderFlow {
     /// The receiver, over the Internet; `None`: nothing is sent there.
     pub receiver: Option<Peer>,
-    /// The ingress relay; without one the flow goes over the Internet, whatever its service, or nowhere, if it has no receiver.
+    /// The ingress relay; without one the flow goes over the Internet, whatever its service, or
+    /// nowhere, if it has no receiver.
     pub ingress: Option<Peer>,
     /// The service.
     pub service: Service,
@@ -162,14 +165,16 @@ impl Sender {
         self.flows.remove(&number).is_some()
     }
 
-    /// Forgets legs that no flow uses. Not before there is need: a relay that knows a leg takes no number of it twice.
+    /// Forgets legs that no flow uses. Not before there is need: a relay that knows a leg takes no
+    /// number of it twice.
     fn forget_unused_legs(&mut self) {
         let flows = &self.flows;
         let is_used = |peer: &Peer| flows.values().any(|state| state.flow.ingress == Some(*peer));
         self.legs.retain(|peer, _| is_used(peer));
     }
 
-    /// Another service for a flow, as its receiver's reports ask for; `false` when there is no such flow.
+    /// Another service for a flow, as its receiver's reports ask for; `false` when there is no such
+    /// flow.
     pub fn set_service(&mut self, number: FlowNumber, service: Service) -> bool {
         let state = self.flows.get_mut(&number);
         state.map(|state| state.flow.service = service).is_some()
@@ -192,7 +197,8 @@ impl Sender {
     /// Sends a sealed payload as [`Sender::next_packet`].
     ///
     /// # Errors
-    /// [`DropReason::UnknownFlow`], or [`DropReason::Malformed`] when the payload is empty or too long; nothing is sent then.
+    /// [`DropReason::UnknownFlow`], or [`DropReason::Malformed`] when the payload is empty or too
+    /// long; nothing is sent then.
     pub fn send(
         &mut self,
         now: Timestamp,

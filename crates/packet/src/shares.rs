@@ -1,6 +1,7 @@
 //! Who has how much of what is kept for a while, and whose goes where there is no room.
 //!
-//! Bounded by age, bytes and number. Where there is no room, whoever has most gives it: of what is his the oldest goes, so that nobody who sends much has what is others' forgotten.
+//! Bounded by age, bytes and number. Where there is no room, whoever has most gives it: of what is
+//! his the oldest goes, so that nobody who sends much has what is others' forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,7 +11,8 @@ use tradewind_units::{Duration, Timestamp};
 use crate::id::Tenant;
 use crate::room;
 
-/// Owners that a look at all of them counts for one thing kept. Chosen: about what keeping it costs.
+/// Owners that a look at all of them counts for one thing kept. Chosen: about what keeping it
+/// costs.
 const KEPT_OF_A_LOOK: usize = 8;
 
 /// How much may be kept, and for how long.
@@ -21,14 +23,16 @@ pub(crate) struct Bounds {
     pub(crate) count: usize,
 }
 
-/// By owner what is kept, each by its `T`. Whoever keeps it forgets what is handed to `forget`, which answers with how many bytes that was.
+/// By owner what is kept, each by its `T`. Whoever keeps it forgets what is handed to `forget`,
+/// which answers with how many bytes that was.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares<T> {
     bounds: Bounds,
     bytes: u64,
     count: usize,
     by_owner: BTreeMap<Tenant, Share<T>>,
-    /// Who had most when that was looked at last, and how much of his may go before it is looked at again.
+    /// Who had most when that was looked at last, and how much of his may go before it is looked at
+    /// again.
     largest: (Tenant, usize),
 }
 
@@ -85,8 +89,9 @@ impl<T> Shares<T> {
         }
     }
 
-    /// Has so much go that `count` more, of so many bytes, are within the bounds: what is too old, then the oldest of whoever has most of what there is too much of. So
-    /// much goes between two looks at all owners that their cost is little for each.
+    /// Has so much go that `count` more, of so many bytes, are within the bounds: what is too old,
+    /// then the oldest of whoever has most of what there is too much of. So much goes between two
+    /// looks at all owners that their cost is little for each.
     pub(crate) fn make_room(
         &mut self,
         now: Timestamp,

@@ -1,6 +1,8 @@
-//! Packets that are kept for a while: the egress relay's cache, what a receiver lends to others, copies without acknowledgement.
+//! Packets that are kept for a while: the egress relay's cache, what a receiver lends to others,
+//! copies without acknowledgement.
 //!
-//! What there is no room for goes by owner (`shares`). The memory of a packet that goes is taken by the next.
+//! What there is no room for goes by owner (`shares`). The memory of a packet that goes is taken by
+//! the next.
 
 use tradewind_units::{Bytes, Duration, Timestamp};
 
@@ -65,7 +67,8 @@ impl Store {
         Self { shares, buffers: Buffers { spare: 2 * bytes, ..Buffers::default() } }
     }
 
-    /// Keeps an owner's packet; `false` when it is kept already, or is more than may be kept at all.
+    /// Keeps an owner's packet; `false` when it is kept already, or is more than may be kept at
+    /// all.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,

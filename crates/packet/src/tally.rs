@@ -1,4 +1,5 @@
-//! How often peers are named, so that whether one is need not be looked for among all who name some.
+//! How often peers are named, so that whether one is need not be looked for among all who name
+//! some.
 
 use std::collections::BTreeMap;
 

@@ -8,12 +8,14 @@ use tradewind_units::Timestamp;
 /// Lanes. Chosen: a machine has a few spans after which something is due.
 const LANES: usize = 4;
 
-/// Deadlines with what they are for; equal ones in the order of their keys, so that a run is the same each time.
+/// Deadlines with what they are for; equal ones in the order of their keys, so that a run is the
+/// same each time.
 ///
 /// Nothing is taken back: whoever set a deadline that no longer holds ignores it when it is due.
 ///
-/// Most deadlines are set a fixed span ahead, so that those of one span come in their order: they wait in a lane for each such span, at whose ends they
-/// are set and taken. What fits no lane waits in a heap.
+/// Most deadlines are set a fixed span ahead, so that those of one span come in their order: they
+/// wait in a lane for each such span, at whose ends they are set and taken. What fits no lane waits
+/// in a heap.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers<K> {
     lanes: [VecDeque<(Timestamp, K)>; LANES],
@@ -72,7 +74,8 @@ impl<K: Ord + Copy> Timers<K> {
     }
 }
 
-/// Whether one deadline comes before another: keys are long, and looked at where times are the same.
+/// Whether one deadline comes before another: keys are long, and looked at where times are the
+/// same.
 fn is_before<K: Ord>(one: &(Timestamp, K), other: &(Timestamp, K)) -> bool {
     one.0 < other.0 || (one.0 == other.0 && one.1 < other.1)
 }
@@ -85,7 +88,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_agrees_with_a_heap(
-            steps in prop::collection::vec((0..20_u64, 0..7_usize, 0..100_u64, any::<u8>()), 1..300),
+            steps in prop::collection::vec((0..20_u64, 0..7_usize, 0..100_u64, any::<u8>()),
+                1..300),
         ) {
             let (mut timers, mut heap) = (Timers::default(), BinaryHeap::new());
             let mut now = 0;

@@ -1,7 +1,7 @@
 //! Which sequences have come: the first copy wins, whatever way it takes.
 
-/// Sequences that are remembered below the highest. Chosen: 20 s at 200 packets a second; two copies of a packet, one of them recovered,
-/// are never so far apart.
+/// Sequences that are remembered below the highest. Chosen: 20 s at 200 packets a second; two
+/// copies of a packet, one of them recovered, are never so far apart.
 pub(crate) const WINDOW: u64 = 4096;
 const WORDS: usize = (WINDOW / 64) as usize;
 
@@ -81,7 +81,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_agrees_with_a_set(steps in prop::collection::vec(
-            prop_oneof![8 => 0..40_u64, 1 => 0..9000_u64], 1..300), back in prop::collection::vec(0..5000_u64, 300)) {
+            prop_oneof![8 => 0..40_u64, 1 => 0..9000_u64], 1..300),
+                back in prop::collection::vec(0..5000_u64, 300)) {
             let mut window = Window::new();
             let mut set = BTreeSet::new();
             let mut highest = 0;

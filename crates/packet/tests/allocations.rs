@@ -1,4 +1,5 @@
-//! What a packet that arrives takes of the allocator: nothing, once machines hold as much as they do at a time. Packets that are brought back take some.
+//! What a packet that arrives takes of the allocator: nothing, once machines hold as much as they
+//! do at a time. Packets that are brought back take some.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -1,5 +1,5 @@
-//! A relay that is both of a flow's relays: what one side hands to the other says the same as what would be written and read; and copies that come together are
-//! acknowledged together.
+//! A relay that is both of a flow's relays: what one side hands to the other says the same as what
+//! would be written and read; and copies that come together are acknowledged together.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -116,7 +116,10 @@ fn each_member_pulls_what_it_misses_itself_and_nobody_else_is_answered() {
         assert_eq!(way_at(&cast, member, id(0, sequence)), Some(Arrival::Cache));
     }
     let came_back = |member: u64, packet: PacketId| {
-        let is_it = |message: &Message<'_>| matches!(message, Message::Recovered { packet: back, .. } if *back == packet);
+        let is_it = |message: &Message<'_>| {
+            matches!(message,
+            Message::Recovered { packet: back, .. } if *back == packet)
+        };
         cast.sent(EGRESS, receiver_of(member)).iter().any(is_it)
     };
     assert!(came_back(0, id(0, 2)) && came_back(1, id(0, 2)) && came_back(1, id(0, 3)));
@@ -174,7 +177,8 @@ fn the_tree_forks_at_the_ingress_relay_too() {
     }
     let mut branches = Vec::new();
     while let Some(sent) = cast.ingress.poll_transmit() {
-        let is_it = matches!(Message::parse(sent.bytes), Ok(Message::Source(source)) if source.packet == packet);
+        let is_it = matches!(Message::parse(sent.bytes), Ok(Message::Source(source))
+            if source.packet == packet);
         assert!(is_it);
         branches.push(sent.to);
     }

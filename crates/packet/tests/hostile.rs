@@ -1,4 +1,5 @@
-//! Input that should not be: it alters nothing, is answered with nothing, and nothing is ever delivered twice or altered.
+//! Input that should not be: it alters nothing, is answered with nothing, and nothing is ever
+//! delivered twice or altered.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -85,8 +86,9 @@ fn states(cast: &Cast) -> String {
     format!("{senders:?} {:?} {:?} {receivers:?}", cast.ingress, cast.egress)
 }
 
-/// Each message was taken in its session once; whatever comes of the same datagram after that, whole, cut anywhere or altered anywhere, is opened by
-/// no session, so that no machine hears of it.
+/// Each message was taken in its session once; whatever comes of the same datagram after that,
+/// whole, cut anywhere or altered anywhere, is opened by no session, so that no machine hears of
+/// it.
 #[test]
 fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
     let mut cast = Cast::new(&coding(3));
@@ -319,7 +321,8 @@ proptest! {
 
     #[test]
     fn strangers_and_cut_or_replayed_messages_alter_no_state(
-        lost in 0..30_u64, place in any::<prop::sample::Index>(), cut in any::<prop::sample::Index>(), kind in 0..3_u8,
+        lost in 0..30_u64, place in any::<prop::sample::Index>(),
+            cut in any::<prop::sample::Index>(), kind in 0..3_u8,
     ) {
         let mut cast = Cast::new(&coding(3));
         cast.run(30, &mut losing(&[id(0, lost)]));
@@ -334,7 +337,8 @@ proptest! {
                 let length = lengths.find(|length| Message::parse(&bytes[..*length]).is_err());
                 cast.hand_over(from, to, &bytes[..length.unwrap()]);
             }
-            // What carries a packet comes once more, and a machine can tell by itself. Other kinds its session keeps away.
+            // What carries a packet comes once more, and a machine can tell by itself. Other kinds
+            // its session keeps away.
             _ => {
                 let again: Vec<Datagram> = cast.wire.iter().filter(|(_, _, bytes)| matches!(
                     Message::parse(bytes).unwrap(),
@@ -351,7 +355,8 @@ proptest! {
             .chain(std::iter::from_fn(|| cast.ingress.poll_event()).collect::<Vec<_>>())
             .chain(std::iter::from_fn(|| cast.egress.poll_event()).collect::<Vec<_>>())
             .chain(cast.receivers.iter_mut()
-                .flat_map(|receiver| std::iter::from_fn(|| receiver.poll_event()).collect::<Vec<_>>()))
+                .flat_map(|receiver| std::iter::from_fn(|| receiver.poll_event())
+                    .collect::<Vec<_>>()))
             .collect();
         prop_assert!(told.iter().all(dropped), "{told:?}");
         prop_assert_eq!(states(&cast), before);
@@ -359,7 +364,8 @@ proptest! {
 
     #[test]
     fn nothing_is_delivered_twice_or_altered_whatever_the_network_does(
-        fates in prop::collection::vec((0..10_u8, any::<u8>(), any::<prop::sample::Index>()), 200..400),
+        fates in prop::collection::vec((0..10_u8, any::<u8>(), any::<prop::sample::Index>()),
+            200..400),
     ) {
         let mut cast = Cast::new(&coding(3));
         let mut fates = fates.into_iter().cycle();

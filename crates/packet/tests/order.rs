@@ -1,6 +1,5 @@
 //! Packets put in order: never out of order but for what was given up, never later than they may
-//! wait,
-//! none lost, none twice, and within bounds.
+//! wait, none lost, none twice, and within bounds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 

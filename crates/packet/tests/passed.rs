@@ -1,4 +1,5 @@
-//! Passed datagrams between two neighbours: what a neighbour sent comes through once, by the train or one by one alike; what somebody else made of it does not.
+//! Passed datagrams between two neighbours: what a neighbour sent comes through once, by the train
+//! or one by one alike; what somebody else made of it does not.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -81,7 +82,8 @@ fn a_passed_datagram_opens_nothing_and_what_is_sealed_passes_nothing() {
     assert_eq!(run.from, None);
 }
 
-/// The first word of an endpoint that has agreed on new keys may be a passed datagram: the relay answers under these keys from then on.
+/// The first word of an endpoint that has agreed on new keys may be a passed datagram: the relay
+/// answers under these keys from then on.
 #[test]
 fn a_passed_datagram_proves_that_the_answer_arrived() {
     let mut pair = Pair::fresh(Limits::default());
@@ -96,7 +98,8 @@ fn a_passed_datagram_proves_that_the_answer_arrived() {
     assert!(matches!(events(&mut pair.relay)[..], [Event::Established { .. }]));
 }
 
-/// Whatever is altered of a header, or cut off a datagram, shows; what is altered of a body is for its endpoint to find.
+/// Whatever is altered of a header, or cut off a datagram, shows; what is altered of a body is for
+/// its endpoint to find.
 #[test]
 fn headers_are_sealed_and_bodies_are_not() {
     let mut pair = Pair::established();
@@ -154,12 +157,14 @@ fn what_is_forged_within_a_train_is_dropped_alone() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Trains of several labels, with datagrams of all of them altered, repeated or swapped: the same ones are admitted, under the same labels, whether they are
-    /// looked at by the train or one by one.
+    /// Trains of several labels, with datagrams of all of them altered, repeated or swapped: the
+    /// same ones are admitted, under the same labels, whether they are looked at by the train or
+    /// one by one.
     #[test]
     fn trains_are_as_their_datagrams_one_by_one(
         runs in prop::collection::vec((0..3_u32, 1..9_usize), 1..8),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..4_u8, 0..26_usize), 0..6),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..4_u8, 0..26_usize),
+            0..6),
         last in 26..=40_usize,
     ) {
         let mut pair = Pair::established();
@@ -185,20 +190,23 @@ proptest! {
         let singly: Vec<Option<u32>> = datagrams
             .iter()
             .map(|datagram| {
-                let run = alone.relay.handle_passed(at(50), link(ENDPOINT), datagram, datagram.len());
+                let run = alone.relay.handle_passed(at(50), link(ENDPOINT), datagram,
+                    datagram.len());
                 run.and_then(|run| run.from).map(|(_, label)| label)
             })
             .collect();
         let (train, mut at, mut together) = (datagrams.concat(), 0, Vec::new());
         while at < train.len() {
             let run = pair.relay.handle_passed(cast::at(50), link(ENDPOINT), &train[at..], 40);
-            let run = run.unwrap_or(Run { bytes: 40.min(train.len() - at), datagrams: 1, from: None });
+            let run = run.unwrap_or(Run { bytes: 40.min(train.len() - at), datagrams: 1,
+                from: None });
             let label = run.from.map(|(_, label)| label);
             together.extend(std::iter::repeat_n(label, run.datagrams));
             at += run.bytes;
         }
         prop_assert_eq!(&together, &singly);
-        prop_assert_eq!(pair.relay.drops()[..4].iter().sum::<u64>(), alone.relay.drops()[..4].iter().sum::<u64>());
+        prop_assert_eq!(pair.relay.drops()[..4].iter().sum::<u64>(), alone.relay.drops()[..4].iter()
+            .sum::<u64>());
         prop_assert!(singly.last().unwrap().is_some());
     }
 }

@@ -1,4 +1,5 @@
-//! The rendezvous: what was deposited comes once and in order, whatever access legs lose, and whoever is there when.
+//! The rendezvous: what was deposited comes once and in order, whatever access legs lose, and
+//! whoever is there when.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -32,7 +33,8 @@ proptest! {
 
     #[test]
     fn everything_comes_once_and_in_order_over_lossy_legs(
-        seed: u64, lost in 0..35_u64, doubled in 0..20_u64, jitter_ms in 0..60_u64, packets in 1..400_u64, is_live: bool,
+        seed: u64, lost in 0..35_u64, doubled in 0..20_u64, jitter_ms in 0..60_u64,
+            packets in 1..400_u64, is_live: bool,
     ) {
         let mut world = World::new(Legs { lost, doubled, jitter_ms }, seed);
         world.receiver_is_online = is_live;
@@ -45,12 +47,14 @@ proptest! {
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
         // The sender is gone for good; the receiver comes.
         (world.sender_is_online, world.receiver_is_online) = (false, true);
-        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.len() as u64 == packets), "{:?}", world.got.len());
+        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.len() as u64 == packets), "{:?}",
+            world.got.len());
         let _acknowledged = world.until(Duration::from_secs(60), |_| false);
         prop_assert_eq!(&world.got, &(0..packets).collect::<Vec<_>>());
         prop_assert_eq!(world.depositor.counts().0, packets);
         let tally = world.message_store.take_tally();
-        prop_assert_eq!((tally.deposited, tally.collected, tally.expired, tally.evicted), (packets, packets, 0, 0));
+        prop_assert_eq!((tally.deposited, tally.collected, tally.expired, tally.evicted),
+            (packets, packets, 0, 0));
     }
 
     #[test]
@@ -85,8 +89,10 @@ proptest! {
         (first..first + second).for_each(|number| world.write(number));
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
         (world.sender_is_online, world.receiver_is_online) = (false, true);
-        prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.last() == Some(&(first + second - 1))));
-        // The old relay has taken along what it had acknowledged, be it on the way, and nothing else.
+        prop_assert!(world.until(TEST_TIMEOUT,
+            |world| world.got.last() == Some(&(first + second - 1))));
+        // The old relay has taken along what it had acknowledged, be it on the way, and nothing
+        // else.
         let missing = world.got[0];
         prop_assert!((acknowledged..=first).contains(&missing), "{} of {}", missing, acknowledged);
         prop_assert_eq!(&world.got, &(missing..first + second).collect::<Vec<_>>());
@@ -153,7 +159,8 @@ fn what_waits_for_a_relay_is_bounded_by_bytes_too() {
     assert_eq!(world.got, (given_up..1000).collect::<Vec<_>>());
 }
 
-/// A sender with as many deposits of a kilobyte as a test wants, which go to `to` by a stream of their own.
+/// A sender with as many deposits of a kilobyte as a test wants, which go to `to` by a stream of
+/// their own.
 struct Piler {
     from: u8,
     to: u8,
@@ -181,7 +188,8 @@ impl Piler {
     }
 }
 
-/// What waits for an endpoint: whose, and which, in order. Nothing is acknowledged, but for having come before others.
+/// What waits for an endpoint: whose, and which, in order. Nothing is acknowledged, but for having
+/// come before others.
 fn waiting(message_store: &mut MessageStore, owner: u8) -> (Vec<(u8, u64)>, Remaining) {
     let mut stored_messages: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
     loop {
@@ -245,7 +253,8 @@ fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
 proptest! {
     #[test]
     fn whatever_is_left_and_fetched_bounds_hold_and_every_packet_is_accounted_for(
-        steps in prop::collection::vec((0..5_u8, 1..4_u8, 0..3_u64, 0..300_u64, 1..900_usize), 1..400),
+        steps in prop::collection::vec((0..5_u8, 1..4_u8, 0..3_u64, 0..300_u64, 1..900_usize),
+            1..400),
     ) {
         let (bytes, per_sender) = (Bytes::new(40_000), Bytes::new(20_000));
         let config = MessageStoreConfig { bytes, per_sender, keep: Duration::from_secs(20) };
@@ -257,20 +266,26 @@ proptest! {
                 0..=2 => {
                     let number: &mut u64 = next.entry((from, stream)).or_default();
                     // Some are missing, come twice, or begin what is known.
-                    let number = if kind == 0 { *number + jump } else { let n = *number; *number += 1; n };
+                    let first = *number;
+                    *number += u64::from(kind != 0);
+                    let number = if kind == 0 { first + jump } else { first };
                     let receiver = (stream % 2) as u8;
                     let (to, stored_message) = (identity(10 + receiver).public(), vec![2; length]);
                     let begins = jump % 3 > 0;
-                    let deposit = Deposit { stream, begins, number, keep_s: 15, to, stored_message: &stored_message };
-                    let _answer = message_store.deposit(at(millis), identity(from).public(), &deposit);
+                    let deposit = Deposit { stream, begins, number, keep_s: 15, to,
+                        stored_message: &stored_message };
+                    let _answer = message_store.deposit(at(millis), identity(from).public(),
+                        &deposit);
                 }
                 3 => {
                     let receiver = (stream % 2) as usize;
                     let mut question = Collect { epoch: 1, ..first_question(from.into()) };
                     question.seen.next = seen[receiver];
                     let owner = identity(10 + receiver as u8).public();
-                    let remaining = message_store.collect(at(millis), owner, &question, |stored_message| {
-                        assert!(stored_message.since <= stored_message.position && stored_message.position >= seen[receiver]);
+                    let remaining = message_store.collect(at(millis), owner, &question,
+                        |stored_message| {
+                        assert!(stored_message.since <= stored_message.position
+                            && stored_message.position >= seen[receiver]);
                         seen[receiver] = stored_message.position + 1;
                         fetched += 1;
                     });

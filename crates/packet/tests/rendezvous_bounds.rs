@@ -1,4 +1,5 @@
-//! The rendezvous at its bounds: who was away for long catches up, and nothing that was acknowledged is lost to make room.
+//! The rendezvous at its bounds: who was away for long catches up, and nothing that was
+//! acknowledged is lost to make room.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -18,7 +19,8 @@ fn first_question(credit: u16) -> Collect {
     Collect { epoch: 0, ask: 1, credit, seen: Acknowledgement::NOTHING }
 }
 
-/// A sender that writes every 20 ms, with a round trip of 60 ms to its relay, and nobody who collects yet.
+/// A sender that writes every 20 ms, with a round trip of 60 ms to its relay, and nobody who
+/// collects yet.
 fn steady_sender(config: DepositorConfig) -> World {
     let mut world = World::new(QUIET, 3);
     world.depositor = Depositor::new(identity(4).public(), config, 1);

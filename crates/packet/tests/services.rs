@@ -193,7 +193,8 @@ fn outage(_: Peer, to: Peer, message: &Message<'_>) -> Fate {
 fn an_outage_of_a_video_is_followed_to_its_end() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
     let mut sent = 0;
-    // 25 frames a second, of three to eight packets each, 3.5 ms apart; after four seconds, half a minute of outage.
+    // 25 frames a second, of three to eight packets each, 3.5 ms apart; after four seconds, half a
+    // minute of outage.
     for frame in 0..850 {
         let next = cast.now + ms(40);
         for _ in 0..3 + frame * 7 % 6 {
@@ -324,7 +325,8 @@ fn a_packet_alone_in_every_block_makes_room_for_the_next() {
     let uncoded: Vec<Event> =
         cast.events_of(INGRESS).filter(|event| matches!(event, Event::Uncoded(_))).collect();
     assert_eq!(uncoded, [Event::Uncoded(id(0, 0)), Event::Uncoded(id(0, 1))]);
-    // The others go when their timer runs out, each with one repair packet: more would be of no use.
+    // The others go when their timer runs out, each with one repair packet: more would be of no
+    // use.
     cast.advance(at(100), &mut losing(&[]));
     let closed: Vec<Event> =
         cast.events_of(INGRESS).filter(|e| matches!(e, Event::BlockClosed { .. })).collect();
@@ -362,7 +364,8 @@ fn a_block_holds_each_flow_once_and_is_empty_after_it_was_sent() {
 #[test]
 fn an_offline_receiver_is_replaced() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 4));
-    // Flow 3's receiver is gone; flow 0 loses every third packet, so that helpers are asked. The first word of that is lost.
+    // Flow 3's receiver is gone; flow 0 loses every third packet, so that helpers are asked. The
+    // first word of that is lost.
     let mut lost = false;
     let mut fate = |from: Peer, to: Peer, message: &Message<'_>| match message {
         Message::Presence { is_online: false, .. } if !std::mem::replace(&mut lost, true) => {

@@ -1,4 +1,5 @@
-//! Replays the corpus of scripts of the packet services on the stable compiler, and tells whether it still reaches what it is there for.
+//! Replays the corpus of scripts of the packet services on the stable compiler, and tells whether
+//! it still reaches what it is there for.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "corpora are files")]
 

@@ -1,5 +1,5 @@
-//! Sessions between an endpoint and a relay: what opens them, what keeps them, and that what is forged, replayed,
-//! reordered, truncated or reflected changes nothing and gets no byte back.
+//! Sessions between an endpoint and a relay: what opens them, what keeps them, and that what is
+//! forged, replayed, reordered, truncated or reflected changes nothing and gets no byte back.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -585,7 +585,8 @@ fn relays_have_as_many_workers_as_they_want() {
 
 #[test]
 fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
-    // The same machine between endpoints, one way over the Internet and one over relays: the first copy passes.
+    // The same machine between endpoints, one way over the Internet and one over relays: the first
+    // copy passes.
     let mut pair = Pair::established();
     let overlay = tradewind_packet::session::Link::Overlay(7);
     let datagram = sealed(&mut pair.endpoint, pair.peer, b"secret of the application");

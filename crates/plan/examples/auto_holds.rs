@@ -1,8 +1,8 @@
 //! How near `auto` comes to the best plans known, and to what is proved, on a family of sixty
 //! problems.
 //!
-//! `cargo run --release --workspace --example auto_holds --
-//! [--cpu | --work] [SECONDS [FIRST [COUNT]]]`
+//! `cargo run --release --workspace --example auto_holds -- [--cpu | --work] [SECONDS [FIRST
+//! [COUNT]]]`
 //!
 //! SECONDS (10) are for each problem of the family (`crates/plan/tests/common/family.rs`), from
 //! FIRST (0) on COUNT of them (60), by the wall, or with `--cpu` by the processor time of the

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --workspace --example exact_time -- [SECONDS [FLOWS ...]]`
 //!
-//! Prints one line for each number of flows, budget and solver: the program's size, the time taken, the plan's total, its
-//! proven bound and the gap between them. Budgets are dollars a flow.
+//! Prints one line for each number of flows, budget and solver: the program's size, the time taken,
+//! the plan's total, its proven bound and the gap between them. Budgets are dollars a flow.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! Plans thousands of random problems of up to 200 flows with CP's heuristics and holds every plan against `verify`.
+//! Plans thousands of random problems of up to 200 flows with CP's heuristics and holds every plan
+//! against `verify`.
 //!
 //! `cargo run --release -p tradewind-plan --example heuristics_hold -- [SEEDS]`
 

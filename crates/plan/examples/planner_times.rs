@@ -1,14 +1,17 @@
 //! How long the planner takes, and how near to its proven bound it comes.
 //!
-//! `cargo run --release --workspace --example planner_times -- [--cpu] [SECONDS [FLOWS REGIONS [ignored|cold|warm [USD_PER_FLOW]]]]`
+//! `cargo run --release --workspace --example planner_times -- [--cpu] [SECONDS [FLOWS REGIONS
+//! [ignored|cold|warm [USD_PER_FLOW]]]]`
 //!
-//! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over 100; a line for each of them says whether its
-//! bar was met, and the exit code is 1 when one was missed. SECONDS (10) are for
-//! all of a problem: building, planning by `auto`, verifying; with 0, `auto` is left out. They go by the wall, with a crew of a thread for each processor, or with
-//! `--cpu` by the processor time of one thread that does all, for machines that others keep busy too. Both are printed.
+//! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over
+//! 100; a line for each of them says whether its bar was met, and the exit code is 1 when one was
+//! missed. SECONDS (10) are for all of a problem: building, planning by `auto`, verifying; with 0,
+//! `auto` is left out. They go by the wall, with a crew of a thread for each processor, or with
+//! `--cpu` by the processor time of one thread that does all, for machines that others keep busy
+//! too. Both are printed.
 //!
-//! Regions and sites lie at random places on land-like latitudes; RTTs follow the fitted model; windows, caps and prices are
-//! CP's. Flows of 0.5 to 8 GB join random sites.
+//! Regions and sites lie at random places on land-like latitudes; RTTs follow the fitted model;
+//! windows, caps and prices are CP's. Flows of 0.5 to 8 GB join random sites.
 
 #![allow(
     clippy::disallowed_methods,
@@ -41,7 +44,8 @@ const HEURISTICS: [(&str, &str); 5] =
 /// Problems that each heuristic plans; the middle one's time counts.
 const SEEDS: u64 = 9;
 
-/// Most milliseconds by the wall that the middle one may take, by a crew. Chosen: a fraction of a second for all five.
+/// Most milliseconds by the wall that the middle one may take, by a crew. Chosen: a fraction of a
+/// second for all five.
 const HEURISTIC_BAR_MS: f64 = 50.0;
 
 /// Sizes at which `auto` is held to a gap, in percent, within [`AUTO_BAR_S`]. Chosen.
@@ -70,7 +74,8 @@ fn main() -> ExitCode {
     let limit = if by_cpu { "of processor time" } else { "by the wall" };
     println!("\n`auto`, {seconds} s {limit} for all; in brackets this thread's processor time\n");
     println!(
-        "| flows | regions | paths | build s | plan s | verify s | acceleration | cost | all flows' seconds | at least | gap |"
+        "| flows | regions | paths | build s | plan s | verify s | acceleration | cost | all \
+         flows' seconds | at least | gap |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     let world = |flows: usize, regions: usize| {
@@ -86,7 +91,8 @@ fn main() -> ExitCode {
     println!();
     for ((flows, regions, most), (gap, took_s)) in AUTO_BARS.into_iter().zip(told) {
         let bar = format!(
-            "`auto` at {flows} flows over {regions} regions: a gap of {gap:.2} % after {took_s:.2} s {limit}, at most \
+            "`auto` at {flows} flows over {regions} regions: a gap of {gap:.2} % after \
+             {took_s:.2} s {limit}, at most \
              {most} % in {AUTO_BAR_S} s"
         );
         met &= is_met(gap <= most && took_s <= AUTO_BAR_S, &bar);
@@ -104,13 +110,14 @@ fn is_met(met: bool, bar: &str) -> bool {
     met
 }
 
-/// The middle of some problems' times for each of CP's heuristics: by the wall with a crew, and in processor time of one thread that does all.
-/// Whether all of them met their bar.
+/// The middle of some problems' times for each of CP's heuristics: by the wall with a crew, and in
+/// processor time of one thread that does all. Whether all of them met their bar.
 fn heuristics() -> bool {
     let executor = Threads::available();
     println!("60 flows from one site, 18 regions; milliseconds to plan\n");
     println!(
-        "| heuristic | wall, {} threads: median | most | processor, one thread: median | most | paper, seconds |",
+        "| heuristic | wall, {} threads: median | most | processor, one thread: median | most | \
+         paper, seconds |",
         executor.hands()
     );
     println!("|---|---|---|---|---|---|");
@@ -190,7 +197,8 @@ fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) -> (f64, f64
     let (score, bound) = (plan.score(&problem).0.as_secs_f64(), plan.bound.as_secs_f64());
     let gap = (score / bound - 1.0) * 100.0;
     println!(
-        "| {flows} | {regions} | {paths} | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.3} | {} | {score:.2} | {bound:.2} | {gap:.2} % |",
+        "| {flows} | {regions} | {paths} | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.2} ({:.2}) | {:.3} \
+         | {} | {score:.2} | {bound:.2} | {gap:.2} % |",
         built.0,
         built.1,
         planned.0 - built.0,

@@ -1,9 +1,9 @@
-//! Regret of planning for predicted flows: four cities that replicate to each other in their nights.
+//! Regret of planning for predicted flows: four cities that replicate to each other in their
+//! nights.
 //!
 //! `cargo run --release -p tradewind-plan --example speculative` prints the table of
 //! `docs/forecast.md`; with `--quick` its first rows, of one period each. Everything is drawn from
-//! a
-//! fixed seed.
+//! a fixed seed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,7 +30,8 @@ const REGIONS: [&str; 6] = [
     "gcp:asia-southeast1",
 ];
 const PERIOD: Duration = Duration::from_secs(8 * 3600);
-/// Three weeks of three periods a day, of which the last fifteen are predicted, each from all before it.
+/// Three weeks of three periods a day, of which the last fifteen are predicted, each from all
+/// before it.
 const PERIODS: usize = 63;
 const PREDICTED: usize = 15;
 const BUDGET_USD: f64 = 3.0;

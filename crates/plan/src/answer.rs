@@ -1,5 +1,5 @@
-//! What a user gets: a plan with its figures, or why there is none. It is written as JSON and can be turned
-//! back into the [`Plan`] that it shows.
+//! What a user gets: a plan with its figures, or why there is none. It is written as JSON and can
+//! be turned back into the [`Plan`] that it shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +124,8 @@ pub struct Asked {
     pub text: String,
     /// The text of each table that it names.
     pub tables: BTreeMap<String, String>,
-    /// The flows that were planned for in place of its own, as a log of one period ([`crate::forecast`]).
+    /// The flows that were planned for in place of its own, as a log of one period
+    /// ([`crate::forecast`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<String>,
 }
@@ -197,7 +198,8 @@ pub struct Answer {
     /// The forecast that the flows are from, where they are expected and not the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Summary>,
-    /// Services and relays of the packet flows; left out where the problem has none. The plan's own costs and budget are the streams'.
+    /// Services and relays of the packet flows; left out where the problem has none. The plan's own
+    /// costs and budget are the streams'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketPlan>,
     /// The problem, in files that are to be explained.
@@ -209,7 +211,8 @@ impl Answer {
     /// The answer that a solver's outcome is.
     ///
     /// # Errors
-    /// When the solver failed, or does not serve the objective: then nothing is known of the problem.
+    /// When the solver failed, or does not serve the objective: then nothing is known of the
+    /// problem.
     pub fn new(
         problem: &Problem,
         algorithm: &str,

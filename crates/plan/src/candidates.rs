@@ -6,7 +6,8 @@
 //! one. A slower path over the same offers as a faster one stays, because it takes less of their
 //! capacity; [`undominated`] leaves those out where capacity does not matter.
 //!
-//! A large problem has too many paths to hold: each flow then keeps a few ([`crate::Problem::left_out`]).
+//! A large problem has too many paths to hold: each flow then keeps a few
+//! ([`crate::Problem::left_out`]).
 
 use tradewind_model::StartUp;
 use tradewind_units::{Bandwidth, Bytes, Duration, Money};
@@ -192,7 +193,8 @@ impl Maker<'_> {
     }
 }
 
-/// Of one flow's candidates, those not beaten in score and cost by one over some of the same offers.
+/// Of one flow's candidates, those not beaten in score and cost by one over some of the same
+/// offers.
 ///
 /// Loses nothing when no relay's capacity can bind; see [`capacity_never_binds`].
 #[must_use]

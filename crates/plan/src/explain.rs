@@ -1,11 +1,11 @@
 //! Why a flow takes its path: what binds it, and what each other path would have cost and gained.
 //!
-//! Each alternative is judged alone: the flow is moved there, all others stay where they are, relays are
-//! packed anew, and the result is held against budget, capacity, deadline and objective. That names the
-//! one constraint that stands in the way of that path; it does not prove that no other change helps.
-//! Beside that, for each relay that could be set up, the flows that would gain by it are judged as
-//! one
-//! ([`Group`]): what none of them can pay for alone they may pay for together.
+//! Each alternative is judged alone: the flow is moved there, all others stay where they are,
+//! relays are packed anew, and the result is held against budget, capacity, deadline and objective.
+//! That names the one constraint that stands in the way of that path; it does not prove that no
+//! other change helps. Beside that, for each relay that could be set up, the flows that would gain
+//! by it are judged as one ([`Group`]): what none of them can pay for alone they may pay for
+//! together.
 
 use serde::Serialize;
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId, time};
@@ -165,8 +165,8 @@ pub struct Explanation {
     pub budget: Money,
     /// The hops.
     pub legs: Vec<ExplainedLeg>,
-    /// What keeps the flow from completing sooner: a constraint that rules out the best faster path, or, when
-    /// there is none, what holds down the slowest leg.
+    /// What keeps the flow from completing sooner: a constraint that rules out the best faster
+    /// path, or, when there is none, what holds down the slowest leg.
     pub binding: String,
     /// The other paths, the fastest first.
     pub alternatives: Vec<Alternative>,
@@ -397,7 +397,8 @@ impl Judge<'_> {
         others.map(|flow| flow.egress + flow.move_cost).sum()
     }
 
-    /// What all relays cost to set up, what shared legs save, and how many relays run, when the flow goes over these.
+    /// What all relays cost to set up, what shared legs save, and how many relays run, when the
+    /// flow goes over these.
     fn priced(&self, relays: &[usize], fct: Duration) -> Option<(Net, usize)> {
         if !self.problem.has_trees() {
             let (set_up, count) = self.set_up(relays, fct)?;

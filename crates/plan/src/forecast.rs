@@ -5,9 +5,9 @@
 //! before it, and the one that is least wrong, weighted by volume, guesses the period after the log
 //! ([`forecast`]). One predictor serves all pairs: few periods would not tell many apart.
 //!
-//! What a wrong guess costs is [`regret()`]: the true flows by the plan that was made for the guessed ones, and over
-//! the relays that were set up for it, against the best plan for the true flows. [`past_period()`] makes such pairs of
-//! guess and truth from a log.
+//! What a wrong guess costs is [`regret()`]: the true flows by the plan that was made for the
+//! guessed ones, and over the relays that were set up for it, against the best plan for the true
+//! flows. [`past_period()`] makes such pairs of guess and truth from a log.
 
 use std::collections::BTreeSet;
 
@@ -106,7 +106,8 @@ pub struct Summary {
     pub predictor: Predictor,
     /// How many periods at the log's end were guessed in the back-test.
     pub tested_periods: usize,
-    /// How wrong the predictor was in it, as a share of the volume; `None` when there was nothing to guess.
+    /// How wrong the predictor was in it, as a share of the volume; `None` when there was nothing
+    /// to guess.
     pub error_ratio: Option<f64>,
     /// What is expected, by source and destination.
     pub flows: Vec<PredictedFlow>,
@@ -156,8 +157,8 @@ impl Forecast {
     }
 }
 
-/// Flows for a planning problem: weight 1, no deadline, named by their ends, or by number where that is too
-/// long or taken.
+/// Flows for a planning problem: weight 1, no deadline, named by their ends, or by number where
+/// that is too long or taken.
 #[must_use]
 pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
     let mut taken = BTreeSet::new();
@@ -175,8 +176,8 @@ pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
     planned.collect()
 }
 
-/// Predicts the period after the log. `season` is the only season to try, in periods; without it all
-/// up to [`LONGEST_SEASON`] are tried that the log's first half holds.
+/// Predicts the period after the log. `season` is the only season to try, in periods; without it
+/// all up to [`LONGEST_SEASON`] are tried that the log's first half holds.
 ///
 /// Costs a step for each pair, period and predictor.
 ///
@@ -184,7 +185,8 @@ pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
 /// When `season` is below 2 or longer than half of the log.
 pub fn forecast(history: &History, season: Option<usize>) -> Result<Forecast, ForecastError> {
     let periods = history.periods();
-    // Every predictor is tried on the same periods: the log's second half, and never its first period.
+    // Every predictor is tried on the same periods: the log's second half, and never its first
+    // period.
     let from = (periods / 2).max(1);
     let mut trials: Vec<Trial> = predictors(from, periods, season)?
         .into_iter()

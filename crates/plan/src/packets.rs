@@ -1,5 +1,6 @@
-//! Packet flows of a problem: which packet service carries each of them over which relays, the cheapest that meets its latency budget
-//! `[JQ 3.3, 3.4]`, in one view with the plan of the streams.
+//! Packet flows of a problem: which packet service carries each of them over which relays, the
+//! cheapest that meets its latency budget `[JQ 3.3, 3.4]`, in one view with the plan of the
+//! streams.
 //!
 //! | module | holds |
 //! |---|---|
@@ -37,7 +38,8 @@ pub use planned::{
 };
 pub use verify::PacketViolation;
 
-/// Most relays of a packet flow: caching and coding know an ingress relay and an egress relay `[JQ 3]`.
+/// Most relays of a packet flow: caching and coding know an ingress relay and an egress relay `[JQ
+/// 3]`.
 pub const MOST_RELAYS: usize = 2;
 /// How long relays keep packets. Chosen: as `tradewind relay` does.
 const KEPT: Duration = Duration::from_secs(1);
@@ -62,7 +64,8 @@ pub struct PacketFlow {
     pub demand: Demand,
     /// Share of its packets that the Internet is expected to lose.
     pub loss: Ratio,
-    /// Round trip between the egress relay and the farthest helper; `None`: as far as the flow's own destination.
+    /// Round trip between the egress relay and the farthest helper; `None`: as far as the flow's
+    /// own destination.
     pub helper_rtt: Option<Duration>,
 }
 
@@ -208,7 +211,8 @@ impl Packets {
         }
     }
 
-    /// What all flows cost at most, whatever relays the streams buy: on machines of which nothing is paid.
+    /// What all flows cost at most, whatever relays the streams buy: on machines of which nothing
+    /// is paid.
     ///
     /// # Errors
     /// When no service meets a flow's budget, or a price is missing.
@@ -217,7 +221,8 @@ impl Packets {
     }
 }
 
-/// What packet flows cost at most. A plan of streams that leaves so much of the budget leaves enough.
+/// What packet flows cost at most. A plan of streams that leaves so much of the budget leaves
+/// enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserve(Money);
 
@@ -255,7 +260,8 @@ pub enum PacketError {
     },
     /// More than the budget of the plan.
     #[error(
-        "packet flows: they may cost ${}, on machines that nobody has paid: more than the budget of ${}",
+        "packet flows: they may cost ${}, on machines that nobody has paid: more than the budget \
+         of ${}",
         cost.as_usd(), budget.as_usd()
     )]
     OverBudget {
@@ -302,7 +308,8 @@ fn no_service(budget: Duration, fastest: Option<&Fastest>) -> String {
     }
     let relays: Vec<&str> = regions.iter().map(RegionId::as_str).collect();
     format!(
-        "no service meets its budget of {:.1} ms: the fastest, {service} over {}, takes {delivery:.1} ms",
+        "no service meets its budget of {:.1} ms: the fastest, {service} over {}, takes \
+         {delivery:.1} ms",
         millis(budget),
         relays.join(" > ")
     )

@@ -1,13 +1,13 @@
 //! How few relays of one region can carry a set of flows: bin packing by rate.
 //!
-//! First-fit decreasing, which is best whenever it meets the bound "total over capacity, rounded up";
-//! else a depth-first search that gives up after a fixed number of steps.
+//! First-fit decreasing, which is best whenever it meets the bound "total over capacity, rounded
+//! up"; else a depth-first search that gives up after a fixed number of steps.
 
 /// Steps of the exact search over a few relays. Chosen: sixteen flows in one region take far fewer.
 const MAX_STEPS: u32 = 200_000;
 
-/// Relays up to which the search is worth while: first fit is within a relay or two of the least, and a search over
-/// many finds nothing in reasonable time. Chosen.
+/// Relays up to which the search is worth while: first fit is within a relay or two of the least,
+/// and a search over many finds nothing in reasonable time. Chosen.
 const MOST_RELAYS_SEARCHED: usize = 12;
 
 /// The relay, counted from 0, that each rate goes to; `None` when a rate exceeds the capacity.
@@ -43,8 +43,8 @@ pub(crate) fn relays_at_least(total: u64, capacity: u64) -> usize {
     usize::try_from(total.div_ceil(capacity)).unwrap_or(usize::MAX)
 }
 
-/// Whether so many relays cannot carry these rates, each of which one relay can; `None` when the search
-/// for a way was given up.
+/// Whether so many relays cannot carry these rates, each of which one relay can; `None` when the
+/// search for a way was given up.
 #[cfg(feature = "highs")]
 pub(crate) fn too_few(relays: usize, rates: &[u64], capacity: u64) -> Option<bool> {
     if relays_at_least(rates.iter().sum(), capacity) > relays {

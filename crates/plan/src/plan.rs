@@ -91,7 +91,8 @@ pub struct Plan {
     pub relays: Vec<PlannedRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedFlow>,
-    /// Legs that flows of one content share, by the problem's flows and relays; none where no content is common.
+    /// Legs that flows of one content share, by the problem's flows and relays; none where no
+    /// content is common.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_legs: Vec<SharedLeg>,
     /// Set-up of all relays, egress of all flows and moves, less what shared legs save.
@@ -100,9 +101,9 @@ pub struct Plan {
     /// Sum of all completion times.
     #[serde(rename = "total_fct_s", with = "time::as_seconds")]
     pub total_fct: Duration,
-    /// No plan within the budget has a smaller sum of completion times, each times its flow's weight, as
-    /// far as the solver could prove; equal to this plan's when it is optimal. Where the makespan is to be least: no plan
-    /// within the budget has all flows done before.
+    /// No plan within the budget has a smaller sum of completion times, each times its flow's
+    /// weight, as far as the solver could prove; equal to this plan's when it is optimal. Where the
+    /// makespan is to be least: no plan within the budget has all flows done before.
     #[serde(rename = "bound_fct_s", with = "time::as_seconds")]
     pub bound: Duration,
     /// No plan that meets the deadlines costs less, as far as the solver could prove.
@@ -125,8 +126,8 @@ impl Plan {
         Self::from_packing(problem, choice, packing, solver, bound)
     }
 
-    /// The same, where `packing` says for an offer, its flows and their rates which of its relays each takes,
-    /// numbered without gaps.
+    /// The same, where `packing` says for an offer, its flows and their rates which of its relays
+    /// each takes, numbered without gaps.
     pub(crate) fn from_packing(
         problem: &Problem,
         choice: &[usize],
@@ -154,8 +155,8 @@ impl Plan {
         Self::from_numbers(problem, choice, numbers, solver, bound)
     }
 
-    /// The same, where `numbers` says which relay of its offer each flow takes at each hop; where legs can be shared
-    /// and another numbering costs less, by that one.
+    /// The same, where `numbers` says which relay of its offer each flow takes at each hop; where
+    /// legs can be shared and another numbering costs less, by that one.
     pub(crate) fn from_numbers(
         problem: &Problem,
         choice: &[usize],
@@ -273,7 +274,8 @@ impl Plan {
         self.flows.iter().map(|flow| flow.fct).max().unwrap_or_default()
     }
 
-    /// What [`Plan::bound`] is a bound on: the makespan where that is to be least, else the sum of scores.
+    /// What [`Plan::bound`] is a bound on: the makespan where that is to be least, else the sum of
+    /// scores.
     pub(crate) fn bounded(&self, problem: &Problem) -> Duration {
         match problem.objective() {
             Objective::Makespan => self.makespan(),
@@ -303,7 +305,8 @@ impl Plan {
         self.flows.iter().map(|flow| flow.fct_direct).sum()
     }
 
-    /// Sum of direct completion times over the sum of planned ones; `None` when a flow has no direct path.
+    /// Sum of direct completion times over the sum of planned ones; `None` when a flow has no
+    /// direct path.
     #[must_use]
     pub fn acceleration(&self) -> Option<f64> {
         let direct = self.total_fct_direct()?.as_secs_f64();
@@ -311,8 +314,8 @@ impl Plan {
         ratio.is_finite().then_some(ratio)
     }
 
-    /// The places in [`Problem::offers`] of a flow's relays, in order; `None` for a relay that the plan does
-    /// not run or the problem does not offer.
+    /// The places in [`Problem::offers`] of a flow's relays, in order; `None` for a relay that the
+    /// plan does not run or the problem does not offer.
     #[must_use]
     pub fn offers_of(&self, problem: &Problem, flow: &PlannedFlow) -> Option<Vec<usize>> {
         let offer = |id: &RelayId| {
@@ -325,7 +328,8 @@ impl Plan {
         flow.path.iter().map(offer).collect()
     }
 
-    /// Each flow's place among its candidates; `None` when a flow is left out or takes a path that is none of them.
+    /// Each flow's place among its candidates; `None` when a flow is left out or takes a path that
+    /// is none of them.
     pub(crate) fn choice_in(&self, problem: &Problem) -> Option<Vec<usize>> {
         let offers: BTreeMap<_, usize> = (problem.offers().iter().enumerate())
             .map(|(at, offer)| ((&offer.region, &offer.relay_type.id), at))

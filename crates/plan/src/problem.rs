@@ -1,12 +1,12 @@
 //! The cloud-proxy placement problem [CP V], for paths of any number of relays of several types.
 //!
 //! Given flows with volumes, regions that may hold relays, the legs between them, prices and a
-//! budget: choose relays and paths so that the objective is least, the cost is within the budget, and
-//! no relay carries more than its capacity. Set-up is paid once for each relay, egress by each flow at
-//! each hop.
+//! budget: choose relays and paths so that the objective is least, the cost is within the budget,
+//! and no relay carries more than its capacity. Set-up is paid once for each relay, egress by each
+//! flow at each hop.
 //!
-//! Solvers see numbers only: [`Problem::offers`] are what may be set up (a relay type in a region), and
-//! [`Problem::candidates`] are the paths of each flow over them, each with its time, cost and rate.
+//! Solvers see numbers only: [`Problem::offers`] are relay types in regions, and
+//! [`Problem::candidates`] are each flow's paths over them, with times, costs and rates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,14 +25,15 @@ use crate::candidates::{Candidate, FlowCandidates, all_candidates};
 mod check;
 mod content;
 mod hours;
+mod offers;
 
 pub use check::ProblemError;
 
 /// Most relays that a path may have. Chosen: CDD tried four; more never paid.
 pub const MAX_RELAYS: usize = 4;
 
-/// By what part of the budget, and by how many dollars, a relay that must not be set up costs more. Chosen: more than
-/// what solvers round, and little beside money at stake.
+/// By what part of the budget, and by how many dollars, a relay that must not be set up costs more.
+/// Chosen: more than what solvers round, and little beside money at stake.
 const NEVER_ABOVE: f64 = 0.01;
 
 /// What an application wants carried.
@@ -51,8 +52,8 @@ pub struct Flow {
     pub weight: u32,
     /// Latest completion time, if there is one: no plan exceeds it.
     pub deadline: Option<Duration>,
-    /// What it carries, where other flows carry the same: those of one source share the legs that their paths begin
-    /// with alike ([`crate::trees`]).
+    /// What it carries, where other flows carry the same: those of one source share the legs that
+    /// their paths begin with alike ([`crate::trees`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentId>,
 }
@@ -211,8 +212,8 @@ pub struct Inputs {
     pub site_regions: BTreeMap<SiteId, RegionId>,
     /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,
-    /// What of that may leave the site's region, where the cloud limits that more: a relay inside the region is reached
-    /// without it \[TRN\].
+    /// What of that may leave the site's region, where the cloud limits that more: a relay inside
+    /// the region is reached without it \[TRN\].
     pub site_caps_outside: BTreeMap<SiteId, Bandwidth>,
     /// What egress costs.
     pub prices: Prices,
@@ -273,11 +274,11 @@ impl Problem {
     /// Costs one completion-time model for each path that the rates do not rule out.
     ///
     /// # Errors
-    /// When a name is taken twice, a flow makes no sense or has no path, a price is missing, or more money is at stake than
-    /// can be added up.
+    /// When a name is taken twice, a flow makes no sense or has no path, a price is missing, or
+    /// more money is at stake than can be added up.
     pub fn new(inputs: Inputs) -> Result<Self, ProblemError> {
         check::inputs(&inputs)?;
-        let offers = offers(&inputs);
+        let offers = offers::all(&inputs);
         let shares = vec![check::Share::default(); inputs.flows.len()];
         let (candidates, left_out) = (Vec::new(), Vec::new());
         let trees = content::trees(&inputs.flows);
@@ -293,7 +294,8 @@ impl Problem {
         Ok(problem)
     }
 
-    /// A problem whose packet flows ([`crate::packets`]) are all that is to be carried: it has no streams, and [`Plan::nothing`] is its plan.
+    /// A problem whose packet flows ([`crate::packets`]) are all that is to be carried: it has no
+    /// streams, and [`Plan::nothing`] is its plan.
     ///
     /// # Errors
     /// As those of [`Problem::new`], but that there are no flows.
@@ -301,14 +303,14 @@ impl Problem {
     /// [`Plan::nothing`]: crate::Plan::nothing
     pub fn without_streams(inputs: Inputs) -> Result<Self, ProblemError> {
         check::places(&inputs)?;
-        let offers = offers(&inputs);
+        let offers = offers::all(&inputs);
         let (shares, candidates) = (Vec::new(), Vec::new());
         let inputs = Inputs { flows: Vec::new(), ..inputs };
         Ok(Self { inputs, offers, shares, candidates, left_out: Vec::new(), trees: Vec::new() })
     }
 
-    /// The same problem over the relays that run and no others: its budget is cut to what the dearest paths come to,
-    /// and any further relay costs more than that.
+    /// The same problem over the relays that run and no others: its budget is cut to what the
+    /// dearest paths come to, and any further relay costs more than that.
     ///
     /// # Errors
     /// When more money is at stake than can be added up.
@@ -390,14 +392,15 @@ impl Problem {
         &self.inputs
     }
 
-    /// The paths worth considering for the flow at this place of [`Problem::flows`]; the direct one first, if it is one of them.
+    /// The paths worth considering for the flow at this place of [`Problem::flows`]; the direct one
+    /// first, if it is one of them.
     #[must_use]
     pub fn candidates(&self, flow: usize) -> &[Candidate] {
         &self.candidates[flow]
     }
 
-    /// No path of the flow at this place that could help but is not among its candidates takes less; `None` when all
-    /// are there. Only problems with very many paths leave any out.
+    /// No path of the flow at this place that could help but is not among its candidates takes
+    /// less; `None` when all are there. Only problems with very many paths leave any out.
     #[must_use]
     pub fn left_out(&self, flow: usize) -> Option<Duration> {
         self.left_out[flow]
@@ -409,8 +412,8 @@ impl Problem {
         self.left_out.iter().any(Option::is_some)
     }
 
-    /// The same problem, but no flow may take longer than `limit` and the objective is another; `None` when a flow has no
-    /// such path.
+    /// The same problem, but no flow may take longer than `limit` and the objective is another;
+    /// `None` when a flow has no such path.
     #[must_use]
     pub fn within(&self, limit: Duration, objective: Objective) -> Option<Self> {
         let mut problem = self.clone();
@@ -433,8 +436,8 @@ impl Problem {
 
     /// The legs of the flow at this place over these offers; `None` when one of them is not known.
     ///
-    /// A leg with a relay at an end carries no more than the relay can, and the first one no more than
-    /// the flow's share of what its source can send.
+    /// A leg with a relay at an end carries no more than the relay can, and the first one no more
+    /// than the flow's share of what its source can send.
     #[must_use]
     pub fn legs(&self, flow: usize, relays: &[usize]) -> Option<Vec<Leg>> {
         let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
@@ -485,7 +488,8 @@ impl Problem {
         self.share(flow, relays).map_or(leg, |share| leg.capped_at(share))
     }
 
-    /// What the flow at this place gets of its source's caps on a path over these offers, where they are shared.
+    /// What the flow at this place gets of its source's caps on a path over these offers, where
+    /// they are shared.
     #[must_use]
     pub fn share(&self, flow: usize, relays: &[usize]) -> Option<Bandwidth> {
         let share = self.shares[flow];
@@ -493,7 +497,8 @@ impl Problem {
         share.all.into_iter().chain(outside).min()
     }
 
-    /// Whether the first hop of a path over these offers ends outside the region of the flow's source.
+    /// Whether the first hop of a path over these offers ends outside the region of the flow's
+    /// source.
     fn leaves_region(&self, flow: usize, relays: &[usize]) -> bool {
         let ends = &self.inputs.flows[flow];
         let region = |site| self.inputs.site_regions.get(site);
@@ -502,21 +507,23 @@ impl Problem {
         to.is_none() || region(&ends.source) != to
     }
 
-    /// Predicted completion of the flow at this place over these offers; `None` when a leg is not known.
+    /// Predicted completion of the flow at this place over these offers; `None` when a leg is not
+    /// known.
     #[must_use]
     pub fn completion(&self, flow: usize, relays: &[usize]) -> Option<Completion> {
         let legs = self.legs(flow, relays)?;
         Some(path_completion(&legs, self.inputs.flows[flow].volume, self.inputs.start_up))
     }
 
-    /// Predicted completion time of the flow at this place over these offers; `None` when a leg is not known.
+    /// Predicted completion time of the flow at this place over these offers; `None` when a leg is
+    /// not known.
     #[must_use]
     pub fn fct(&self, flow: usize, relays: &[usize]) -> Option<Duration> {
         self.completion(flow, relays).map(|completion| completion.total())
     }
 
-    /// Predicted completion time of the flow at this place on its direct path, if there is one: as [`Problem::fct`]
-    /// says, looked up where it is a candidate.
+    /// Predicted completion time of the flow at this place on its direct path, if there is one: as
+    /// [`Problem::fct`] says, looked up where it is a candidate.
     pub(crate) fn direct_fct(&self, flow: usize) -> Option<Duration> {
         let first = self.candidates.get(flow).and_then(|candidates| candidates.first());
         let direct = first.filter(|candidate| candidate.relays.is_empty());
@@ -548,14 +555,15 @@ impl Problem {
         if before.iter().eq(now) { Money::ZERO } else { running.move_cost }
     }
 
-    /// The capacity that the flow at this place takes at each of its relays: its mean rate [CP V-B].
+    /// The capacity that the flow at this place takes at each of its relays: its mean rate [CP
+    /// V-B].
     #[must_use]
     pub fn rate_taken(&self, flow: usize, fct: Duration) -> Bandwidth {
         let volume = self.inputs.flows[flow].volume;
         Bandwidth::from_transfer(volume, fct).unwrap_or(Bandwidth::MAX)
     }
 
-    /// What flows that take so long, for this cost, make of the objective: seconds, or dollars where it is the cost.
+    /// Returns the objective of these completion times and this cost, in seconds or dollars.
     #[must_use]
     pub fn value(&self, fcts: impl Iterator<Item = Duration>, cost: Money) -> f64 {
         let weighted = |(flow, fct): (&Flow, Duration)| fct.as_secs_f64() * f64::from(flow.weight);
@@ -566,7 +574,7 @@ impl Problem {
         }
     }
 
-    /// What this completion time of the flow at this place adds to what is to be made least.
+    /// Returns what this completion time of the flow at this index adds to the objective.
     #[must_use]
     pub fn score(&self, flow: usize, fct: Duration) -> Duration {
         score(&self.inputs.flows[flow], fct, self.inputs.objective)
@@ -578,22 +586,4 @@ fn score(flow: &Flow, fct: Duration, objective: Objective) -> Duration {
         Objective::TotalFct | Objective::Makespan => fct.saturating_mul(flow.weight),
         Objective::Cost => Duration::ZERO,
     }
-}
-
-fn offers(inputs: &Inputs) -> Vec<Offer> {
-    let offer = |region: &RegionId, relay_type: &RelayType| {
-        let key = (region.clone(), relay_type.id.clone());
-        let most = inputs.most.get(&key).copied();
-        let running = inputs.running.relays.get(&key).copied().unwrap_or(0);
-        Offer {
-            region: region.clone(),
-            relay_type: relay_type.clone(),
-            running: most.map_or(running, |most| running.min(most)),
-            is_offered: !inputs.not_offered.contains(&key) && most != Some(0),
-            most,
-            beyond: Money::ZERO,
-        }
-    };
-    let regions = inputs.regions.iter();
-    regions.flat_map(|region| inputs.relay_types.iter().map(move |t| offer(region, t))).collect()
 }

@@ -1,17 +1,18 @@
 //! Min-max-latency routing \[CDD\]: the paths whose largest leg RTT is least.
 //!
-//! Where connections are split and each leg is bound by its window, a path is as fast as its longest
-//! leg. So [`Router::best`] ranks the simple paths over a number of relays by their largest leg, then
-//! by their whole RTT, then by the relays' places; [`Router::ranking`] does so over all numbers.
+//! Where connections are split and each leg is bound by its window, a path is as fast as its
+//! longest leg. So [`Router::best`] ranks the simple paths over a number of relays by their largest
+//! leg, then by their whole RTT, then by the relays' places; [`Router::ranking`] does so over all
+//! numbers.
 //!
-//! It is a bottleneck-path dynamic programme: for each relay and number of relays to go it knows the
-//! least largest leg of what remains, and, once the largest leg is settled, the least sum of RTTs
-//! without a longer leg. Both may visit a relay twice, so they are bounds, and a search that always
-//! takes up the most promising beginning finds the simple paths in their order.
+//! It is a bottleneck-path dynamic programme: for each relay and number of relays to go it knows
+//! the least largest leg of what remains, and, once the largest leg is settled, the least sum of
+//! RTTs without a longer leg. Both may visit a relay twice, so they are bounds, and a search that
+//! always takes up the most promising beginning finds the simple paths in their order.
 //!
 //! [`Router::cloudified`] follows CDD's own rule: in at the relay nearest to the source, out at the
-//! one nearest to the destination, and between them the relays whose largest leg is least; the legs to
-//! the ends do not count. RTTs tell which path, and with [`Router::gain_over_two`] how much more
+//! one nearest to the destination, and between them the relays whose largest leg is least; the legs
+//! to the ends do not count. RTTs tell which path, and with [`Router::gain_over_two`] how much more
 //! relays bring than two. Whether any relay is worth it they do not tell: see [`advice`].
 
 use serde::Serialize;
@@ -144,9 +145,9 @@ impl Router {
     /// The `count` best paths by CDD's rule over exactly this many relays.
     ///
     /// The first and the last relay are the nearest to the ends and never the same one; what lies
-    /// between them is ranked as by [`Router::best`], without the legs to the ends. Two relays leave
-    /// nothing to choose. For one relay CDD found no rule ("finding the best relay is hard"); here it
-    /// is the one whose larger leg is least.
+    /// between them is ranked as by [`Router::best`], without the legs to the ends. Two relays
+    /// leave nothing to choose. For one relay CDD found no rule ("finding the best relay is hard");
+    /// here it is the one whose larger leg is least.
     #[must_use]
     pub fn cloudified(&self, relays: usize, count: usize) -> Vec<MinMaxPath> {
         if relays < 2 {
@@ -185,8 +186,8 @@ impl Router {
             .map(|(a, b)| (a.1, b.1))
     }
 
-    /// CDD's estimate of how much shorter a download gets over this path than over its first and last
-    /// relay alone: the RTT of those two over the largest inner leg.
+    /// CDD's estimate of how much shorter a download gets over this path than over its first and
+    /// last relay alone: the RTT of those two over the largest inner leg.
     ///
     /// `None` for paths of fewer than three relays, to which the estimate does not apply: it never
     /// decides between direct and relayed.

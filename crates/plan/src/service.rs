@@ -1,8 +1,10 @@
-//! Which packet service a flow gets: the cheapest that meets its latency budget `[JQ 3.3]`; `keeper`: how that changes while the flow runs;
-//! `costs`: what is known of the services' costs by then.
+//! Which packet service a flow gets: the cheapest that meets its latency budget `[JQ 3.3]`;
+//! `keeper`: how that changes while the flow runs; `costs`: what is known of the services' costs by
+//! then.
 //!
-//! *Direct* is among them: where the Internet itself arrives in time and loses less than the flow can bear, nothing is bought. With
-//! caching and coding, packets that are not lost come over the Internet; where that is too slow, only forwarding can help.
+//! *Direct* is among them: where the Internet itself arrives in time and loses less than the flow
+//! can bear, nothing is bought. With caching and coding, packets that are not lost come over the
+//! Internet; where that is too slow, only forwarding can help.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +20,8 @@ pub use costs::{FlowCosts, LeftRelay, Spent, ToldCosts};
 pub use keeper::{Cause, Change, Report, ServiceKeeper};
 pub use queue::StandingQueue;
 
-/// From when a packet should have come to when it is asked for. Chosen: a gap that is given time to close.
+/// From when a packet should have come to when it is asked for. Chosen: a gap that is given time to
+/// close.
 pub const DETECTION: Duration = Duration::from_millis(5);
 
 /// What a flow needs.
@@ -31,7 +34,8 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Whether a service meets it whose slowest packets arrive after `delivery`, where the Internet loses `loss`.
+    /// Whether a service meets it whose slowest packets arrive after `delivery`, where the Internet
+    /// loses `loss`.
     #[must_use]
     pub fn is_met(&self, service: PacketService, delivery: Duration, loss: Ratio) -> bool {
         let is_bearable =
@@ -65,9 +69,11 @@ pub struct Choice {
     pub offers: Vec<ServiceOffer>,
 }
 
-/// Chooses for a flow with `demand` whose Internet path loses `loss`; `costs` holds the services that can be had.
+/// Chooses for a flow with `demand` whose Internet path loses `loss`; `costs` holds the services
+/// that can be had.
 ///
-/// *Direct* costs nothing and is always to be had. Of several that meet the demand at the same cost the fastest is taken.
+/// *Direct* costs nothing and is always to be had. Of several that meet the demand at the same cost
+/// the fastest is taken.
 #[must_use]
 pub fn choose(
     demand: Demand,

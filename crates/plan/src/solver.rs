@@ -1,6 +1,7 @@
 //! Solvers: a problem in, a plan out, within limits.
 //!
-//! All of them make the problem's [score](crate::Candidate::score) least and, among equals, the cost.
+//! All of them make the problem's [score](crate::Candidate::score) least and, among equals, the
+//! cost.
 
 use tradewind_units::{Duration, Money};
 
@@ -42,8 +43,9 @@ pub struct Limits<'a> {
     pub work: u64,
     /// Asked now and then; the solver stops when it says true.
     pub should_stop: ShouldStop<'a>,
-    /// How long the solver may go on from now, for libraries that cannot be stopped and keep a clock of their
-    /// own. The caller reads the clock; with it, equal problems may get unequal plans.
+    /// How long the solver may go on from now, for libraries that cannot be stopped and keep a
+    /// clock of their own. The caller reads the clock; with it, equal problems may get unequal
+    /// plans.
     pub time_left: Option<TimeLeft<'a>>,
     /// Who does what can be done at a time. That changes no plan, only how soon there is one.
     pub executor: &'a dyn Executor,
@@ -88,7 +90,8 @@ pub enum SolveError {
     /// No plan is within the budget, as was proven.
     #[error(transparent)]
     Infeasible(Obstacle),
-    /// The limit was reached first, a heuristic found no way on, or there are paths that were not looked at.
+    /// The limit was reached first, a heuristic found no way on, or there are paths that were not
+    /// looked at.
     #[error("stopped before the end; no plan takes less than {:.3} s in all", bound.as_secs_f64())]
     WorkLimit {
         /// The best plan found so far, if any.
@@ -96,7 +99,8 @@ pub enum SolveError {
         /// No plan has a smaller sum of completion times.
         bound: Duration,
     },
-    /// The objective has no least value. No problem is like that: none of an exact program's columns is unlimited.
+    /// The objective has no least value. No problem is like that: none of an exact program's
+    /// columns is unlimited.
     #[error("the exact program has no least value, which is a bug of ours")]
     Unbounded,
     /// An objective that the solver does not serve.
@@ -120,8 +124,8 @@ pub trait Solver {
     /// Its name, as plans record it.
     fn name(&self) -> &'static str;
 
-    /// Whether it serves problems with common content itself; the others serve them by way of [`solve`], and by
-    /// themselves bound plans that share nothing.
+    /// Whether it serves problems with common content itself; the others serve them by way of
+    /// [`solve`], and by themselves bound plans that share nothing.
     fn shares_legs(&self) -> bool {
         false
     }
@@ -208,7 +212,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// No plan is below it, whatever the budget: of a makespan the slowest flow's best time, else the sum of each flow's best score.
+/// No plan is below it, whatever the budget: of a makespan the slowest flow's best time, else the
+/// sum of each flow's best score.
 fn unlimited_bound(problem: &Problem) -> Duration {
     if problem.objective() == Objective::Makespan {
         return makespan::slowest_flows_best(problem);

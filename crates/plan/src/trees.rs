@@ -1,17 +1,21 @@
-//! Distribution trees: flows of one source and one content whose paths begin alike share those legs.
+//! Distribution trees: flows of one source and one content whose paths begin alike share those
+//! legs.
 //!
-//! The paths of such flows form a tree that is rooted at the source. A leg is told by the relays on the way to its end; flows
-//! that come over the same relays carry the content over that leg once, and the relay at its end keeps it and sends
-//! it on to each of its next hops. The last leg, to a flow's destination, is the flow's own.
+//! The paths of such flows form a tree that is rooted at the source. A leg is told by the relays on
+//! the way to its end; flows that come over the same relays carry the content over that leg once,
+//! and the relay at its end keeps it and sends it on to each of its next hops. The last leg, to a
+//! flow's destination, is the flow's own.
 //!
-//! - **Cost.** Egress is paid once for each leg of the tree: the plan's cost is what each flow costs by itself, less
-//!   what each shared leg saves.
-//! - **Capacity.** What a relay carries is what it sends, for it never receives more: each next hop counts once, at
-//!   the rate of the fastest flow over it. A relay that only passes the content on carries it once; one that
-//!   fans out carries as many copies as it sends, as its machine's network does.
-//! - **Time.** A flow completes as if it were alone on its path: relays keep the content until the slowest next hop
-//!   has it, so a slow destination does not hold back the others. What a source's own cap would gain by sending once
-//!   is left out: times are those of flows that do not share, or better.
+//! - **Cost.** Egress is paid once for each leg of the tree: the plan's cost is what each flow
+//!   costs by itself, less what each shared leg saves.
+//! - **Capacity.** What a relay carries is what it sends, for it never receives more: each next hop
+//!   counts once, at the rate of the fastest flow over it. A relay that only passes the content on
+//!   carries it once; one that fans out carries as many copies as it sends, as its machine's
+//!   network does.
+//! - **Time.** A flow completes as if it were alone on its path: relays keep the content until the
+//!   slowest next hop has it, so a slow destination does not hold back the others. What a source's
+//!   own cap would gain by sending once is left out: times are those of flows that do not share, or
+//!   better.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +80,8 @@ enum Stream<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Relays for all flows, at the least cost of the ways known here; `None` when a relay cannot carry one of them.
+    /// Relays for all flows, at the least cost of the ways known here; `None` when a relay cannot
+    /// carry one of them.
     ///
     /// `own` is one more way to number them.
     pub(crate) fn lay(self, own: Option<Numbers>) -> Option<Laid> {
@@ -116,11 +121,11 @@ impl<'a> Paths<'a> {
         Some(numbers)
     }
 
-    /// Stream by stream, the last relays of paths first: a stream goes where its tree is already if there is room,
-    /// else to the first relay that has some.
+    /// Stream by stream, the last relays of paths first: a stream goes where its tree is already if
+    /// there is room, else to the first relay that has some.
     ///
-    /// All flows of a stream take the same relay, and so they arrive there as one stream: what is added up
-    /// here is what each relay sends.
+    /// All flows of a stream take the same relay, and so they arrive there as one stream: what is
+    /// added up here is what each relay sends.
     fn packed_as_trees(self) -> Option<Numbers> {
         let mut numbers: Numbers = self.paths.iter().map(|path| vec![0; path.len()]).collect();
         let mut loads: Vec<Vec<u64>> = vec![Vec::new(); self.problem.offers().len()];
@@ -161,7 +166,8 @@ impl<'a> Paths<'a> {
         Some(numbers)
     }
 
-    /// What a flow is part of when it leaves the relay at this place of its path; `numbers` are known behind it.
+    /// What a flow is part of when it leaves the relay at this place of its path; `numbers` are
+    /// known behind it.
     fn stream(self, flow: usize, at: usize, numbers: &Numbers) -> Stream<'a> {
         let path = self.paths[flow];
         match (self.problem.tree(flow), numbers[flow].get(at + 1)) {

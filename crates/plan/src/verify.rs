@@ -1,9 +1,10 @@
 //! What is wrong with a plan, worked out from the problem alone.
 //!
-//! Shares no code with the solvers: it asks the problem for the time, egress and set-up of each path, as they
-//! do, and works out loads, costs and totals anew, so that an error of theirs shows. An error of the
-//! model itself does not: the model is held against the papers and the lab. Which legs flows of one content share follows from
-//! the relays on their paths, whatever the plan says of them.
+//! Shares no code with the solvers: it asks the problem for the time, egress and set-up of each
+//! path, as they do, and works out loads, costs and totals anew, so that an error of theirs shows.
+//! An error of the model itself does not: the model is held against the papers and the lab. Which
+//! legs flows of one content share follows from the relays on their paths, whatever the plan says
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +60,8 @@ pub enum Violation {
         /// Greatest number allowed.
         most: usize,
     },
-    /// A relay that no flow passes, whether it costs money or is running already: a plan lists what it uses.
+    /// A relay that no flow passes, whether it costs money or is running already: a plan lists what
+    /// it uses.
     #[error("relay `{0}`: no flow uses it")]
     RelayUnused(RelayId),
     /// A path over a relay that the plan does not run.
@@ -95,7 +97,8 @@ pub enum Violation {
     #[error("flow `{0}`: a hop of its path has no price")]
     NoPrice(FlowId),
     /// A completion time after the deadline.
-    #[error("flow `{flow}`: takes {:.3} s, its deadline is {:.3} s", fct.as_secs_f64(), deadline.as_secs_f64())]
+    #[error("flow `{flow}`: takes {:.3} s, its deadline is {:.3} \
+        s", fct.as_secs_f64(), deadline.as_secs_f64())]
     Late {
         /// The flow.
         flow: FlowId,
@@ -133,7 +136,8 @@ pub enum Violation {
         planned: usize,
         /// How many there are.
         expected: usize,
-        /// The first that is stated and is not there, or is there and not stated: the relays to its end.
+        /// The first that is stated and is not there, or is there and not stated: the relays to its
+        /// end.
         first: Vec<RelayId>,
     },
     /// The plan is better than its own bound.
@@ -211,7 +215,8 @@ struct Check<'a> {
     found: Vec<Violation>,
     /// Rate through each relay in bit/s.
     loads: BTreeMap<RelayId, u64>,
-    /// Legs from sources and relays to relays over which some content goes: by source, content and the relays to their end.
+    /// Legs from sources and relays to relays over which some content goes: by source, content and
+    /// the relays to their end.
     legs: BTreeMap<(&'a SiteId, &'a ContentId, &'a [RelayId]), Carried>,
     /// Egress that shared legs save.
     saved: Money,
@@ -305,7 +310,8 @@ impl<'a> Check<'a> {
         self.cost(format!("move of flow `{}`", flow.id), planned.move_cost, move_cost);
     }
 
-    /// Adds a flow to the relays on its path: its last leg is its own, the others are its content's.
+    /// Adds a flow to the relays on its path: its last leg is its own, the others are its
+    /// content's.
     fn carry(
         &mut self,
         index: usize,
@@ -339,7 +345,8 @@ impl<'a> Check<'a> {
         *load = load.saturating_add(rate);
     }
 
-    /// Holds the plan's shared legs against those that there are, and adds what goes over them to the relays that send it.
+    /// Holds the plan's shared legs against those that there are, and adds what goes over them to
+    /// the relays that send it.
     fn shared_legs(&mut self) {
         let legs = std::mem::take(&mut self.legs);
         let mut expected = Vec::new();

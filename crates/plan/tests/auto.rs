@@ -32,7 +32,8 @@ fn solve(solver: &dyn Solver, inputs: &Inputs, steps: u64) -> Option<(Problem, P
     Some((problem, plan))
 }
 
-/// Small problems with weights, two relay types, relays that run, deadlines and capacities that bind.
+/// Small problems with weights, two relay types, relays that run, deadlines and capacities that
+/// bind.
 fn small() -> impl Strategy<Value = Inputs> {
     let rtts = prop::collection::vec(5_u64..300, 12..40);
     let sizes = (1_usize..4, 1_usize..4, rtts, 200.0..2_000.0_f64, 0.0..4.0_f64);
@@ -85,7 +86,8 @@ proptest! {
     }
 
     #[test]
-    fn the_cheapest_plan_that_meets_deadlines_is_found(mut inputs in small(), late in 0.1..0.9_f64) {
+    fn the_cheapest_plan_that_meets_deadlines_is_found(mut inputs in small(),
+        late in 0.1..0.9_f64) {
         let fastest = Problem::new(inputs.clone()).unwrap();
         inputs.objective = Objective::Cost;
         for (index, flow) in inputs.flows.iter_mut().enumerate() {
@@ -190,15 +192,16 @@ proptest! {
         let factor = f64::from(1 << power);
         let mut inputs = world(20, 6, 6.0, seed);
         inputs.start_up = StartUp::Ignored;
-        // Rates are whole bits a second, of times in whole nanoseconds: no sum of them may fill this relay to the last bit,
-        // or a bit would decide whether a flow fits.
+        // Rates are whole bits a second, of times in whole nanoseconds: no sum of them may fill
+        // this relay to the last bit, or a bit would decide whether a flow fits.
         inputs.relay_types[0].capacity = mbps(2_000.001);
         let (problem, plan) = solve(&ALONE, &inputs, STEPS).unwrap();
         let (score, cost) = plan.score(&problem);
 
         let price = |inputs: &Inputs, factor: f64| {
             let tradewind_model::cost::Prices::Flat(price) = inputs.prices else { unreachable!() };
-            let price = tradewind_units::PricePerGb::from_usd_per_gb(price.as_usd_per_gb() * factor);
+            let usd = price.as_usd_per_gb() * factor;
+            let price = tradewind_units::PricePerGb::from_usd_per_gb(usd);
             tradewind_model::cost::Prices::Flat(price.unwrap())
         };
         let mut dearer = inputs.clone();
@@ -217,9 +220,11 @@ proptest! {
         let (problem, plan) = solve(&ALONE, &longer, STEPS).unwrap();
         let (slower, _) = plan.score(&problem);
         let expected = score.mul_f64(factor);
-        prop_assert!(slower.abs_diff(expected) < expected.mul_f64(1e-9), "{slower:?}, {expected:?}");
+        prop_assert!(slower.abs_diff(expected) < expected.mul_f64(1e-9), "{slower:?}, \
+            {expected:?}");
 
-        let renamed = |id: &RegionId| RegionId::new(format!("other:{}", id.as_str().replace("cloud:r", "z"))).unwrap();
+        let renamed = |id: &RegionId| RegionId::new(format!("other:{}", id.as_str()
+            .replace("cloud:r", "z"))).unwrap();
         let place = |place: &tradewind_plan::Place| match place {
             tradewind_plan::Place::Relay(id) => tradewind_plan::Place::Relay(renamed(id)),
             site => site.clone(),

@@ -1,4 +1,5 @@
-//! The exact solvers against plain enumeration, at their limits, and on problems changed in ways that change no optimum.
+//! The exact solvers against plain enumeration, at their limits, and on problems changed in ways
+//! that change no optimum.
 
 #![cfg(feature = "highs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
@@ -35,7 +36,8 @@ impl Draw {
         self.0.once_in(count)
     }
 
-    /// A small problem with some of everything: types, running relays, weights, deadlines, cut legs.
+    /// A small problem with some of everything: types, running relays, weights, deadlines, cut
+    /// legs.
     fn inputs(&mut self) -> Inputs {
         let (flows, regions, types) = match self.within(0, 4) {
             0 => (self.within(1, 4), 3, 1),

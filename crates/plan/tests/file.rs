@@ -144,16 +144,21 @@ fn sections_that_contradict_themselves_are_refused() {
         ("[running]\n[[running.relay]]\nregion = \"gcp:us-east4\"".into(), "line 22: region: "),
         ("[[running.path]]\nflow = \"x\"\nregions = []".into(), "line 21: flow: no flow `x`"),
         (
-            "[[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:us-east4\", \"gcp:us-west1\", \"gcp:us-east1\"]"
+            "[[running.path]]\nflow = \"a-b\"\n\
+             regions = [\"gcp:us-east4\", \"gcp:us-west1\", \"gcp:us-east1\"]"
                 .into(),
             "line 22: regions: 3 relays, but `max_relays` is 2",
         ),
         (
-            "[[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:us-east4\", \"gcp:us-east4\"]".into(),
+            "[[running.path]]\nflow = \"a-b\"\n\
+             regions = [\"gcp:us-east4\", \"gcp:us-east4\"]"
+                .into(),
             "line 22: regions: region `gcp:us-east4` twice",
         ),
         (
-            "[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\nsources = [\"a\", \"b\"]".into(),
+            "[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\n\
+             sources = [\"a\", \"b\"]"
+                .into(),
             "line 23: sources: `one-to-many` has one source",
         ),
         ("[egress]\nusd_per_gb = -1.0".into(), "line 21: usd_per_gb: price: "),
@@ -427,8 +432,10 @@ proptest! {
             rtts_ms[0], rtts_ms[1], rtts_ms[2]
         );
         let text = format!(
-            "budget_usd = {}\nobjective = \"{}\"\nregions = [\"gcp:europe-west2\"]\nrtt_tables = [\"t\"]\n\
-             [[site]]\nid = \"a\"\nrate = \"{mbps} Mbit/s\"\n[[site]]\nid = \"b\"\n[[flow]]\nfrom = \"a\"\n\
+            "budget_usd = {}\nobjective = \"{}\"\nregions = [\"gcp:europe-west2\"]\nrtt_tables = \
+             [\"t\"]\n\
+             [[site]]\nid = \"a\"\nrate = \"{mbps} Mbit/s\"\n[[site]]\nid = \"b\"\n[[flow]]\nfrom \
+             = \"a\"\n\
              to = \"b\"\nvolume = \"{volume_mb} MB\"\nweight = {weight}\n",
             f64::from(budget_cents) / 100.0, words[objective]
         );
@@ -464,7 +471,8 @@ fn common_content_is_read_and_has_one_volume() {
     let refused = |text: String| read(&text).unwrap_err().to_string();
     let second = |volume: &str| {
         format!(
-            "{content}[[flow]]\nid = \"x\"\nfrom = \"a\"\nto = \"b\"\nvolume = \"{volume}\"\ncontent = \"v\"\n"
+            "{content}[[flow]]\nid = \"x\"\nfrom = \"a\"\nto = \"b\"\nvolume = \"{volume}\"\n\
+             content = \"v\"\n"
         )
     };
     assert_eq!(read(&second("2 GB")).unwrap().inputs.flows[1].content, flows[0].content);
@@ -503,7 +511,8 @@ fn what_leaves_a_region_is_capped_where_there_is_one() {
     let drawn = |outside: bool| {
         let cap = format!("outside = {outside}, egress_cap_outside = \"1 Gbit/s\"");
         read(&format!(
-            "assume_rtt_from_distance = true\n[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\n\
+            "assume_rtt_from_distance = true\n[generate]\npattern = \"one-to-many\"\nvolume = \"1 \
+             GB\"\n\
              sites = {{ clouds = [\"gcp\"], {cap} }}\n"
         ))
     };
@@ -539,7 +548,8 @@ fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
     let planned = |move_usd: &str| {
         let text = SMALL.replacen("budget_usd = 2.0", "budget_usd = 2.0\nobjective = \"cost\"", 1);
         let text = format!(
-            "{text}[egress]\nusd_per_gb = 0.08\n[running]\nmove_usd = {move_usd}\n[[running.relay]]\nregion = \"gcp:europe-west2\"\n\
+            "{text}[egress]\nusd_per_gb = 0.08\n[running]\nmove_usd = \
+             {move_usd}\n[[running.relay]]\nregion = \"gcp:europe-west2\"\n\
              [[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:europe-west2\"]\n"
         );
         let problem = Problem::new(read(&text).unwrap().inputs).unwrap();
@@ -549,7 +559,8 @@ fn a_flow_leaves_its_running_path_only_where_that_is_worth_its_move() {
     };
     let left = SMALL.replacen("[\"gcp:europe-west2\"]", "[]", 1);
     let left = format!(
-        "{left}[running]\nmove_usd = 1.0\n[[running.path]]\nflow = \"a-b\"\nregions = [\"gcp:europe-west2\"]\n"
+        "{left}[running]\nmove_usd = 1.0\n[[running.path]]\nflow = \"a-b\"\nregions = \
+         [\"gcp:europe-west2\"]\n"
     );
     let left = read(&left).unwrap();
     assert_eq!(left.must_move, [left.inputs.flows[0].id.clone()], "no relay may run there");
@@ -574,12 +585,14 @@ fn tables_are_read_as_they_are_found() {
     let rates = "src,dst,mbps\na,gcp:europe-west2,250\n";
     let expected = (200_000, 60_500, 140_000, Some(250.0));
     assert_eq!(legs(plain, rates), expected);
-    let quoted = "\"src\",\"dst\",\"rtt_ms\"\r\n\"a\",\"b\",\"200\"\r\na,\"gcp:europe-west2\",60.5\r\nb,gcp:europe-west2,140\r\n";
+    let quoted = "\"src\",\"dst\",\"rtt_ms\"\r\n\"a\",\"b\",\"200\"\r\n\
+     a,\"gcp:europe-west2\",60.5\r\nb,gcp:europe-west2,140\r\n";
     assert_eq!(legs(quoted, rates), expected);
     let matrix = ",a,b,gcp:europe-west2\na,0,200,60.5\nb,,0,140\n";
     assert_eq!(legs(matrix, "src,gcp:europe-west2\na,250\n"), expected);
     // Columns of public grids; and they hold places that the problem does not have.
-    let grid = "src,dst,min_rtt_ms\na,b,200\na,gcp:europe-west2,60.5\nb,gcp:europe-west2,140\naws:here,moon,3\n";
+    let grid = "src,dst,min_rtt_ms\na,b,200\na,gcp:europe-west2,60.5\nb,gcp:europe-west2,140\n\
+     aws:here,moon,3\n";
     assert_eq!(legs(grid, "src,dst,gbps\na,gcp:europe-west2,0.25\n"), expected);
     let read = read_with(text, &[("t", grid), ("r", rates)]).unwrap();
     let [note] = &read.notes[..] else { panic!("{:?}", read.notes) };

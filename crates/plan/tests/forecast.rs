@@ -229,7 +229,8 @@ proptest! {
     }
 
     #[test]
-    fn parsing_refuses_or_reads_and_never_panics(text in "(time_s,source,destination,volume\n)?[ -~\n]{0,80}") {
+    fn parsing_refuses_or_reads_and_never_panics(text in "(time_s,source,destination,volume\n)?[ \
+        -~\n]{0,80}") {
         if let Err(error) = parse_log(&text) {
             prop_assert!(!error.to_string().contains('\n'));
         }
@@ -246,7 +247,8 @@ proptest! {
         let same = regret(&truth, truth.flows.clone(), &Exhaustive, &limits).unwrap();
         prop_assert_eq!(same.regret(), Duration::ZERO);
         let by = same.as_planned.as_ref().expect("every flow has a direct path");
-        prop_assert_eq!((by.total_fct(), by.cost), (same.clairvoyant.total_fct, same.clairvoyant.cost));
+        prop_assert_eq!((by.total_fct(), by.cost),
+            (same.clairvoyant.total_fct, same.clairvoyant.cost));
         prop_assert_eq!((by.displaced, by.unplanned), (0, 0));
         let mut guessed = truth.flows.clone();
         for (flow, scale) in guessed.iter_mut().zip(&scales) {

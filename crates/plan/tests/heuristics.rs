@@ -1,5 +1,5 @@
-//! CP's heuristics against the pseudo-code, followed line by line without any of the library's short cuts;
-//! cases worked by hand; and `verify` on problems of all kinds.
+//! CP's heuristics against the pseudo-code, followed line by line without any of the library's
+//! short cuts; cases worked by hand; and `verify` on problems of all kinds.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -341,7 +341,8 @@ proptest! {
             return Ok(());
         };
         for solver in [&TwoProxy as &dyn Solver, &TwoProxyRollback] {
-            let with = |executor: &dyn Executor| solver.solve(&problem, &Limits { executor, ..Limits::work(work) });
+            let with = |executor: &dyn Executor| solver.solve(&problem,
+                &Limits { executor, ..Limits::work(work) });
             let one_by_one = with(&OneByOne);
             prop_assert_eq!(&one_by_one, &with(&LastFirst::default()));
             prop_assert_eq!(&one_by_one, &with(&threads()));
@@ -368,7 +369,8 @@ fn the_crew_is_given_the_pieces_and_all_of_them_end_when_told_to() {
     }
 }
 
-/// Plans of random problems that break a rule (`examples/heuristics_hold.rs` makes more of them), and how many problems were planned.
+/// Plans of random problems that break a rule (`examples/heuristics_hold.rs` makes more of them),
+/// and how many problems were planned.
 fn violations(seeds: std::ops::Range<u64>, kind: Kind) -> (Vec<String>, usize) {
     let (mut found, mut planned) = (Vec::new(), 0);
     for seed in seeds {
@@ -407,8 +409,8 @@ fn plans_of_large_random_problems_are_sound() {
     assert!(planned > 3, "{planned}");
 }
 
-/// A problem worked by hand: RTTs in milliseconds, which are FCTs in seconds, because each flow carries a thousand
-/// windows of 2.875 MB. A relay carries a flow for 23 cents.
+/// A problem worked by hand: RTTs in milliseconds, which are FCTs in seconds, because each flow
+/// carries a thousand windows of 2.875 MB. A relay carries a flow for 23 cents.
 fn by_hand(rtts: &[(&str, &str, u64)], regions: &[&str], budget_usd: f64) -> Problem {
     let place = |name: &str| match name.contains(':') {
         true => Place::Relay(RegionId::new(name).unwrap()),

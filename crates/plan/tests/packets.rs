@@ -1,4 +1,5 @@
-//! Packet flows: costs counted by hand, the cheapest of all ways by plain enumeration, and what is told where there is none.
+//! Packet flows: costs counted by hand, the cheapest of all ways by plain enumeration, and what is
+//! told where there is none.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -31,12 +32,14 @@ fn planned(text: &str) -> PacketPlan {
     plan
 }
 
-/// From Sydney to Dublin as in the paper's example: 1.5 Mbit/s for an hour, a hundredth lost, 9.8 cents a GB between the relays and 2 cents to
-/// the receiver, a machine's share of 0.095 cents [JQ 5.1.1]. The Internet takes 140 ms one way, the relays 5 + 130 + 10.
+/// From Sydney to Dublin as in the paper's example: 1.5 Mbit/s for an hour, a hundredth lost, 9.8
+/// cents a GB between the relays and 2 cents to the receiver, a machine's share of 0.095 cents [JQ
+/// 5.1.1]. The Internet takes 140 ms one way, the relays 5 + 130 + 10.
 const CALL: &str = r#"
 regions = ["aws:ap-southeast-2", "aws:eu-west-1"]
 site = [{ id = "a" }, { id = "b" }]
-packet_flow = [{ id = "call", from = "a", to = "b", rate = "1.5 Mbit/s", packet = "1 kB", budget = "220 ms", internet_loss = 0.01 }]
+packet_flow = [{ id = "call", from = "a", to = "b", rate = "1.5 Mbit/s", packet = "1 kB", budget =
+    "220 ms", internet_loss = 0.01 }]
 [packets]
 usd_per_hour = 0.00095
 coding = { cross_stream = [2, 10], in_stream = [0, 1], within = "0 ms" }
@@ -88,7 +91,8 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
     let relays: Vec<&str> = flow.path.iter().map(|relay| relay.as_str()).collect();
     assert_eq!(relays, ["aws:ap-southeast-2.1", "aws:eu-west-1.1"]);
     assert!(plan.relays.iter().all(|relay| !relay.runs) && plan.relays.len() == 2);
-    // 0.675 GB. Coding: a fifth leaves Sydney; Dublin sends what was lost and nine requests of 64 bytes for each lost packet of 1,000.
+    // 0.675 GB. Coding: a fifth leaves Sydney; Dublin sends what was lost and nine requests of 64
+    // bytes for each lost packet of 1,000.
     let lost = 0.006_75;
     let asked = lost * 0.064;
     let coding = 0.135 * 9.8 + (lost + 9.0 * asked) * 2.0 + 0.19;
@@ -154,7 +158,8 @@ fn a_tighter_budget_buys_a_dearer_service_and_the_tightest_is_told_the_fastest()
     assert!(error.is_without_plan());
     assert_eq!(
         error.to_string(),
-        "packet flow `call`: no service meets its budget of 144.0 ms: the fastest, forwarding over aws:ap-southeast-2 > aws:eu-west-1, \
+        "packet flow `call`: no service meets its budget of 144.0 ms: the fastest, forwarding \
+         over aws:ap-southeast-2 > aws:eu-west-1, \
          takes 145.0 ms"
     );
     // One relay in Sydney would be slower and dearer: 5 + 150.
@@ -208,7 +213,8 @@ fn percentiles_storage_uplinks_and_ingress_are_counted() {
     let entering = ingress.ingress_relay.as_usd() - plain.ingress_relay.as_usd();
     assert!((entering - 0.0675).abs() < 1e-8, "{entering}");
     let monthly = with(
-        "at = [{ cloud = \"aws\", usd_per_hour = 0.01 }, { region = \"aws:eu-west-1\", egress = { usd_per_mbps = 7.3 } }]",
+        "at = [{ cloud = \"aws\", usd_per_hour = 0.01 }, { region = \"aws:eu-west-1\", egress = { \
+         usd_per_mbps = 7.3 } }]",
         "",
     );
     // What was lost is a hundredth of the rate, for one of 730 hours.
@@ -354,8 +360,8 @@ fn what_makes_no_sense_is_refused_with_line_and_field() {
     assert_eq!(read.packets.prices[&dublin].vm_hour, Money::from_usd(0.108).unwrap());
 }
 
-/// The cheapest way of a flow by plain enumeration over services and relays, each cost put together from the table's entries:
-/// dollars, milliseconds and how many relays.
+/// The cheapest way of a flow by plain enumeration over services and relays, each cost put together
+/// from the table's entries: dollars, milliseconds and how many relays.
 fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
     let flow = &read.packets.flows[flow];
     let half = |from: &Place, to: &Place| {
@@ -422,7 +428,8 @@ fn drawn(
     for (index, (budget, loss)) in demands.iter().take(flows).enumerate() {
         let (rate, packet) = (0.2 + index as f64, 200 + 300 * index);
         text += &format!(
-            "[[packet_flow]]\nid = \"f{index}\"\nfrom = \"a\"\nto = \"b\"\nrate = \"{rate} Mbit/s\"\npacket = \"{packet} B\"\n\
+            "[[packet_flow]]\nid = \"f{index}\"\nfrom = \"a\"\nto = \"b\"\nrate = \"{rate} \
+             Mbit/s\"\npacket = \"{packet} B\"\n\
              budget = \"{budget} ms\"\ninternet_loss = {}\nspan = \"{} min\"\n",
             f64::from(*loss) / 1e3,
             7 + 60 * index
@@ -486,9 +493,11 @@ proptest! {
         demands in prop::collection::vec((100_u32..500, 0_u32..80), 3),
         budget in 0_u32..300,
     ) {
-        let read = read(&format!("{}{}", drawn(4, 3, &rtts, &cents, &demands), BULK.replace("20 GB", "4 GB")));
+        let read = read(&format!("{}{}", drawn(4, 3, &rtts, &cents, &demands),
+            BULK.replace("20 GB", "4 GB")));
         let budget = Money::from_usd(f64::from(budget) / 100.0).unwrap();
-        let made = Problem::new(read.inputs.clone()).ok().zip(read.packets.reserve(&read.inputs).ok());
+        let made = Problem::new(read.inputs.clone()).ok()
+            .zip(read.packets.reserve(&read.inputs).ok());
         let Some((problem, reserve)) = made else { return Ok(()) };
         let Ok(left) = reserve.left_of(budget) else {
             prop_assert!(reserve.cost() > budget);

@@ -19,7 +19,8 @@ between = ["b", "gcp:europe-west2"]
 rtt = "140 ms"
 "#;
 
-/// As `tradewind probe rtt b:443 203.0.113.7:443 -o json` prints it, shortened; new fields may come at any time.
+/// As `tradewind probe rtt b:443 203.0.113.7:443 -o json` prints it, shortened; new fields may come
+/// at any time.
 const RTTS: &str = r#"[
   {
     "schema_version": 1,
@@ -100,7 +101,8 @@ fn whatever_is_wrong_gets_one_line_with_file_line_and_field() {
         (
             PROBLEM,
             &RTTS.replace("203.0.113.7", "203.0.113.8"),
-            "report: line 12: target: no site and no region of the catalogue is called `203.0.113.8`; \
+            "report: line 12: target: no site and no region of the catalogue is called \
+             `203.0.113.8`; \
              say which place it is: `targets = { \"203.0.113.8:443\" = \"..\" }`",
         ),
         (PROBLEM, &RTTS.replace("b:443", "a:443"), "report: line 4: target: site a is where"),

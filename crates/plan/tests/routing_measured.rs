@@ -1,5 +1,5 @@
-//! Min-max routing over measured RTTs that are not part of this repository. Set `TRADEWIND_RTT_CSV` to
-//! their CSV (`src,dst,min_rtt_ms`, regions as `cloud:region`).
+//! Min-max routing over measured RTTs that are not part of this repository. Set `TRADEWIND_RTT_CSV`
+//! to their CSV (`src,dst,min_rtt_ms`, regions as `cloud:region`).
 
 #![allow(
     clippy::disallowed_methods,

@@ -184,7 +184,8 @@ proptest! {
     }
 }
 
-/// What every algorithm makes of a problem, but those that do not serve its objective; each plan holds.
+/// What every algorithm makes of a problem, but those that do not serve its objective; each plan
+/// holds.
 fn answers(inputs: &Inputs) -> (Problem, Vec<Answer>) {
     let problem = Problem::new(inputs.clone()).unwrap();
     let answer = |name: &'static str| {
@@ -199,8 +200,8 @@ fn answers(inputs: &Inputs) -> (Problem, Vec<Answer>) {
     (problem, answers)
 }
 
-/// One flow without direct path: over one relay for 8 cents, or for nothing over four that come after so many others that
-/// paths of four relays are not looked at.
+/// One flow without direct path: over one relay for 8 cents, or for nothing over four that come
+/// after so many others that paths of four relays are not looked at.
 fn beyond_what_is_looked_at(objective: Objective, budget_usd: f64) -> Inputs {
     const REGIONS: usize = 150;
     let whole = drawn(1, 5, &[200], 20_000.0, budget_usd);
@@ -245,7 +246,8 @@ fn nothing_is_proved_of_paths_that_are_not_looked_at() {
     }
 }
 
-/// One flow that runs over a relay, for 1.6 cents, slower than it would go directly; a move costs five dollars.
+/// One flow that runs over a relay, for 1.6 cents, slower than it would go directly; a move costs
+/// five dollars.
 fn running_slowly(objective: Objective, budget_usd: f64) -> Inputs {
     let mut inputs = drawn(1, 1, &[50, 60, 50, 60, 60, 60], 2_000.0, budget_usd);
     (inputs.start_up, inputs.objective) = (StartUp::Ignored, objective);
@@ -345,7 +347,8 @@ fn what_stands_in_the_way_is_told() {
     };
     assert_eq!(
         told(&running_slowly(Objective::TotalFct, 0.01)),
-        "flow `flow0`: no path costs less than $0.016, relays and moves included; the budget is $0.01"
+        "flow `flow0`: no path costs less than $0.016, relays and moves included; the budget is \
+         $0.01"
     );
     let mut late = drawn(1, 1, &[100, 20], 2_000.0, 0.2);
     let direct = Problem::new(late.clone()).unwrap().fct(0, &[]).unwrap();

@@ -1,4 +1,5 @@
-//! Distribution trees: what sharing legs costs and saves, by hand, by enumeration, and as properties of every solver.
+//! Distribution trees: what sharing legs costs and saves, by hand, by enumeration, and as
+//! properties of every solver.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -86,7 +87,8 @@ fn enumerated(problem: &Problem) -> Option<(Duration, Money)> {
     }
 }
 
-/// A leg by its relays, whose it is (if it is a last leg or nothing is shared), the fastest rate, the price.
+/// A leg by its relays, whose it is (if it is a last leg or nothing is shared), the fastest rate,
+/// the price.
 type Sent = (Vec<(usize, usize)>, Option<usize>, u64, Money);
 
 type Chosen<'a> = [&'a tradewind_plan::Candidate];
@@ -109,7 +111,8 @@ fn splits(
     }
 }
 
-/// What a plan costs by the rules of docs/planner.md, worked out leg by leg; `None` when a relay is overloaded.
+/// What a plan costs by the rules of docs/planner.md, worked out leg by leg; `None` when a relay is
+/// overloaded.
 fn cost_of(
     problem: &Problem,
     chosen: &Chosen<'_>,
@@ -166,7 +169,8 @@ fn far_away(flows: usize, capacity: f64, budget: f64) -> Inputs {
 
 #[test]
 fn a_trunk_is_paid_once_and_carried_once() {
-    // 1 GB to each of three places: $0.08 over the trunk once, not three times; $0.08 each for the last leg.
+    // 1 GB to each of three places: $0.08 over the trunk once, not three times; $0.08 each for the
+    // last leg.
     let inputs = far_away(3, 4_000.0, 100.0);
     let problem = Problem::new(inputs.clone()).unwrap();
     let plan = solve(&problem, "auto", 1_000_000).unwrap();
@@ -179,7 +183,8 @@ fn a_trunk_is_paid_once_and_carried_once() {
     assert!(plan.shared_legs.iter().all(|leg| leg.flows.len() == 3));
     let apart = Problem::new(without_content(&inputs)).unwrap();
     assert_eq!(solve(&apart, "auto", 1_000_000).unwrap().cost, usd(2.0 * 0.5 + 6.0 * 0.08));
-    // The budget of one flow's relays and egress, and of two more last legs: without sharing it serves only one.
+    // The budget of one flow's relays and egress, and of two more last legs: without sharing it
+    // serves only one.
     let tight = usd(2.0 * 0.5 + 0.08 + 3.0 * 0.08);
     let serves = |problem: Problem| {
         let plan = solve(&problem.with_budget(tight), "auto", 1_000_000).unwrap();
@@ -190,7 +195,8 @@ fn a_trunk_is_paid_once_and_carried_once() {
 
 #[test]
 fn a_relay_that_fans_out_carries_each_copy_and_one_that_passes_on_carries_one() {
-    // Each flow takes up to 1,150 Mbit/s (23 Mbit a round trip of 20 ms): a relay of 2,400 sends two of them.
+    // Each flow takes up to 1,150 Mbit/s (23 Mbit a round trip of 20 ms): a relay of 2,400 sends
+    // two of them.
     let problem = Problem::new(far_away(4, 2_400.0, 100.0)).unwrap();
     let plan = solve(&problem, "auto", 1_000_000).unwrap();
     assert_eq!(verify(&problem, &plan), vec![]);

@@ -1,4 +1,5 @@
-//! What TRN says of machines: many flows share what theirs may send, and a slow one gains by a fast one in its region.
+//! What TRN says of machines: many flows share what theirs may send, and a slow one gains by a fast
+//! one in its region.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -7,11 +8,12 @@ use tradewind_plan::file;
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Plan, Problem, explain, verify};
 
-/// Flows of 10 GB from one machine in Virginia to three regions, each 80 ms away by a path that eight connections fill with
-/// 2.3 Gbit/s; relays may run in Virginia and Ireland.
+/// Flows of 10 GB from one machine in Virginia to three regions, each 80 ms away by a path that
+/// eight connections fill with 2.3 Gbit/s; relays may run in Virginia and Ireland.
 fn problem(site: &str, relay_type: &str) -> Problem {
     let mut text = format!(
-        "budget_usd = 20.0\nstart_up = \"ignored\"\nsame_region_rtt = \"1 ms\"\nregions = [\"aws:us-east-1\", \"aws:eu-west-1\"]\n\
+        "budget_usd = 20.0\nstart_up = \"ignored\"\nsame_region_rtt = \"1 ms\"\nregions = \
+         [\"aws:us-east-1\", \"aws:eu-west-1\"]\n\
          [leg.all]\nconnections = 8\n\
          [egress]\nusd_per_gb = 0.02\n\
          [[relay_type]]\nid = \"fast\"\nset_up_usd = 0.1\n{relay_type}\n\
@@ -48,7 +50,8 @@ fn binding(problem: &Problem, plan: &Plan) -> String {
 
 #[test]
 fn a_slow_machine_gains_by_a_fast_one_in_its_region() {
-    // What may leave the region is a third of what each flow could use: the relay beside the machine lifts that.
+    // What may leave the region is a third of what each flow could use: the relay beside the
+    // machine lifts that.
     let problem = problem("egress_cap_outside = \"900 Mbit/s\"", FAST);
     let plan = planned(&problem);
     let beside = |region: &str| region == "aws:us-east-1";
@@ -72,7 +75,8 @@ fn a_machine_as_fast_as_the_relay_gains_nothing_by_it() {
 
 #[test]
 fn many_flows_of_one_machine_share_its_cap_and_no_relay_is_bought_for_what_it_cannot_send() {
-    // By link, each flow could go faster over Ireland (60 ms instead of 80), and relays are bought for that.
+    // By link, each flow could go faster over Ireland (60 ms instead of 80), and relays are bought
+    // for that.
     let by_link = problem("", FAST);
     let plan = planned(&by_link);
     assert!(plan.flows.iter().all(|flow| !flow.path.is_empty()), "{plan:?}");
@@ -84,7 +88,8 @@ fn many_flows_of_one_machine_share_its_cap_and_no_relay_is_bought_for_what_it_ca
     let rate = 80.0 / aware.flows[0].fct.as_secs_f64();
     assert!((0.999..=1.001).contains(&rate), "{rate} Gbit/s");
     assert_eq!(binding(&by_machine, &aware), "source's cap of vm -> s0");
-    // The plan that knows links only, carried by that machine, takes as long and costs relays on top.
+    // The plan that knows links only, carried by that machine, takes as long and costs relays on
+    // top.
     let offers = |flow: usize| plan.offers_of(&by_machine, &plan.flows[flow]).unwrap();
     let carried = (0..3).map(|flow| by_machine.fct(flow, &offers(flow)).unwrap());
     assert!(carried.sum::<std::time::Duration>() >= aware.total_fct);

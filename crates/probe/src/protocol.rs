@@ -461,7 +461,8 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_ignored_and_missing_ones_named() {
-        let hello = br#"{"protocol":1,"challenge":"000102030405060708090a0b0c0d0e0f","secret_required":false,"later":1}"#;
+        let hello = br#"{"protocol":1,"challenge":"000102030405060708090a0b0c0d0e0f",
+            "secret_required":false,"later":1}"#;
         let hello: Hello = from_json("hello", hello).unwrap();
         assert_eq!(hello.challenge.0[15], 15);
         let error = from_json::<Hello>("hello", b"{}").unwrap_err().to_string();

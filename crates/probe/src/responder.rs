@@ -376,7 +376,8 @@ async fn run_test(
     let cause = loop {
         tokio::select! {
             event = transfer.next(), if !complete => match event {
-                Event::Interval(record) => send_progress(writer, &Progress::Interval(record)).await?,
+                Event::Interval(record) => send_progress(writer,
+                    &Progress::Interval(record)).await?,
                 // The bytes that a sender handed to its kernel are still in flight: the caller
                 // sends the stop.
                 Event::Complete if role == Role::Sender && request.volume_bytes.is_some() => {

@@ -18,8 +18,8 @@ pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 /// same instant; unprivileged users may have four times as many.
 const MOST_RESTING_PIPES: usize = 32;
 
-/// The shared things of one worker. Its lock is taken by that worker's thread alone while it serves, and
-/// never held across a wait.
+/// The shared things of one worker. Its lock is taken by that worker's thread alone while it
+/// serves, and never held across a wait.
 #[derive(Debug)]
 pub(crate) struct BufferPool(Mutex<Shared>);
 

@@ -56,8 +56,7 @@ impl Capacity {
     }
 
     /// Returns how many sessions there may be, of those wanted: admitting more would let
-    /// connections
-    /// in that can then not be carried on.
+    /// connections in that can then not be carried on.
     ///
     /// # Errors
     /// When there is no descriptor left for any.

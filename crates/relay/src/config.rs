@@ -115,7 +115,8 @@ pub struct GatewayConfig {
     pub grant: Option<SignedGrant>,
     /// A file that holds the grant, as `tradewind grant issue` printed it, instead of `grant`.
     pub grant_file: Option<PathBuf>,
-    /// A file of what the operators of `[packet_endpoint]` have revoked; it is read again when it changes.
+    /// A file of what the operators of `[packet_endpoint]` have revoked; it is read again when it
+    /// changes.
     pub revocations: Option<PathBuf>,
     /// Ports whose connections all go to one destination.
     #[serde(default, deserialize_with = "forward::list")]
@@ -139,8 +140,8 @@ pub struct GatewayConfig {
     /// Who may use `socks5` and `connect`; everybody who reaches them when absent.
     #[serde(default)]
     pub user: Vec<User>,
-    /// Whether `socks5` and `connect` clients hear that their path is open before it is: they save a round trip of
-    /// the path, and a failure shows as a reset.
+    /// Whether `socks5` and `connect` clients hear that their path is open before it is: they save
+    /// a round trip of the path, and a failure shows as a reset.
     #[serde(default)]
     pub optimistic: bool,
     /// Whether routes may be `direct`: this host then dials destinations itself.
@@ -172,12 +173,14 @@ pub struct GatewayConfig {
     pub metrics_hosts: Vec<String>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
-    /// UDP ports whose datagrams go to one destination: the packet plane's part, which `tradewind-node` reads.
+    /// UDP ports whose datagrams go to one destination: the packet plane's part, which
+    /// `tradewind-node` reads.
     #[serde(default)]
     pub packet: Vec<toml::Value>,
     /// What this gateway is as an end of packets' paths: likewise.
     pub packet_endpoint: Option<toml::Value>,
-    /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when absent.
+    /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when
+    /// absent.
     pub socks5_udp: Option<toml::Value>,
     /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
     pub jumpstart: Option<toml::Value>,
@@ -200,12 +203,12 @@ pub struct Tproxy {
     /// The flow that they belong to, for logs.
     #[serde(default = "tproxy_flow")]
     pub flow: FlowId,
-    /// The version of the PROXY protocol that tells the destination whose connection it is; none when absent.
+    /// The version of the PROXY protocol that tells the destination whose connection it is; none
+    /// when absent.
     #[serde(default)]
     pub send_proxy: Option<ProxyVersion>,
     /// Sources whose connections begin with a PROXY header, always; ports do not count. Others'
-    /// begin
-    /// with data.
+    /// begin with data.
     #[serde(default)]
     pub accept_proxy: Vec<DestinationRule>,
 }
@@ -490,7 +493,8 @@ impl GatewayConfig {
             }
         }
         if self.leg.accept.encryption.is_some() || !self.leg.at.is_empty() {
-            let problem = "a gateway accepts applications, which speak as they like; expected `leg.dial.encryption`";
+            let problem = "a gateway accepts applications, which speak as they like; expected \
+                `leg.dial.encryption`";
             return Err(refused("leg.accept.encryption", problem));
         }
         let proxies = self.socks5.len() + self.connect.len();

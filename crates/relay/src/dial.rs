@@ -25,7 +25,8 @@ use crate::profile::Legs;
 use crate::resolver::{Lookups, Resolver};
 use crate::timeouts::LiveTimeouts;
 
-/// Silence of one address of a name after which the next is dialled as well. Source: what RFC 8305 recommends.
+/// Silence of one address of a name after which the next is dialled as well. Source: what RFC 8305
+/// recommends.
 const STAGGER: Duration = Duration::from_millis(250);
 
 /// Who speaks first on a new connection, as far as is known before it stands.
@@ -76,8 +77,8 @@ pub(crate) struct Dialler {
     pub(crate) own: Arc<OwnIdentities>,
 }
 
-/// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the start
-/// and not by every session.
+/// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the
+/// start and not by every session.
 pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
     for leg in legs.all() {
         let socket = TcpSocket::new_v4().map_err(RelayError::Runtime)?;
@@ -172,10 +173,11 @@ impl Dialler {
         })
     }
 
-    /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as one of
-    /// `lookups`; of its addresses those that `check` allows are dialled, until one answers or the time
-    /// is over. One that is never dialled condemns the name: no honest one has it. `dialling` says
-    /// afterwards whether the destination may have seen something, where that fails.
+    /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as
+    /// one of `lookups`; of its addresses those that `check` allows are dialled, until one answers
+    /// or the time is over. One that is never dialled condemns the name: no honest one has it.
+    /// `dialling` says afterwards whether the destination may have seen something, where that
+    /// fails.
     ///
     /// What is told of a name holds none of its addresses.
     pub(crate) async fn dial_destination(
@@ -252,8 +254,8 @@ impl Dialler {
     }
 }
 
-/// Addresses in their order, but that those of IPv4 and IPv6 take turns as long as there are both: a family that leads
-/// nowhere costs a name a single [`STAGGER`] \[RFC 8305, 4\].
+/// Addresses in their order, but that those of IPv4 and IPv6 take turns as long as there are both:
+/// a family that leads nowhere costs a name a single [`STAGGER`] \[RFC 8305, 4\].
 fn in_turns_of_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let starts_with_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
@@ -262,8 +264,9 @@ fn in_turns_of_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     (0..longest).flat_map(|turn| [first.get(turn), second.get(turn)]).flatten().copied().collect()
 }
 
-/// What the first of `addresses` that answers gives; each is dialled when those before it have failed, or the last of them has
-/// been silent for [`STAGGER`] \[RFC 8305, 5\]. If all fail, why the last one did; `None` if there are none.
+/// What the first of `addresses` that answers gives; each is dialled when those before it have
+/// failed, or the last of them has been silent for [`STAGGER`] \[RFC 8305, 5\]. If all fail, why
+/// the last one did; `None` if there are none.
 async fn first_of<T, F: Future<Output = Result<T, Failure>>>(
     addresses: Vec<SocketAddr>,
     dial: impl Fn(SocketAddr) -> F,

@@ -68,7 +68,8 @@ pub enum RelayError {
     },
     /// The process may have too few descriptors for what it listens on.
     #[error(
-        "{limit} descriptors are too few: {addresses} listeners of {workers} workers each take {taken}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"
+        "{limit} descriptors are too few: {addresses} listeners of {workers} workers each take \
+         {taken}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"
     )]
     Descriptors {
         /// What the process may have.

@@ -118,8 +118,9 @@ impl ReadAhead {
 pub(crate) mod tests {
     use super::*;
 
-    /// Whatever `bytes` are, `parse` does not panic, and says the same of them however they come: a whole head is no shorter
-    /// or longer for what follows it, before its last byte there is none, and what is no head becomes none by more bytes.
+    /// Whatever `bytes` are, `parse` does not panic, and says the same of them however they come: a
+    /// whole head is no shorter or longer for what follows it, before its last byte there is none,
+    /// and what is no head becomes none by more bytes.
     pub(crate) fn assert_read_in_any_pieces<T: PartialEq, E>(
         parse: impl Fn(&[u8]) -> Result<Progress<T>, E>,
         bytes: &[u8],

@@ -1,8 +1,9 @@
 //! How much sessions may hold that one side has given and the other has not taken.
 //!
-//! A read learns only afterwards that the other side takes nothing, so the limit is kept before it: a read may
-//! take a part of what is still free, and always a little, so that no session stands still. Room for that
-//! little is set aside for every session, which is why a limit of memory bounds their number as well.
+//! A read learns only afterwards that the other side takes nothing, so the limit is kept before it:
+//! a read may take a part of what is still free, and always a little, so that no session stands
+//! still. Room for that little is set aside for every session, which is why a limit of memory
+//! bounds their number as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,7 +13,8 @@ use tradewind_units::Bytes;
 /// What every read may take. Chosen: an ordinary request or answer.
 const ALWAYS: usize = 4096;
 
-/// What is set aside for a session: [`ALWAYS`] in each direction, its task, and its head while it opens.
+/// What is set aside for a session: [`ALWAYS`] in each direction, its task, and its head while it
+/// opens.
 pub(crate) const SET_ASIDE: usize = 16 << 10;
 
 /// A read takes this part of what is free at most, so that readers at the same time stay within it.
@@ -90,7 +92,8 @@ impl Memory {
         self.above.iter().map(|above| above.free()).fold(own, usize::min)
     }
 
-    /// Whether there is nothing left but what was set aside: a session that holds something is to wait.
+    /// Whether there is nothing left but what was set aside: a session that holds something is to
+    /// wait.
     pub(crate) fn is_short(&self) -> bool {
         self.most() <= ALWAYS
     }

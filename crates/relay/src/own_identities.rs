@@ -34,8 +34,7 @@ impl OwnIdentities {
     }
 
     /// Makes other keys ready, and changes nothing yet. Identities that stay keep what they have
-    /// agreed
-    /// on with neighbours.
+    /// agreed on with neighbours.
     ///
     /// # Errors
     /// As [`Tls::new`].

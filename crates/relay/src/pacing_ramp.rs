@@ -1,9 +1,10 @@
 //! How the pacing cap of a connection that started at a known rate is lifted.
 //!
-//! Slow start lets the window run ahead of what a cap lets leave: twice of that, each round trip. Where the cap went at once all of it would leave
-//! in a burst, from everybody who shares the path, and be lost. So the cap rises, an eighth each round trip, and falls back to what arrives
-//! when the round trip shows a queue, though never below where it began. It goes once it holds back nothing, or after [`MOST_ROUNDS`]: others whose queue never
-//! goes must not keep it for ever.
+//! Slow start lets the window run ahead of what a cap lets leave: twice of that, each round trip.
+//! Where the cap went at once all of it would leave in a burst, from everybody who shares the path,
+//! and be lost. So the cap rises, an eighth each round trip, and falls back to what arrives when
+//! the round trip shows a queue, though never below where it began. It goes once it holds back
+//! nothing, or after [`MOST_ROUNDS`]: others whose queue never goes must not keep it for ever.
 
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -21,7 +22,8 @@ use crate::side::Side;
 const MOST_ROUNDS: u32 = 32;
 /// Taken for a round trip while the kernel has measured none. Chosen: of a path across a continent.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
-/// Least time between two looks: on a leg of microseconds a cap may rise more slowly than each round trip.
+/// Least time between two looks: on a leg of microseconds a cap may rise more slowly than each
+/// round trip.
 const LEAST_WAIT: Duration = Duration::from_millis(5);
 /// Least growth of the round trip that counts as a queue; a sixteenth of it, if that is more.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
@@ -139,8 +141,8 @@ impl PacingRamps {
         }
     }
 
-    /// Looks at what is due, and wakes the task when the next is; each side comes with the bytes that it was given so far. True while
-    /// something is left.
+    /// Looks at what is due, and wakes the task when the next is; each side comes with the bytes
+    /// that it was given so far. True while something is left.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,

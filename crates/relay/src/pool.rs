@@ -1,10 +1,10 @@
-//! Warm pools: connections to next relays that stand before a session needs them, so that its header
-//! and first bytes leave at once. Relays and gateways keep them alike.
+//! Warm pools: connections to next relays that stand before a session needs them, so that its
+//! header and first bytes leave at once. Relays and gateways keep them alike.
 //!
 //! A warm connection has said hello (`grant::warm`): both ends know each other, and the window is
 //! scaled. A session takes one and sends its header on it as on a fresh one. As many are kept as
-//! sessions came in the time that it takes to make one, in the busiest of the last seconds, and at most
-//! as many as the leg's profile allows. A pool that nobody takes from is emptied.
+//! sessions came in the time that it takes to make one, in the busiest of the last seconds, and at
+//! most as many as the leg's profile allows. A pool that nobody takes from is emptied.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -39,11 +39,14 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 /// Wait after the first try that fails; it doubles from one to the next.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// Least silence after which the other end of a warm connection counts as gone. Chosen: a lost packet is sent again by then.
+/// Least silence after which the other end of a warm connection counts as gone. Chosen: a lost
+/// packet is sent again by then.
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
-/// Relays for which connections are kept ready; a session to another dials. Chosen: more than any relay has neighbours.
+/// Relays for which connections are kept ready; a session to another dials. Chosen: more than any
+/// relay has neighbours.
 const MOST_POOLS: usize = 256;
-/// After so many tries in a row that failed a pool is given up, until a session has reached its relay once more.
+/// After so many tries in a row that failed a pool is given up, until a session has reached its
+/// relay once more.
 const MOST_FAILURES: u32 = 16;
 /// Seconds whose busiest counts.
 const REMEMBERED_SECONDS: usize = 10;
@@ -160,14 +163,15 @@ impl Demand {
 }
 
 impl Warm {
-    /// How long the other end may acknowledge nothing: three round trips, as the kernel has measured them here.
+    /// How long the other end may acknowledge nothing: three round trips, as the kernel has
+    /// measured them here.
     pub(crate) fn reply_timeout(&self) -> Duration {
         let rtt = TcpInfo::of(&self.connection).ok().and_then(|info| info.rtt);
         rtt.map_or(LEAST_SILENCE, |rtt| LEAST_SILENCE.max(rtt * 3))
     }
 
-    /// What the wait for the reply of the relay at `address` comes to, which is over when that has acknowledged nothing
-    /// for `limit`.
+    /// What the wait for the reply of the relay at `address` comes to, which is over when that has
+    /// acknowledged nothing for `limit`.
     pub(crate) async fn unless_silent(
         &self,
         limit: Duration,
@@ -211,8 +215,7 @@ impl Pools {
     }
 
     /// Keeps connections of `from` to `hop` ready from now on, if a pool is wanted: a session has
-    /// just reached it, so that it is who
-    /// it is said to be, and knows whose hello will come.
+    /// just reached it, so that it is who it is said to be, and knows whose hello will come.
     pub(crate) fn keep_ready(self: &Arc<Self>, from: &PublicIdentity, hop: &Hop) {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
             return;
@@ -256,8 +259,9 @@ impl Pools {
         None
     }
 
-    /// Looks after one pool until nobody takes from it any more. What lacks is made at once, all of it: one after the other
-    /// they would come no faster than one in the time that it takes to make it.
+    /// Looks after one pool until nobody takes from it any more. What lacks is made at once, all of
+    /// it: one after the other they would come no faster than one in the time that it takes to make
+    /// it.
     async fn keep(self: Arc<Self>, key: Key, wanted: Arc<Notify>) {
         let most = self.dialler.legs.to(key.1).most_warm;
         let mut making = JoinSet::new();
@@ -311,7 +315,8 @@ impl Pools {
         target - shelf.ready.len()
     }
 
-    /// Whether the pool is empty, and nobody has taken from it for long or it cannot be filled; it is forgotten then.
+    /// Whether the pool is empty, and nobody has taken from it for long or it cannot be filled; it
+    /// is forgotten then.
     fn is_over(&self, key: Key, failures: u32) -> bool {
         let mut shelves = self.lock();
         let over = shelves.get(&key).is_none_or(|shelf| {

@@ -13,11 +13,12 @@ use crate::failure::{Failure, plain};
 use crate::head::{HeadError, ReadAhead};
 use crate::opening::reply_bytes;
 
-/// Probes after which another connection is to take a connection's place, so that the relay's listener is probed too and a relay
-/// that drains is left soon. Chosen: six seconds' worth.
+/// Probes after which another connection is to take a connection's place, so that the relay's
+/// listener is probed too and a relay that drains is left soon. Chosen: six seconds' worth.
 pub(crate) const PROBES_A_CONNECTION: u32 = 16;
 
-/// Probes that one connection takes at most. Chosen: time enough for another to be dialled meanwhile.
+/// Probes that one connection takes at most. Chosen: time enough for another to be dialled
+/// meanwhile.
 const MOST_PROBES: u32 = 2 * PROBES_A_CONNECTION;
 
 /// A connection to the next relay that has carried a probe.
@@ -48,8 +49,8 @@ impl ProbeLeg {
         self.asked >= PROBES_A_CONNECTION
     }
 
-    /// Sends a probe on the connection in `slot` and waits for its answer; dials if there is none, or if
-    /// the one that rested there has ended meanwhile. After a failure the slot is empty.
+    /// Sends a probe on the connection in `slot` and waits for its answer; dials if there is none,
+    /// or if the one that rested there has ended meanwhile. After a failure the slot is empty.
     pub(crate) async fn ask(
         slot: &mut Option<Self>,
         dialler: &Dialler,
@@ -81,7 +82,8 @@ impl ProbeLeg {
         }
     }
 
-    /// The outer error is the connection's, which says nothing about the path if it has rested before.
+    /// The outer error is the connection's, which says nothing about the path if it has rested
+    /// before.
     async fn carry(
         mut self,
         slot: &mut Option<Self>,

@@ -1,4 +1,5 @@
-//! What a process holds beside its sessions, and how it lets go: at its end, or when the next takes over.
+//! What a process holds beside its sessions, and how it lets go: at its end, or when the next takes
+//! over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -47,7 +48,8 @@ impl ProcessResources {
         Self { health, telemetry, passed: Arc::new(Mutex::new(Some(passed))) }
     }
 
-    /// Starts a thread that upgrades when it is asked for, and says when the process begins to drain.
+    /// Starts a thread that upgrades when it is asked for, and says when the process begins to
+    /// drain.
     pub(crate) fn watch<S: Service>(
         &self,
         service: &Arc<S>,

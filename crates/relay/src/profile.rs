@@ -19,7 +19,8 @@ use crate::side::Side;
 /// Connections that may bring data in their SYN and have not shown yet that they can be reached.
 /// Chosen: a header and its data each, a few MB in all.
 const FAST_OPEN_QUEUE: u16 = 256;
-/// Initial window by route of a leg whose cap is lifted: no route asks how much the leg holds. Chosen: 200 Mbit/s over 58 ms.
+/// Initial window by route of a leg whose cap is lifted: no route asks how much the leg holds.
+/// Chosen: 200 Mbit/s over 58 ms.
 const MOST_UNTIMED: u32 = 1000;
 
 /// Leg profiles made ready: each leg's options, by the side that opens it.
@@ -39,9 +40,9 @@ pub(crate) struct Legs {
 pub(crate) struct Leg {
     /// Options that every connection needs from its start.
     pub(crate) first: SocketOptions,
-    /// Options where this side sends at once and hears from a relay how that went: a connection that
-    /// waits for the first write to open would keep a destination which speaks first from speaking,
-    /// and tells too late that it is refused.
+    /// Options where this side sends at once and hears from a relay how that went: a connection
+    /// that waits for the first write to open would keep a destination which speaks first from
+    /// speaking, and tells too late that it is refused.
     pub(crate) early: SocketOptions,
     /// Options that only matter for a session which lasts or is bulky.
     pub(crate) settled: SocketOptions,
@@ -57,9 +58,10 @@ pub(crate) struct Leg {
 }
 
 impl Legs {
-    /// Makes `profiles` ready. An initial window that this host does not allow is told in the log, and
-    /// its legs start with the kernel's. What is dialled or accepted is told to `learned`, and starts by what that has learned
-    /// of the other end, unless its profile states an initial window.
+    /// Makes `profiles` ready. An initial window that this host does not allow is told in the log,
+    /// and its legs start with the kernel's. What is dialled or accepted is told to `learned`, and
+    /// starts by what that has learned of the other end, unless its profile states an initial
+    /// window.
     pub(crate) fn new(
         profiles: &LegProfiles,
         timeouts: &Timeouts,
@@ -68,7 +70,8 @@ impl Legs {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
         let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
-        // Connections rest at both ends: what neighbours keep ready here would lose its initial window.
+        // Connections rest at both ends: what neighbours keep ready here would lose its initial
+        // window.
         let rests = to().chain([&profiles.dial]).any(|profile| profile.warm.is_some());
         if rests || profiles.accept.initial_window.is_some() {
             keep_windows_at_rest();
@@ -160,7 +163,8 @@ fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<
     }
     if [&profiles.accept, &profiles.dial].iter().any(|leg| leg.initial_window.is_some()) {
         tracing::warn!(
-            "`initial_window` of leg.accept and leg.dial has no effect here: {refused}; `tradewind doctor` tells more, and legs with an address (leg.to) can have it by route"
+            "`initial_window` of leg.accept and leg.dial has no effect here: {refused}; \
+             `tradewind doctor` tells more, and legs with an address (leg.to) can have it by route"
         );
     }
     None

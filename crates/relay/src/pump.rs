@@ -79,7 +79,8 @@ enum Load {
 #[derive(Debug)]
 pub(crate) struct Direction {
     load: Load,
-    /// The word that the path is open, which travels with the first data; empty once it has been given.
+    /// The word that the path is open, which travels with the first data; empty once it has been
+    /// given.
     answer: Vec<u8>,
     /// Bytes to come that are not the flow's own.
     overhead: usize,
@@ -275,7 +276,8 @@ impl Direction {
         Poll::Pending
     }
 
-    /// Gives way if the move of `given` bytes was bulky. Whether others have run, or data had time to gather.
+    /// Gives way if the move of `given` bytes was bulky. Whether others have run, or data had time
+    /// to gather.
     fn gives_way(&mut self, given: usize, from: &Side<'_>, io_context: IoContext<'_>) -> bool {
         let much_waits = || tcp::unread(from).is_ok_and(|unread| unread.as_u64() >= given as u64);
         let load_waits = self.load_waits();
@@ -499,7 +501,8 @@ impl Load {
     }
 }
 
-/// Pending, and woken once the runtime has looked what has come for other sessions and they had their turn.
+/// Pending, and woken once the runtime has looked what has come for other sessions and they had
+/// their turn.
 fn end_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     let others = pin!(tokio::task::yield_now());
     match others.poll(cx) {

@@ -1,11 +1,11 @@
 //! How much each gateway, grant and source and all together may take: sessions, bytes a second, (by
 //! `memory`) bytes held, and (by `resolver`) names looked up.
 //!
-//! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is about to
-//! move bytes books them, and may move them when the clock, which runs ahead by what is booked, has come so
-//! far. Bookings are small and are served in the order in which they were made, so sessions that share a
-//! rate get equal parts of it. They are kept in bytes, so that another rate binds what waits
-//! already. A session that no rate binds has no [`Meter`] and pays nothing.
+//! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is
+//! about to move bytes books them, and may move them when the clock, which runs ahead by what is
+//! booked, has come so far. Bookings are small and are served in the order in which they were made,
+//! so sessions that share a rate get equal parts of it. They are kept in bytes, so that another
+//! rate binds what waits already. A session that no rate binds has no [`Meter`] and pays nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -23,12 +23,12 @@ use crate::config::Share;
 use crate::memory::Memory;
 use crate::resolver::Lookups;
 
-/// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not wait, and no
-/// second sees more than a tenth above the rate.
+/// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not
+/// wait, and no second sees more than a tenth above the rate.
 const BURST: Duration = Duration::from_millis(100);
 
-/// A booking, as time at the full rate; within [`LEAST_BOOKING`] and what one read takes. Chosen: two turns of a
-/// hundred sessions that share a rate lie two seconds apart.
+/// A booking, as time at the full rate; within [`LEAST_BOOKING`] and what one read takes. Chosen:
+/// two turns of a hundred sessions that share a rate lie two seconds apart.
 const BOOKING: Duration = Duration::from_millis(20);
 const LEAST_BOOKING: usize = 2048;
 
@@ -284,7 +284,8 @@ impl<K: Ord + Copy> Members<K> {
         table.members.values_mut().for_each(|member| member.set(&share));
     }
 
-    /// Counts one more session of `key`; `None` when it has its share of them, or `most` of its own.
+    /// Counts one more session of `key`; `None` when it has its share of them, or `most` of its
+    /// own.
     pub(crate) fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
         let mut table = self.lock();
         table.sweep();
@@ -314,8 +315,8 @@ impl<K: Ord + Copy> Members<K> {
 }
 
 impl<K: Ord + Copy> Table<K> {
-    /// Forgets who has no session, nothing booked and no name looked up: a rate that was used up outlives its sessions, so
-    /// that coming again does not renew it.
+    /// Forgets who has no session, nothing booked and no name looked up: a rate that was used up
+    /// outlives its sessions, so that coming again does not renew it.
     fn sweep(&mut self) {
         if self.members.len() >= self.sweep_at {
             let now = Instant::now();
@@ -326,7 +327,8 @@ impl<K: Ord + Copy> Table<K> {
 }
 
 impl Share {
-    /// Sessions at a time, if they are limited: by number, or by the memory that each has set aside.
+    /// Sessions at a time, if they are limited: by number, or by the memory that each has set
+    /// aside.
     fn most_sessions(&self) -> Option<u32> {
         let by_memory = self.memory.map(Memory::sessions);
         let by_memory = by_memory.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
@@ -480,7 +482,8 @@ mod tests {
     fn bookings_are_served_in_turn_and_what_did_not_move_is_given_back() {
         let rate = rate(8_000);
         let now = rate.lock().at;
-        // 1,000 bytes a second: the burst holds 100 bytes, each later hundred comes a tenth of a second later.
+        // 1,000 bytes a second: the burst holds 100 bytes, each later hundred comes a tenth of a
+        // second later.
         let dues: Vec<_> = (0..4).map(|_| rate.due_of(now, 100) - now).collect();
         assert_eq!(dues, [0, 0, 100, 200].map(Duration::from_millis));
         rate.give_back(200, 200);

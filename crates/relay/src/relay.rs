@@ -201,8 +201,9 @@ impl Relay {
         RelayReloader(Arc::clone(&self.service))
     }
 
-    /// Has the process before this one leave what is new to this one, if there is such a process, which then
-    /// retires: for whoever has more to take from it. Blocks for as long as it takes to hear which headers it has seen. [`Relay::run`] does it unless it is done.
+    /// Has the process before this one leave what is new to this one, if there is such a process,
+    /// which then retires: for whoever has more to take from it. Blocks for as long as it takes to
+    /// hear which headers it has seen. [`Relay::run`] does it unless it is done.
     ///
     /// # Errors
     /// When the other breaks off.
@@ -398,8 +399,8 @@ impl RelayService {
         }
     }
 
-    /// The header of a session. A neighbour that keeps connections ready says hello first and brings
-    /// it later.
+    /// The header of a session. A neighbour that keeps connections ready says hello first and
+    /// brings it later.
     async fn header(
         &self,
         stream: &Connection,
@@ -426,8 +427,8 @@ impl RelayService {
         self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The header for the next hop, if this relay agrees to dial that; `None` when this is the last. A key is derived for
-    /// relays alone that may be dialled.
+    /// The header for the next hop, if this relay agrees to dial that; `None` when this is the
+    /// last. A key is derived for relays alone that may be dialled.
     fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
         let Some(next) = header.next_hop() else { return Ok(None) };
         let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
@@ -440,7 +441,8 @@ impl RelayService {
         Ok(self.lock_verifier().forward_striped(header, may_stripe)?)
     }
 
-    /// Enters a session whose path has just been opened, unless what it was let in by has changed meanwhile.
+    /// Enters a session whose path has just been opened, unless what it was let in by has changed
+    /// meanwhile.
     fn authorize(
         &self,
         permit: &mut Permit,
@@ -463,8 +465,7 @@ impl RelayService {
     }
 
     /// Refuses a session for which `dialled` stands now, if what it was let in by has changed
-    /// during
-    /// the dial: the other end is to see nothing of it.
+    /// during the dial: the other end is to see nothing of it.
     fn check_dialled(
         &self,
         worker: &Worker,

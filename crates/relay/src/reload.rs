@@ -1,6 +1,8 @@
-//! A changed configuration file, taken over while the process runs: on SIGHUP, or whenever the file changes.
+//! A changed configuration file, taken over while the process runs: on SIGHUP, or whenever the file
+//! changes.
 //!
-//! All parts of the process look at the new file first. Where one refuses it nothing changes; else all take it over.
+//! All parts of the process look at the new file first. Where one refuses it nothing changes; else
+//! all take it over.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -50,7 +52,8 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// A file that the process was started with when it said `begun_with`. Nothing takes it over yet.
+    /// A file that the process was started with when it said `begun_with`. Nothing takes it over
+    /// yet.
     #[must_use]
     pub fn new(file: &Path, begun_with: &str) -> Self {
         let begun_with = begun_with.parse().unwrap_or_default();
@@ -64,8 +67,8 @@ impl Reloads {
         self
     }
 
-    /// Reads the file and has all parts take it over, or none; logs in one line what came of it, and in another which
-    /// changed keys nothing takes over.
+    /// Reads the file and has all parts take it over, or none; logs in one line what came of it,
+    /// and in another which changed keys nothing takes over.
     pub fn apply(&self) {
         let place = self.file.display();
         match read(&self.file).and_then(|text| self.take_over(&text)) {
@@ -113,7 +116,8 @@ impl Reloads {
         Ok(Taken { said, left: left.join(", ") })
     }
 
-    /// Applies the file anew whenever `shutdown` is told to reload, as by SIGHUP, and with `watch` whenever it changes.
+    /// Applies the file anew whenever `shutdown` is told to reload, as by SIGHUP, and with `watch`
+    /// whenever it changes.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -183,7 +187,8 @@ fn read(file: &Path) -> Result<String, RelayError> {
     check_readers(file, &text).map(|()| text)
 }
 
-/// The keys that differ in two configurations, but for those that are `live`, and what is below them.
+/// The keys that differ in two configurations, but for those that are `live`, and what is below
+/// them.
 fn changed(old: &toml::Table, new: &toml::Table, live: &[&str]) -> Vec<String> {
     let mut keys = Vec::new();
     compare("", old, new, &mut keys);
@@ -231,7 +236,8 @@ mod tests {
     fn limits_and_timeouts_that_sockets_have_from_their_start_are_named() {
         let live: Vec<_> = LIMITS_KEYS.into_iter().chain(LiveTimeouts::KEYS).collect();
         let old = "[limits]\nsessions = 1\nbacklog = 5\n[limits.each_source]\nsessions = 3";
-        let new = "[limits]\nsessions = 2\nrate = '8 Gbit/s'\n[timeouts]\nidle = '1 s'\nuser = '1 s'\nkeepalive = '1 s'\ndial = '1 s'";
+        let new = "[limits]\nsessions = 2\nrate = '8 Gbit/s'\n[timeouts]\nidle = '1 s'\nuser = '1 \
+            s'\nkeepalive = '1 s'\ndial = '1 s'";
         let left = changed(&old.parse().unwrap(), &new.parse().unwrap(), &live).join(", ");
         assert_eq!(left, "`limits.backlog`, `timeouts.keepalive`, `timeouts.user`");
     }
@@ -240,7 +246,8 @@ mod tests {
     fn what_a_reload_does_not_take_over_is_named() {
         let old =
             "grant = 'a'\nworkers = 2\n[leg.dial]\nconnections = 2\n[routes]\ndefault = 'refuse'";
-        let new = "grant = 'b'\noptimistic = true\n[leg.dial]\nconnections = 8\n[routes]\ndefault = 'direct'";
+        let new = "grant = 'b'\noptimistic = true\n[leg.dial]\nconnections = 8\n[routes]\ndefault \
+            = 'direct'";
         assert_eq!(told(old, new), "`leg.dial.connections`, `optimistic`, `workers`");
         assert_eq!(told(old, old), "");
         assert_eq!(told("a = 1", "grants = 1\n[b]\nc = [1]"), "`a`, `b.c`, `grants`");

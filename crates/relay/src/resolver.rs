@@ -99,7 +99,8 @@ impl Resolver {
         Self(Source::System(Arc::new((files, Mutex::new(None)))))
     }
 
-    /// The addresses of `name`, with `port`, IPv4 that was mapped into IPv6 unwrapped; asked for as one of `lookups`.
+    /// The addresses of `name`, with `port`, IPv4 that was mapped into IPv6 unwrapped; asked for as
+    /// one of `lookups`.
     pub(crate) async fn resolve(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! The file of what operators have revoked: signed lists as `tradewind grant revoke` writes them, one a line.
+//! The file of what operators have revoked: signed lists as `tradewind grant revoke` writes them,
+//! one a line.
 
 use std::path::Path;
 

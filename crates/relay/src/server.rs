@@ -42,8 +42,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Between two signs of life of a worker.
 const BEAT: Duration = Duration::from_secs(1);
-/// After so long without one the process counts as dead. Chosen: no turn of a worker takes a tenth of it,
-/// even on a machine with ten times as many workers as it has CPUs.
+/// After so long without one the process counts as dead. Chosen: no turn of a worker takes a tenth
+/// of it, even on a machine with ten times as many workers as it has CPUs.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 /// What a server does with a connection.
@@ -51,8 +51,8 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// How its sessions are kept.
     fn session_settings(&self) -> &SessionSettings;
 
-    /// Opens the path for `stream`, which came in at the listener with number `entrance`; else tells
-    /// what became of it.
+    /// Opens the path for `stream`, which came in at the listener with number `entrance`; else
+    /// tells what became of it.
     fn open(
         &self,
         stream: TcpStream,
@@ -60,7 +60,8 @@ pub(crate) trait Service: Send + Sync + 'static {
         permit: &mut Permit,
     ) -> impl Future<Output = Result<Session, Outcome>> + Send;
 
-    /// Hands over what the next process must know of what this one has seen, and asks it from now on.
+    /// Hands over what the next process must know of what this one has seen, and asks it from now
+    /// on.
     fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
         send_bytes(successor, &[])
     }
@@ -275,8 +276,8 @@ impl Server {
     }
 }
 
-/// Ends the other workers at once when one of them ends by a bug: half a process would accept what it
-/// does not serve.
+/// Ends the other workers at once when one of them ends by a bug: half a process would accept what
+/// it does not serve.
 struct StopOnPanic<'a>(&'a Shutdown);
 
 impl Drop for StopOnPanic<'_> {
@@ -354,7 +355,8 @@ impl WorkerContext {
             }
             // Who carries packets alone has no listener, and runs until it is told to end as well.
             let mut over = phase.clone();
-            // What this returns holds the phase in place, so that nobody could turn it on: it must go at once.
+            // What this returns holds the phase in place, so that nobody could turn it on: it must
+            // go at once.
             drop(over.wait_for(|phase| *phase > Phase::Running).await);
             self.worker.leave();
             tokio::select! {
@@ -401,8 +403,8 @@ async fn accept<S: Service>(
                 let (service, arrival) = (Arc::clone(&service), permit.arrival());
                 let record = permit.record().cloned();
                 let serve = async move {
-                    // Opening takes more memory than carrying: it is given back in between. A task would hold a session twice, where it
-                    // was and where it was moved to.
+                    // Opening takes more memory than carrying: it is given back in between. A task
+                    // would hold a session twice, where it was and where it was moved to.
                     let opening = Box::pin(service.open(stream, entrance, &mut permit));
                     let outcome = match opening.await.map(Box::new) {
                         Ok(mut session) => {

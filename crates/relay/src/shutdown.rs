@@ -58,13 +58,14 @@ impl Shutdown {
         self.turn_to(Phase::Draining);
     }
 
-    /// Starts the program anew, which takes the listeners over, and retires once it is ready. If that fails,
-    /// nothing changes.
+    /// Starts the program anew, which takes the listeners over, and retires once it is ready. If
+    /// that fails, nothing changes.
     pub fn upgrade(&self) {
         self.upgrades.send_modify(|count| *count += 1);
     }
 
-    /// Has the configuration read anew, by whoever has one that can be ([`Reloads`](crate::Reloads)).
+    /// Has the configuration read anew, by whoever has one that can be
+    /// ([`Reloads`](crate::Reloads)).
     pub fn reload(&self) {
         self.reloads.send_modify(|count| *count += 1);
     }
@@ -94,8 +95,8 @@ impl Shutdown {
         self.has_begun.store(true, Relaxed);
     }
 
-    /// Does `then`, on a thread of its own, once the next process has taken over. If none does it is dropped when the process is
-    /// told to stop.
+    /// Does `then`, on a thread of its own, once the next process has taken over. If none does it
+    /// is dropped when the process is told to stop.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -158,7 +159,8 @@ impl Shutdown {
     }
 }
 
-/// Tells each time that something is asked for, what was asked for while the process started included.
+/// Tells each time that something is asked for, what was asked for while the process started
+/// included.
 fn with_earlier(orders: &watch::Sender<u32>) -> watch::Receiver<u32> {
     let mut told = orders.subscribe();
     if *told.borrow() > 0 {

@@ -2,10 +2,10 @@
 //!
 //! The runtime hears of every segment that arrives at a socket (edge-triggered, for reading and
 //! writing at once). While the direction that reads it is blocked at the other socket that would
-//! wake its worker for nothing, once for each segment: more often than there is anything to do. So a
-//! blocked direction makes the socket it reads deaf: it is registered for writing only, which still
-//! tells of a reset. A deaf socket is read without asking whether it is readable, and is heard again
-//! once it has nothing.
+//! wake its worker for nothing, once for each segment: more often than there is anything to do. So
+//! a blocked direction makes the socket it reads deaf: it is registered for writing only, which
+//! still tells of a reset. A deaf socket is read without asking whether it is readable, and is
+//! heard again once it has nothing.
 
 use std::io::{self, Write};
 use std::net;
@@ -110,8 +110,8 @@ impl Side<'_> {
         }
     }
 
-    /// Whether the peer is known to have ended its direction; to be asked after a read that has emptied
-    /// the socket, when the runtime still says readable for that reason alone.
+    /// Whether the peer is known to have ended its direction; to be asked after a read that has
+    /// emptied the socket, when the runtime still says readable for that reason alone.
     pub(crate) fn is_ended(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Lent(connection) => connection.poll_read_ready(cx).is_ready(),
@@ -212,8 +212,8 @@ impl Side<'_> {
         }
     }
 
-    /// As [`Side::try_write`], but the bytes travel with what follows at once: the end, or more. Those of an
-    /// encrypted one leave as they are.
+    /// As [`Side::try_write`], but the bytes travel with what follows at once: the end, or more.
+    /// Those of an encrypted one leave as they are.
     pub(crate) fn try_write_with_next(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.seal() {
             None => self.try_write_by(|| tcp::send_with_next(self, bytes)),

@@ -1,8 +1,9 @@
 //! What the signals of the system mean to a long-running process.
 //!
-//! SIGTERM and SIGINT end it, SIGHUP has it read its configuration anew, SIGUSR2 upgrades it. All others that would end it
-//! by default, and that tell nothing about its own faults, are ignored with a line. SIGQUIT and SIGABRT stay what
-//! they are, for who wants a core file (of a process that is not hidden).
+//! SIGTERM and SIGINT end it, SIGHUP has it read its configuration anew, SIGUSR2 upgrades it. All
+//! others that would end it by default, and that tell nothing about its own faults, are ignored
+//! with a line. SIGQUIT and SIGABRT stay what they are, for who wants a core file (of a process
+//! that is not hidden).
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tradewind_net::signals::ending;
@@ -40,8 +41,8 @@ fn meanings() -> impl Iterator<Item = (SignalKind, Meaning, String)> {
 }
 
 impl Shutdown {
-    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2 asks for an
-    /// upgrade, and SIGHUP for the configuration to be read anew.
+    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2
+    /// asks for an upgrade, and SIGHUP for the configuration to be read anew.
     ///
     /// # Errors
     /// When the handlers or their thread cannot be installed.
@@ -78,7 +79,8 @@ impl Shutdown {
     async fn handle(self, mut signal: Signal, meaning: Meaning, name: String) {
         while signal.recv().await.is_some() {
             match meaning {
-                // Nobody looks yet: the start itself takes long, and there is nothing to end in order.
+                // Nobody looks yet: the start itself takes long, and there is nothing to end in
+                // order.
                 Meaning::End if !self.is_watched() => {
                     tradewind_telemetry::flush_logs();
                     std::process::exit(INTERRUPTED);

@@ -1,11 +1,13 @@
-//! Change of the process without a refused connection: the next one takes the listening sockets over.
+//! Change of the process without a refused connection: the next one takes the listening sockets
+//! over.
 //!
-//! SIGUSR2 starts the program anew, with the same arguments. The successor reads its configuration, gets the
-//! listeners, and says when it is ready; only then does the old process stop accepting. Connections wait in
-//! the kernel meanwhile, for as long as it takes to hand over which headers were seen. From then on there is
-//! one judge of headers: the old process, which may still read headers of connections that it accepted,
-//! asks the new one, so what either has accepted is a replay to both, and an honest header that is on its
-//! way is refused by neither. A successor that fails before it is ready changes nothing.
+//! SIGUSR2 starts the program anew, with the same arguments. The successor reads its configuration,
+//! gets the listeners, and says when it is ready; only then does the old process stop accepting.
+//! Connections wait in the kernel meanwhile, for as long as it takes to hand over which headers
+//! were seen. From then on there is one judge of headers: the old process, which may still read
+//! headers of connections that it accepted, asks the new one, so what either has accepted is a
+//! replay to both, and an honest header that is on its way is refused by neither. A successor that
+//! fails before it is ready changes nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -110,7 +112,8 @@ impl PassedSockets {
         self.pass_sockets(stream)
             .and_then(|()| hear_ready(stream))
             .map_err(|error| explained(&error, stream, "was not ready", limit))?;
-        // Headers wait meanwhile: a new process that stands still must not keep them waiting for ever.
+        // Headers wait meanwhile: a new process that stands still must not keep them waiting for
+        // ever.
         stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
         stream.set_write_timeout(Some(JUDGEMENT_LIMIT))?;
         service
@@ -215,8 +218,9 @@ fn receive_sockets(stream: &UnixStream) -> io::Result<Vec<(String, OwnedFd)>> {
         .collect()
 }
 
-/// What the process before this one has left, for whoever serves sockets beside a relay or gateway in one process: it takes
-/// its own before [`Relay::bind_with`](crate::Relay::bind_with) takes the rest, and adds what the next process is to get.
+/// What the process before this one has left, for whoever serves sockets beside a relay or gateway
+/// in one process: it takes its own before [`Relay::bind_with`](crate::Relay::bind_with) takes the
+/// rest, and adds what the next process is to get.
 #[derive(Debug, Default)]
 pub struct Handover {
     pub(crate) inherited: InheritedSockets,
@@ -273,8 +277,8 @@ pub(crate) fn open_listeners(
     Ok(listeners)
 }
 
-/// Says that this process is ready, takes over what the one before it has seen, and judges for it until
-/// it ends.
+/// Says that this process is ready, takes over what the one before it has seen, and judges for it
+/// until it ends.
 pub(crate) fn succeed<S: Service>(
     stream: UnixStream,
     service: &std::sync::Arc<S>,

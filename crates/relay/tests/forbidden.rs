@@ -1,8 +1,8 @@
 //! The list of forbidden destinations, asked of a real relay and of a real gateway's direct route.
 //!
 //! Every rule is as open as it can be written. Where network namespaces may be made, every address
-//! there is leads to another host, and a trap that listens on all of them, there and here, counts who
-//! dials.
+//! there is leads to another host, and a trap that listens on all of them, there and here, counts
+//! who dials.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 #[path = "../../grant/tests/common/forbidden.rs"]
@@ -121,7 +121,8 @@ impl Trap {
     }
 }
 
-/// A resolver that answers as the list says, one answer after the other, and how often it was asked.
+/// A resolver that answers as the list says, one answer after the other, and how often it was
+/// asked.
 struct Oracle {
     answers: BTreeMap<&'static str, Vec<Vec<IpAddr>>>,
     asked: Mutex<BTreeMap<String, usize>>,

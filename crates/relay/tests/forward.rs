@@ -1,7 +1,8 @@
-//! A chain of two forwarding relays between a client and a server that know nothing of each other, each in a
-//! network namespace of its own.
+//! A chain of two forwarding relays between a client and a server that know nothing of each other,
+//! each in a network namespace of its own.
 //!
-//! This program is its own child: called with a rule in the environment it is a forwarder, to be killed.
+//! This program is its own child: called with a rule in the environment it is a forwarder, to be
+//! killed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod support;
@@ -41,7 +42,8 @@ fn main() {
     println!("test {TEST} ... ok");
 }
 
-/// Client, two relays and server in a row; neighbours share a network, and nobody has a route beyond.
+/// Client, two relays and server in a row; neighbours share a network, and nobody has a route
+/// beyond.
 struct Chain {
     hosts: Vec<Namespace>,
 }

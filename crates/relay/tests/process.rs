@@ -1,7 +1,8 @@
-//! A relay or gateway as a process of its own: killed, out of descriptors, told to end by signals, upgraded.
+//! A relay or gateway as a process of its own: killed, out of descriptors, told to end by signals,
+//! upgraded.
 //!
-//! This program is its own child: called with a configuration it is a relay or a gateway, else it runs
-//! the tests one after the other.
+//! This program is its own child: called with a configuration it is a relay or a gateway, else it
+//! runs the tests one after the other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod support;
@@ -528,7 +529,8 @@ fn second_killed() {
     });
     process.kill();
     let begun = Instant::now();
-    // Until it is found, each session is told that the second relay could not be dialled, and goes on.
+    // Until it is found, each session is told that the second relay could not be dialled, and goes
+    // on.
     new_sessions_work(&gateway);
     wait_for("the path to be left", || path_is(&gateway, "first > process", "dead"));
     print!("left {} ms after SIGKILL ... ", begun.elapsed().as_millis());

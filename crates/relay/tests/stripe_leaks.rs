@@ -1,5 +1,5 @@
-//! Striped sessions leave no descriptor and no task behind, however they end. Alone in its process, so that every
-//! descriptor of the process is accounted for.
+//! Striped sessions leave no descriptor and no task behind, however they end. Alone in its process,
+//! so that every descriptor of the process is accounted for.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod support;
@@ -17,7 +17,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// One session after the other: ended in order, reset with bytes under way, reset before it is striped.
+/// One session after the other: ended in order, reset with bytes under way, reset before it is
+/// striped.
 fn sessions(chain: &Chain, count: usize) {
     let bulk = content(1_000_000);
     for index in 0..count {

@@ -1,5 +1,6 @@
-//! A transparent gateway between a client and a server that know nothing of it, each in a network namespace of its
-//! own; the gateway is a process, which is told to end, killed, and upgraded under load.
+//! A transparent gateway between a client and a server that know nothing of it, each in a network
+//! namespace of its own; the gateway is a process, which is told to end, killed, and upgraded under
+//! load.
 //!
 //! This program is its own child: called with a configuration in the environment it is the gateway.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -148,7 +149,8 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Client, gateway and server in a row; the client's way to the server is through the gateway's host.
+/// Client, gateway and server in a row; the client's way to the server is through the gateway's
+/// host.
 struct Hosts {
     client: Namespace,
     middle: Namespace,
@@ -222,14 +224,15 @@ impl Hosts {
                 self.goes_its_own_way(&self.middle, to);
             }
         }
-        // Only the routing, which does nothing by itself, outlives SIGKILL, until the next gateway comes.
-        // A signal at once, before it serves, is no less in order.
+        // Only the routing, which does nothing by itself, outlives SIGKILL, until the next gateway
+        // comes. A signal at once, before it serves, is no less in order.
         self.gateway().end("-TERM");
         let after = self.traces();
         assert!(!after.contains("fwmark 0x5457") && after.contains("fwmark 0x9 "), "{after}");
     }
 
-    /// Connections come and go, through the gateway's host and from it, while the next process takes over.
+    /// Connections come and go, through the gateway's host and from it, while the next process
+    /// takes over.
     fn check_upgrade(&self) {
         self.serve();
         let mut gateway = self.gateway();
@@ -311,7 +314,8 @@ impl Hosts {
         String::from_utf8(self.middle.run(list).unwrap()).unwrap().matches("expires").count()
     }
 
-    /// What this host began while the first rules were alone, and what waited for the listener until they were gone.
+    /// What this host began while the first rules were alone, and what waited for the listener
+    /// until they were gone.
     fn check_rules_that_change(&self) {
         let change = || {
             let listener = TcpListener::bind(support::loopback()).unwrap();
@@ -435,7 +439,8 @@ impl Hosts {
         let (peer, data) = told;
         assert_eq!(data, expected, "the true client, then its data");
         assert!(["10.88.1.1", "fd88:1::1"].contains(&peer.ip().to_string().as_str()), "{peer}");
-        // From another host the gateway's port may be the client's by chance; from its own it cannot.
+        // From another host the gateway's port may be the client's by chance; from its own it
+        // cannot.
         assert_ne!(peer, client, "another connection");
     }
 
@@ -469,7 +474,8 @@ fn connect(from: &Namespace, to: &str) -> TcpStream {
     stream
 }
 
-/// Says the last of a connection that a gateway has, which must still reach the server and be answered.
+/// Says the last of a connection that a gateway has, which must still reach the server and be
+/// answered.
 fn end_in_order(mut stream: TcpStream) {
     stream.write_all(b"still").unwrap();
     stream.shutdown(Half::Write).unwrap();

@@ -88,8 +88,8 @@ impl Health {
         });
     }
 
-    /// Registers a worker that promises a [`Heart::heartbeat`] at least every `longest_silence` from now
-    /// on.
+    /// Registers a worker that promises a [`Heart::heartbeat`] at least every `longest_silence`
+    /// from now on.
     #[must_use]
     pub fn expect_heartbeats(&self, worker: impl Into<String>, longest_silence: Duration) -> Heart {
         let (worker, last) = (worker.into(), Instant::now());

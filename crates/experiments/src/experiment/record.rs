@@ -249,7 +249,8 @@ mod tests {
             scale: Scale::Linear,
         };
         let mut record: Record = serde_json::from_str(
-            r#"{"schema_version":1,"name":"n","assumptions":[],"valid":true,"invalid_because":[],"rows":[]}"#,
+            r#"{"schema_version":1,"name":"n","assumptions":[],"valid":true,
+                "invalid_because":[],"rows":[]}"#,
         )
         .unwrap();
         assert!(record.charts().is_empty());

@@ -123,8 +123,8 @@ pub(crate) fn windows() -> Result<Findings, LabError> {
     Ok(Findings { figures: figures.collect(), records: vec![lab.validity()?] })
 }
 
-/// Mathis et al. 1997: a reno flow that acknowledges each packet has
-/// `sqrt(3/2) * MSS / (RTT * sqrt(p))`.
+/// Mathis et al. 1997: a reno flow that acknowledges each packet has `sqrt(3/2) * MSS / (RTT *
+/// sqrt(p))`.
 pub(crate) fn mathis() -> Result<Findings, LabError> {
     // Loss and RTT in ms; several flows each, because the formula gives their mean. Only the ACKs
     // spread a window's packets, so on short paths the flows' bursts would coincide.

@@ -20,7 +20,8 @@ type Kept = Arc<Mutex<Vec<Weak<Watchdog>>>>;
 
 impl Keeper {
     /// Starts a keeper that sends heartbeats while `goes_on` returns true, which is called once
-    /// each [`HEARTBEAT_INTERVAL`]. It calls `fails` once when a heartbeat fails, until one succeeds again.
+    /// each [`HEARTBEAT_INTERVAL`]. It calls `fails` once when a heartbeat fails, until one
+    /// succeeds again.
     ///
     /// # Errors
     /// When the system has no thread to give.

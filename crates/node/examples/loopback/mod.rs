@@ -1,4 +1,5 @@
-//! What the examples have around the programs that they show: keys, a grant, relays, all on loopback.
+//! What the examples have around the programs that they show: keys, a grant, relays, all on
+//! loopback.
 
 #![allow(dead_code, unreachable_pub, reason = "each example takes what it needs")]
 

@@ -39,9 +39,9 @@ impl NodeConfig {
     }
 
     /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at
-    /// `listen`, for those who hold a grant of one of the
-    /// `operators`, directly and over paths that end with one of the `relays`. What may be
-    /// listened for is added to its policy's destinations.
+    /// `listen`, for those who hold a grant of one of the `operators`, directly and over paths that
+    /// end with one of the `relays`. What may be listened for is added to its policy's
+    /// destinations.
     #[must_use]
     pub fn of_listener(
         listen: SocketAddr,

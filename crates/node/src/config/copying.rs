@@ -1,4 +1,5 @@
-//! What is told of copies to relays: which packets have one, and what the uplink bears of them `[JQ 3.5]`.
+//! What is told of copies to relays: which packets have one, and what the uplink bears of them `[JQ
+//! 3.5]`.
 
 use tradewind_packet::budget::Allowance;
 use tradewind_packet::sender::Copies;
@@ -9,9 +10,11 @@ use crate::NodeError;
 
 /// The largest differentiated services code point.
 const MOST_DSCP: u8 = 63;
-/// How long copies may leave faster than the uplink bears. Chosen: less than what queues before most access links.
+/// How long copies may leave faster than the uplink bears. Chosen: less than what queues before
+/// most access links.
 const BURST: Duration = Duration::from_millis(100);
-/// Bytes of copies at once at least: a quarter is kept for chosen ones, and the longest packet must fit into the rest.
+/// Bytes of copies at once at least: a quarter is kept for chosen ones, and the longest packet must
+/// fit into the rest.
 const LEAST_BURST: u32 = 16_000;
 
 /// Which packets are copied to the relays, where it is not all of them `[JQ 3.5]`.

@@ -71,7 +71,8 @@ struct PricesSection {
     to_endpoints: PricePerGb,
 }
 
-/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for; of a `[[packet]]`: what relays are told of that.
+/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for; of a
+/// `[[packet]]`: what relays are told of that.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct CodingSection {
@@ -100,7 +101,8 @@ impl CodingSection {
         services
     }
 
-    /// What a `[[packet]]` counts on whose relays code like this, and charge `costs` if that is told.
+    /// What a `[[packet]]` counts on whose relays code like this, and charge `costs` if that is
+    /// told.
     fn assumed(&self, costs: Option<ServiceCosts>) -> Result<Assumed, NodeError> {
         let services = self.resolve();
         if self.across_gateways {
@@ -417,7 +419,8 @@ impl NodeConfig {
         Ok(delivery)
     }
 
-    /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity and grant.
+    /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity
+    /// and grant.
     ///
     /// # Errors
     /// [`NodeError::Config`] with what is wrong.

@@ -10,12 +10,14 @@ use crate::NodeError;
 /// Most members of a group. Chosen: each packet leaves so many times over the Internet.
 const MOST_IN_GROUP: usize = 256;
 
-/// A local port from where datagrams of unmodified applications go to several far endpoints `[JQ 3.5]`.
+/// A local port from where datagrams of unmodified applications go to several far endpoints `[JQ
+/// 3.5]`.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// Where applications write to; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// How packets are carried: cached (over the Internet to each member, and from the relays what gets lost), or forwarded.
+    /// How packets are carried: cached (over the Internet to each member, and from the relays what
+    /// gets lost), or forwarded.
     pub carriage: Carriage,
     /// To whom.
     pub members: Vec<GroupMember>,
@@ -70,7 +72,8 @@ impl Group {
             let (hop, relays) = first(member);
             if hop != same || !(1..=2).contains(&relays) {
                 return refused(
-                    "expected one or two `relays` for each, of which the first is the same for all, or `nearest` for all",
+                    "expected one or two `relays` for each, of which the first is the same for \
+                     all, or `nearest` for all",
                 );
             }
             if self.members[..place].iter().any(|other| other.far == member.far) {

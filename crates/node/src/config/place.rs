@@ -99,8 +99,7 @@ impl NodeError {
 }
 
 /// Returns where the last of `steps` stands that is there, if the section is: the first `section`
-/// of
-/// them.
+/// of them.
 fn deepest(document: &Spanned<DeTable<'_>>, steps: &[Step<'_>], section: usize) -> Option<usize> {
     let Some(Step::Key(name)) = steps.first() else { return None };
     let (key, mut value) = entry(document.get_ref(), name)?;

@@ -28,7 +28,8 @@ pub struct RelayServices {
 }
 
 impl Default for RelayServices {
-    /// k = 10, two repair packets; in-stream one for five `[JQ 4, 5.2]`; each gateway for itself; nothing is charged.
+    /// k = 10, two repair packets; in-stream one for five `[JQ 4, 5.2]`; each gateway for itself;
+    /// nothing is charged.
     fn default() -> Self {
         Self {
             coding: Coding::default(),

@@ -1,4 +1,5 @@
-//! What a node leaves at relays for receivers that need not be online, where its own packets wait, and what a relay keeps `[JQ 3.5]`.
+//! What a node leaves at relays for receivers that need not be online, where its own packets wait,
+//! and what a relay keeps `[JQ 3.5]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,12 +16,14 @@ const MOST_RELAYS: usize = 8;
 const MOST_DEPOSITS: usize = 256;
 /// Of these, to one receiver: it knows as many flows of a sender at a time.
 const MOST_TO_ONE: usize = 16;
-/// And by one relay: half the streams that it knows of a sender, since each restart of the sender is another one.
+/// And by one relay: half the streams that it knows of a sender, since each restart of the sender
+/// is another one.
 const MOST_BY_ONE: usize = 32;
 /// Least that a relay keeps of one sender: some of the longest packets.
 const LEAST_BYTES: Bytes = Bytes::new(100_000);
-/// How long packets are worth keeping when nothing else is told, and what a relay keeps. Chosen: a tunnel, a flight of stairs, a change of trains; the
-/// pictures and words of a day of some thousand senders.
+/// How long packets are worth keeping when nothing else is told, and what a relay keeps. Chosen: a
+/// tunnel, a flight of stairs, a change of trains; the pictures and words of a day of some thousand
+/// senders.
 pub(crate) const KEEP: Duration = Duration::from_secs(600);
 const DEPOT: MessageStoreConfig = MessageStoreConfig {
     bytes: Bytes::new(256_000_000),

@@ -18,7 +18,8 @@ pub(super) enum Role {
     Egress,
 }
 
-/// Bills of a flow's relays, whom `K` tells apart; each tells sums since it began to serve the flow.
+/// Bills of a flow's relays, whom `K` tells apart; each tells sums since it began to serve the
+/// flow.
 #[derive(Debug, Clone)]
 pub(super) struct Accounting<K> {
     /// The last of each relay.

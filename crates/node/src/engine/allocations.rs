@@ -1,5 +1,6 @@
-//! What a packet that arrives takes of the allocator, from the application's socket over gateway, relay and far gateway to the other application: nothing, once engines hold as
-//! much as they do at a time.
+//! What a packet that arrives takes of the allocator, from the application's socket over gateway,
+//! relay and far gateway to the other application: nothing, once engines hold as much as they do at
+//! a time.
 
 use std::net::UdpSocket;
 
@@ -21,7 +22,8 @@ const IN_A_TICK: usize = 5;
 const FIRST: Duration = Duration::from_secs(8);
 const MEASURED: Duration = Duration::from_secs(4);
 
-/// What packets of one flow take of the allocator between ticks, how many arrived, and what their relay did.
+/// What packets of one flow take of the allocator between ticks, how many arrived, and what their
+/// relay did.
 fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let application = UdpSocket::bind(application()).unwrap();

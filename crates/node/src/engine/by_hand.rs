@@ -31,7 +31,8 @@ pub(super) fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Where applications are that packets are delivered to: apart from engines, which are no destinations.
+/// Where applications are that packets are delivered to: apart from engines, which are no
+/// destinations.
 pub(super) fn application() -> SocketAddr {
     ([127, 0, 0, 2], 0).into()
 }
@@ -60,7 +61,8 @@ fn grant_for(gateway: &IdentityKey, span: Duration) -> SignedGrant {
     grant.sign(&operator()).unwrap()
 }
 
-/// A relay or endpoint that takes whoever has a grant and the relays 2 and 3, and delivers on loopback.
+/// A relay or endpoint that takes whoever has a grant and the relays 2 and 3, and delivers on
+/// loopback.
 pub(super) fn anybody(number: u8) -> NodeConfig {
     let policy = Policy {
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
@@ -120,7 +122,8 @@ struct Lossy {
     longest: usize,
 }
 
-/// Least bytes of a datagram that gets lost: none that engines say to each other is so long, but for size probes.
+/// Least bytes of a datagram that gets lost: none that engines say to each other is so long, but
+/// for size probes.
 const LOST_FROM_BYTES: usize = 500;
 
 impl Lossy {
@@ -243,7 +246,8 @@ impl Hosts {
         peer
     }
 
-    /// Has a gateway open a path over a neighbour, as one would do who does not keep to what gateways do.
+    /// Has a gateway open a path over a neighbour, as one would do who does not keep to what
+    /// gateways do.
     pub(super) fn open(&mut self, from: u8, first: PeerId, hops: Vec<Hop>) {
         let mut sealer = self.at(from).sealer.take().unwrap();
         self.open_by(&mut sealer, from, first, hops);

@@ -33,14 +33,17 @@ use crate::counts::add;
 use crate::record::Outcome;
 pub(super) use room::LetGo;
 
-/// Conversations of one worker in either direction, each with a socket at the far end. For one more another goes (`room`). Chosen.
+/// Conversations of one worker in either direction, each with a socket at the far end. For one more
+/// another goes (`room`). Chosen.
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten whose other endpoint is gone, or has ended it.
 /// Chosen: as long as NATs remember UDP that answers.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
-/// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost before the other side forgets it.
+/// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost
+/// before the other side forgets it.
 const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
-/// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a label.
+/// Longest message that is sealed end to end: a sealed datagram must fit into another one, behind a
+/// label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
 /// What a message of a conversation that is known has before the application's bytes.
@@ -70,7 +73,8 @@ impl Written {
         Target { to: self.source, from: self.at }
     }
 
-    /// How much it matters in a conversation with `to`: where no packets are chosen all matter alike.
+    /// How much it matters in a conversation with `to`: where no packets are chosen all matter
+    /// alike.
     fn class(
         self,
         chosen: Option<&Chosen>,
@@ -328,8 +332,8 @@ impl Engine {
         conversation
     }
 
-    /// Seals a message end to end and sends it over the ways that its conversation wants and that are alive; its bytes then, `None` when it could not be
-    /// sealed.
+    /// Seals a message end to end and sends it over the ways that its conversation wants and that
+    /// are alive; its bytes then, `None` when it could not be sealed.
     pub(super) fn send_far(
         &mut self,
         now: Now,
@@ -350,7 +354,8 @@ impl Engine {
         bytes
     }
 
-    /// Seals what `write` appends for a far endpoint; `false` when it is too long, or no session is open.
+    /// Seals what `write` appends for a far endpoint; `false` when it is too long, or no session is
+    /// open.
     pub(super) fn seal_far(
         &mut self,
         peer: PeerId,
@@ -396,7 +401,8 @@ impl Engine {
         }
     }
 
-    /// Hands a payload to the application that its conversation belongs to: at its end, or back at its beginning.
+    /// Hands a payload to the application that its conversation belongs to: at its end, or back at
+    /// its beginning.
     pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
         let marked = self.marked(now, (peer, conversation), payload);
         let payload = marked.as_deref().unwrap_or(payload);
@@ -436,7 +442,8 @@ impl Engine {
         }
     }
 
-    /// The same for one that is perhaps new here: whether it may be is asked of the grant and the policy.
+    /// The same for one that is perhaps new here: whether it may be is asked of the grant and the
+    /// policy.
     pub(super) fn deliver_first(
         &mut self,
         now: Now,
@@ -524,7 +531,8 @@ impl Engine {
         }
     }
 
-    /// A far endpoint with which keys were agreed on anew may be another process, which knows no conversation.
+    /// A far endpoint with which keys were agreed on anew may be another process, which knows no
+    /// conversation.
     pub(super) fn introduce_again(&mut self, peer: PeerId) {
         for group in self.routes.values_mut().filter_map(Route::group) {
             group.introduce_again(peer);

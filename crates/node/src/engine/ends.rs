@@ -1,8 +1,10 @@
 //! Flows of packet services at their endpoints.
 //!
-//! An *end* is one endpoint's part of two flows, one in each direction, that carry the conversations of one route. Packets of both are numbered.
-//! With caching and coding they go over the Internet, and as copies to the relay near here as long as the path over it answers; with
-//! forwarding relays pass them on as they are. Numbers of flows are drawn at random by who sends: an endpoint that starts again begins another flow.
+//! An *end* is one endpoint's part of two flows, one in each direction, that carry the
+//! conversations of one route. Packets of both are numbered. With caching and coding they go over
+//! the Internet, and as copies to the relay near here as long as the path over it answers; with
+//! forwarding relays pass them on as they are. Numbers of flows are drawn at random by who sends:
+//! an endpoint that starts again begins another flow.
 
 mod expected;
 mod reports;
@@ -43,14 +45,15 @@ pub(super) use selection::Selection;
 const MOST: usize = super::conversations::MOST;
 /// Time between two words to the relays on how a flow is to be served.
 const SERVE_EVERY: Duration = Duration::from_secs(1);
-/// Silence after which a flow that comes in counts as not served. Chosen: of three words one may get lost.
+/// Silence after which a flow that comes in counts as not served. Chosen: of three words one may
+/// get lost.
 const SERVED_FOR: Duration = Duration::from_secs(3);
 /// Words to the relays that a flow is left to the Internet. Chosen: as above.
 const LEAVING_WORDS: u8 = 3;
 /// The round trip before one is measured. Source: the slowest mobile clients of [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would count as bursts of their own, each
-/// asked for before it is sent.
+/// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would
+/// count as bursts of their own, each asked for before it is sent.
 const LEAST_ROUND_TRIP: Duration = Duration::from_millis(50);
 
 /// What is around a packet between relays, as they bill it.
@@ -71,7 +74,8 @@ pub(super) struct End {
     /// The Internet path does not answer, while that over the relays does.
     is_internet_down: bool,
     next_serve: Timestamp,
-    /// Whether a relay serves the flow that comes in; when that was heard of last, and how it is served.
+    /// Whether a relay serves the flow that comes in; when that was heard of last, and how it is
+    /// served.
     is_served: bool,
     heard: Option<(Timestamp, Service)>,
     /// Its sender has said that it leaves the flow that comes in to the Internet from now on.
@@ -87,7 +91,8 @@ pub(super) struct End {
     internet_loss: Option<Ratio>,
     /// What becomes of the flow that comes in.
     received: FlowStatistics,
-    /// Of the ingress relays, each by itself, and of the egress relay, which tells them through those.
+    /// Of the ingress relays, each by itself, and of the egress relay, which tells them through
+    /// those.
     accounting: Accounting<Option<PublicIdentity>>,
 }
 
@@ -337,7 +342,8 @@ impl Engine {
         }
     }
 
-    /// Hands what is in a numbered message to its application; tells its conversation, and how that is carried if the message does.
+    /// Hands what is in a numbered message to its application; tells its conversation, and how that
+    /// is carried if the message does.
     pub(super) fn converse(
         &mut self,
         now: Now,
@@ -410,7 +416,8 @@ impl Engine {
 }
 
 impl End {
-    /// Chooses a service once the paths are measured, and looks at them and at the bills again while both ways answer.
+    /// Chooses a service once the paths are measured, and looks at them and at the bills again
+    /// while both ways answer.
     fn select(&mut self, now: Timestamp, far: &Far, legs: &BTreeMap<PeerId, Duration>) {
         let (carried_by, spent) = (self.carried_by(), self.spent());
         let Choice::Selected(selection) = &mut self.choice else { return };
@@ -443,7 +450,8 @@ impl End {
         if self.is_up { self.service() } else { Service::Direct }
     }
 
-    /// The service by which the other direction comes now: what its relay says, and where none does as this one.
+    /// The service by which the other direction comes now: what its relay says, and where none does
+    /// as this one.
     fn comes_by(&self) -> Service {
         match self.heard {
             Some(_) if self.is_left => Service::Direct,
@@ -478,8 +486,9 @@ impl End {
         }
     }
 
-    /// The service that it is carried by while the path over the relays answers. Where this node chooses, nothing is left to the
-    /// Internet that does not come over it: what is lost there without a sign nobody would ask for.
+    /// The service that it is carried by while the path over the relays answers. Where this node
+    /// chooses, nothing is left to the Internet that does not come over it: what is lost there
+    /// without a sign nobody would ask for.
     fn service(&self) -> Service {
         match &self.choice {
             Choice::Selected(selection) if self.is_internet_down && selection.has_begun() => {

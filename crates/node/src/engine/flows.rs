@@ -93,7 +93,8 @@ impl Engine {
         self.collected = datagrams;
     }
 
-    /// A conversation of `far` begins with whom a program listens for: it ends in a flow, if that has room.
+    /// A conversation of `far` begins with whom a program listens for: it ends in a flow, if that
+    /// has room.
     pub(super) fn accept(
         &mut self,
         now: Now,
@@ -136,7 +137,8 @@ impl Engine {
             self.outbound.remove(conversation);
         }
         let Some(route) = self.routes.remove(id) else { return };
-        // Its legs stay for a while (`legs`): what it has said last is perhaps still on its way, or to be brought back.
+        // Its legs stay for a while (`legs`): what it has said last is perhaps still on its way, or
+        // to be brought back.
         self.ends_are_due |= route.end.is_some();
     }
 

@@ -1,16 +1,19 @@
 //! Groups: what an application writes to one port goes to several far endpoints `[JQ 3.5]`.
 //!
-//! A group is a route that has the port, its *head*, and a route without any for each *member*, which leads there as other routes do. Its packets are numbered
-//! in one flow. Over the Internet each member gets its own, sealed in its session. Over the relays goes one copy, sealed once for all
-//! (`tradewind_packet::group`): the relays of all members' paths serve the flow together, and make as many of it as there are branches.
+//! A group is a route that has the port, its *head*, and a route without any for each *member*,
+//! which leads there as other routes do. Its packets are numbered in one flow. Over the Internet
+//! each member gets its own, sealed in its session. Over the relays goes one copy, sealed once for
+//! all (`tradewind_packet::group`): the relays of all members' paths serve the flow together, and
+//! make as many of it as there are branches.
 //!
 //! | service | over the Internet | at the last relays |
 //! |---|---|---|
 //! | forwarding | to each member, or to none | each packet is passed on to its members |
 //! | caching (*hybrid multicast*) | to each member | each packet is kept, for members that miss it |
 //!
-//! A member is *in reach* of the relays while it has the key and says that a relay serves the flow to it. Others get every packet over the
-//! Internet, whatever the service, and over their path where the Internet is dead. Replies come back from each member as in any conversation.
+//! A member is *in reach* of the relays while it has the key and says that a relay serves the flow
+//! to it. Others get every packet over the Internet, whatever the service, and over their path
+//! where the Internet is dead. Replies come back from each member as in any conversation.
 
 mod joined;
 mod reports;
@@ -45,7 +48,8 @@ const SAY_EVERY: Duration = Duration::from_secs(1);
 const SERVED_FOR: Duration = Duration::from_secs(3);
 /// Age at which a key is followed by another. Chosen: that of keys of sessions.
 const KEY_LASTS: Duration = Duration::from_secs(120);
-/// How long members are given to learn the next key. Those who have not are out of reach then, for a while.
+/// How long members are given to learn the next key. Those who have not are out of reach then, for
+/// a while.
 const KEY_IS_TOLD_FOR: Duration = Duration::from_secs(10);
 /// Over whichever way there is.
 const EITHER_WAY: Carriage = Carriage {
@@ -262,7 +266,8 @@ impl Engine {
         self.routes.get_mut(*head).and_then(Route::group)
     }
 
-    /// The route to `far` that a conversation of `route` is carried by: that route, or that of a member.
+    /// The route to `far` that a conversation of `route` is carried by: that route, or that of a
+    /// member.
     pub(super) fn leading_to(&self, route: u32, far: PeerId) -> Option<&Route> {
         let route = self.routes.get(route)?;
         match &route.part {

@@ -1,9 +1,12 @@
 //! Legs: the sessions that this node begins with next hops, one for each, whatever goes over it.
 //!
-//! Who begins a session keeps it: asks five times a second, and agrees on keys again and again, however long nobody answers. So a leg is there
-//! for as long as something has need of it: a route that leads there or over it, a path through here, a flow that is served along it, a relay that
-//! may be the nearest, the registry, a rendezvous. One that nothing needs goes at once where its route leads elsewhere, and otherwise after a
-//! while: its end is the end of what is still on its way to a far endpoint. Gateways name next hops in the paths that they open: each may have so many legs begun and no more.
+//! Who begins a session keeps it: asks five times a second, and agrees on keys again and again,
+//! however long nobody answers. So a leg is there for as long as something has need of it: a route
+//! that leads there or over it, a path through here, a flow that is served along it, a relay that
+//! may be the nearest, the registry, a rendezvous. One that nothing needs goes at once where its
+//! route leads elsewhere, and otherwise after a while: its end is the end of what is still on its
+//! way to a far endpoint. Gateways name next hops in the paths that they open: each may have so
+//! many legs begun and no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,11 +22,14 @@ use super::serving::Served;
 
 /// Time between two looks for legs that nothing needs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long a neighbour has to answer until it is told that it does not. Chosen: the pace of the looks.
+/// How long a neighbour has to answer until it is told that it does not. Chosen: the pace of the
+/// looks.
 const ANSWERS_WITHIN: Duration = LOOK_EVERY;
-/// How long such a leg is kept. Chosen: as labels and flows are, whose next one would begin it again.
+/// How long such a leg is kept. Chosen: as labels and flows are, whose next one would begin it
+/// again.
 const IDLE: Duration = Duration::from_secs(30);
-/// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a relay's neighbours a sixteenth.
+/// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a
+/// relay's neighbours a sixteenth.
 const MOST_FOR_ONE: usize = 256;
 
 /// Whose of this node's identities a leg is, and where it leads: who is there, and at which
@@ -65,7 +71,8 @@ impl Legs {
 }
 
 impl Engine {
-    /// The session with a next hop, which is begun when there is none; `None` when there are too many.
+    /// The session with a next hop, which is begun when there is none; `None` when there are too
+    /// many.
     pub(super) fn leg(
         &mut self,
         now: Now,
@@ -137,7 +144,8 @@ impl Engine {
         gone.into_iter().for_each(|peer| self.end_leg(now, peer));
     }
 
-    /// A neighbour that is not there, is another, or does not let this node in, answers nothing: its operator is to look.
+    /// A neighbour that is not there, is another, or does not let this node in, answers nothing:
+    /// its operator is to look.
     fn tell_of_silence(&mut self, now: Now) {
         for ((_, identity, address), leg) in &mut self.legs.by_hop {
             let is_open = self.sessions.is_open(leg.peer);

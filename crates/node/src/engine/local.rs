@@ -37,7 +37,8 @@ pub(crate) struct Port {
 }
 
 impl Local {
-    /// The socket at `address` that the configuration has applications write to, for what goes to `to`; its datagrams tell their code points where somebody asks for them.
+    /// The socket at `address` that the configuration has applications write to, for what goes to
+    /// `to`; its datagrams tell their code points where somebody asks for them.
     pub(super) fn open(
         handover: &mut Handover,
         (address, to): (SocketAddr, SocketAddr),
@@ -129,8 +130,7 @@ impl Local {
     }
 
     /// Sends a datagram to `to`, from the address that it tells; one that answers what was taken
-    /// off its way, from the address
-    /// `from`. A whole packet must go between the two.
+    /// off its way, from the address `from`. A whole packet must go between the two.
     pub(super) fn push(
         &mut self,
         counts: &Counts,

@@ -133,8 +133,7 @@ impl Engine {
     }
 
     /// Returns the most bytes of a piece: so many that all ways take it, and relays what they make
-    /// of
-    /// it.
+    /// of it.
     fn most_of_piece(&self, now: Now, ways: Ways, served: usize) -> usize {
         let Some(far) = self.fars.get(&ways.far) else { return 0 };
         let internet = far.mtus.internet.proven() - served;

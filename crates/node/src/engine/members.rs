@@ -1,7 +1,10 @@
-//! Which relay is near this node, by round trips that it measures itself once it runs, and where the routes lead that name members `[JQ 3.3]`.
+//! Which relay is near this node, by round trips that it measures itself once it runs, and where
+//! the routes lead that name members `[JQ 3.3]`.
 //!
-//! Every relay that is known is asked some times, all of them again each minute, and the shortest round trip counts. A route to a member goes
-//! over the relay near here, then the one near there. What the file or the registry (`super::registration`) says of relays near others is taken as it is.
+//! Every relay that is known is asked some times, all of them again each minute, and the shortest
+//! round trip counts. A route to a member goes over the relay near here, then the one near there.
+//! What the file or the registry (`super::registration`) says of relays near others is taken as it
+//! is.
 
 use std::net::SocketAddr;
 
@@ -24,7 +27,8 @@ const ANSWERS: u32 = 5;
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
 /// Silence after which a relay that is asked counts as gone. Chosen: fifteen questions.
 const GONE_AFTER: Duration = Duration::from_secs(3);
-/// By how much another relay must be nearer to be taken instead: this, and a fifth. Chosen: noise must not move routes.
+/// By how much another relay must be nearer to be taken instead: this, and a fifth. Chosen: noise
+/// must not move routes.
 const NEARER_BY: Duration = Duration::from_millis(1);
 
 /// Who is known, and how far the relays are.
@@ -104,7 +108,8 @@ impl MemberTable {
         }
     }
 
-    /// The nearest relay: the one before, unless another is nearer by more than noise. None before all are measured or have been silent.
+    /// The nearest relay: the one before, unless another is nearer by more than noise. None before
+    /// all are measured or have been silent.
     fn choose(&self) -> Option<Hop> {
         if !self.candidates.iter().all(|known| known.is_known) {
             return self.nearest;
@@ -292,7 +297,8 @@ impl Engine {
         }
     }
 
-    /// Has a route lead where its course says that it should by now; `None` when there is no room for another neighbour.
+    /// Has a route lead where its course says that it should by now; `None` when there is no room
+    /// for another neighbour.
     pub(super) fn aim(&mut self, now: Now, id: u32) -> Option<()> {
         let leads =
             |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));

@@ -1,4 +1,5 @@
-//! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the worker hands datagrams in.
+//! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the
+//! worker hands datagrams in.
 
 mod access;
 mod accounting;
@@ -80,8 +81,8 @@ use tunnel::TunnelEnd;
 
 /// Time between two looks at what is due.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
-/// Time between two questions to a neighbour, whether it is there. Chosen: three are lost within the second in which a dead relay
-/// must be told.
+/// Time between two questions to a neighbour, whether it is there. Chosen: three are lost within
+/// the second in which a dead relay must be told.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Silence after which a way counts as dead. Chosen: three questions.
 const DEAD_AFTER: Duration = Duration::from_millis(600);
@@ -93,7 +94,8 @@ const DEAR_A_SECOND: usize = 1000;
 const ERRORS_A_SECOND: usize = 1000;
 /// Labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
-/// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be conversations.
+/// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be
+/// conversations.
 const ROUTES: usize = 1 << 14;
 
 pub(crate) struct Engine {
@@ -145,7 +147,8 @@ pub(crate) struct Engine {
     scratch: Vec<u8>,
     /// A datagram while it is sealed end to end.
     sealed: Vec<u8>,
-    /// What came from a far endpoint, as it was before it was opened; empty where nobody asks for it.
+    /// What came from a far endpoint, as it was before it was opened; empty where nobody asks for
+    /// it.
     original: Vec<u8>,
     services: Services,
     /// Ends may have lost their last conversation.
@@ -270,7 +273,8 @@ impl Engine {
         self.add_rendezvous(now, handover)
     }
 
-    /// Nobody else reads what comes from now on. What was issued before, another process may have seen.
+    /// Nobody else reads what comes from now on. What was issued before, another process may have
+    /// seen.
     pub(crate) fn begin(&mut self, now: Now) {
         self.verifier.refuse_issued_before(now.unix);
         self.sessions.refuse_issued_before(now.unix);
@@ -444,7 +448,8 @@ impl Engine {
         })
     }
 
-    /// Sends the passed datagrams in some bytes of a train to the neighbour that passes them on under `label`.
+    /// Sends the passed datagrams in some bytes of a train to the neighbour that passes them on
+    /// under `label`.
     fn pass_train(
         &mut self,
         peer: PeerId,
@@ -460,7 +465,8 @@ impl Engine {
         true
     }
 
-    /// Sends a neighbour a datagram of `length` bytes, if a session is open and `seal` writes and seals one: what is not sealed never leaves.
+    /// Sends a neighbour a datagram of `length` bytes, if a session is open and `seal` writes and
+    /// seals one: what is not sealed never leaves.
     fn put(
         sockets: &mut Sockets,
         sessions: &mut Sessions,
@@ -473,7 +479,8 @@ impl Engine {
         sessions.is_open(peer) && sockets.put(is_ours, to, length, |room| seal(sessions, room))
     }
 
-    /// Hands over what the machines and sessions want to be sent, and takes note of what happened to them.
+    /// Hands over what the machines and sessions want to be sent, and takes note of what happened
+    /// to them.
     pub(crate) fn dispatch(&mut self, now: Now) {
         self.drive(now);
         self.drive_rendezvous(now);

@@ -1,4 +1,5 @@
-//! How long datagrams may be on the ways to a far endpoint: found by trying, as the path's MTU is nobody's to tell (RFC 8899).
+//! How long datagrams may be on the ways to a far endpoint: found by trying, as the path's MTU is
+//! nobody's to tell (RFC 8899).
 
 use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::{Link, Now, OVERHEAD};
@@ -7,7 +8,8 @@ use tradewind_units::Timestamp;
 use super::Engine;
 use super::routes::Route;
 
-/// What the first message of a conversation has before the application's bytes, and what it adds to tell whose they are, and to number it.
+/// What the first message of a conversation has before the application's bytes, and what it adds to
+/// tell whose they are, and to number it.
 pub(super) const FIRST_BYTES: usize = 27;
 pub(super) const SOURCE_BYTES: usize = 18;
 pub(super) const NUMBER_BYTES: usize = 17;
@@ -54,7 +56,8 @@ impl Engine {
         }
     }
 
-    /// The longest datagram of an application that the Internet path of a route takes, be it the first of its conversation.
+    /// The longest datagram of an application that the Internet path of a route takes, be it the
+    /// first of its conversation.
     pub(super) fn longest(&self, route: &Route) -> Option<u64> {
         let takes = self.fars.get(&route.far)?.mtus.internet.longest()?;
         let numbered = if route.end.is_some() { NUMBER_BYTES } else { 0 };

@@ -1,10 +1,13 @@
-//! Overlay paths by label: opened hop by hop with a hop header, then passed on by one look-up a packet.
+//! Overlay paths by label: opened hop by hop with a hop header, then passed on by one look-up a
+//! packet.
 //!
-//! A label names the receiving end of one direction at one node. Who opens a path tells the label under which it wants to hear of
-//! it; the answer tells the label under which it is to be spoken to.
+//! A label names the receiving end of one direction at one node. Who opens a path tells the label
+//! under which it wants to hear of it; the answer tells the label under which it is to be spoken
+//! to.
 //!
-//! A path through here takes two labels, of which each gateway has its share. An opening that is not answered soon gives both back: its
-//! endpoint opens another path each second until one answers, and only the last of them counts.
+//! A path through here takes two labels, of which each gateway has its share. An opening that is
+//! not answered soon gives both back: its endpoint opens another path each second until one
+//! answers, and only the last of them counts.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -30,11 +33,14 @@ use crate::counts::add;
 const IDLE: Duration = Duration::from_secs(30);
 /// Time between two tries to open the next hop of a path.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// How long it is tried. Chosen: the endpoint has given the path up after one second, and its word may have come late.
+/// How long it is tried. Chosen: the endpoint has given the path up after one second, and its word
+/// may have come late.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
-/// Labels that one gateway's paths may have at one worker. Chosen: for paths to a thousand far endpoints; a sixteenth of all.
+/// Labels that one gateway's paths may have at one worker. Chosen: for paths to a thousand far
+/// endpoints; a sixteenth of all.
 const MOST_FOR_ONE: usize = 2048;
-/// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five times a second, fifteen of them.
+/// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five
+/// times a second, fifteen of them.
 const GIVES_WAY_AFTER: Duration = Duration::from_secs(3);
 /// Age at which a relay passes packets on no more: it has stood still. Chosen: as long as relays
 /// keep packets for those who may miss them; what budgets they have relays do not know.
@@ -217,7 +223,8 @@ impl Engine {
         if let Some(opened) = opened {
             let peer = opened.peer;
             self.handle_message(now, peer, &datagram[opened.payload], Arrival::Overlay);
-            // Whoever writes over a path of its own is answered over it. A leg does not prove whose bodies it carries.
+            // Whoever writes over a path of its own is answered over it. A leg does not prove whose
+            // bodies it carries.
             let place = self.labels.get(label).and_then(|known| known.place);
             let is_theirs =
                 place.is_some_and(|place| self.sessions.identity_of(peer) == Some(place.gateway));
@@ -235,7 +242,8 @@ impl Engine {
         }
     }
 
-    /// Where on its path this node is, and who comes after it, if anyone: for what `from` says under `label`.
+    /// Where on its path this node is, and who comes after it, if anyone: for what `from` says
+    /// under `label`.
     pub(super) fn along(&mut self, now: Now, from: PeerId, label: u32) -> Option<Along> {
         let known = self.labels.get_mut(label).filter(|known| known.from == from)?;
         known.used = now.steady;
@@ -259,7 +267,8 @@ impl Engine {
         }
     }
 
-    /// What was passed on under a label since this was asked last, for a flow that is charged for it now.
+    /// What was passed on under a label since this was asked last, for a flow that is charged for
+    /// it now.
     pub(super) fn take_uncharged(&mut self, label: u32) -> u64 {
         self.labels.get_mut(label).map_or(0, |known| std::mem::take(&mut known.uncharged))
     }
@@ -285,7 +294,8 @@ impl Engine {
         }
     }
 
-    /// Whether another path of a gateway may have labels. Those of its paths that are silent give way.
+    /// Whether another path of a gateway may have labels. Those of its paths that are silent give
+    /// way.
     fn has_labels_for(&mut self, now: Now, gateway: PublicIdentity) -> bool {
         let of_it = |known: &Label| known.place.is_some_and(|place| place.gateway == gateway);
         let labels = self.labels.ids().zip(self.labels.values());
@@ -302,7 +312,8 @@ impl Engine {
         silent.count() > 1
     }
 
-    /// Gives up every path that others have opened and that the rules let in no more; returns how many these are.
+    /// Gives up every path that others have opened and that the rules let in no more; returns how
+    /// many these are.
     pub(super) fn drop_refused_paths(&mut self) -> usize {
         let mut dropped = 0;
         let labels: Vec<u32> = self.labels.ids().collect();

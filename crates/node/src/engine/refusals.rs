@@ -2,10 +2,9 @@
 //! and why.
 //!
 //! What refuses a path answers the neighbour that asked, in their session, and relays pass the word
-//! back as they do with an answer.
-//! What refuses a conversation tells the other end, sealed end to end. Each word answers one
-//! question, and is shorter. The near
-//! gateway logs it, at times, and shows it as long as it is true: until the same way answers.
+//! back as they do with an answer. What refuses a conversation tells the other end, sealed end to
+//! end. Each word answers one question, and is shorter. The near gateway logs it, at times, and
+//! shows it as long as it is true: until the same way answers.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,5 @@
-//! Where endpoints are, told to the relay that keeps the registry and asked of it, in the sessions that there are `[JQ 3.3]`.
+//! Where endpoints are, told to the relay that keeps the registry and asked of it, in the sessions
+//! that there are `[JQ 3.3]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +72,8 @@ impl Engine {
             if let Some(near) = NearList::of(&entries) {
                 self.send_message(registry, &Message::Register { near });
             }
-            // One that has started anew does not know the session: that is noticed by what it does not answer.
+            // One that has started anew does not know the session: that is noticed by what it does
+            // not answer.
             if let Some(link) = self.sessions.link_of(registry) {
                 self.sessions.ask(now, registry, link);
             }

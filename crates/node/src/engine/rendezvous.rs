@@ -1,4 +1,5 @@
-//! The rendezvous at sockets and sessions: what applications write is left at a relay, what waits there is collected and delivered, and a relay keeps it `[JQ 3.5]`.
+//! The rendezvous at sockets and sessions: what applications write is left at a relay, what waits
+//! there is collected and delivered, and a relay keeps it `[JQ 3.5]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,9 +25,11 @@ use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::status::{Direction, FlowStatus};
 
-/// Time between two questions to a relay, whether the session is still known there. Chosen: as often as it is asked for packets.
+/// Time between two questions to a relay, whether the session is still known there. Chosen: as
+/// often as it is asked for packets.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Most bytes of one path that wait before their relay has them. Chosen: what relays keep of a sender.
+/// Most bytes of one path that wait before their relay has them. Chosen: what relays keep of a
+/// sender.
 const MOST_WAITING: Bytes = Bytes::new(32_000_000);
 
 /// One worker's part in rendezvous.
@@ -116,7 +119,8 @@ impl RendezvousClient {
 }
 
 impl Line {
-    /// Seals a packet and has it deposited; `None` when it is too long, or nobody knows for whom it is.
+    /// Seals a packet and has it deposited; `None` when it is too long, or nobody knows for whom it
+    /// is.
     fn seal(&mut self, now: Now, payload: &[u8]) -> Option<()> {
         let Sender { sealer, depositor, .. } = self.sender.as_mut()?;
         sealer
@@ -381,7 +385,8 @@ impl Engine {
         }
     }
 
-    /// A relay that has started again does not know the session: that is noticed by what it does not answer.
+    /// A relay that has started again does not know the session: that is noticed by what it does
+    /// not answer.
     fn ask_rendezvous(&mut self, now: Now) {
         let waits =
             |line: &&Line| line.sender.as_ref().is_some_and(|sender| !sender.depositor.is_empty());

@@ -1,4 +1,5 @@
-//! Routes: local ports of the configuration, the far endpoints that they lead to, and the overlay paths on the way.
+//! Routes: local ports of the configuration, the far endpoints that they lead to, and the overlay
+//! paths on the way.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,11 +22,12 @@ use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
 use crate::config::{Chosen, DeliveryPolicy};
 
-/// Time between two tries to open an overlay path. Chosen: opening and the first question take two round trips, and a
-/// path is to be back two seconds after its relay.
+/// Time between two tries to open an overlay path. Chosen: opening and the first question take two
+/// round trips, and a path is to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
-/// Silence after which a far endpoint counts as gone. Chosen: four questions over each way, so that datagrams go their old way within a second.
+/// Silence after which a far endpoint counts as gone. Chosen: four questions over each way, so that
+/// datagrams go their old way within a second.
 const GONE_AFTER: Duration = Duration::from_millis(800);
 
 /// A far endpoint: which ways to it are alive.
@@ -147,8 +149,8 @@ impl Route {
 }
 
 impl Engine {
-    /// Adds a route from `local` to `known`, or, where datagrams are taken off their way, to each one's destination, of which `known` is an
-    /// example; returns its id.
+    /// Adds a route from `local` to `known`, or, where datagrams are taken off their way, to each
+    /// one's destination, of which `known` is an example; returns its id.
     pub(super) fn add_route(
         &mut self,
         now: Now,
@@ -369,13 +371,15 @@ impl Far {
         }
     }
 
-    /// Other relays are to be taken: the path that there was counts no more. Its label, which is to be dropped.
+    /// Other relays are to be taken: the path that there was counts no more. Its label, which is to
+    /// be dropped.
     fn leave_path(&mut self) -> Option<u32> {
         (self.overlay_heard, self.overlay_round_trip, self.tried) = (None, None, None);
         self.label.take()
     }
 
-    /// Whether a path was asked for just now: it has its time to be answered, and serves all that goes there.
+    /// Whether a path was asked for just now: it has its time to be answered, and serves all that
+    /// goes there.
     fn is_trying(&self, now: Now) -> bool {
         self.tried.as_ref().is_some_and(|(_, until)| now.steady < *until)
     }

@@ -47,7 +47,8 @@ impl Engine {
         self.access.add_relays(hops.iter().map(|hop| hop.address));
     }
 
-    /// Ends the conversations with some far endpoints that the rules let in no more; returns how many.
+    /// Ends the conversations with some far endpoints that the rules let in no more; returns how
+    /// many.
     pub(super) fn drop_refused_conversations(
         &mut self,
         now: Now,

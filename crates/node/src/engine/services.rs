@@ -1,7 +1,8 @@
 //! The machines of packet services on this worker, and what they have to say.
 //!
-//! A relay serves flows as their ingress relay, their egress relay, or both (`serving`); an endpoint sends and receives them
-//! (`ends`). Neither keeps a thread or a queue for it: whatever comes in is handed to a machine, and what that says leaves with the batch.
+//! A relay serves flows as their ingress relay, their egress relay, or both (`serving`); an
+//! endpoint sends and receives them (`ends`). Neither keeps a thread or a queue for it: whatever
+//! comes in is handed to a machine, and what that says leaves with the batch.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -106,7 +107,8 @@ impl Genuine for Seal<'_> {
             let Some((far, message)) = joined.open(packet, payload, &mut copy) else {
                 return false;
             };
-            // One that is not known here has to come with what begins it, in the session: this copy must not count as that packet.
+            // One that is not known here has to come with what begins it, in the session: this copy
+            // must not count as that packet.
             return matches!(
                 Message::parse(message),
                 Ok(Message::Datagram { conversation, .. })

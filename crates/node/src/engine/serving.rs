@@ -1,10 +1,12 @@
 //! Flows that this node serves as a relay of their path.
 //!
-//! Whoever sends a flow says each second, along an open path, how it is to be served; the first relay of the path is its ingress relay,
-//! the last its egress relay. That the path is granted was proven when it was opened; a flow that one gateway's path has named is served for no
-//! other gateway.
+//! Whoever sends a flow says each second, along an open path, how it is to be served; the first
+//! relay of the path is its ingress relay, the last its egress relay. That the path is granted was
+//! proven when it was opened; a flow that one gateway's path has named is served for no other
+//! gateway.
 //!
-//! The flow of a group comes along several paths, one to each member, which *join* it: it is served along all of them together.
+//! The flow of a group comes along several paths, one to each member, which *join* it: it is served
+//! along all of them together.
 
 #[cfg(test)]
 mod tests;
@@ -29,12 +31,14 @@ use crate::counts::add;
 
 /// Flows that one worker serves. Chosen: at 10 packets a second each more than a core codes.
 const MOST_SERVED: usize = 16_384;
-/// Of these, for one gateway. Chosen: half as many conversations as it may have, in both directions.
+/// Of these, for one gateway. Chosen: half as many conversations as it may have, in both
+/// directions.
 const MOST_FOR_ONE: usize = 1024;
 /// Silence after which a flow is served no more. Chosen: as labels are forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What is around a datagram when it is billed: UDP and IPv4; around a message, the session's seal, too.
+/// What is around a datagram when it is billed: UDP and IPv4; around a message, the session's seal,
+/// too.
 pub(super) const AROUND_DATAGRAM: usize = 28;
 pub(super) const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
 
@@ -56,7 +60,8 @@ impl Place {
     }
 }
 
-/// Silence after which a path gives way to one that it does not go with. Chosen: of three words one may get lost.
+/// Silence after which a path gives way to one that it does not go with. Chosen: of three words one
+/// may get lost.
 const SPOKEN_OF_FOR: Duration = Duration::from_secs(3);
 /// Paths that may join one flow. Chosen: as members of a group.
 const MOST_JOINED: usize = 256;
@@ -125,7 +130,8 @@ impl Served {
             Some(known) => *known = (order, now.steady),
             None if is_join => {
                 if !self.fits(&order) {
-                    // The neighbour before has perhaps started again: those who still come by the old one have said so lately.
+                    // The neighbour before has perhaps started again: those who still come by the
+                    // old one have said so lately.
                     self.orders.retain(|(_, heard)| now.steady.since(*heard) < SPOKEN_OF_FOR);
                 }
                 if !self.fits(&order) || self.orders.len() >= MOST_JOINED {
@@ -157,7 +163,8 @@ impl Served {
 }
 
 impl Engine {
-    /// A neighbour says that a flow comes along the path of `label`, alone or beside others, and how it is to be served.
+    /// A neighbour says that a flow comes along the path of `label`, alone or beside others, and
+    /// how it is to be served.
     pub(super) fn serve(
         &mut self,
         now: Now,
@@ -347,7 +354,8 @@ impl Engine {
     }
 }
 
-/// Puts what is sent on the accounts of the flows that it is sent for: `place` is 0 towards relays, 1 towards endpoints.
+/// Puts what is sent on the accounts of the flows that it is sent for: `place` is 0 towards relays,
+/// 1 towards endpoints.
 pub(super) fn charge(served: &mut BTreeMap<FlowNumber, Served>, place: usize, message: &[u8]) {
     let bytes = (message.len() + AROUND_MESSAGE) as u64;
     let mut charge = |flow: FlowNumber, bytes: u64| {

@@ -10,7 +10,8 @@ use crate::counts::{Counts, add};
 
 /// Trains that are gathered before they leave.
 const GROUPS: usize = 64;
-/// Datagrams from which a train is worth going as one. Chosen: what fewer are joined by spares more.
+/// Datagrams from which a train is worth going as one. Chosen: what fewer are joined by spares
+/// more.
 const MANY: usize = 16;
 
 /// Bytes of the UDP and IP headers before a datagram, for IPv4 and for IPv6.
@@ -22,8 +23,9 @@ pub(super) struct Outlet {
     out: SendBatch,
 }
 
-/// Who connects to this worker comes through the shared address, where the kernel chose the worker; who this worker
-/// connects to must answer to it alone, so with several workers that takes a socket of its own.
+/// Who connects to this worker comes through the shared address, where the kernel chose the worker;
+/// who this worker connects to must answer to it alone, so with several workers that takes a socket
+/// of its own.
 pub(super) struct Sockets {
     pub(super) shared: Outlet,
     pub(super) own: Option<Outlet>,
@@ -83,7 +85,8 @@ impl Sockets {
         is_put
     }
 
-    /// Sends some bytes of a train: many datagrams as one, if they are all of it; others are copied, and go with those that wait.
+    /// Sends some bytes of a train: many datagrams as one, if they are all of it; others are
+    /// copied, and go with those that wait.
     pub(super) fn send_train(
         &mut self,
         is_ours: bool,

@@ -59,7 +59,8 @@ impl TakenLocal {
         Ok(Self { listener, destinations, local_output, gate, mark, answers })
     }
 
-    /// Whether datagrams to `to` are taken: others may come only because somebody writes to the listener itself.
+    /// Whether datagrams to `to` are taken: others may come only because somebody writes to the
+    /// listener itself.
     pub(super) fn takes(&self, to: SocketAddr) -> bool {
         self.destinations.iter().any(|rule| rule.covers_address(to))
     }
@@ -96,7 +97,8 @@ impl TakenLocal {
 }
 
 impl Engine {
-    /// Adds the routes of a path of the configuration: one, or one for each family of what is taken.
+    /// Adds the routes of a path of the configuration: one, or one for each family of what is
+    /// taken.
     pub(super) fn add_path(
         &mut self,
         now: Now,
@@ -143,9 +145,8 @@ impl Engine {
         of_routes.chain(self.tunnel.as_ref().map(|tunnel| &tunnel.gate))
     }
 
-    /// Returns the longest datagram that is to be taken: what is longer goes its old way, unless
-    /// it is
-    /// cut. All, as 0 says, until it was found what the paths take.
+    /// Returns the longest datagram that is to be taken: what is longer goes its old way, unless it
+    /// is cut. All, as 0 says, until it was found what the paths take.
     fn longest_taken(&self, now: Now, route: &Route) -> u16 {
         if route.carriage().fragment {
             return 0;

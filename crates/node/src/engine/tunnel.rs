@@ -1,11 +1,14 @@
-//! Whole IP packets of any protocol: taken from a TUN device where applications are, put out of one where they go `[JQ 4]`.
+//! Whole IP packets of any protocol: taken from a TUN device where applications are, put out of one
+//! where they go `[JQ 4]`.
 //!
-//! A conversation is here all that one address says to another, and both are written with port 0. Each packet that comes over a conversation must go between
-//! its two addresses, so that a far endpoint says nothing in others' names.
+//! A conversation is here all that one address says to another, and both are written with port 0.
+//! Each packet that comes over a conversation must go between its two addresses, so that a far
+//! endpoint says nothing in others' names.
 //!
-//! The kernel routes packets into the device only while the far endpoint answers, and at the far side only while somebody answers from whom they came
-//! (`interceptor`). A device is gone with its process, and its routes with it. Before it is used the kernel is told how long packets may
-//! be; what hosts make of that, TCP's segment size for one, keeps packets whole.
+//! The kernel routes packets into the device only while the far endpoint answers, and at the far
+//! side only while somebody answers from whom they came (`interceptor`). A device is gone with its
+//! process, and its routes with it. Before it is used the kernel is told how long packets may be;
+//! what hosts make of that, TCP's segment size for one, keeps packets whole.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -36,8 +39,9 @@ use crate::ip;
 /// The longest packet, and the header before it.
 pub(crate) const MOST_PACKET: usize = HEADER_BYTES + (64 << 10);
 
-/// What a relay's part in a service takes of a datagram beside the packet: a label and another seal, should a leg be sealed whole; a copy's header and seal; those of a
-/// repair packet of a block of ten.
+/// What a relay's part in a service takes of a datagram beside the packet: a label and another
+/// seal, should a leg be sealed whole; a copy's header and seal; those of a repair packet of a
+/// block of ten.
 const FORWARDED_BYTES: usize = 34;
 const COPIED_BYTES: usize = 56;
 const CODED_BYTES: usize = 207;
@@ -50,7 +54,8 @@ pub(crate) struct TunnelLocal {
     pub(super) gate: Arc<Gate>,
 }
 
-/// The device where packets of others are put out, and what leads the answers to each range of theirs into it.
+/// The device where packets of others are put out, and what leads the answers to each range of
+/// theirs into it.
 pub(crate) struct TunnelEnd {
     pub(crate) device: Arc<Tun>,
     most: Option<u16>,
@@ -143,7 +148,8 @@ impl Engine {
         self.add_route(now, Local::Tunnel(Box::new(local)), example, delivery).map(drop)
     }
 
-    /// Takes a packet that an application sent into the device of route `at`, or that answers what was put out here.
+    /// Takes a packet that an application sent into the device of route `at`, or that answers what
+    /// was put out here.
     pub(crate) fn take_packet_of_tunnel(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let Some((from, to)) = ip::ends(packet).map(|(from, to)| (whole(from), whole(to))) else {
             return add(&self.counts.refused, 1);
@@ -158,9 +164,8 @@ impl Engine {
         }
     }
 
-    /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how
-    /// long one
-    /// may be: the kernel will know soon, and this one is lost.
+    /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how long
+    /// one may be: the kernel will know soon, and this one is lost.
     pub(super) fn tell_too_long(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let device = match at {
             Some(at) => self.routes.get(at).and_then(|route| route.local.tunnel()),
@@ -298,8 +303,8 @@ impl Engine {
         }
     }
 
-    /// The service for which packets must be short: a numbered flow that is direct may be coded at any time, and one that is forwarded may have chosen
-    /// copies.
+    /// The service for which packets must be short: a numbered flow that is direct may be coded at
+    /// any time, and one that is forwarded may have chosen copies.
     fn dearest(&self, service: Service, flow: Option<FlowNumber>) -> Service {
         match (service, flow) {
             (Service::Direct, Some(_)) => Service::Coding,
@@ -316,8 +321,9 @@ fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool 
 }
 
 impl Far {
-    /// The longest packet that travels whole by a service, once it was found by trying what the Internet path takes; with a service that copies and codes,
-    /// also in copies and repair packets, unless that leaves too little for IPv6.
+    /// The longest packet that travels whole by a service, once it was found by trying what the
+    /// Internet path takes; with a service that copies and codes, also in copies and repair
+    /// packets, unless that leaves too little for IPv6.
     fn packet_mtu(&self, service: Service, takes_ipv6: bool) -> Option<u16> {
         let takes = self.mtus.internet.longest()? - OVERHEAD - FIRST_BYTES - SOURCE_BYTES;
         let served = match service {

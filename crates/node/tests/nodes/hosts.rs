@@ -1,6 +1,8 @@
-//! Hosts in a row, each in a network namespace of its own, and gateways on them, which are processes that can be told to end and killed.
+//! Hosts in a row, each in a network namespace of its own, and gateways on them, which are
+//! processes that can be told to end and killed.
 //!
-//! A test that takes these is its own child: called with a configuration in the environment it is a gateway.
+//! A test that takes these is its own child: called with a configuration in the environment it is a
+//! gateway.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
@@ -22,8 +24,8 @@ const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
 pub const NEAR_SOURCES: &str = "10.89.0.0/24 10.89.1.1 fd89::/64 fd89:1::1";
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Links each host to the next: `right` of one leads to `left` of the other, with the addresses `10.network.place.1` and `.2`, and
-/// `fdNN:place::1` and `::2`.
+/// Links each host to the next: `right` of one leads to `left` of the other, with the addresses
+/// `10.network.place.1` and `.2`, and `fdNN:place::1` and `::2`.
 pub fn link_in_row(network: u8, hosts: &[&Namespace]) -> Result<(), NetError> {
     for (place, pair) in hosts.windows(2).enumerate() {
         let &[left, right] = pair else { continue };
@@ -43,7 +45,8 @@ pub fn link_in_row(network: u8, hosts: &[&Namespace]) -> Result<(), NetError> {
     Ok(())
 }
 
-/// Client, near gateway's host, far gateway's, and server, at 10.89.0.1, 10.89.1.1, 10.89.1.2 and 10.89.2.2.
+/// Client, near gateway's host, far gateway's, and server, at 10.89.0.1, 10.89.1.1, 10.89.1.2 and
+/// 10.89.2.2.
 pub struct Row {
     pub client: Namespace,
     pub near: Namespace,
@@ -75,8 +78,9 @@ impl Row {
     }
 }
 
-/// The only test of a file without harness, on hosts that `make` makes; skipped, and said so, where there can be none. A process of it that is to be a
-/// gateway is one, a near one with a grant for `destinations`.
+/// The only test of a file without harness, on hosts that `make` makes; skipped, and said so, where
+/// there can be none. A process of it that is to be a gateway is one, a near one with a grant for
+/// `destinations`.
 pub fn run_test<H>(
     name: &str,
     destinations: &str,
@@ -106,8 +110,9 @@ pub fn connected_to(server: &str) -> UdpSocket {
     socket
 }
 
-/// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for `destinations`. With a `[relay]` in place of its parts
-/// it is a relay. For each line of its input the gateway hands over to another.
+/// Runs as a gateway until its input ends, if this process is to be one; a near one has a grant for
+/// `destinations`. With a `[relay]` in place of its parts it is a relay. For each line of its input
+/// the gateway hands over to another.
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();

@@ -30,7 +30,8 @@ pub fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Where applications are that packets are delivered to: apart from nodes, which are no destinations.
+/// Where applications are that packets are delivered to: apart from nodes, which are no
+/// destinations.
 pub fn application() -> SocketAddr {
     ([127, 0, 0, 2], 0).into()
 }
@@ -62,7 +63,8 @@ pub fn grant_with_sources(
     .unwrap()
 }
 
-/// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of its own.
+/// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of
+/// its own.
 pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
     let policy = Policy {
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],

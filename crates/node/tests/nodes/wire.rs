@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A sealed datagram with an application's packet in it is longer than everything else that is said.
+/// A sealed datagram with an application's packet in it is longer than everything else that is
+/// said.
 const LONG: usize = 900;
 
 /// What becomes of datagrams.

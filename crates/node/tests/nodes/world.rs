@@ -1,4 +1,5 @@
-//! A near gateway, relays and far gateways behind wires, with an application at each end: packets of one or more flows between them.
+//! A near gateway, relays and far gateways behind wires, with an application at each end: packets
+//! of one or more flows between them.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,7 +20,8 @@ use super::*;
 /// Between two packets of a flow.
 pub const GAP: Duration = Duration::from_millis(4);
 
-/// A receiving gateway behind its wire, with the application behind it, and one that sends to it through the near gateway.
+/// A receiving gateway behind its wire, with the application behind it, and one that sends to it
+/// through the near gateway.
 pub struct Side {
     pub far: Node,
     pub wire: Wire,
@@ -33,7 +35,8 @@ pub struct World {
     pub sides: Vec<Side>,
 }
 
-/// An application that remembers the numbers of the packets that came, and answers each with its number.
+/// An application that remembers the numbers of the packets that came, and answers each with its
+/// number.
 pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
     let socket = UdpSocket::bind(application()).unwrap();
     let (address, numbers) = (socket.local_addr().unwrap(), Arc::default());
@@ -56,7 +59,8 @@ pub fn world(service: Service, relays: usize, sides: u8, services: RelayServices
     world_of(carriage, None, Duration::ZERO, (relays, sides), services)
 }
 
-/// One near gateway, two relays, the first of them behind a wire that holds everything for `delay`, and a far gateway.
+/// One near gateway, two relays, the first of them behind a wire that holds everything for `delay`,
+/// and a far gateway.
 pub fn world_with_a_slow_relay(service: Service, delay: Duration) -> World {
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
@@ -148,7 +152,8 @@ impl Side {
 }
 
 impl World {
-    /// Sends on all sides until what the path over the relays should show holds; returns the next number.
+    /// Sends on all sides until what the path over the relays should show holds; returns the next
+    /// number.
     pub fn warm(&self, first: u64, holds: impl Fn(&Self) -> bool) -> u64 {
         let begun = Instant::now();
         let mut number = first;
@@ -166,7 +171,8 @@ impl World {
         std::thread::sleep(GAP);
     }
 
-    /// Waits for what must come, and goes on sending numbers from `next` on: a flow that ends is another matter.
+    /// Waits for what must come, and goes on sending numbers from `next` on: a flow that ends is
+    /// another matter.
     pub fn until(&self, what: &str, next: &mut u64, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
@@ -182,8 +188,9 @@ impl World {
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()
     }
 
-    /// Loses every `each`th packet on the way to the first side, of 200; but for `most_missing` they come: on a busy machine a relay may
-    /// have its turn later than a receiver asks for the last time.
+    /// Loses every `each`th packet on the way to the first side, of 200; but for `most_missing`
+    /// they come: on a busy machine a relay may have its turn later than a receiver asks for the
+    /// last time.
     pub fn lose_and_recover(&self, mut next: u64, each: usize, most_missing: u64) {
         let (first, side) = (next, &self.sides[0]);
         side.wire.lose_each(self.near.address(), each);

@@ -1,5 +1,6 @@
-//! Blocks whose repair packets are kept, and which of them hold a packet. What there is no room for goes by owner ([`shares`](crate::shares)), the tenant of a block's first
-//! packet. The memory of a block that goes is taken by the next.
+//! Blocks whose repair packets are kept, and which of them hold a packet. What there is no room for
+//! goes by owner ([`shares`](crate::shares)), the tenant of a block's first packet. The memory of a
+//! block that goes is taken by the next.
 
 use tradewind_fec::{Decoder, MOST_REPAIRS, Members};
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -158,7 +159,8 @@ struct Known {
     blocks: Vec<Block>,
     /// Places of `blocks` that are to be taken.
     free: Vec<usize>,
-    /// Room for repair packets, those of blocks that have gone included, and how much of it is not given back.
+    /// Room for repair packets, those of blocks that have gone included, and how much of it is not
+    /// given back.
     room: usize,
     spare: u64,
     /// The places of blocks.
@@ -231,7 +233,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Lets go what is too old of the owners of the blocks that hold a packet, so that it is brought back by none of these.
+    /// Lets go what is too old of the owners of the blocks that hold a packet, so that it is
+    /// brought back by none of these.
     pub(super) fn expire_covering(&mut self, now: Timestamp, packet: PacketId) {
         let Self { shares, known } = self;
         let Some(cover) = known.cover.get(packet.flow, packet.sequence).copied() else { return };
@@ -300,7 +303,8 @@ impl Known {
     }
 }
 
-/// Another repair packet of a known block, which must agree with the first; how much more room it takes.
+/// Another repair packet of a known block, which must agree with the first; how much more room it
+/// takes.
 fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<usize, DropReason> {
     let length = block.symbols().next().map(|(_, symbol)| symbol.len());
     let agrees = block.scope == repair.scope
@@ -362,19 +366,24 @@ mod tests {
                     let (flow, sequence) = (FlowNumber(owner.into()), 2 * block);
                     blocks.expire_covering(at(now), PacketId { flow, sequence });
                 }
-                let keys = (0..OWNERS).flat_map(|owner| (0..30).map(move |block| (Peer(owner), block)));
-                let kept: Vec<BlockKey> = keys.filter(|key| blocks.get_mut(*key).is_some()).collect();
+                let keys = (0..OWNERS)
+                    .flat_map(|owner| (0..30).map(move |block| (Peer(owner), block)));
+                let kept: Vec<BlockKey> = keys.filter(|key| blocks.get_mut(*key).is_some())
+                    .collect();
                 let bytes: u64 = kept.iter().map(|key| blocks.get_mut(*key).unwrap().bytes()).sum();
                 prop_assert_eq!((blocks.len(), blocks.bytes()), (kept.len(), bytes));
                 prop_assert!(kept.len() <= 8 && bytes <= 150);
                 for (peer, block) in kept {
-                    let packet = PacketId { flow: FlowNumber(peer.0.into()), sequence: 2 * block + 1 };
-                    prop_assert_eq!(blocks.covering(packet).unwrap().in_stream, Some((peer, block)));
+                    let packet = PacketId { flow: FlowNumber(peer.0.into()),
+                        sequence: 2 * block + 1 };
+                    prop_assert_eq!(blocks.covering(packet).unwrap().in_stream,
+                        Some((peer, block)));
                 }
             }
             blocks.expire(at(now + 101));
             prop_assert_eq!((blocks.len(), blocks.bytes(), blocks.is_empty()), (0, 0, true));
-            for (owner, sequence) in (0..OWNERS).flat_map(|owner| (0..60).map(move |at| (owner, at))) {
+            for (owner, sequence) in (0..OWNERS)
+                .flat_map(|owner| (0..60).map(move |at| (owner, at))) {
                 let packet = PacketId { flow: FlowNumber(owner.into()), sequence };
                 prop_assert!(blocks.covering(packet).is_none());
             }

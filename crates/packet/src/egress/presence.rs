@@ -1,4 +1,5 @@
-//! Which receivers answer. A flow whose receiver does not is of no use to others, and the ingress relay codes without it [JQ 3.1.2].
+//! Which receivers answer. A flow whose receiver does not is of no use to others, and the ingress
+//! relay codes without it [JQ 3.1.2].
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,14 @@ use crate::event::Event;
 use crate::id::{FlowNumber, Peer};
 use crate::message::Message;
 
-/// Requests for help without answer, one after the other, from which on a receiver counts as offline. Chosen: a lossy path loses some.
+/// Requests for help without answer, one after the other, from which on a receiver counts as
+/// offline. Chosen: a lossy path loses some.
 const MOST_UNANSWERED: u32 = 8;
 /// And nothing was heard of it for so long. Chosen: some recoveries.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
-/// Time between two words that a receiver is offline, while its flows go on being coded. Chosen: an ingress relay that has not heard the first
-/// codes for nobody until then.
+/// Time between two words that a receiver is offline, while its flows go on being coded. Chosen: an
+/// ingress relay that has not heard the first codes for nobody until then.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// All receivers.
@@ -86,7 +88,8 @@ impl Receivers {
         !std::mem::replace(&mut state.is_online, true)
     }
 
-    /// Whether it is to be told again that a receiver is there: whoever it is, not more often than it is told at all.
+    /// Whether it is to be told again that a receiver is there: whoever it is, not more often than
+    /// it is told at all.
     pub(super) fn is_presence_due(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
         let is_due = state.told == Timestamp::ZERO || now.since(state.told) >= TOLD_EVERY;
@@ -125,7 +128,8 @@ impl Receivers {
 }
 
 impl Egress {
-    /// A repair packet has come for a flow: where its receiver is offline, the ingress relay has not heard so.
+    /// A repair packet has come for a flow: where its receiver is offline, the ingress relay has
+    /// not heard so.
     pub(super) fn tell_absence_again(&mut self, now: Timestamp, flow: FlowNumber) {
         let Some(receiver) = self.flows.get(&flow).map(|flow| flow.receiver) else { return };
         if self.receivers.is_absence_due(now, receiver) {

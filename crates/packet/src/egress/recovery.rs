@@ -1,4 +1,5 @@
-//! Bringing packets back with repair packets: in-stream by the receiver itself, cross-stream with helpers [JQ 3.2, cooperative recovery].
+//! Bringing packets back with repair packets: in-stream by the receiver itself, cross-stream with
+//! helpers [JQ 3.2, cooperative recovery].
 
 use tradewind_fec::{Decoder, Members};
 use tradewind_units::Timestamp;
@@ -41,7 +42,8 @@ impl Egress {
         Ok(())
     }
 
-    /// A repair packet of a flow has come while helpers are asked for one of its packets: the receiver gets it, and need not wait for them.
+    /// A repair packet of a flow has come while helpers are asked for one of its packets: the
+    /// receiver gets it, and need not wait for them.
     fn overtake_helpers(&mut self, packet: PacketId) {
         let key = self.blocks.covering(packet).and_then(|cover| cover.cross_stream);
         let Some(block) = key.and_then(|key| self.blocks.get_mut(key)) else { return };
@@ -57,7 +59,8 @@ impl Egress {
 
     /// Sends a repair packet of the packet's own flow, if the receiver can solve the block with it.
     ///
-    /// The receiver has the block's other packets, or asks for them, too: what it asks for must not be more than what it gets.
+    /// The receiver has the block's other packets, or asks for them, too: what it asks for must not
+    /// be more than what it gets.
     pub(super) fn serve_in_stream(&mut self, packet: PacketId, receiver: Peer) -> bool {
         let wish = (packet, receiver);
         let is_first = self.wishes.answers(wish).is_none_or(|answers| answers == 0);

@@ -1,4 +1,5 @@
-//! What receivers have asked for, and what came of it: remembered as long as anything that could answer it is kept.
+//! What receivers have asked for, and what came of it: remembered as long as anything that could
+//! answer it is kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,9 +7,11 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::id::{PacketId, Peer, Tenant};
 
-/// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a million packets a second, six times.
+/// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a
+/// million packets a second, six times.
 pub const MOST_ASKED: usize = 65_536;
-/// Of these, of one tenant's flows, once half of the room is taken. Chosen: eight times what a receiver may ask for at once.
+/// Of these, of one tenant's flows, once half of the room is taken. Chosen: eight times what a
+/// receiver may ask for at once.
 pub const MOST_ASKED_OF_ONE: usize = 8192;
 
 /// A packet, and a receiver that wants it.
@@ -122,7 +125,8 @@ mod tests {
     proptest! {
         /// That what waits is counted right: it is found as by a look at all.
         #[test]
-        fn what_waits_is_found(steps in prop::collection::vec((0..5_u8, 0..8_u64, 0..3_u32), 1..200)) {
+        fn what_waits_is_found(steps in prop::collection::vec((0..5_u8, 0..8_u64, 0..3_u32),
+            1..200)) {
             let (mut wishes, mut now) = (Wishes::default(), Timestamp::ZERO);
             for (step, sequence, receiver) in steps {
                 let wish = (PacketId { flow: FlowNumber(1), sequence }, Peer(receiver));
@@ -140,7 +144,8 @@ mod tests {
                 let found = (0..8).flat_map(|sequence| {
                     wishes.waiting_for(PacketId { flow: FlowNumber(1), sequence })
                 });
-                prop_assert_eq!(found.collect::<Vec<_>>(), all.map(|(wish, _)| *wish).collect::<Vec<_>>());
+                prop_assert_eq!(found.collect::<Vec<_>>(), all.map(|(wish, _)| *wish)
+                    .collect::<Vec<_>>());
             }
         }
     }

@@ -8,7 +8,8 @@ use crate::window::{Seen, Window};
 
 /// Copies that an acknowledgement tells beyond its first gap.
 const TOLD: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Copies after which one does not wait for others that come together with them. Chosen: half of what it can tell, so that a gap is told before what comes behind it is more than that.
+/// Copies after which one does not wait for others that come together with them. Chosen: half of
+/// what it can tell, so that a gap is told before what comes behind it is more than that.
 const MOST_OWED: u8 = (TOLD / 2) as u8;
 
 /// One sender's copies.
@@ -125,7 +126,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn what_is_acknowledged_has_come_or_is_long_past(numbers in prop::collection::vec(0..600_u64, 1..100)) {
+        fn what_is_acknowledged_has_come_or_is_long_past(
+            numbers in prop::collection::vec(0..600_u64, 1..100),
+        ) {
             let mut arrivals = Arrivals::new();
             let mut came = BTreeSet::new();
             for number in numbers {

@@ -1,22 +1,26 @@
 //! Coding at the ingress relay: Algorithm 1 of [JQ A].
 //!
-//! Each packet goes into two blocks: one of its own flow (in-stream, s repair packets for so many), and one that holds packets of other
-//! flows to the same egress relay (cross-stream, r repair packets for k packets, at most one of each flow). A block is closed, and its
-//! repair packets sent, when it is full, when its timer runs out, or when a packet finds its own flow in every open block: then the
-//! oldest goes, and if it held that flow alone its packet is let go without protection.
+//! Each packet goes into two blocks: one of its own flow (in-stream, s repair packets for so many),
+//! and one that holds packets of other flows to the same egress relay (cross-stream, r repair
+//! packets for k packets, at most one of each flow). A block is closed, and its repair packets
+//! sent, when it is full, when its timer runs out, or when a packet finds its own flow in every
+//! open block: then the oldest goes, and if it held that flow alone its packet is let go without
+//! protection.
 //!
 //! Two faults of the algorithm as printed are mended:
-//! - *`dc2_id` before it is set*: line 5 sends in-stream repair packets to `dc2_id`, which line 6 sets. The flow's egress relay is looked
-//!   up first here.
-//! - *never drains*: after lines 4, 15 and 22 a queue keeps what was encoded. A full in-stream queue would be encoded again with every
-//!   packet, a full cross-stream queue never take another, and line 20 would add a second packet of a flow to the block just sent.
-//!   Closing empties a block here.
+//! - *`dc2_id` before it is set*: line 5 sends in-stream repair packets to `dc2_id`, which line 6
+//!   sets. The flow's egress relay is looked up first here.
+//! - *never drains*: after lines 4, 15 and 22 a queue keeps what was encoded. A full in-stream
+//!   queue would be encoded again with every packet, a full cross-stream queue never take another,
+//!   and line 20 would add a second packet of a flow to the block just sent. Closing empties a
+//!   block here.
 //!
-//! One choice differs: the printed algorithm takes the queues in rotation, so that a block waits for its packets Q rounds long when not
-//! all flows are in step. [`Placement::OldestFirst`] fills the block that is nearest to its timer; [`Placement::RoundRobin`] is as printed.
+//! One choice differs: the printed algorithm takes the queues in rotation, so that a block waits
+//! for its packets Q rounds long when not all flows are in step. [`Placement::OldestFirst`] fills
+//! the block that is nearest to its timer; [`Placement::RoundRobin`] is as printed.
 //!
-//! Packets are added to the repair packets as they arrive and not kept; closing costs no arithmetic. The blocks of flows that have ended go once the last
-//! of them is closed.
+//! Packets are added to the repair packets as they arrive and not kept; closing costs no
+//! arithmetic. The blocks of flows that have ended go once the last of them is closed.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +70,8 @@ pub struct Coding {
 }
 
 impl Default for Coding {
-    /// k = 10, two repair packets [JQ 4], four blocks, 30 and 60 ms: the paper tunes queues and timers to each application; these suit
-    /// 20 packets a second and more.
+    /// k = 10, two repair packets [JQ 4], four blocks, 30 and 60 ms: the paper tunes queues and
+    /// timers to each application; these suit 20 packets a second and more.
     fn default() -> Self {
         Self {
             packets: 10,
@@ -80,7 +84,8 @@ impl Default for Coding {
     }
 }
 
-/// Flows whose packets may be coded together: those to one egress relay, of one tenant unless tenants share.
+/// Flows whose packets may be coded together: those to one egress relay, of one tenant unless
+/// tenants share.
 type Group = (Peer, Option<Tenant>);
 
 /// Which block a timer is for; the number tells it from later ones in the same place.
@@ -322,7 +327,8 @@ impl Coder {
         self.prune(group);
     }
 
-    /// Lets a group go of which nothing is left: each block that is open has a timer, after which this is looked at again.
+    /// Lets a group go of which nothing is left: each block that is open has a timer, after which
+    /// this is looked at again.
     fn prune(&mut self, group: Group) {
         if self.groups.get(&group).is_some_and(Shared::is_over) {
             self.groups.remove(&group);
@@ -357,7 +363,8 @@ fn in_rotation(blocks: &[Block], cursor: Option<&mut u8>, flow: FlowNumber) -> O
 
 /// Sends a block's repair packets and empties it.
 ///
-/// A block that was closed before it was full sends no more repair packets than it has packets: more could bring back nothing.
+/// A block that was closed before it was full sends no more repair packets than it has packets:
+/// more could bring back nothing.
 fn send(
     block: &mut Block,
     scope: Scope,

@@ -1,4 +1,5 @@
-//! What is written without a message in between, since it is written for each packet; and how a conversation is carried.
+//! What is written without a message in between, since it is written for each packet; and how a
+//! conversation is carried.
 
 use tradewind_units::Duration;
 

@@ -29,7 +29,8 @@ impl<'a> MemberList<'a> {
         }
     }
 
-    /// Takes entries that [`MemberList::write`] wrote; `None` when there are not as many as columns.
+    /// Takes entries that [`MemberList::write`] wrote; `None` when there are not as many as
+    /// columns.
     #[must_use]
     pub fn of(columns: Members, entries: &'a [u8]) -> Option<Self> {
         (entries.len() == columns.len() * MEMBER_BYTES).then_some(Self { columns, bytes: entries })

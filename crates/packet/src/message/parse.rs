@@ -311,8 +311,8 @@ fn repair<'a>(reader: &mut Reader<'a>) -> Result<Repair<'a>, MessageError> {
     Ok(Repair { scope, row, rows, block, members, symbol })
 }
 
-/// Cross-stream blocks hold a packet of a flow at most, in-stream blocks different packets of one; all of them
-/// have sequences that a message of their own could bear.
+/// Cross-stream blocks hold a packet of a flow at most, in-stream blocks different packets of one;
+/// all of them have sequences that a message of their own could bear.
 fn check_members(scope: Scope, members: &MemberList<'_>) -> Result<(), MessageError> {
     let first = members.packets().next().map(|packet| packet.flow);
     for (index, packet) in members.packets().enumerate() {

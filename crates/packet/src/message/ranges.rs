@@ -24,7 +24,8 @@ impl<'a> Ranges<'a> {
         Self { bytes }
     }
 
-    /// Refuses ranges out of order, empty ones, too many; the value that is wrong and what would be right.
+    /// Refuses ranges out of order, empty ones, too many; the value that is wrong and what would be
+    /// right.
     pub(crate) fn check(&self) -> Result<(), (u64, &'static str)> {
         let count = self.bytes.len() / RANGE_BYTES;
         if count == 0 || count > MOST_NACK_RANGES {
@@ -67,7 +68,8 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// Writes the first of `sequences`, which ascend, as ranges to `out`; returns how many fitted into one message.
+/// Writes the first of `sequences`, which ascend, as ranges to `out`; returns how many fitted into
+/// one message.
 pub fn write_ranges(sequences: &[u64], out: &mut Vec<u8>) -> usize {
     let most = usize::try_from(MOST_NACK_ITEMS).expect("a small number");
     let mut taken = 0;

@@ -17,7 +17,8 @@ pub struct Deposit<'a> {
     pub keep_s: u32,
     /// For whom.
     pub to: PublicIdentity,
-    /// What the receiver alone can open, 1 to [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes.
+    /// What the receiver alone can open, 1 to [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES)
+    /// bytes.
     pub stored_message: &'a [u8],
 }
 

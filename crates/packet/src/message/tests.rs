@@ -55,7 +55,8 @@ proptest! {
 
     #[test]
     fn control_survives_a_round_trip(
-        next in 0..1_u64 << 63, beyond: [u64; ACKNOWLEDGED_WORDS], flow: u64, flag: bool, expected: u32,
+        next in 0..1_u64 << 63, beyond: [u64; ACKNOWLEDGED_WORDS], flow: u64, flag: bool,
+            expected: u32,
     ) {
         let flow = FlowNumber(flow);
         let expected = u64::from(expected);
@@ -71,7 +72,8 @@ proptest! {
 
     #[test]
     fn what_is_said_of_members_survives_a_round_trip(
-        seed: u8, ip: u128, port: u16, round_trips in prop::collection::vec(any::<u32>(), 0..=MOST_NEAR),
+        seed: u8, ip: u128, port: u16,
+            round_trips in prop::collection::vec(any::<u32>(), 0..=MOST_NEAR),
     ) {
         let identity = |number: u8| PublicIdentity::from_bytes([number; 32]);
         let address = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
@@ -93,22 +95,27 @@ proptest! {
 
     #[test]
     fn stored_messages_survive_a_round_trip(
-        stream: u64, begins: bool, number in 0..1_u64 << 63, span in 0..1000_u64, keep_s: u32, credit: u16,
+        stream: u64, begins: bool, number in 0..1_u64 << 63, span in 0..1000_u64, keep_s: u32,
+            credit: u16,
         beyond: [u64; ACKNOWLEDGED_WORDS], stored_message in payload(),
     ) {
-        let (to, stored_message) = (PublicIdentity::from_bytes([credit as u8; 32]), &stored_message[..]);
+        let (to, stored_message) =
+            (PublicIdentity::from_bytes([credit as u8; 32]), &stored_message[..]);
         let seen = Acknowledgement { next: number, beyond };
         let (epoch, ask, since) = (stream, stream ^ number, number.saturating_sub(span));
-        assert_round_trip(&Message::Deposit(Deposit { stream, begins, number, keep_s, to, stored_message }));
+        assert_round_trip(&Message::Deposit(Deposit { stream, begins, number, keep_s, to,
+            stored_message }));
         assert_round_trip(&Message::Deposited(Deposited { epoch, stream, is_known: begins, seen }));
         assert_round_trip(&Message::Collect(Collect { epoch, ask, credit, seen }));
-        assert_round_trip(&Message::StoredMessage(StoredMessage { epoch, since, position: number, stored_message }));
+        assert_round_trip(&Message::StoredMessage(StoredMessage { epoch, since, position: number,
+            stored_message }));
         assert_round_trip(&Message::Remaining(Remaining { epoch, ask, left: keep_s }));
     }
 
     #[test]
     fn repair_packets_survive_a_round_trip(
-        columns in 1..=u32::MAX, first: u32, in_stream: bool, row in 0..8_u8, symbol in prop::collection::vec(any::<u8>(), 3..80),
+        columns in 1..=u32::MAX, first: u32, in_stream: bool, row in 0..8_u8,
+            symbol in prop::collection::vec(any::<u8>(), 3..80),
     ) {
         let columns = Members::from_bits(columns);
         let packets = (0..columns.len() as u64).map(|n| PacketId {
@@ -144,16 +151,19 @@ proptest! {
 
     #[test]
     fn paths_and_conversations_survive_a_round_trip(
-        label: u32, next: u32, flow: u64, service in 0..4_usize, both: bool, budget_ms: u16, ip: u128, port: u16,
+        label: u32, next: u32, flow: u64, service in 0..4_usize, both: bool, budget_ms: u16,
+            ip: u128, port: u16,
         rest in prop::collection::vec(any::<u8>(), 0..60), packet in id(),
     ) {
         let (service, flow) = (Service::ALL[service], FlowNumber(flow));
         let paths = if both { Paths::Both } else { Paths::Overlay };
         let to = SocketAddr::new(IpAddr::V6(ip.into()).to_canonical(), port);
-        let carriage = Carriage { service, paths, budget_ms, in_order: label % 2 == 0, fragment: next % 2 == 0 };
+        let carriage = Carriage { service, paths, budget_ms, in_order: label % 2 == 0,
+            fragment: next % 2 == 0 };
         let first = Message::First { conversation: next, carriage, to, from: None, payload: &rest };
         let from = Some(SocketAddr::new(to.ip(), port ^ 1));
-        assert_round_trip(&Message::First { conversation: next, carriage, to, from, payload: &rest });
+        assert_round_trip(&Message::First { conversation: next, carriage, to, from,
+            payload: &rest });
         assert_round_trip(&Message::Begin { conversation: next, carriage, to, from: None });
         assert_round_trip(&Message::Begin { conversation: next, carriage, to, from });
         assert_round_trip(&Message::OnPath { label, datagram: &rest });
@@ -194,7 +204,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0x20..0x70_u8) {
+    fn any_bytes_are_refused_or_written_back(mut bytes in prop::collection::vec(any::<u8>(),
+        0..120), kind in 0x20..0x70_u8) {
         if let [first, ..] = &mut bytes[..] {
             *first = kind;
         }

@@ -15,11 +15,13 @@ pub struct ReceiverFlow {
     pub sender: Peer,
     /// The relay near by, if one serves it.
     pub egress: Option<Peer>,
-    /// How that relay serves it: what it caches or codes it is asked for, and for what it codes packets are kept here, to be lent to it.
+    /// How that relay serves it: what it caches or codes it is asked for, and for what it codes
+    /// packets are kept here, to be lent to it.
     pub service: Service,
     /// The round trip of the Internet path, as measured when the flow began.
     pub round_trip: Duration,
-    /// How much later than it should have come a packet is still worth having: the latency budget less the path's delay.
+    /// How much later than it should have come a packet is still worth having: the latency budget
+    /// less the path's delay.
     pub recovery_deadline: Duration,
 }
 
@@ -51,8 +53,9 @@ pub struct ReceiverConfig {
 }
 
 impl Default for ReceiverConfig {
-    /// Chosen: packets of 400 ms, two round trips of most paths; requests and loans as [`EgressConfig`](crate::egress::EgressConfig)
-    /// allows them; reports each second, keepalives each 5 s.
+    /// Chosen: packets of 400 ms, two round trips of most paths; requests and loans as
+    /// [`EgressConfig`](crate::egress::EgressConfig) allows them; reports each second, keepalives
+    /// each 5 s.
     fn default() -> Self {
         let allowance = Allowance { per_second: 1000, burst: 1000 };
         Self {

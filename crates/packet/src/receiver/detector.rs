@@ -3,15 +3,17 @@
 //! Within a *burst* packets follow each other at a gap that is learned; what is overdue by four
 //! deviations of it, and by as much as packets have come behind others lately, counts as missing,
 //! one sequence after the other, so that an outage is noticed while it lasts. Where nothing shows
-//! for two round trips that the flow goes on,
-//! the burst has ended, and only the *long* timer of a round trip tries once more (the last packets of the burst may be lost). Flows
-//! whose bursts are single packets get the long timer alone.
+//! for two round trips that the flow goes on, the burst has ended, and only the *long* timer of a
+//! round trip tries once more (the last packets of the burst may be lost). Flows whose bursts are
+//! single packets get the long timer alone.
 //!
-//! In an *outage*, when what is brought back is all that shows that the flow goes on, no gap that was learned before would do for long: a packet
-//! that is brought back tells when the next is due, and some more are asked for in advance. Their requests wait at the egress relay until the
+//! In an *outage*, when what is brought back is all that shows that the flow goes on, no gap that
+//! was learned before would do for long: a packet that is brought back tells when the next is due,
+//! and some more are asked for in advance. Their requests wait at the egress relay until the
 //! packets come there, so that the sender's own pace is followed. The long timer tries more often.
 //!
-//! The paper's prototype has fixed timers of 25 ms and one round trip [JQ 4]; these are what holds until arrivals have taught better.
+//! The paper's prototype has fixed timers of 25 ms and one round trip [JQ 4]; these are what holds
+//! until arrivals have taught better.
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -19,26 +21,29 @@ use tradewind_units::{Duration, Timestamp};
 const FIRST_SHORT_TIMER: Duration = Duration::from_millis(25);
 /// Gaps after which the model counts as learned. Chosen: the deviation has lost its first guess.
 const LEARNED_AFTER: u32 = 8;
-/// Least that a packet may be overdue before it counts as missing. Chosen: what hosts' schedulers add.
+/// Least that a packet may be overdue before it counts as missing. Chosen: what hosts' schedulers
+/// add.
 const LEAST_SLACK: Duration = Duration::from_millis(2);
 /// Least that a packet may come behind others before it counts as missing. Chosen: as above.
 const LEAST_TOLERANCE: Duration = Duration::from_millis(1);
 /// Most of it. Chosen: paths reorder by some 25 ms, which is waited for with a quarter more; beyond
 /// twice that, waiting costs more than asking in vain.
 const MOST_TOLERANCE: Duration = Duration::from_millis(50);
-/// Most packets that are missed in advance, while nothing shows that they exist. Chosen: those of two round trips at 150 packets a second.
+/// Most packets that are missed in advance, while nothing shows that they exist. Chosen: those of
+/// two round trips at 150 packets a second.
 const MOST_AHEAD: u64 = 64;
-/// Times that the long timer tries. Chosen: one for the packet, one for the request; in an outage, pauses as of speech.
+/// Times that the long timer tries. Chosen: one for the packet, one for the request; in an outage,
+/// pauses as of speech.
 const LONG_TRIES: u32 = 2;
 const LONG_TRIES_IN_OUTAGE: u32 = 6;
-/// Most packets that are asked for in advance in an outage; the first that is brought back begins with one, each further one doubles it.
-/// Chosen: what comes during a request at 300 packets a second and 25 ms.
+/// Most packets that are asked for in advance in an outage; the first that is brought back begins
+/// with one, each further one doubles it. Chosen: what comes during a request at 300 packets a
+/// second and 25 ms.
 const MOST_LEAD: u64 = 8;
 
 /// Packets before the first that comes which are missed all the same: flows are numbered from zero,
-/// so that they were sent. Of a flow that
-/// began long before, as for a receiver that starts again, nothing is. Chosen: a burst, as long as
-/// any that is missed in advance.
+/// so that they were sent. Of a flow that began long before, as for a receiver that starts again,
+/// nothing is. Chosen: a burst, as long as any that is missed in advance.
 const MOST_BEFORE_FIRST: u64 = MOST_AHEAD;
 
 /// What a packet is missed by.
@@ -124,7 +129,8 @@ impl Detector {
         at + self.gap.saturating_mul(ahead as u32)
     }
 
-    /// A packet came by its usual way; returns the sequences that it shows to be missing and that were not missed before.
+    /// A packet came by its usual way; returns the sequences that it shows to be missing and that
+    /// were not missed before.
     pub(super) fn arrive(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
         let Some((highest, at)) = self.highest else {
             (self.highest, self.next, self.known) =
@@ -180,8 +186,8 @@ impl Detector {
         self.tolerance = (self.tolerance * 255 / 256).max(LEAST_TOLERANCE);
     }
 
-    /// A packet that was missed came by its usual way after all, so much later than it was expected.
-    /// It was out of order only if another that was sent later had come.
+    /// A packet that was missed came by its usual way after all, so much later than it was
+    /// expected. It was out of order only if another that was sent later had come.
     pub(super) fn came_late(&mut self, sequence: u64, by: Duration) {
         if self.highest.is_some_and(|(highest, _)| highest > sequence) {
             self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
@@ -205,7 +211,8 @@ impl Detector {
         missing
     }
 
-    /// A sequence that was missed in advance is asked for no more. Once another shows that the flow goes on, it is missed again.
+    /// A sequence that was missed in advance is asked for no more. Once another shows that the flow
+    /// goes on, it is missed again.
     pub(super) fn forget(&mut self, sequence: u64) {
         self.forgotten = Some(self.forgotten.map_or(sequence, |first| first.min(sequence)));
     }
@@ -248,8 +255,9 @@ impl Detector {
         at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK).max(self.tolerance())
     }
 
-    /// The packet that counts as missing since [`Detector::deadline`] has passed, and when it should have come: a new one, or with the long
-    /// timer the first that is not known to exist, again, which is sent now if ever.
+    /// The packet that counts as missing since [`Detector::deadline`] has passed, and when it
+    /// should have come: a new one, or with the long timer the first that is not known to exist,
+    /// again, which is sent now if ever.
     pub(super) fn miss(&mut self, now: Timestamp) -> (u64, Timestamp) {
         if matches!(self.due(), Some((_, Timer::Long))) {
             self.long_tries += 1;

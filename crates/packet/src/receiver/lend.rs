@@ -10,7 +10,8 @@ use crate::id::{PacketId, Peer};
 use crate::message::{HelpRequest, Message};
 use crate::window::Seen;
 
-/// Most requests for packets that have not come yet. Chosen: those of a second of outage of another flow, in blocks of ten.
+/// Most requests for packets that have not come yet. Chosen: those of a second of outage of another
+/// flow, in blocks of ten.
 const MOST_WAITING: usize = 1024;
 
 /// Requests for packets that are still on their way here: another receiver's path may be shorter.

@@ -9,12 +9,14 @@ use crate::id::{FlowNumber, Peer};
 use crate::message::{Message, Nack, Ranges, write_ranges};
 use crate::outbox::Outbox;
 
-/// Most packets of a flow that are missing at a time; of more the oldest are given up. Chosen: an outage of 5 s at 100 packets a second.
+/// Most packets of a flow that are missing at a time; of more the oldest are given up. Chosen: an
+/// outage of 5 s at 100 packets a second.
 const MOST_MISSING: usize = 512;
-/// Most requests for one packet. Chosen: the egress relay answers twice, a request may get lost, and what got lost on its way to the relays, too, may be
-/// there a round trip later.
+/// Most requests for one packet. Chosen: the egress relay answers twice, a request may get lost,
+/// and what got lost on its way to the relays, too, may be there a round trip later.
 const MOST_ASKS: u8 = 4;
-/// Least time before a packet is asked for again. Chosen: more than what most relays near by need for an answer.
+/// Least time before a packet is asked for again. Chosen: more than what most relays near by need
+/// for an answer.
 const LEAST_RETRY: Duration = Duration::from_millis(20);
 
 /// A packet that should have come.
@@ -70,8 +72,8 @@ impl Missing {
         }
     }
 
-    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, or only waited for, unless it is there already; what had
-    /// to be given up for it.
+    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, or only waited
+    /// for, unless it is there already; what had to be given up for it.
     pub(super) fn add(
         &mut self,
         sequence: u64,
@@ -133,8 +135,8 @@ impl Missing {
         self.next
     }
 
-    /// What is due: sequences to ask for go to `asks`. One from `known` on may never have been sent, and is forgotten when another would be
-    /// given up.
+    /// What is due: sequences to ask for go to `asks`. One from `known` on may never have been
+    /// sent, and is forgotten when another would be given up.
     pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> GivenUp {
         let retry = self.retry();
         let recovery_deadline = self.recovery_deadline;
@@ -161,7 +163,8 @@ impl Missing {
                 missed.asks += 1;
                 missed.asked = now;
                 let next = match missed.asks + 1 {
-                    // Its sender has heard by then that the copy did not come, and sent another, be the relay as far from it as this receiver.
+                    // Its sender has heard by then that the copy did not come, and sent another, be
+                    // the relay as far from it as this receiver.
                     MOST_ASKS => (missed.expected + self.round_trip).max(now + retry),
                     _ => now + retry,
                 };

@@ -1,4 +1,5 @@
-//! Solving blocks of a flow with its own packets: the egress relay sends a repair packet, the rest has come over the Internet.
+//! Solving blocks of a flow with its own packets: the egress relay sends a repair packet, the rest
+//! has come over the Internet.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,8 @@ use crate::event::DropReason;
 use crate::id::{PacketId, Peer};
 use crate::message::{Repair, Scope};
 
-/// Blocks of a flow that wait for more of their packets; of more the oldest goes. Chosen: those of half a second at 100 packets a second.
+/// Blocks of a flow that wait for more of their packets; of more the oldest goes. Chosen: those of
+/// half a second at 100 packets a second.
 const MOST_BLOCKS: usize = 16;
 
 /// Blocks of one flow that are not solved yet.
@@ -46,7 +48,8 @@ impl Blocks {
             else {
                 return true;
             };
-            // A packet that contradicts the block is genuine all the same: then the repair packet is not.
+            // A packet that contradicts the block is genuine all the same: then the repair packet
+            // is not.
             block.decoder.add_source(*column, payload).is_ok() && !block.solve(solved)
         });
     }

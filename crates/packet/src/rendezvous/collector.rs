@@ -1,7 +1,8 @@
 //! The receiver's part: it asks one relay for what waits, in rounds.
 //!
-//! A question tells what has come, so that it need wait no longer, and how many stored messages may follow; the answer ends with how many are left. The next
-//! question follows at once while there is something, and after a second while there is nothing. Stored messages are handed on in order.
+//! A question tells what has come, so that it need wait no longer, and how many stored messages may
+//! follow; the answer ends with how many are left. The next question follows at once while there is
+//! something, and after a second while there is nothing. Stored messages are handed on in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,15 +12,18 @@ use super::message_store::WINDOW;
 use crate::message::{Acknowledgement, Collect, Remaining, StoredMessage};
 use crate::round_trip::RoundTrip;
 
-/// Time between two questions while nothing waits. Chosen: with all headers asking costs 20 kB a minute.
+/// Time between two questions while nothing waits. Chosen: with all headers asking costs 20 kB a
+/// minute.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// How long an answer may take before a round trip is measured, and at most.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// Credit of the first round, least and most. Chosen: bursts that access links' queues bear, and applications' sockets.
+/// Credit of the first round, least and most. Chosen: bursts that access links' queues bear, and
+/// applications' sockets.
 const FIRST_CREDIT: u16 = 16;
 const LEAST_CREDIT: u16 = 8;
 const MOST_CREDIT: u16 = 64;
-/// Rounds in which later stored messages come and one does not, until that is given up. Chosen: it is too long for the path; no loss is that persistent.
+/// Rounds in which later stored messages come and one does not, until that is given up. Chosen: it
+/// is too long for the path; no loss is that persistent.
 const MOST_STALLS: u32 = 40;
 /// Wait after the first round that brought nothing in order; doubled for each other.
 const FIRST_STALL: Duration = Duration::from_millis(10);

@@ -1,14 +1,19 @@
 //! The sender's part: stored messages that the relay does not have yet.
 //!
-//! Numbered, acknowledged, and sent again when later ones have come or nothing is heard for a round trip and four deviations (RFC 6298). How many are on
-//! their way follows what the leg bears, in outline as TCP does: one more for each that has come, half after a loss. While the relay does not answer, a few
-//! are tried now and then, and what is sealed meanwhile waits, bounded by age and bytes.
+//! Numbered, acknowledged, and sent again when later ones have come or nothing is heard for a round
+//! trip and four deviations (RFC 6298). How many are on their way follows what the leg bears, in
+//! outline as TCP does: one more for each that has come, half after a loss. While the relay does
+//! not answer, a few are tried now and then, and what is sealed meanwhile waits, bounded by age and
+//! bytes.
 //!
-//! What is too old, or too much, before it was ever sent goes without a trace: numbers are given when deposits are sent first. What was sent stays until the
-//! relay has it, at most a window, since what comes behind it waits for its number; the relay is told when it is worth nothing any more.
+//! What is too old, or too much, before it was ever sent goes without a trace: numbers are given
+//! when deposits are sent first. What was sent stays until the relay has it, at most a window,
+//! since what comes behind it waits for its number; the relay is told when it is worth nothing any
+//! more.
 //!
-//! A relay that does not know the stream, or a packet that no leg takes, begins a new one: all that waits, from number 0, behind the envelope that the first
-//! packet needs. What comes twice by that its receiver drops.
+//! A relay that does not know the stream, or a packet that no leg takes, begins a new one: all that
+//! waits, from number 0, behind the envelope that the first packet needs. What comes twice by that
+//! its receiver drops.
 
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -20,16 +25,19 @@ use crate::round_trip::RoundTrip;
 
 /// Round trip to the relay before one is measured. Chosen: a mobile access path's.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(300);
-/// Longest wait before another try while the relay does not answer. Chosen: one that is back is found soon.
+/// Longest wait before another try while the relay does not answer. Chosen: one that is back is
+/// found soon.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// Deposits on their way at the beginning, and at least while others come. Source: RFC 6928, in outline.
+/// Deposits on their way at the beginning, and at least while others come. Source: RFC 6928, in
+/// outline.
 const INITIAL_WINDOW: u64 = 16;
 const LEAST_WINDOW: u64 = 8;
 /// How often the wait is doubled at most.
 const MOST_WAITS: u32 = 8;
 /// How many later ones come before one counts as lost (RFC 9002, 6.1.1).
 const REORDERED: u64 = 3;
-/// Tries that later ones outlive, after which a deposit is given up. Chosen: it is too long for the path; no loss is that persistent.
+/// Tries that later ones outlive, after which a deposit is given up. Chosen: it is too long for the
+/// path; no loss is that persistent.
 const MOST_MISSES: u8 = 32;
 
 /// What waits for the relay at most.
@@ -83,7 +91,8 @@ pub struct Depositor {
 }
 
 impl Depositor {
-    /// For the receiver `to`. `stream` is a number that this sender has not used before; those above it are used next.
+    /// For the receiver `to`. `stream` is a number that this sender has not used before; those
+    /// above it are used next.
     #[must_use]
     pub fn new(to: PublicIdentity, config: DepositorConfig, stream: u64) -> Self {
         Self {
@@ -109,7 +118,8 @@ impl Depositor {
         }
     }
 
-    /// Packets that the relay has acknowledged, those that were given up, and deposits that were sent again.
+    /// Packets that the relay has acknowledged, those that were given up, and deposits that were
+    /// sent again.
     #[must_use]
     pub fn counts(&self) -> (u64, u64, u64) {
         (self.deposited, self.expired, self.resent)
@@ -209,7 +219,8 @@ impl Depositor {
         }
         let is_another_life = self.epoch.is_some_and(|epoch| epoch != told.epoch);
         self.epoch = Some(told.epoch);
-        // One that does not know the stream before the first acknowledgement answers what was overtaken.
+        // One that does not know the stream before the first acknowledgement answers what was
+        // overtaken.
         if is_another_life || !told.is_known {
             if !self.begins {
                 (self.is_stale, self.waits, self.deadline) = (true, 0, None);
@@ -270,7 +281,8 @@ impl Depositor {
         }
     }
 
-    /// All that is on its way is taken for lost, and what came before something that did not (RFC 2018, 8).
+    /// All that is on its way is taken for lost, and what came before something that did not (RFC
+    /// 2018, 8).
     fn time_out(&mut self) {
         self.deadline = None;
         self.window = (self.window / 2).max(LEAST_WINDOW);

@@ -1,8 +1,10 @@
 //! The relay's part: stored messages that wait for their receivers.
 //!
-//! Each sender's stream of deposits is a *lane*: it takes them in the order of their numbers, whichever order they come in. All lanes for one receiver are
-//! its *shelf*, which gives every stored message a position. What is kept is bounded by its age, by bytes for each sender, and by bytes in all; for room the oldest
-//! goes, of who takes too much or, when all together do, of who takes most: nobody pushes others' stored messages out.
+//! Each sender's stream of deposits is a *lane*: it takes them in the order of their numbers,
+//! whichever order they come in. All lanes for one receiver are its *shelf*, which gives every
+//! stored message a position. What is kept is bounded by its age, by bytes for each sender, and by
+//! bytes in all; for room the oldest goes, of who takes too much or, when all together do, of who
+//! takes most: nobody pushes others' stored messages out.
 //!
 //! Who deposits and who collects is proven by their sessions; whoever drives this machine says so.
 
@@ -20,20 +22,24 @@ use crate::message::{
 
 /// Deposits that may come before one that is missing: as many as an acknowledgement tells of.
 pub(super) const WINDOW: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Lanes of one sender, and what each takes beside its stored messages, in bytes. Chosen: a path has one, and another whenever its sender begins anew; gateways have
-/// half as many paths by one relay. When stored messages wait in all, no other is begun.
+/// Lanes of one sender, and what each takes beside its stored messages, in bytes. Chosen: a path
+/// has one, and another whenever its sender begins anew; gateways have half as many paths by one
+/// relay. When stored messages wait in all, no other is begun.
 const MOST_LANES: usize = 64;
 const LANE_COST: u64 = 1024;
 /// Senders at a time. Chosen.
 const MOST_SENDERS: usize = 4096;
-/// How long a lane without stored messages is known. Chosen: a sender that the relay has forgotten begins anew, at the price of a round trip.
+/// How long a lane without stored messages is known. Chosen: a sender that the relay has forgotten
+/// begins anew, at the price of a round trip.
 const IDLE: Duration = Duration::from_secs(120);
 /// Time between two looks for what is too old. Chosen.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Most stored messages of an answer. Chosen: fewer full packets than the buffer of an application's socket holds by default.
+/// Most stored messages of an answer. Chosen: fewer full packets than the buffer of an
+/// application's socket holds by default.
 const MOST_CREDIT: usize = 64;
-/// Questions of a receiver, and stored messages that it is given again. Chosen: what a third of losses takes at some thousand packets a second. Each stored message is given
-/// once for nothing, since somebody has deposited it.
+/// Questions of a receiver, and stored messages that it is given again. Chosen: what a third of
+/// losses takes at some thousand packets a second. Each stored message is given once for nothing,
+/// since somebody has deposited it.
 const ASKED: Allowance = Allowance { per_second: 1000, burst: 1024 };
 
 /// How much is kept, and for how long.
@@ -212,7 +218,8 @@ impl MessageStore {
         Some(Deposited { epoch, stream, is_known: true, seen })
     }
 
-    /// Answers a receiver: hands over what has waited for it, and tells what still does; nothing to who asks too much.
+    /// Answers a receiver: hands over what has waited for it, and tells what still does; nothing to
+    /// who asks too much.
     pub fn collect(
         &mut self,
         now: Timestamp,

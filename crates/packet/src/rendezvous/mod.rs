@@ -1,4 +1,5 @@
-//! The rendezvous: packets wait at a relay until their receiver is online, whether or not the sender still is `[JQ 3.5]`.
+//! The rendezvous: packets wait at a relay until their receiver is online, whether or not the
+//! sender still is `[JQ 3.5]`.
 //!
 //! | machine | where | does |
 //! |---|---|---|
@@ -8,11 +9,14 @@
 //! | [`Collector`] | receiver | asks the relay for what waits, and tells it what has come |
 //! | [`Opener`] | receiver | opens stored messages, each once |
 //!
-//! A stored message is an *envelope* or a packet. An envelope holds a fresh key, the sender's grant, and where packets go; the packets after it, up to the next
-//! one, are sealed under its key. So every queue in which stored messages wait keeps the envelope that its first packet needs for as long as that packet waits.
+//! A stored message is an *envelope* or a packet. An envelope holds a fresh key, the sender's
+//! grant, and where packets go; the packets after it, up to the next one, are sealed under its key.
+//! So every queue in which stored messages wait keeps the envelope that its first packet needs for
+//! as long as that packet waits.
 //!
-//! Losses of either access leg are made good between its two ends: the sender has numbered deposits acknowledged, the receiver says which positions it
-//! has. A relay that has started again knows nothing: senders notice and begin a new *stream* of deposits with all that was not acknowledged.
+//! Losses of either access leg are made good between its two ends: the sender has numbered deposits
+//! acknowledged, the receiver says which positions it has. A relay that has started again knows
+//! nothing: senders notice and begin a new *stream* of deposits with all that was not acknowledged.
 
 mod collector;
 mod depositor;
@@ -44,7 +48,8 @@ const ENVELOPE: u8 = 1;
 const PACKET: u8 = 2;
 /// A packet's first byte, flow and sequence.
 const PACKET_HEADER_BYTES: usize = 17;
-/// An envelope's contents before the grant: when it was made, flow, first sequence, address and port.
+/// An envelope's contents before the grant: when it was made, flow, first sequence, address and
+/// port.
 const CONTENT_BYTES: usize = 8 + 8 + 8 + 18;
 /// How an envelope is sealed, and what for.
 const NAME: &str = "Noise_X_25519_AESGCM_SHA256";

@@ -1,7 +1,9 @@
 //! Opens stored messages: each once, for flows whose senders may.
 //!
-//! A flow is its first sender's as long as it is known. An envelope is taken within [`MOST_KEPT`] of when it was made, and never again once its flow was
-//! forgotten; packets pass a replay window for each flow. So what a relay repeats, holds back or puts in another order changes nothing but the order.
+//! A flow is its first sender's as long as it is known. An envelope is taken within [`MOST_KEPT`]
+//! of when it was made, and never again once its flow was forgotten; packets pass a replay window
+//! for each flow. So what a relay repeats, holds back or puts in another order changes nothing but
+//! the order.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -19,8 +21,8 @@ use crate::noise;
 use crate::session::cipher::nonce;
 use crate::session::{ReplayWindow, TAG_BYTES};
 
-/// Flows that are known at a time, and those of one sender. Chosen: a sender has a flow for each path, and another whenever it starts again;
-/// gateways have no more paths to one receiver.
+/// Flows that are known at a time, and those of one sender. Chosen: a sender has a flow for each
+/// path, and another whenever it starts again; gateways have no more paths to one receiver.
 const MOST_FLOWS: usize = 1024;
 const MOST_FLOWS_EACH: usize = 16;
 /// Keys of a flow, the newest. Chosen: packets come nearly in order.
@@ -61,7 +63,8 @@ pub enum Refused {
     /// It is no stored message.
     #[error("no stored message of this version")]
     Malformed,
-    /// It was not sealed for this receiver, or not by who made its flow's envelopes, or was altered.
+    /// It was not sealed for this receiver, or not by who made its flow's envelopes, or was
+    /// altered.
     #[error("not what its sender sealed for this endpoint")]
     NotGenuine,
     /// The envelope is too old, too new, or perhaps one of a flow that was forgotten.
@@ -84,7 +87,8 @@ pub struct Opener {
     /// Whom stored messages may be sealed for.
     own: Vec<IdentityKey>,
     flows: BTreeMap<FlowNumber, Flow>,
-    /// When the newest envelope of a sender's forgotten flows was made; no unknown flow of it begins with one that is not newer.
+    /// When the newest envelope of a sender's forgotten flows was made; no unknown flow of it
+    /// begins with one that is not newer.
     floors: BTreeMap<PublicIdentity, Timestamp>,
     /// The same for all senders, instead of floors that were too many.
     ground: Timestamp,
@@ -127,8 +131,8 @@ impl Opener {
         self.own = identities.into_iter().collect();
     }
 
-    /// Opens a stored message in place, at `now` since the Unix epoch. `judge` tells of an envelope when its sender's grant ends, or that its packets may
-    /// not be delivered.
+    /// Opens a stored message in place, at `now` since the Unix epoch. `judge` tells of an envelope
+    /// when its sender's grant ends, or that its packets may not be delivered.
     ///
     /// # Errors
     /// [`Refused`]; nothing changed.
@@ -148,8 +152,8 @@ impl Opener {
         }
     }
 
-    /// Judges the senders of all flows that are known anew, as by [`Opener::open`]. Packets of one that is refused now are
-    /// refused until an envelope of it is not.
+    /// Judges the senders of all flows that are known anew, as by [`Opener::open`]. Packets of one
+    /// that is refused now are refused until an envelope of it is not.
     pub fn judge_again(&mut self, judge: impl Fn(&Head<'_>) -> Option<Timestamp>) {
         for flow in self.flows.values_mut() {
             let head = Head { sender: flow.sender, to: flow.to, grant: &flow.grant };
@@ -212,8 +216,9 @@ impl Opener {
         Ok(())
     }
 
-    /// Forgets flows whose envelopes are all stale, and for a new one of `sender` the oldest: its own when it has too many, otherwise, when all
-    /// together have, that of who has most. So others lose what they had no part in only when they have as many.
+    /// Forgets flows whose envelopes are all stale, and for a new one of `sender` the oldest: its
+    /// own when it has too many, otherwise, when all together have, that of who has most. So others
+    /// lose what they had no part in only when they have as many.
     fn make_room(&mut self, now: Timestamp, sender: PublicIdentity) {
         let is_fresh = |made: Timestamp| now.since(made) <= MOST_KEPT;
         if self.flows.len() >= MOST_FLOWS {
@@ -231,7 +236,8 @@ impl Opener {
         }
     }
 
-    /// Forgets the flow that has been without a new envelope for longest, so that nothing of it is ever taken again.
+    /// Forgets the flow that has been without a new envelope for longest, so that nothing of it is
+    /// ever taken again.
     fn forget_oldest(&mut self, is_whose: impl Fn(PublicIdentity) -> bool) {
         let theirs = self.flows.iter().filter(|(_, flow)| is_whose(flow.sender));
         let oldest = theirs.min_by_key(|(_, flow)| flow.made).map(|(number, _)| *number);

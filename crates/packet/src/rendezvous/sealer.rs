@@ -1,7 +1,9 @@
-//! Stored messages for a receiver that need not be there: a one-way handshake seals a key, the key seals packets.
+//! Stored messages for a receiver that need not be there: a one-way handshake seals a key, the key
+//! seals packets.
 //!
-//! Noise's pattern X: the envelope's one message proves the sender to the receiver, and nobody else learns who that is. Its handshake yields a key that
-//! only the two know; packets are sealed under it with their sequence as nonce. A key serves ten minutes or a million packets.
+//! Noise's pattern X: the envelope's one message proves the sender to the receiver, and nobody else
+//! learns who that is. Its handshake yields a key that only the two know; packets are sealed under
+//! it with their sequence as nonce. A key serves ten minutes or a million packets.
 
 use std::net::SocketAddr;
 
@@ -20,7 +22,8 @@ use crate::session::Now;
 use crate::session::cipher::nonce;
 use crate::session::random::Randomness;
 
-/// How long a key seals, and how many packets. Chosen: what a relay that restarts takes of one key is little, and envelopes are few.
+/// How long a key seals, and how many packets. Chosen: what a relay that restarts takes of one key
+/// is little, and envelopes are few.
 const KEY_TIME: Duration = Duration::from_secs(600);
 const KEY_PACKETS: u64 = 1 << 20;
 /// Longest envelope: keys, contents, grant, tags.
@@ -58,8 +61,8 @@ struct Key {
 }
 
 impl Sealer {
-    /// For packets of `identity`, under its signed `grant`, to `destination` behind the endpoint `to`. `seed` is 32 bytes of the system's
-    /// entropy that nothing else uses.
+    /// For packets of `identity`, under its signed `grant`, to `destination` behind the endpoint
+    /// `to`. `seed` is 32 bytes of the system's entropy that nothing else uses.
     #[must_use]
     pub fn new(
         (identity, grant): (IdentityKey, &[u8]),

@@ -65,8 +65,9 @@ impl<N> StoredMessages<N> {
         Some(is_packet)
     }
 
-    /// Lets go of the oldest packet behind the first `sent`, if it is to go, or of an envelope there that no packet needs; whether it was a packet. Another
-    /// envelope there stays: packets that come later need it.
+    /// Lets go of the oldest packet behind the first `sent`, if it is to go, or of an envelope
+    /// there that no packet needs; whether it was a packet. Another envelope there stays: packets
+    /// that come later need it.
     pub(super) fn let_go_behind(
         &mut self,
         sent: usize,

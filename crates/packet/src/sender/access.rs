@@ -1,9 +1,10 @@
 //! Repeating copies that got lost on the way to the ingress relay.
 //!
-//! Most of what coding could not bring back in the paper had been lost on the source's access path, 90 % of it in single packets; it
-//! leaves repeating them to others [JQ 5.2]. Here the relay acknowledges numbers (`ingress::access`), and a copy is sent again when a
-//! later one has come, or when nothing is heard of it for a round trip and four deviations (RFC 6298) and the relay's delay, as long as its
-//! packet is worth having.
+//! Most of what coding could not bring back in the paper had been lost on the source's access path,
+//! 90 % of it in single packets; it leaves repeating them to others [JQ 5.2]. Here the relay
+//! acknowledges numbers (`ingress::access`), and a copy is sent again when a later one has come, or
+//! when nothing is heard of it for a round trip and four deviations (RFC 6298) and the relay's
+//! delay, as long as its packet is worth having.
 
 use std::collections::VecDeque;
 
@@ -13,12 +14,15 @@ use crate::id::PacketId;
 use crate::message::{Acknowledgement, Class, Service, Source};
 use crate::round_trip::RoundTrip;
 
-/// Most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms of 100,000 packets a second.
+/// Most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms of
+/// 100,000 packets a second.
 const MOST_UNACKNOWLEDGED: usize = 1024;
-/// Round trip of an access leg before one is measured. Source: the slowest mobile clients of [JQ 5.5].
+/// Round trip of an access leg before one is measured. Source: the slowest mobile clients of [JQ
+/// 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// Most times that patience is doubled. Chosen: to two seconds before a round trip is measured, which none exceeds.
+/// Most times that patience is doubled. Chosen: to two seconds before a round trip is measured,
+/// which none exceeds.
 const MOST_BACKED_OFF: u32 = 4;
 
 /// How copies are repeated.
@@ -26,15 +30,17 @@ const MOST_BACKED_OFF: u32 = 4;
 pub struct Arq {
     /// Most times that a copy is sent again.
     pub most_resends: u8,
-    /// For so long at least a copy is worth something: for longer where its packet is, or, where that is not told, as long as a relay that is
-    /// far away takes to tell that it did not come, and to get another.
+    /// For so long at least a copy is worth something: for longer where its packet is, or, where
+    /// that is not told, as long as a relay that is far away takes to tell that it did not come,
+    /// and to get another.
     pub give_up: Duration,
     /// What the relay may wait before it acknowledges.
     pub acknowledged_within: Duration,
 }
 
 impl Default for Arq {
-    /// Twice, 150 ms, 20 ms. Chosen: a recovery takes some tens of milliseconds, and budgets are below 300 ms.
+    /// Twice, 150 ms, 20 ms. Chosen: a recovery takes some tens of milliseconds, and budgets are
+    /// below 300 ms.
     fn default() -> Self {
         Self {
             most_resends: 2,
@@ -51,7 +57,8 @@ pub(crate) struct AccessLeg {
     waiting: VecDeque<Waiting>,
     spare: Vec<Vec<u8>>,
     round_trip: RoundTrip,
-    /// How often patience is doubled: since nothing was told but of copies that had been sent again or given up, which was too soon perhaps.
+    /// How often patience is doubled: since nothing was told but of copies that had been sent again
+    /// or given up, which was too soon perhaps.
     backed_off: u32,
     /// Every copy below has come or been given up.
     highest_seen: u64,
@@ -135,7 +142,8 @@ impl AccessLeg {
                 is_again |= copy.resent > 0;
             }
         }
-        // RFC 6298, 5.5: without backing off, patience below the round trip has all copies sent twice, of which none ever tells how long it is.
+        // RFC 6298, 5.5: without backing off, patience below the round trip has all copies sent
+        // twice, of which none ever tells how long it is.
         match sample {
             Some(sample) => {
                 self.round_trip.learn(sample);
@@ -238,7 +246,8 @@ mod tests {
         leg.remember(now, number, (source, worth), &Arq::default());
     }
 
-    /// How often a copy that is lost is sent again at a relay that is so far away, of which others are acknowledged.
+    /// How often a copy that is lost is sent again at a relay that is so far away, of which others
+    /// are acknowledged.
     fn lost_one_sent_again(round_trip: u64, worth: Option<Duration>) -> usize {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
         for ms in (0..4000).step_by(10) {
@@ -265,7 +274,8 @@ mod tests {
         assert_eq!(lost_one_sent_again(300, budget(200)), 0, "it could not come in time");
     }
 
-    /// Copies that are sent again within seconds `from` to `from + 1` of 100 a second, whose acknowledgements take as long as told.
+    /// Copies that are sent again within seconds `from` to `from + 1` of 100 a second, whose
+    /// acknowledgements take as long as told.
     fn sent_again(from: u64, round_trip: impl Fn(u64) -> u64) -> usize {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
         for ms in (0..(from + 1) * 1000).step_by(10) {

@@ -1,7 +1,8 @@
 //! Which packets are vital, by what can be seen of them before they are sealed [JQ 3.5, 5.4].
 //!
-//! Senders with a short uplink, or a small budget, copy these alone (`Copies::Chosen`). The last packet of a window is no matter of what
-//! is in it: the sender tells it by the silence that follows.
+//! Senders with a short uplink, or a small budget, copy these alone (`Copies::Chosen`). The last
+//! packet of a window is no matter of what is in it: the sender tells it by the silence that
+//! follows.
 
 use crate::message::Class;
 
@@ -89,7 +90,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Whether a datagram is RTP (RFC 3550) that carries a part of an instantly decodable picture of H.264, or its parameters.
+/// Whether a datagram is RTP (RFC 3550) that carries a part of an instantly decodable picture of
+/// H.264, or its parameters.
 fn is_key_frame(datagram: &[u8]) -> bool {
     /// Picture, sequence parameters, picture parameters.
     const KEY: [u8; 3] = [5, 7, 8];
@@ -197,7 +199,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_are_looked_at_without_harm(bytes in prop::collection::vec(any::<u8>(),
+            0..80)) {
             let seen = Seen { ip: Some(&bytes), datagram: Some(&bytes), ..Seen::default() };
             let _ = all().class(&seen);
         }

@@ -1,6 +1,7 @@
 //! Seals and opens datagrams: AES-256-GCM of crate `ring`, in place, nothing allocated.
 //!
-//! The nonce is four zeros and the counter; a key is new with every handshake, so no nonce comes twice.
+//! The nonce is four zeros and the counter; a key is new with every handshake, so no nonce comes
+//! twice.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroize;

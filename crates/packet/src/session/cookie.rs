@@ -1,8 +1,9 @@
 //! Tags that need no state: whoever knows the public identity, whoever receives at the address.
 //!
-//! The first tag of an initiation keeps those away who do not even know whom they talk to, for one hash. When initiations
-//! come faster than Diffie-Hellman steps are worth, the answer to those without a true second tag is a cookie: a keyed
-//! hash of the sender's address under a secret that changes every two minutes. Whoever brings it back receives there.
+//! The first tag of an initiation keeps those away who do not even know whom they talk to, for one
+//! hash. When initiations come faster than Diffie-Hellman steps are worth, the answer to those
+//! without a true second tag is a cookie: a keyed hash of the sender's address under a secret that
+//! changes every two minutes. Whoever brings it back receives there.
 
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Duration, Timestamp};
@@ -13,7 +14,8 @@ const FIRST_CONTEXT: &str = "tradewind 2026-11 packet session: first tag v1";
 const ANSWER_CONTEXT: &str = "tradewind 2026-11 packet session: cookie's tag v1";
 const SECOND_CONTEXT: &str = "tradewind 2026-11 packet session: second tag v1";
 
-/// Time for which a cookie's secret is given out; it is accepted for as long again. Source: WireGuard, 5.4.7.
+/// Time for which a cookie's secret is given out; it is accepted for as long again. Source:
+/// WireGuard, 5.4.7.
 pub(super) const COOKIE_TIME: Duration = Duration::from_secs(120);
 
 type Tag = [u8; 16];

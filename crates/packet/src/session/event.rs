@@ -35,7 +35,8 @@ pub enum DropReason {
     Busy,
     /// An initiation or response whose Noise message does not open.
     Handshake,
-    /// An initiation by nobody who may: no neighbour, no grant, an expired one, or one for other relays.
+    /// An initiation by nobody who may: no neighbour, no grant, an expired one, or one for other
+    /// relays.
     NotGranted,
     /// An initiation that was issued too long ago or seen before.
     Stale,
@@ -105,7 +106,8 @@ pub struct Opened {
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A session with this neighbour is open: the first, or the first after a silence, or one with new keys.
+    /// A session with this neighbour is open: the first, or the first after a silence, or one with
+    /// new keys.
     Established {
         /// The neighbour.
         peer: PeerId,
@@ -132,7 +134,8 @@ pub enum Event {
         /// Where it is.
         link: Link,
     },
-    /// The neighbour is gone; its id will not come back. Never for neighbours that this side connects to.
+    /// The neighbour is gone; its id will not come back. Never for neighbours that this side
+    /// connects to.
     Closed {
         /// The neighbour.
         peer: PeerId,

@@ -46,7 +46,8 @@ impl Initiator {
         Some(Self(state))
     }
 
-    /// Reads the response; `None`, and nothing changed, when it is not the responder's to this message.
+    /// Reads the response; `None`, and nothing changed, when it is not the responder's to this
+    /// message.
     pub(super) fn finish(&mut self, response: &[u8]) -> Option<(u32, Keys)> {
         let mut payload = [0; 64];
         let length = self.0.read_message(response, &mut payload).ok()?;

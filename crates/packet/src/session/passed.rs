@@ -1,11 +1,13 @@
 //! Passed datagrams: packets on an overlay path, of which a leg seals the header and not the body.
 //!
-//! The body is a datagram that the path's endpoints have sealed for each other, so sealing it once more would hide nothing of its content and take most of
-//! a relay's time. What a relay acts on is the header: in which session, under which label, which of all datagrams, how long. That is
-//! proved by a tag of its own, one block of AES-256 as a pseudo-random function, and each counter passes once, so that nobody has more
-//! passed on than the neighbour sent, nor elsewhere. Whoever puts another body in the place of one on its way wastes it, as if it had been lost: the endpoint refuses it.
-//! Datagrams come in trains of one length, and one header differs from the next in counter and tag alone: so headers are
-//! checked, and written anew, in place and by the train.
+//! The body is a datagram that the path's endpoints have sealed for each other, so sealing it once
+//! more would hide nothing of its content and take most of a relay's time. What a relay acts on is
+//! the header: in which session, under which label, which of all datagrams, how long. That is
+//! proved by a tag of its own, one block of AES-256 as a pseudo-random function, and each counter
+//! passes once, so that nobody has more passed on than the neighbour sent, nor elsewhere. Whoever
+//! puts another body in the place of one on its way wastes it, as if it had been lost: the endpoint
+//! refuses it. Datagrams come in trains of one length, and one header differs from the next in
+//! counter and tag alone: so headers are checked, and written anew, in place and by the train.
 //!
 //! ```text
 //! passed   bytes  field
@@ -13,12 +15,13 @@
 //!              4  receiver's session id
 //!              8  counter, among those of sealed datagrams
 //!              4  label
-//!              8  tag: the first half of AES-256 of: counter (8), label (4), length of this datagram (4)
+//!              8  tag: the first half of AES-256 of: counter (8), label (4), length of this
+//!                 datagram (4)
 //!              x  a datagram of the session between the endpoints, 1 at least
 //! ```
 //!
-//! That a relay need not seal anew what its ends have sealed is as in QUIC-aware proxying, whose forwarded mode rewrites connection ids and
-//! proves nothing (draft-ietf-masque-quic-proxy).
+//! That a relay need not seal anew what its ends have sealed is as in QUIC-aware proxying, whose
+//! forwarded mode rewrites connection ids and proves nothing (draft-ietf-masque-quic-proxy).
 
 use aes::cipher::{Array, BlockCipherEncrypt as _, KeyInit as _};
 use aes::{Aes256Enc, Block};
@@ -29,7 +32,8 @@ use super::wire::{HEADER_BYTES, PASSED, PREFIX_BYTES, prefix};
 
 /// Bytes before the body of a passed datagram.
 pub const PASSED_BYTES: usize = 25;
-/// Datagrams of a train that are looked at together, whose tags are made at once. Source: those that Linux joins, and cuts, at most.
+/// Datagrams of a train that are looked at together, whose tags are made at once. Source: those
+/// that Linux joins, and cuts, at most.
 const RUN: usize = 64;
 
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: passed headers v1";
@@ -94,8 +98,9 @@ impl HeaderKey {
         &blocks[..count]
     }
 
-    /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have the same fate. Asked again about the rest, no datagram's state is
-    /// looked at more than twice, whatever is forged in a train; tags are made for all of the rest each time.
+    /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have
+    /// the same fate. Asked again about the rest, no datagram's state is looked at more than twice,
+    /// whatever is forged in a train; tags are made for all of the rest each time.
     pub(super) fn check(
         &self,
         shared: Shared,
@@ -123,7 +128,8 @@ impl HeaderKey {
         (fate, 1 + same.count())
     }
 
-    /// Writes headers with counters from `first` on to all datagrams of a train, whatever was in their place.
+    /// Writes headers with counters from `first` on to all datagrams of a train, whatever was in
+    /// their place.
     pub(super) fn stamp(
         &self,
         shared: Shared,
@@ -152,8 +158,8 @@ impl std::fmt::Debug for HeaderKey {
     }
 }
 
-/// What the first datagram of a train says, and how many bytes of datagrams from there on say the same; `None` when it is no passed datagram.
-/// Nothing of it is proven yet.
+/// What the first datagram of a train says, and how many bytes of datagrams from there on say the
+/// same; `None` when it is no passed datagram. Nothing of it is proven yet.
 pub(super) fn alike(train: &[u8], segment: usize) -> Option<(Shared, usize)> {
     let first = train.chunks(segment).next().filter(|first| first.len() > PASSED_BYTES)?;
     let word = |at| first[at..].first_chunk().map(|word| u32::from_be_bytes(*word));
@@ -194,7 +200,8 @@ mod tests {
 
     const SHARED: Shared = Shared { receiver: 0x0102_0304, label: 0x0506_0708 };
 
-    /// The table above, and AES by another library: what QUIC protects its headers with is the same function's first five bytes.
+    /// The table above, and AES by another library: what QUIC protects its headers with is the same
+    /// function's first five bytes.
     #[test]
     fn a_passed_datagram_is_what_the_table_says() {
         let mut train = b"xxxxxxxxxxxxxxxxxxxxxxxxxbodyxxxxxxxxxxxxxxxxxxxxxxxxxend".to_vec();

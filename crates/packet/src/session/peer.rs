@@ -1,4 +1,5 @@
-//! A neighbour and its sessions: one that seals, one before it that still opens, one that is on its way.
+//! A neighbour and its sessions: one that seals, one before it that still opens, one that is on its
+//! way.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,8 @@ impl From<crate::id::Peer> for PeerId {
     }
 }
 
-/// Questions that wait for answers. Chosen: ten a second, over two ways, and probes beside them, for two seconds; a neighbour is deaf after one.
+/// Questions that wait for answers. Chosen: ten a second, over two ways, and probes beside them,
+/// for two seconds; a neighbour is deaf after one.
 const QUESTIONS: usize = 32;
 
 /// A neighbour.
@@ -81,7 +83,8 @@ pub(super) enum HandshakeRole {
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) verified: VerifiedGrant,
-    /// When it ends, or the session has its greatest age, by the clock that does not jump: what a wall clock says later ends no session. New keys take a grant that is good then.
+    /// When it ends, or the session has its greatest age, by the clock that does not jump: what a
+    /// wall clock says later ends no session. New keys take a grant that is good then.
     pub(super) ends: Timestamp,
 }
 
@@ -93,8 +96,8 @@ impl Shown {
 }
 
 /// An address that is not the neighbour's yet, and is proven. Whoever sends its datagrams on from
-/// there, faster than they come by
-/// themselves, gets as far: so it is taken only where the address before has fallen silent.
+/// there, faster than they come by themselves, gets as far: so it is taken only where the address
+/// before has fallen silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) link: Link,
@@ -155,7 +158,8 @@ impl Peer {
         self.questions.push_back(question);
     }
 
-    /// The question that `number` answers when it comes over `link`; it and those before are settled.
+    /// The question that `number` answers when it comes over `link`; it and those before are
+    /// settled.
     pub(super) fn settle(&mut self, number: u64, link: Link) -> Option<Question> {
         let found = |question: &Question| question.number == number && question.link.covers(link);
         let at = self.questions.iter().position(found)?;

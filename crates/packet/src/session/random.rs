@@ -1,4 +1,5 @@
-//! Unguessable numbers from one seed: a chain of BLAKE3 hashes, of which each key is forgotten once used.
+//! Unguessable numbers from one seed: a chain of BLAKE3 hashes, of which each key is forgotten once
+//! used.
 
 use zeroize::Zeroize;
 

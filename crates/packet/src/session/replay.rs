@@ -1,10 +1,10 @@
 //! Which counters were seen: each passes once, and none that is too old to tell [RFC 6479].
 //!
-//! Ask only for datagrams whose tag was found true. The copies that come over several paths carry one counter, so the same
-//! window lets the first of them through and drops the others.
+//! Ask only for datagrams whose tag was found true. The copies that come over several paths carry
+//! one counter, so the same window lets the first of them through and drops the others.
 
-/// Counters behind the highest that are still told apart. Chosen: two paths 40 ms apart at 50,000 packets a second
-/// differ by 2,000.
+/// Counters behind the highest that are still told apart. Chosen: two paths 40 ms apart at 50,000
+/// packets a second differ by 2,000.
 pub const WINDOW: u64 = 4096 - 64;
 
 const WORDS: usize = 64;

@@ -1,11 +1,11 @@
 //! The machine of all sessions of one socket.
 //!
-//! Who connects sends initiations until one is answered, asks again when a question stays open for a second, and
-//! agrees on new keys every two minutes or 2^26 datagrams. Who answers uses a session only once the other side has,
-//! which proves that the answer arrived. A neighbour that writes from another address stays where it was until it has
-//! answered a question there, and while it still answers where it was. Who connects tries the
-//! configured address beside the
-//! one that it has learned, whenever keys are agreed on or that falls silent.
+//! Who connects sends initiations until one is answered, asks again when a question stays open for
+//! a second, and agrees on new keys every two minutes or 2^26 datagrams. Who answers uses a session
+//! only once the other side has, which proves that the answer arrived. A neighbour that writes from
+//! another address stays where it was until it has answered a question there, and while it still
+//! answers where it was. Who connects tries the configured address beside the one that it has
+//! learned, whenever keys are agreed on or that falls silent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -40,10 +40,11 @@ pub use pass::Run;
 const REKEY_TIME: Duration = Duration::from_secs(120);
 /// Age at which keys are forgotten. Source: WireGuard, 6.1.
 const REJECT_TIME: Duration = Duration::from_secs(180);
-/// Datagrams after which new keys are agreed on. Chosen: what 120 s hold at half a million a second.
+/// Datagrams after which new keys are agreed on. Chosen: what 120 s hold at half a million a
+/// second.
 const REKEY_COUNT: u64 = 1 << 26;
-/// Datagrams that one key seals at most. Chosen: with datagrams of 1,500 bytes it stays below what RFC 9001, B.1 gives
-/// AES-GCM for an advantage of 2^-50.
+/// Datagrams that one key seals at most. Chosen: with datagrams of 1,500 bytes it stays below what
+/// RFC 9001, B.1 gives AES-GCM for an advantage of 2^-50.
 const REJECT_COUNT: u64 = 1 << 28;
 /// Time between two questions to an address that is not proven yet. Chosen.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -52,8 +53,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// longer; usually it is twice its own round trip.
 const LEAVES_AFTER: Duration = Duration::from_secs(1);
 
-/// Silence of a neighbour after which another socket of the same identity may have its place. Chosen: who is there asks five times
-/// a second.
+/// Silence of a neighbour after which another socket of the same identity may have its place.
+/// Chosen: who is there asks five times a second.
 const MAKES_ROOM_AFTER: Duration = Duration::from_secs(5);
 
 /// How much one machine takes on.
@@ -65,7 +66,8 @@ pub struct Limits {
     pub peers_each: usize,
     /// Initiations a second that are looked at without a cookie.
     pub handshakes: u32,
-    /// Initiations a second that are looked at with one. Chosen: at some 150 us each a sixth of a core.
+    /// Initiations a second that are looked at with one. Chosen: at some 150 us each a sixth of a
+    /// core.
     pub handshakes_with_cookie: u32,
     /// Initiations whose replays are known, each for a minute at most.
     pub replays: usize,
@@ -103,7 +105,8 @@ pub struct Transmit {
     pub link: Link,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Whether it belongs to a session that this side began: for who connects through another socket than it is connected to.
+    /// Whether it belongs to a session that this side began: for who connects through another
+    /// socket than it is connected to.
     pub is_ours: bool,
 }
 
@@ -154,7 +157,8 @@ impl Sessions {
         self.replays.refuse_issued_before(begin);
     }
 
-    /// A machine without neighbours. `seed` is 32 bytes of the system's entropy that nothing else uses.
+    /// A machine without neighbours. `seed` is 32 bytes of the system's entropy that nothing else
+    /// uses.
     #[must_use]
     pub fn new(config: SessionsConfig, now: Now, seed: [u8; 32]) -> Self {
         let mut randomness = Randomness::new(seed);
@@ -184,8 +188,7 @@ impl Sessions {
     }
 
     /// Answers to `identities` from now on, the first of which is its own name: during a rotation
-    /// there
-    /// are two. Sessions that stand under another go on until their keys are worn out.
+    /// there are two. Sessions that stand under another go on until their keys are worn out.
     ///
     /// # Panics
     /// Without an identity.
@@ -194,8 +197,8 @@ impl Sessions {
         self.config.identity = self.own.first().expect("a node has an identity").identity.clone();
     }
 
-    /// Answers from now on whoever shows a grant that `trust` believes, and `neighbours`. Ends what there is with others who
-    /// began, and tells them.
+    /// Answers from now on whoever shows a grant that `trust` believes, and `neighbours`. Ends what
+    /// there is with others who began, and tells them.
     pub fn set_trust(&mut self, trust: Arc<Trust>, neighbours: BTreeSet<PublicIdentity>) {
         let is_allowed = |peer: &Peer| match &peer.side {
             HandshakeRole::Responder { shown: Some(shown) } => trust.check(&shown.verified).is_ok(),
@@ -226,7 +229,8 @@ impl Sessions {
 
     /// Takes a datagram that came over `link`; opens it in place.
     ///
-    /// `None` when it held no payload: part of a handshake, a control datagram, or dropped (see [`Sessions::drops`]).
+    /// `None` when it held no payload: part of a handshake, a control datagram, or dropped (see
+    /// [`Sessions::drops`]).
     pub fn handle_datagram(&mut self, now: Now, link: Link, datagram: &mut [u8]) -> Option<Opened> {
         self.duplicate = None;
         let outcome = match wire::cut(datagram) {
@@ -257,8 +261,8 @@ impl Sessions {
         self.duplicate.take()
     }
 
-    /// Seals `datagram` in place: [`HEADER_BYTES`] to be written, the payload, room for the tag. Returns
-    /// where the neighbour is.
+    /// Seals `datagram` in place: [`HEADER_BYTES`] to be written, the payload, room for the tag.
+    /// Returns where the neighbour is.
     ///
     /// # Errors
     /// [`SealError::NoSession`] before a handshake and when keys are worn out.
@@ -318,7 +322,8 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Something of a session has come, whose tag is true: its keys are in use, and its neighbour is perhaps elsewhere.
+    /// Something of a session has come, whose tag is true: its keys are in use, and its neighbour
+    /// is perhaps elsewhere.
     fn note_arrival(
         &mut self,
         now: Now,
@@ -376,7 +381,8 @@ impl Sessions {
         self.ask_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Question);
     }
 
-    /// Asks it by a datagram of `bytes`, at least 38; [`Event::Answered`] tells that one so long arrives.
+    /// Asks it by a datagram of `bytes`, at least 38; [`Event::Answered`] tells that one so long
+    /// arrives.
     pub fn probe(&mut self, now: Now, peer: PeerId, link: Link, bytes: usize) {
         self.ask_with(now, peer, link, bytes, Control::Probe);
     }

@@ -1,4 +1,5 @@
-//! Values by an id that names a place and who was put there: found by one step, and never by the id of who was there before.
+//! Values by an id that names a place and who was put there: found by one step, and never by the id
+//! of who was there before.
 
 /// A table of at most 2^16 values.
 #[derive(Debug)]

@@ -6,7 +6,8 @@
 //!                   4  initiator's session id
 //!                  32  Noise e
 //!                  48  Noise s, sealed
-//!               x + 16  payload, sealed: 8 time of issue in ms since the Unix epoch, 8 instance, 2 length of the grant, grant
+//!               x + 16  payload, sealed: 8 time of issue in ms since the Unix epoch, 8 instance,
+//!                         2 length of the grant, grant
 //!                  16  first tag: whoever made this knows the responder's public identity
 //!                  16  second tag: whoever made this was given a cookie; zeros without one
 //! response          1  kind 0x12

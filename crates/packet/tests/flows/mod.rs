@@ -1,4 +1,5 @@
-//! All machines of some flows, joined by wires: who loses what, and what comes when, is the test's choice.
+//! All machines of some flows, joined by wires: who loses what, and what comes when, is the test's
+//! choice.
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -19,7 +20,8 @@ use tradewind_units::{Duration, Timestamp};
 pub const INGRESS: Peer = Peer(1);
 pub const EGRESS: Peer = Peer(2);
 
-/// Rounds of messages in which one moment's end. Chosen: the longest way, a request, help and what is brought back, is shorter.
+/// Rounds of messages in which one moment's end. Chosen: the longest way, a request, help and what
+/// is brought back, is shorter.
 const MOST_ROUNDS: u32 = 64;
 
 pub fn sender_of(flow: u64) -> Peer {

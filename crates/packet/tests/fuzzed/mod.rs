@@ -27,7 +27,8 @@ fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -
     strangers
 }
 
-/// Passed datagrams that the endpoint has sent, one behind the other, and the places there of those that the relay has admitted.
+/// Passed datagrams that the endpoint has sent, one behind the other, and the places there of those
+/// that the relay has admitted.
 #[derive(Default)]
 struct Trains {
     sent: Vec<u8>,
@@ -75,7 +76,8 @@ impl Trains {
         self.sent.extend(train);
     }
 
-    /// Some of those that were sent come, perhaps again, perhaps one with another header or body; returns how many bytes come from the stranger.
+    /// Some of those that were sent come, perhaps again, perhaps one with another header or body;
+    /// returns how many bytes come from the stranger.
     fn deliver(
         &mut self,
         pair: &mut Pair,
@@ -101,8 +103,9 @@ impl Trains {
     }
 }
 
-/// An established session between strangers' noise, altered, repeated and late datagrams: whatever comes, only what was
-/// sealed is opened, and only what was passed is admitted, each once, and a stranger gets no more bytes than it sent. Returns what happened.
+/// An established session between strangers' noise, altered, repeated and late datagrams: whatever
+/// comes, only what was sealed is opened, and only what was passed is admitted, each once, and a
+/// stranger gets no more bytes than it sent. Returns what happened.
 pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
     let mut pair = Pair::established();
     let (mut script, mut millis) = (Script(data), 100);

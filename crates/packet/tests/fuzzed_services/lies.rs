@@ -1,4 +1,5 @@
-//! Messages that nobody should have said: of each kind, about flows and packets that there are, or nearly.
+//! Messages that nobody should have said: of each kind, about flows and packets that there are, or
+//! nearly.
 
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
@@ -10,7 +11,8 @@ use super::World;
 use crate::flows::payload;
 use crate::script::Script;
 
-/// A packet of a flow that there is, or of the one beyond; its sequence is near those that were sent, or far.
+/// A packet of a flow that there is, or of the one beyond; its sequence is near those that were
+/// sent, or far.
 fn packet(script: &mut Script<'_>, world: &World) -> PacketId {
     let flow = FlowNumber(script.below(world.setting.flows as usize + 1) as u64);
     let last = world.cast.sealed.iter().rfind(|packet| packet.flow == flow);

@@ -1,5 +1,6 @@
-//! The machines of the packet services under any script: packets, weather on the legs between them, peers and strangers who repeat, alter and
-//! invent messages, relays that start again. What must hold then is in [`model`].
+//! The machines of the packet services under any script: packets, weather on the legs between them,
+//! peers and strangers who repeat, alter and invent messages, relays that start again. What must
+//! hold then is in [`model`].
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -1,9 +1,13 @@
-//! What must hold whatever happens: the set of packets sent, who has what of them, and what each was asked for.
+//! What must hold whatever happens: the set of packets sent, who has what of them, and what each
+//! was asked for.
 //!
-//! - Receivers deliver what was sent, as it was sent, each packet once. (That it is as it was sent the cast checks.)
-//! - A receiver lends what it has delivered, and not for longer than it says. An egress relay brings back from its cache what its ingress relay sent there, as it was, and
-//!   not longer ago than the cache keeps.
-//! - Nobody says more than what it heard and its budgets allow: requests, answers to them, help, acknowledgements, copies, repair packets.
+//! - Receivers deliver what was sent, as it was sent, each packet once. (That it is as it was sent
+//!   the cast checks.)
+//! - A receiver lends what it has delivered, and not for longer than it says. An egress relay
+//!   brings back from its cache what its ingress relay sent there, as it was, and not longer ago
+//!   than the cache keeps.
+//! - Nobody says more than what it heard and its budgets allow: requests, answers to them, help,
+//!   acknowledgements, copies, repair packets.
 //! - What is kept stays within its bounds.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! The rendezvous under any script: stored messages are altered, cut, repeated and given to others; deposits, questions and answers are what somebody
-//! makes up. Whatever comes, a receiver opens what was sealed for it, each packet once; a relay gives what was left for who asks, within its
+//! The rendezvous under any script: stored messages are altered, cut, repeated and given to others;
+//! deposits, questions and answers are what somebody makes up. Whatever comes, a receiver opens
+//! what was sealed for it, each packet once; a relay gives what was left for who asks, within its
 //! bounds; who refuses has not changed.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]

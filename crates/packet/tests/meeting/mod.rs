@@ -1,4 +1,5 @@
-//! A sender, a relay and a receiver of a rendezvous, and lossy access legs between them, in virtual time.
+//! A sender, a relay and a receiver of a rendezvous, and lossy access legs between them, in virtual
+//! time.
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -46,7 +47,8 @@ enum Place {
     Receiver,
 }
 
-/// What access legs do: of a hundred datagrams so many are lost and come twice; the rest takes up to `jitter` longer than the leg.
+/// What access legs do: of a hundred datagrams so many are lost and come twice; the rest takes up
+/// to `jitter` longer than the leg.
 #[derive(Debug, Clone, Copy)]
 pub struct Legs {
     pub lost: u64,

@@ -1,4 +1,5 @@
-//! A fuzzer's bytes, read as what is to be done: shared by the fuzz targets and by the replay of their corpora.
+//! A fuzzer's bytes, read as what is to be done: shared by the fuzz targets and by the replay of
+//! their corpora.
 
 #![allow(dead_code, reason = "each fuzz target takes what it needs")]
 

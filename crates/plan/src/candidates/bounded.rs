@@ -1,8 +1,9 @@
 //! A few paths for each flow of a large problem, and a time that none of the others beats.
 //!
-//! Kept are the fastest paths by their least time ([`super::tables`]), those that are best for some price of time, the
-//! cheapest over each number of relays, and the path that runs. What is left out is not lost to proofs: [`crate::Problem::left_out`] says how fast it might
-//! be, and `Auto` prices all of it again in its bound.
+//! Kept are the fastest paths by their least time ([`super::tables`]), those that are best for some
+//! price of time, the cheapest over each number of relays, and the path that runs. What is left out
+//! is not lost to proofs: [`crate::Problem::left_out`] says how fast it might be, and `Auto` prices
+//! all of it again in its bound.
 
 use tradewind_model::StartUp;
 
@@ -80,7 +81,8 @@ fn best_ways(
         kept.push(*way);
         limit_s
     });
-    // Half the room at most for paths over one relay, which cost least: the fastest alone would all be longer.
+    // Half the room at most for paths over one relay, which cost least: the fastest alone would all
+    // be longer.
     if kept.len() > keep / 2 {
         kept.sort_unstable_by(order);
         left_out_s = kept[keep / 2].least_s;
@@ -99,8 +101,9 @@ fn best_ways(
     (kept, left_out_s)
 }
 
-/// Paths over several relays: the fastest, and of the others those that may be best for some price of time and the cheapest
-/// over each number of relays. Never many more than there is room for, however many are added.
+/// Paths over several relays: the fastest, and of the others those that may be best for some price
+/// of time and the cheapest over each number of relays. Never many more than there is room for,
+/// however many are added.
 struct Longer {
     room: usize,
     /// Whether all cost the same, so that only the fastest count.
@@ -115,7 +118,8 @@ struct Longer {
     cheapest: [Option<PartialPath>; MAX_RELAYS + 1],
 }
 
-/// Paths that are added before all are sorted out again: few where that tells sooner what need not be looked at. Chosen.
+/// Paths that are added before all are sorted out again: few where that tells sooner what need not
+/// be looked at. Chosen.
 const BATCH_OF_ONE_PRICE: usize = 64;
 const BATCH: usize = 4_096;
 
@@ -172,7 +176,8 @@ impl Longer {
         self.others_s
     }
 
-    /// Those of the others that are best for some price of time, and the cheapest; the fastest give the scale.
+    /// Those of the others that are best for some price of time, and the cheapest; the fastest give
+    /// the scale.
     fn cheap_for_their_time(&self) -> Vec<PartialPath> {
         if self.one_price {
             return Vec::new();
@@ -211,8 +216,8 @@ fn by_cost(a: &PartialPath, b: &PartialPath) -> std::cmp::Ordering {
     a.egress_usd.total_cmp(&b.egress_usd).then_with(|| order(a, b))
 }
 
-/// Keeps, by rising time, the ways that are best for some price of time: the lower convex hull of time and cost. Of equal ones the
-/// first.
+/// Keeps, by rising time, the ways that are best for some price of time: the lower convex hull of
+/// time and cost. Of equal ones the first.
 fn hull(ways: &mut Vec<PartialPath>) {
     ways.sort_unstable_by(order);
     let mut kept = 0;
@@ -230,7 +235,8 @@ fn hull(ways: &mut Vec<PartialPath>) {
     ways.truncate(kept);
 }
 
-/// Whether `way` lies above the line between a faster and a cheaper one, so that one of them is better at any price of time.
+/// Whether `way` lies above the line between a faster and a cheaper one, so that one of them is
+/// better at any price of time.
 fn is_above(way: &PartialPath, faster: &PartialPath, cheaper: &PartialPath) -> bool {
     let (slower_s, saved) = (way.least_s - faster.least_s, faster.egress_usd - way.egress_usd);
     let (all_s, all_saved) =
@@ -300,7 +306,8 @@ mod tests {
                 }
                 f64::INFINITY
             });
-            // All of them in one go, and the same again and again, so that some are sorted out early.
+            // All of them in one go, and the same again and again, so that some are sorted out
+            // early.
             let mut at_once = Longer::new(10, false);
             let mut early = Longer::new(10, false);
             for way in &all {
@@ -317,7 +324,8 @@ mod tests {
             assert_eq!(relays(&at_once.fastest), relays(&early.fastest), "{seed}");
             let cheap = early.cheap_for_their_time();
             assert_eq!(relays(&at_once.cheap_for_their_time()), relays(&cheap), "{seed}");
-            // By the definition: for each price of time the best of all that are not among the fastest.
+            // By the definition: for each price of time the best of all that are not among the
+            // fastest.
             all.sort_by(order);
             let (fastest, others) = all.split_at(10);
             let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);

@@ -1,9 +1,11 @@
-//! What paths are made of, in dense arrays: legs by offer, their prices, and for each path a time that it cannot beat.
+//! What paths are made of, in dense arrays: legs by offer, their prices, and for each path a time
+//! that it cannot beat.
 //!
 //! The least time of a path follows from its legs alone, without the recurrence of
-//! [`tradewind_model::fct`]: a leg that is ready after some dialling needs at least its volume over its bandwidth, or
-//! its volume over its window's rate less one RTT, and then half an RTT for it and each leg behind it. Without
-//! start-up it is the volume over the slowest leg's rate, which is exact.
+//! [`tradewind_model::fct`]: a leg that is ready after some dialling needs at least its volume over
+//! its bandwidth, or its volume over its window's rate less one RTT, and then half an RTT for it
+//! and each leg behind it. Without start-up it is the volume over the slowest leg's rate, which is
+//! exact.
 
 use std::collections::BTreeMap;
 
@@ -268,8 +270,9 @@ impl FlowTables<'_> {
         Ok(egress)
     }
 
-    /// Shows `visit` each path of one to `depth` relays whose least time is not above a limit, in a fixed order that
-    /// begins with the fastest first legs. `visit` answers with the limit from then on.
+    /// Shows `visit` each path of one to `depth` relays whose least time is not above a limit, in a
+    /// fixed order that begins with the fastest first legs. `visit` answers with the limit from
+    /// then on.
     pub(crate) fn visit(
         &self,
         depth: usize,

@@ -144,7 +144,8 @@ impl Draw {
         Ok(sources)
     }
 
-    /// Destinations drawn one by one, each served by its closest source or, with small shares, by one further away.
+    /// Destinations drawn one by one, each served by its closest source or, with small shares, by
+    /// one further away.
     fn localized(
         &mut self,
         sources: &[&Site],

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use toml::Spanned;
 
-/// Why a problem file was refused: one line that says where, what is wrong there and what would be right.
+/// Why a problem file was refused: one line that says where, what is wrong there and what would be
+/// right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {problem}", place(table.as_deref(), *line), named(field.as_deref()))]
 pub struct FileError {

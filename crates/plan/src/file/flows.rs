@@ -62,7 +62,8 @@ pub(super) fn flows(
         }
     }
     if flows.is_empty() && !may_be_none {
-        let problem = "no flows: write `[[flow]]` with `from`, `to` and `volume`, `[generate]` or `[[packet_flow]]`";
+        let problem = "no flows: write `[[flow]]` with `from`, `to` and `volume`, `[generate]` or \
+            `[[packet_flow]]`";
         return Err(source.refuse(&(0..0), problem));
     }
     if flows.len() > MOST_FLOWS {

@@ -1,7 +1,9 @@
-//! The legs that a problem needs, made of what is stated, of defaults, and of distance where that is allowed.
+//! The legs that a problem needs, made of what is stated, of defaults, and of distance where that
+//! is allowed.
 //!
-//! A site that lies in a region takes what is stated of the region where nothing is stated of itself,
-//! its access network's round trip added; a direction that states no round-trip time takes the other's.
+//! A site that lies in a region takes what is stated of the region where nothing is stated of
+//! itself, its access network's round trip added; a direction that states no round-trip time takes
+//! the other's.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -205,14 +207,17 @@ impl Builder<'_> {
             Some(_) => Err(self.places.source.refuse(
                 span,
                 format!(
-                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables`, a \
-                     report of `[[probes]]` or a `[[pair]]`, or set `assume_rtt_from_distance = true`"
+                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables`, \
+                     a \
+                     report of `[[probes]]` or a `[[pair]]`, or set `assume_rtt_from_distance = \
+                     true`"
                 ),
             )),
             None => Err(self.places.source.refuse(
                 span,
                 format!(
-                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables`, a \
+                    "no round-trip time from {from} to {to}: state it in a table of `rtt_tables`, \
+                     a \
                      report of `[[probes]]` or a `[[pair]]`"
                 ),
             )),

@@ -46,8 +46,8 @@ impl Log<'_> {
     }
 }
 
-/// A flow for each pair of sites that a log names, which stands where the problem file names its source: the legs
-/// are made for them.
+/// A flow for each pair of sites that a log names, which stands where the problem file names its
+/// source: the legs are made for them.
 pub(super) fn pairs(past: &[PastFlow], places: &Places<'_>) -> Vec<PlacedFlow> {
     let pairs: BTreeSet<(&SiteId, &SiteId)> =
         past.iter().map(|flow| (&flow.source, &flow.destination)).collect();

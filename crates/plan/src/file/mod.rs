@@ -46,7 +46,8 @@ use error::Source;
 use legs::Ends;
 use places::Places;
 
-/// Largest number of spreads that a round-trip time may be raised by. Chosen: ten are beyond all reason.
+/// Largest number of spreads that a round-trip time may be raised by. Chosen: ten are beyond all
+/// reason.
 const MOST_SPREADS: f64 = 100.0;
 
 /// A problem file that was read.
@@ -60,7 +61,8 @@ pub struct ProblemFile {
     pub packets: Packets,
     /// Where the figures of each leg are from.
     pub origins: Origins,
-    /// Flows whose running path passes a region that is no candidate: they leave it, whatever the plan.
+    /// Flows whose running path passes a region that is no candidate: they leave it, whatever the
+    /// plan.
     pub must_move: Vec<FlowId>,
     /// The text of each table that the file names.
     pub tables: BTreeMap<String, String>,
@@ -79,8 +81,8 @@ impl ProblemFile {
     }
 }
 
-/// Reads a problem file; `load` gives the text of a table by the name that the file has for it, or says
-/// why it cannot.
+/// Reads a problem file; `load` gives the text of a table by the name that the file has for it, or
+/// says why it cannot.
 ///
 /// # Errors
 /// One line: where, what is wrong there, what would be right.
@@ -92,8 +94,9 @@ pub fn parse(
     read(text, catalogue, load, None).map(|(file, _)| file)
 }
 
-/// Reads a problem file and a log of past flows between its sites. The problem has the legs for the log's pairs; its
-/// flows are the file's own, perhaps none: [`crate::forecast::with_flows`] puts others in their place.
+/// Reads a problem file and a log of past flows between its sites. The problem has the legs for the
+/// log's pairs; its flows are the file's own, perhaps none: [`crate::forecast::with_flows`] puts
+/// others in their place.
 ///
 /// # Errors
 /// As those of [`parse`]; also when the log makes no sense or names a site that the file has not.

@@ -1,4 +1,5 @@
-//! `[[packet_flow]]` and `[packets]`: packets that are to be carried, and what relays cost them beside egress by volume.
+//! `[[packet_flow]]` and `[packets]`: packets that are to be carried, and what relays cost them
+//! beside egress by volume.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +23,14 @@ const MOST_PACKET_FLOWS: usize = 1_000;
 const SPAN: Duration = Duration::from_secs(3600);
 /// Longest latency budget: what a gateway tells the far one.
 const MOST_BUDGET: Duration = Duration::from_secs(65);
-/// Share of packets that may be lost or late, as a gateway's `[[packet]]` takes it: above it paths count as lossy `[JQ 5.2]`.
+/// Share of packets that may be lost or late, as a gateway's `[[packet]]` takes it: above it paths
+/// count as lossy `[JQ 5.2]`.
 const BEARABLE_LOSS: f64 = 0.001;
-/// What the Internet loses where nothing is said of its leg: the upper end of what is typical `[JQ 1]`.
+/// What the Internet loses where nothing is said of its leg: the upper end of what is typical `[JQ
+/// 1]`.
 const INTERNET_LOSS: f64 = 0.01;
-/// Packet flows that share a machine. Chosen: with machines of some ten cents an hour a flow pays the paper's 0.19 cents an hour at both
-/// relays `[JQ 5.1.1]`.
+/// Packet flows that share a machine. Chosen: with machines of some ten cents an hour a flow pays
+/// the paper's 0.19 cents an hour at both relays `[JQ 5.1.1]`.
 const FLOWS_PER_MACHINE: u32 = 100;
 /// Most packets and repair packets of a block, as relays take them.
 const MOST_PACKETS: u8 = 32;
@@ -263,7 +266,8 @@ fn checked_places<'a>(
     Ok(Exact(section.at.iter().collect()))
 }
 
-/// What relays in a region cost: as stated of the region, of its cloud, of all, or the catalogue's cheapest machine of the cloud.
+/// What relays in a region cost: as stated of the region, of its cloud, of all, or the catalogue's
+/// cheapest machine of the cloud.
 fn relay_prices(
     all: &PacketsSection,
     exact: &Exact<'_>,

@@ -1,4 +1,5 @@
-//! What is stated of pairs of places: round-trip times and rates of tables, and `[[pair]]` sections.
+//! What is stated of pairs of places: round-trip times and rates of tables, and `[[pair]]`
+//! sections.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +13,8 @@ use super::tables::{self, Table};
 use super::text::{File, LegSection, PairSection};
 use crate::problem::Place;
 
-/// An ordered pair of places; a region stands for relays there and, where they state nothing, for its sites.
+/// An ordered pair of places; a region stands for relays there and, where they state nothing, for
+/// its sites.
 pub(super) type Pair = (Place, Place);
 
 /// Everything stated.

@@ -96,7 +96,8 @@ impl<'a> Places<'a> {
         }
         let outside = spec.egress_cap_outside.as_ref();
         if let Some(cap) = outside.filter(|_| spec.outside) {
-            let problem = "sites outside the cloud leave no region; all that leaves a machine is `egress_cap`";
+            let problem = "sites outside the cloud leave no region; all that leaves a machine is \
+                `egress_cap`";
             return Err(self.source.refuse_at(cap, problem));
         }
         part_of(outside, spec.egress_cap, self.source)?;

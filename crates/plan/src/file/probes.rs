@@ -1,8 +1,9 @@
-//! Measurements of our own: what `tradewind probe rtt` and `probe rate` print as JSON, named by `[[probes]]`.
+//! Measurements of our own: what `tradewind probe rtt` and `probe rate` print as JSON, named by
+//! `[[probes]]`.
 //!
-//! A report knows its target and not where it was made: the section says `from` where, and which place a target
-//! stands for where the target's host is not called like it. docs/probe.md tells a report's fields; those that
-//! are not needed here may come and go.
+//! A report knows its target and not where it was made: the section says `from` where, and which
+//! place a target stands for where the target's host is not called like it. docs/probe.md tells a
+//! report's fields; those that are not needed here may come and go.
 
 use serde_json::{Map, Value};
 use toml::Spanned;

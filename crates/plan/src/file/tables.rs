@@ -156,7 +156,8 @@ impl<'a> Table<'a> {
         &self.rows
     }
 
-    /// The text in this column of the row; `None` where the table has no such column or the cell is empty.
+    /// The text in this column of the row; `None` where the table has no such column or the cell is
+    /// empty.
     pub(super) fn text<'r>(&self, row: &'r Row, column: &str) -> Option<&'r str> {
         let place =
             self.columns.iter().position(|known| known.is_some_and(|(name, _)| name == column))?;

@@ -243,7 +243,8 @@ pub(super) fn running(
     Ok(running)
 }
 
-/// Where flows run. A path may pass regions that are no candidates any more: it is then left, whatever that costs.
+/// Where flows run. A path may pass regions that are no candidates any more: it is then left,
+/// whatever that costs.
 fn running_paths(
     file: &File,
     places: &Places<'_>,

@@ -139,7 +139,8 @@ pub(super) struct LegSections {
     pub(super) inner: LegSection,
 }
 
-/// What a path grants connections from the start [RFC 4782]: `"off"` where a wider section grants something.
+/// What a path grants connections from the start [RFC 4782]: `"off"` where a wider section grants
+/// something.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum QuickStart {
     Off,

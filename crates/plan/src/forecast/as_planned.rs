@@ -1,7 +1,8 @@
 //! A plan for guessed flows as it stands when the true flows come: nobody plans again [CP VIII].
 //!
-//! A true flow takes the path that was planned between its sites, if there is one, the path's relays have room for
-//! it, and the budget pays for its egress; else it goes direct. Flows come in the problem's order.
+//! A true flow takes the path that was planned between its sites, if there is one, the path's
+//! relays have room for it, and the budget pays for its egress; else it goes direct. Flows come in
+//! the problem's order.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,13 @@
 //! A log of past flows, and its sums by pair of sites and period.
 //!
 //! The log is CSV with the header `time_s,source,destination,volume`, a row for each flow in any
-//! order: when it began in seconds since any zero (fractions allowed), its ends, and its volume with a
-//! unit (`2 GB`); with the header's last field `volume_bytes` volumes are plain numbers of bytes.
+//! order: when it began in seconds since any zero (fractions allowed), its ends, and its volume
+//! with a unit (`2 GB`); with the header's last field `volume_bytes` volumes are plain numbers of
+//! bytes.
 //!
 //! Periods begin at whole multiples of their length. The log is taken to cover them from the one of
-//! its earliest flow to the one of its latest: cut it at a period's end, or the last one looks quiet.
+//! its earliest flow to the one of its latest: cut it at a period's end, or the last one looks
+//! quiet.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Past periods planned for as if they were still to come: what the forecast from all before them expected, and what came.
+//! Past periods planned for as if they were still to come: what the forecast from all before them
+//! expected, and what came.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,8 @@ pub struct PastPeriod {
     pub begins: Timestamp,
     /// Who made the forecast from the periods before.
     pub predictor: Predictor,
-    /// Sum of what was expected too much or too little, over what was carried; `None` when nothing was.
+    /// Sum of what was expected too much or too little, over what was carried; `None` when nothing
+    /// was.
     pub error_ratio: Option<f64>,
     /// What was expected.
     pub expected: Vec<Flow>,
@@ -22,18 +24,19 @@ pub struct PastPeriod {
     pub truth: Inputs,
 }
 
-/// The first period that a forecast from those before it can be held against: that of the log's middle, later
-/// where a stated season must stand in the log twice before.
+/// The first period that a forecast from those before it can be held against: that of the log's
+/// middle, later where a stated season must stand in the log twice before.
 #[must_use]
 pub fn first_testable(history: &History, season: Option<usize>) -> usize {
     (history.periods() / 2).max(1).max(season.unwrap_or(0).saturating_mul(2))
 }
 
-/// Forecasts the period of this number (the log's first is 0) from all before it; `inputs` are sites, prices and
-/// whatever else holds beside the flows.
+/// Forecasts the period of this number (the log's first is 0) from all before it; `inputs` are
+/// sites, prices and whatever else holds beside the flows.
 ///
 /// # Errors
-/// When there is no period before it, it is none of the log's, or the season cannot be tested on those before.
+/// When there is no period before it, it is none of the log's, or the season cannot be tested on
+/// those before.
 pub fn past_period(
     history: &History,
     inputs: &Inputs,
@@ -64,9 +67,9 @@ pub fn past_period(
     })
 }
 
-/// The same inputs with other flows. One between the sites of a flow that they had takes name, weight and deadline
-/// from it; a sum over a period says no more of what was carried. Running paths of flows that are no longer there are
-/// left out.
+/// The same inputs with other flows. One between the sites of a flow that they had takes name,
+/// weight and deadline from it; a sum over a period says no more of what was carried. Running paths
+/// of flows that are no longer there are left out.
 #[must_use]
 pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
     let mut taken: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Share of the newest season. Chosen: with noise the last season alone does worse than a mean, and a
-/// multiple of the true season would win by chance.
+/// Share of the newest season. Chosen: with noise the last season alone does worse than a mean, and
+/// a multiple of the true season would win by chance.
 const SEASONAL_ALPHA: f64 = 0.5;
 
 /// A way to guess.
@@ -12,8 +12,8 @@ const SEASONAL_ALPHA: f64 = 0.5;
 pub enum Predictor {
     /// As in the last period.
     Last,
-    /// The mean of all periods, newer ones counting more: each older one counts `1 - alpha` times the
-    /// one after it.
+    /// The mean of all periods, newer ones counting more: each older one counts `1 - alpha` times
+    /// the one after it.
     Weighted {
         /// Share of the newest period, above 0 and below 1.
         alpha: f64,
@@ -36,8 +36,8 @@ impl std::fmt::Display for Predictor {
 }
 
 impl Predictor {
-    /// Guesses of every period from `from` on, each from the volumes before it; the last one is of the
-    /// period after them all. `from` is at least 1, and at least a season's length.
+    /// Guesses of every period from `from` on, each from the volumes before it; the last one is of
+    /// the period after them all. `from` is at least 1, and at least a season's length.
     pub(super) fn rolling(self, volumes: &[f64], from: usize) -> Vec<f64> {
         let ends = from..=volumes.len();
         match self {

@@ -1,10 +1,11 @@
 //! What planning for guessed flows costs once the true ones come [CP VIII].
 //!
-//! The guessed flows are planned for, and the relays of that plan are set up. Then the true flows come, and
-//! either take the paths that were planned between their sites, the rest direct ([`AsPlanned`]); or are planned
-//! for again over those relays and no others, within what the set-up left of the budget. The regret is how much
-//! worse either is than the best plan for the true flows, made with clairvoyant: it counts relays in the wrong
-//! places, relays that are missing, and money spent on relays that nothing needs.
+//! The guessed flows are planned for, and the relays of that plan are set up. Then the true flows
+//! come, and either take the paths that were planned between their sites, the rest direct
+//! ([`AsPlanned`]); or are planned for again over those relays and no others, within what the
+//! set-up left of the budget. The regret is how much worse either is than the best plan for the
+//! true flows, made with clairvoyant: it counts relays in the wrong places, relays that are
+//! missing, and money spent on relays that nothing needs.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +21,11 @@ use crate::solver::{self, Limits, SolveError, Solver};
 pub struct Regret {
     /// The plan for the guessed flows; `None` when none were guessed.
     pub predicted: Option<Plan>,
-    /// The true flows by the guessed plan as it stands; `None` where one of them can neither take its planned path
-    /// nor go direct.
+    /// The true flows by the guessed plan as it stands; `None` where one of them can neither take
+    /// its planned path nor go direct.
     pub as_planned: Option<AsPlanned>,
-    /// The true flows over the guessed plan's relays. Its cost leaves out what setting them up cost.
+    /// The true flows over the guessed plan's relays. Its cost leaves out what setting them up
+    /// cost.
     pub applied: Plan,
     /// What was spent on setting up the guessed plan's relays.
     pub set_up: Money,
@@ -38,7 +40,8 @@ pub struct Regret {
     pub values: Values,
 }
 
-/// What each way of carrying the true flows makes of the problem's objective: seconds, or dollars where it is the cost.
+/// What each way of carrying the true flows makes of the problem's objective: seconds, or dollars
+/// where it is the cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Values {
     /// By the guessed plan as it stands.
@@ -93,8 +96,8 @@ pub enum RegretError {
     },
 }
 
-/// Plans for `predicted`, lets the flows of `truth` take what was set up, and compares with the plan
-/// that clairvoyant makes; all by the same solver within the same limits.
+/// Plans for `predicted`, lets the flows of `truth` take what was set up, and compares with the
+/// plan that clairvoyant makes; all by the same solver within the same limits.
 ///
 /// # Errors
 /// When a set of flows makes no problem or has no plan.
@@ -107,7 +110,8 @@ pub fn regret(
     regret_by(truth, predicted, &mut |problem| solver::solve(solver, problem, limits))
 }
 
-/// The same by whatever makes plans: `solve` is asked up to three times, and each answer counts alike.
+/// The same by whatever makes plans: `solve` is asked up to three times, and each answer counts
+/// alike.
 ///
 /// # Errors
 /// When a set of flows makes no problem or has no plan.

@@ -1,4 +1,5 @@
-//! The choice for each packet flow: the cheapest of all ways that meet its demand, and what speaks against the others `[JQ 3.3]`.
+//! The choice for each packet flow: the cheapest of all ways that meet its demand, and what speaks
+//! against the others `[JQ 3.3]`.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +79,8 @@ pub struct PlannedPacketFlow {
     pub id: FlowId,
     /// Its service.
     pub service: PacketService,
-    /// Its relays, in order: of the streams' plan, or among those that packet flows add; none: direct.
+    /// Its relays, in order: of the streams' plan, or among those that packet flows add; none:
+    /// direct.
     pub path: Vec<RelayId>,
     /// When its slowest packets arrive: lost ones, with caching and coding.
     #[serde(rename = "delivery_s", with = "time::as_seconds")]
@@ -114,14 +116,15 @@ pub struct PacketPlan {
 }
 
 impl Packets {
-    /// The cheapest service for each flow, over relays of the streams' plan where that is cheaper; without such a plan over machines of
-    /// which nothing is paid.
+    /// The cheapest service for each flow, over relays of the streams' plan where that is cheaper;
+    /// without such a plan over machines of which nothing is paid.
     ///
-    /// Equal inputs give equal plans: of several ways that cost the same the fastest is taken, then the simplest service, then one relay
-    /// before two, then the regions that stand first.
+    /// Equal inputs give equal plans: of several ways that cost the same the fastest is taken, then
+    /// the simplest service, then one relay before two, then the regions that stand first.
     ///
     /// # Errors
-    /// When no service meets a flow's demand, a price is missing, or there is more money than can be expressed.
+    /// When no service meets a flow's demand, a price is missing, or there is more money than can
+    /// be expressed.
     pub fn plan(&self, inputs: &Inputs, streams: Option<&Plan>) -> Result<PacketPlan, PacketError> {
         let delay_table = DelayTable::new(self, inputs);
         let mut best: Option<PacketPlan> = None;
@@ -193,7 +196,8 @@ impl Considered {
     }
 }
 
-/// Each service's cheapest way that meets the demand, or its fastest where none does; ways that do not are not priced.
+/// Each service's cheapest way that meets the demand, or its fastest where none does; ways that do
+/// not are not priced.
 fn considered(
     delay_table: &DelayTable<'_>,
     flow: &PacketFlow,
@@ -222,7 +226,8 @@ fn considered(
     Ok(best)
 }
 
-/// The fastest way, over relays if there is one: over the Internet alone lost packets never come, however fast it is.
+/// The fastest way, over relays if there is one: over the Internet alone lost packets never come,
+/// however fast it is.
 fn fastest(delay_table: &DelayTable<'_>, ways: &[ServiceOption]) -> Option<Fastest> {
     let is_last = |way: &ServiceOption| way.service == PacketService::Direct;
     let way = ways.iter().min_by_key(|way| (is_last(way), way.delivery, way.service, way.over))?;

@@ -1,5 +1,6 @@
-//! Relays that packet flows may take: those that the streams buy and those that run already, whose machines cost nothing more, as far as
-//! they have room; and those that packet flows add, which are paid whole.
+//! Relays that packet flows may take: those that the streams buy and those that run already, whose
+//! machines cost nothing more, as far as they have room; and those that packet flows add, which are
+//! paid whole.
 
 use std::collections::BTreeMap;
 
@@ -161,7 +162,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Puts a flow on a relay in the region: a paid one, one that other packet flows share, or another.
+    /// Puts a flow on a relay in the region: a paid one, one that other packet flows share, or
+    /// another.
     pub(super) fn take(&mut self, region: &RegionId, flow: &PacketFlow) -> Option<RelayId> {
         let rate = flow.rate;
         let there = self.fit(region, rate);

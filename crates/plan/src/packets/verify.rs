@@ -1,6 +1,7 @@
 //! What is wrong with a plan of packet flows, worked out from the problem and the streams' plan.
 //!
-//! It asks the model for delays and costs as the planner does, and works out paths, machines that are paid, loads and sums anew.
+//! It asks the model for delays and costs as the planner does, and works out paths, machines that
+//! are paid, loads and sums anew.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,8 @@ pub enum PacketViolation {
     /// A relay that carries more than it can, streams included.
     #[error("relay `{0}`: packet flows ask more of it than it can carry")]
     Overloaded(RelayId),
-    /// A relay that is named twice, is not on offer, runs no more than stated, or that no packet flow takes.
+    /// A relay that is named twice, is not on offer, runs no more than stated, or that no packet
+    /// flow takes.
     #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
     Relay(RelayId),
     /// The sum is not that of the flows.

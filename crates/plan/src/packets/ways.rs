@@ -1,8 +1,8 @@
-//! All ways of a packet flow: each service over each relay or pair of relays, with when its slowest packets arrive and what it costs
-//! `[JQ 5.1, Tables 1 and 2]`.
+//! All ways of a packet flow: each service over each relay or pair of relays, with when its slowest
+//! packets arrive and what it costs `[JQ 5.1, Tables 1 and 2]`.
 //!
-//! One-way delays are half of the problem's round trips. A leg that the problem does not know, or has blocked, is not taken: without the
-//! Internet path there is forwarding alone.
+//! One-way delays are half of the problem's round trips. A leg that the problem does not know, or
+//! has blocked, is not taken: without the Internet path there is forwarding alone.
 
 use tradewind_model::Egress;
 use tradewind_model::packet::cost::packet_cost_at_one;

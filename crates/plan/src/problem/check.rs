@@ -85,7 +85,8 @@ pub enum ProblemError {
     },
     /// More money than can be added up.
     #[error(
-        "flows: their dearest paths, relays and moves included, come to more than {MOST_USD:e} dollars together"
+        "flows: their dearest paths, relays and moves included, come to more than {MOST_USD:e} \
+         dollars together"
     )]
     TooMuchMoney,
     /// A region without price.
@@ -93,8 +94,8 @@ pub enum ProblemError {
     Model(#[from] ModelError),
 }
 
-/// Dollars that a problem's flows may cost together on their dearest paths, each over relays of its own. Chosen: half of what
-/// 64 bits hold in nano-dollars, so that no solver's sum overflows.
+/// Dollars that a problem's flows may cost together on their dearest paths, each over relays of its
+/// own. Chosen: half of what 64 bits hold in nano-dollars, so that no solver's sum overflows.
 const MOST_USD: f64 = 4e9;
 
 /// Refuses a problem of which some plan costs more than can be added up.
@@ -217,11 +218,11 @@ pub(super) struct Share {
     pub(super) outside: Option<Bandwidth>,
 }
 
-/// What each flow gets of its source's caps when all send at once \[TRN\]: max-min fair, by what each
-/// could use on the fastest of its paths.
+/// What each flow gets of its source's caps when all send at once \[TRN\]: max-min fair, by what
+/// each could use on the fastest of its paths.
 ///
-/// All flows count against the cap of what leaves the region: those that a relay inside takes leave the others more
-/// than is told here.
+/// All flows count against the cap of what leaves the region: those that a relay inside takes leave
+/// the others more than is told here.
 pub(super) fn shares(problem: &Problem) -> Vec<Share> {
     let inputs = problem.inputs();
     let all = fair_shares(problem, &inputs.site_caps, |flow| demand(problem, flow, |_| true));

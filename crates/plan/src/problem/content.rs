@@ -27,8 +27,8 @@ pub(super) fn trees(flows: &[Flow]) -> Vec<Option<usize>> {
 }
 
 impl Problem {
-    /// The distribution tree, counted from 0, that the flow at this place is part of; `None` when no other flow of its
-    /// source has its content.
+    /// The distribution tree, counted from 0, that the flow at this place is part of; `None` when
+    /// no other flow of its source has its content.
     #[must_use]
     pub fn tree(&self, flow: usize) -> Option<usize> {
         self.trees[flow]
@@ -40,7 +40,8 @@ impl Problem {
         self.trees.iter().any(Option::is_some)
     }
 
-    /// The same problem, but each flow is carried by itself: a plan of it holds for this one, and costs no less.
+    /// The same problem, but each flow is carried by itself: a plan of it holds for this one, and
+    /// costs no less.
     #[must_use]
     pub fn apart(&self) -> Self {
         let mut problem = self.clone();
@@ -51,12 +52,12 @@ impl Problem {
         problem
     }
 
-    /// A problem without trees whose bounds hold for this one: no plan of this one costs less than the same paths
-    /// there, or takes less of a relay.
+    /// A problem without trees whose bounds hold for this one: no plan of this one costs less than
+    /// the same paths there, or takes less of a relay.
     ///
-    /// The last leg is a flow's own. Each leg before it counts by its share, one part for each flow of the tree: no more
-    /// than all of them can share it. `None` where the problem leaves paths out, which would have to be
-    /// shared out as well.
+    /// The last leg is a flow's own. Each leg before it counts by its share, one part for each flow
+    /// of the tree: no more than all of them can share it. `None` where the problem leaves paths
+    /// out, which would have to be shared out as well.
     #[must_use]
     pub fn relaxed(&self) -> Option<Self> {
         if self.leaves_out() {

@@ -1,9 +1,9 @@
 //! Whether relays are worth it for one flow, which ones, and why not \[CDD\], \[TRN\].
 //!
 //! Paths come from min-max routing and from CDD's rule ([`super::Router`]); what they bring is the
-//! completion-time model's word ([`tradewind_model::fct`]), because RTTs alone do not tell direct from
-//! relayed. A relay pays each gigabyte again and must be dialled, so the verdict is "direct" unless
-//! a relayed path is faster by a margin, and it says in words why.
+//! completion-time model's word ([`tradewind_model::fct`]), because RTTs alone do not tell direct
+//! from relayed. A relay pays each gigabyte again and must be dialled, so the verdict is "direct"
+//! unless a relayed path is faster by a margin, and it says in words why.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub struct Settings {
     pub relay_window: Bytes,
     /// What each end point's access carries, if that is limited.
     pub last_mile: Option<Bandwidth>,
-    /// Random loss on the open Internet, that is on legs with an end point at one of their ends. Legs
-    /// between relays run over their clouds' networks and lose nothing \[CDD\].
+    /// Random loss on the open Internet, that is on legs with an end point at one of their ends.
+    /// Legs between relays run over their clouds' networks and lose nothing \[CDD\].
     pub loss: Option<Loss>,
     /// Parallel connections on each leg.
     pub connections: u32,
@@ -45,7 +45,8 @@ pub struct Settings {
     pub prices: Prices,
     /// The region that the source lies in, if it does: its cloud charges what it sends.
     pub source: Option<RegionId>,
-    /// The region that the destination lies in, if it does: the last relay pays for egress to there.
+    /// The region that the destination lies in, if it does: the last relay pays for egress to
+    /// there.
     pub destination: Option<RegionId>,
     /// How sessions start.
     pub start_up: StartUp,
@@ -103,7 +104,8 @@ impl Route {
 /// The routes worth showing, and what to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// By largest leg, as [`Router::ranking`] ranks them; the direct one is among them if there is one.
+    /// By largest leg, as [`Router::ranking`] ranks them; the direct one is among them if there is
+    /// one.
     pub routes: Vec<Route>,
     /// Relay or direct, and why.
     pub verdict: Verdict,

@@ -31,8 +31,8 @@ impl RttTable {
     /// Reads a table; empty lines count nothing.
     ///
     /// # Errors
-    /// When the header is another, a row has not three fields, a name or an RTT makes no sense, or a
-    /// pair stands there twice.
+    /// When the header is another, a row has not three fields, a name or an RTT makes no sense, or
+    /// a pair stands there twice.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let header = lines.next().map_or("", |(_, line)| line.trim_start_matches('\u{feff}'));

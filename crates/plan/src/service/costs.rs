@@ -1,9 +1,11 @@
 //! What is known of the costs of a flow's packet services while it runs.
 //!
-//! At first there is what somebody told, for the loss that was expected, or nothing: then services cost what leaves relays. Later relays' bills tell
-//! prices, and of the service that runs how much leaves them for each byte that is copied to them; that is remembered for a while after another
-//! took its place. What services cost that have not run moves with the loss that receivers report, by the model of [`packet_cost`]: a lost
-//! packet leaves the egress relay once more, and with coding helpers are asked for theirs.
+//! At first there is what somebody told, for the loss that was expected, or nothing: then services
+//! cost what leaves relays. Later relays' bills tell prices, and of the service that runs how much
+//! leaves them for each byte that is copied to them; that is remembered for a while after another
+//! took its place. What services cost that have not run moves with the loss that receivers report,
+//! by the model of [`packet_cost`]: a lost packet leaves the egress relay once more, and with
+//! coding helpers are asked for theirs.
 //!
 //! | relays tell prices | costs were told | a service that has run costs | another |
 //! |---|---|---|---|
@@ -23,16 +25,19 @@ use super::Report;
 /// Services that cost something.
 const BOUGHT: [PacketService; 3] =
     [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
-/// Over which time it is measured what a service takes. Chosen: relays tell once a second, so that a second's traffic is uncertain.
+/// Over which time it is measured what a service takes. Chosen: relays tell once a second, so that
+/// a second's traffic is uncertain.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// What is billed for so long after a change of the service may be for the one before. Chosen: of three bills one may get lost.
+/// What is billed for so long after a change of the service may be for the one before. Chosen: of
+/// three bills one may get lost.
 const SETTLES: Duration = Duration::from_secs(3);
 /// Least packets of an interval that tell something. Chosen: three a second.
 const LEAST_PACKETS: u64 = 100;
-/// How long it is remembered what a service took. Chosen: others' flows, with which blocks are shared, come and go; when it is forgotten, trying
-/// the service again takes half a minute.
+/// How long it is remembered what a service took. Chosen: others' flows, with which blocks are
+/// shared, come and go; when it is forgotten, trying the service again takes half a minute.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// How much of the reports before the last one counts beside it. Chosen: as long as an interval, at one a second.
+/// How much of the reports before the last one counts beside it. Chosen: as long as an interval, at
+/// one a second.
 const REPORTS_LAST: f64 = 31.0 / 32.0;
 /// A packet's size before one is known. Source: the packets of the model's flows [JQ 5.1.1].
 const FIRST_PACKET: Bytes = Bytes::new(1000);
@@ -70,7 +75,8 @@ pub struct Spent {
     pub egress: Option<LeftRelay>,
 }
 
-/// Bytes that leave the ingress relay, and the egress relay, for each byte that is copied to relays.
+/// Bytes that leave the ingress relay, and the egress relay, for each byte that is copied to
+/// relays.
 type Parts = [f64; 2];
 
 /// What a service took while it ran.
@@ -173,7 +179,8 @@ impl FlowCosts {
         self.taken.insert(service, Taken { parts, loss: self.loss(), at });
     }
 
-    /// A relay that has sent nothing yet is taken to charge what it charged before, or what the other does.
+    /// A relay that has sent nothing yet is taken to charge what it charged before, or what the
+    /// other does.
     fn note_prices(&mut self, left: [LeftRelay; 2]) {
         let price =
             |left: LeftRelay| (left.bytes > 0).then(|| left.nano_usd as f64 / left.bytes as f64);
@@ -291,8 +298,8 @@ mod tests {
         (0..200).for_each(|_| costs.note_report(report));
     }
 
-    /// A flow of a hundred packets of 1,000 bytes a second, for each byte of which so many hundredths leave its relays, which charge so many cents for
-    /// each GB.
+    /// A flow of a hundred packets of 1,000 bytes a second, for each byte of which so many
+    /// hundredths leave its relays, which charge so many cents for each GB.
     struct Running {
         costs: FlowCosts,
         now: u64,
@@ -329,7 +336,8 @@ mod tests {
         let mut costs = untold();
         assert_eq!(cents(&costs), [40, 100, 200]);
         report(&mut costs, 100);
-        // A tenth comes back: once more out of the egress relay, and with coding nine helpers are asked, by 64 bytes each.
+        // A tenth comes back: once more out of the egress relay, and with coding nine helpers are
+        // asked, by 64 bytes each.
         assert_eq!(cents(&costs), [56, 110, 200]);
     }
 

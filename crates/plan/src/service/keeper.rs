@@ -1,5 +1,5 @@
-//! Keeping a flow on the cheapest packet service that works, while it runs: by what its receiver reports, by the delays of its paths and by
-//! what services cost, which all change `[JQ 3.3]`.
+//! Keeping a flow on the cheapest packet service that works, while it runs: by what its receiver
+//! reports, by the delays of its paths and by what services cost, which all change `[JQ 3.3]`.
 //!
 //! | what is seen | what follows |
 //! |---|---|
@@ -10,8 +10,9 @@
 //! | with a stronger service more is missed than before, or packets wait longer before the first hop (`guard`) | back, and no step up for a while, if that helps |
 //! | packets are missed, and a queue stands before the first hop | no step up for a while |
 //!
-//! Receivers count from when a packet should have come, so that a path that gets slower as a whole is seen by its round trips alone. Delays
-//! jitter and costs are guesses until a service has run: no change follows one look or a small difference.
+//! Receivers count from when a packet should have come, so that a path that gets slower as a whole
+//! is seen by its round trips alone. Delays jitter and costs are guesses until a service has run:
+//! no change follows one look or a small difference.
 
 use tradewind_model::packet::PacketService;
 use tradewind_units::Duration;
@@ -30,21 +31,26 @@ pub struct Report {
     pub lost_by_internet: u64,
 }
 
-/// Intervals in a row that miss the demand before a stronger service is taken. Chosen: one may be chance.
+/// Intervals in a row that miss the demand before a stronger service is taken. Chosen: one may be
+/// chance.
 const BAD_BEFORE_UP: u32 = 2;
-/// Intervals in a row that meet it before a cheaper one is tried, at first. Chosen: outages come in bursts.
+/// Intervals in a row that meet it before a cheaper one is tried, at first. Chosen: outages come in
+/// bursts.
 const GOOD_BEFORE_DOWN: u32 = 30;
 /// The most, after cheaper ones have failed again and again.
 const MOST_BEFORE_DOWN: u32 = 30 << 6;
-/// Looks in a row at which a service is too slow before it counts as that. Chosen: at one a second, longer than a burst of queueing.
+/// Looks in a row at which a service is too slow before it counts as that. Chosen: at one a second,
+/// longer than a burst of queueing.
 const SLOW_BEFORE_LEFT: u32 = 5;
-/// Looks in a row at which it is fast enough before it counts as that again. Chosen: as long as demand must be met before a step down: a service
-/// that is left too soon costs packets, one that is taken again too late costs a little money.
+/// Looks in a row at which it is fast enough before it counts as that again. Chosen: as long as
+/// demand must be met before a step down: a service that is left too soon costs packets, one that
+/// is taken again too late costs a little money.
 const FAST_BEFORE_TRIED: u32 = 30;
-/// Share of the budget that it must keep free for that. Chosen: above what is left of jitter in a smoothed round trip.
+/// Share of the budget that it must keep free for that. Chosen: above what is left of jitter in a
+/// smoothed round trip.
 const FREE_OF_BUDGET: u32 = 10;
-/// By what share of its cost the service that runs must be dearer than another that is tried in its place. Chosen: above the error of a bill over
-/// 30 s, which is a second's traffic at most.
+/// By what share of its cost the service that runs must be dearer than another that is tried in its
+/// place. Chosen: above the error of a bill over 30 s, which is a second's traffic at most.
 const WORTH_TRYING: f64 = 0.1;
 
 /// Why a flow has another service.
@@ -73,7 +79,8 @@ pub struct Change {
 
 /// Keeps a flow on the cheapest service that works.
 ///
-/// Steps to cheaper services are one at a time. One that has to be taken back doubles the wait before the next.
+/// Steps to cheaper services are one at a time. One that has to be taken back doubles the wait
+/// before the next.
 #[derive(Debug, Clone)]
 pub struct ServiceKeeper {
     demand: Demand,

@@ -1,10 +1,14 @@
-//! Our own solver: the best plan that it finds within the limits, at any scale, with a proven bound.
+//! Our own solver: the best plan that it finds within the limits, at any scale, with a proven
+//! bound.
 //!
-//! 1. A lower bound by Lagrangian relaxation, whose multipliers price money, set-up and capacity ([`dual`]).
-//! 2. Starts: each flow's choice at those prices, its cheapest choice, and the plans of other solvers given to it.
-//! 3. Local search from each start: flows change paths, relays and offers close and open, judged by score plus priced
-//!    cost; then the plan is brought into the budget and what is left is spent ([`moves`]). Kicks from a
-//!    seeded generator go on until the limits, until bound and plan meet, or until nothing helps any more.
+//! 1. A lower bound by Lagrangian relaxation, whose multipliers price money, set-up and capacity
+//!    ([`dual`]).
+//! 2. Starts: each flow's choice at those prices, its cheapest choice, and the plans of other
+//!    solvers given to it.
+//! 3. Local search from each start: flows change paths, relays and offers close and open, judged by
+//!    score plus priced cost; then the plan is brought into the budget and what is left is spent
+//!    ([`moves`]). Kicks from a seeded generator go on until the limits, until bound and plan meet,
+//!    or until nothing helps any more.
 //! 4. Small problems are handed to an exact solver first.
 //!
 //! All of it is deterministic: the same problem and work give the same plan.
@@ -66,10 +70,12 @@ impl Default for Auto<'static> {
     }
 }
 
-/// Flows up to which the search also starts from the cheapest plan. Chosen: from there it takes long.
+/// Flows up to which the search also starts from the cheapest plan. Chosen: from there it takes
+/// long.
 const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
 
-/// Kicks without a better plan until the search makes way for branching, and until it gives up. Chosen.
+/// Kicks without a better plan until the search makes way for branching, and until it gives up.
+/// Chosen.
 const FIRST_KICKS: u32 = 400;
 const MOST_KICKS: u32 = 3_000;
 
@@ -82,7 +88,8 @@ const MOST_SET_CHANGES: usize = 3_000_000;
 /// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
 const MOST_ROUNDS: u64 = 4_000;
 
-/// Rounds after which an ascent is asked how much it has risen, and the part that is worth another such stretch. Chosen by trial.
+/// Rounds after which an ascent is asked how much it has risen, and the part that is worth another
+/// such stretch. Chosen by trial.
 const STRETCH: u64 = 50;
 const LEAST_RISE: f64 = 1e-5;
 const MOST_IDLE_STRETCHES: u32 = 2;
@@ -245,7 +252,8 @@ fn starting_choices(
     [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
 }
 
-/// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate, or one that no relay carries.
+/// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate, or one
+/// that no relay carries.
 fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize>> {
     let choice = |(flow, place): (usize, usize)| {
         table.of(flow).iter().position(|choice| choice.place as usize == place)

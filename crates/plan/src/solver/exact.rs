@@ -1,14 +1,15 @@
 //! Exact solvers: the problem as a mixed-integer linear program, solved by HiGHS.
 //!
-//! [`Exact`] takes our own formulation (`aggregated`), [`ExactCp`] CP's, mended (`cloudpilot`). Both
-//! go in rounds: HiGHS finds the best choice of paths, `Plan::from_choice` packs the flows onto
-//! relays and adds up costs in whole nano-dollars; if that needs more relays or money than the program
-//! counted, rows against it are added (`cuts`) and HiGHS starts again. Each round's bound holds
-//! for every plan, so the greatest one does. Once the score is proved least, a last search
+//! [`Exact`] takes our own formulation (`aggregated`), [`ExactCp`] CP's, mended (`cloudpilot`).
+//! Both go in rounds: HiGHS finds the best choice of paths, `Plan::from_choice` packs the flows
+//! onto relays and adds up costs in whole nano-dollars; if that needs more relays or money than the
+//! program counted, rows against it are added (`cuts`) and HiGHS starts again. Each round's bound
+//! holds for every plan, so the greatest one does. Once the score is proved least, a last search
 //! among the plans of that score makes the cost least.
 //!
-//! Where the problem leaves paths out, nothing is proved of them: the bound on the score stays the sum of all flows' best ones, that on cost
-//! stays nothing, and that the candidates make no plan does not mean that there is none.
+//! Where the problem leaves paths out, nothing is proved of them: the bound on the score stays the
+//! sum of all flows' best ones, that on cost stays nothing, and that the candidates make no plan
+//! does not mean that there is none.
 //!
 //! Makespan is for a caller who asks with [`Problem::within`]; here it counts as the sum of scores.
 
@@ -35,14 +36,15 @@ use cloudpilot::Refused;
 use formulation::Formulation;
 use milp::{Goal, RunLimits, Status, Whole};
 
-/// Steps that a node of HiGHS's search tree counts as. Chosen: as many as other solvers take in its time.
+/// Steps that a node of HiGHS's search tree counts as. Chosen: as many as other solvers take in its
+/// time.
 const STEPS_A_NODE: u64 = 1_000;
 
 /// Steps that a simplex iteration of HiGHS counts as. Chosen: a node has some hundred iterations.
 const STEPS_AN_ITERATION: u64 = 10;
 
-/// Nodes of the search for the least cost among plans of the best score. Chosen: ties are few, and it
-/// must not take longer than what it completes.
+/// Nodes of the search for the least cost among plans of the best score. Chosen: ties are few, and
+/// it must not take longer than what it completes.
 const TIE_NODES: u64 = 100;
 
 /// The part of the limits that the greedy start may take. Chosen: a poor start costs little.
@@ -61,12 +63,13 @@ pub(in crate::solver) type Kept<'a> = &'a dyn Fn(usize, usize) -> bool;
 
 /// The exact solver by our own formulation, `exact`.
 ///
-/// `Limits::work` bounds the nodes of HiGHS's search tree, which does not stop within the first one, and
-/// `Limits::should_stop` is asked between rounds only: HiGHS cannot be interrupted from Rust without
-/// `unsafe`. What bounds the time of a round is `Limits::time_left`.
+/// `Limits::work` bounds the nodes of HiGHS's search tree, which does not stop within the first
+/// one, and `Limits::should_stop` is asked between rounds only: HiGHS cannot be interrupted from
+/// Rust without `unsafe`. What bounds the time of a round is `Limits::time_left`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exact<'a> {
-    /// A plan to start from instead of the greedy one; ignored if it does not pass [`verify()`](crate::verify()).
+    /// A plan to start from instead of the greedy one; ignored if it does not pass
+    /// [`verify()`](crate::verify()).
     pub start: Option<&'a Plan>,
 }
 
@@ -143,8 +146,8 @@ impl Exact<'_> {
 }
 
 impl ExactCp<'_> {
-    /// How large the program for this problem is; `None` when a flow has no affordable path, or it is
-    /// beyond 400,000 columns.
+    /// How large the program for this problem is; `None` when a flow has no affordable path, or it
+    /// is beyond 400,000 columns.
     #[must_use]
     pub fn size(problem: &Problem) -> Option<Size> {
         cloudpilot::cloudpilot(problem).ok().map(|formulation| formulation.size())
@@ -180,8 +183,8 @@ impl Solver for ExactCp<'_> {
     }
 }
 
-/// The plan to start from: the one given if it is sound, else the greedy one, or what there is of that
-/// after a part of the limits.
+/// The plan to start from: the one given if it is sound, else the greedy one, or what there is of
+/// that after a part of the limits.
 fn first(problem: &Problem, limits: &Limits<'_>, given: Option<&Plan>) -> Option<Plan> {
     if let Some(plan) = given.filter(|plan| verify(problem, plan).is_empty()) {
         return Some(plan.clone());
@@ -347,8 +350,8 @@ impl<'a> Search<'a> {
         (!over && !(self.limits.should_stop)()).then_some(limits)
     }
 
-    /// Takes the plan that the values mean, if it is affordable and better; adds rows against them and
-    /// says false when it does not do what they promise.
+    /// Takes the plan that the values mean, if it is affordable and better; adds rows against them
+    /// and says false when it does not do what they promise.
     fn admit(&mut self, goal: Goal, values: &[f64]) -> bool {
         let choice = self.formulation.choice(values);
         let plan = Plan::from_choice(self.problem, &choice, self.name, Duration::ZERO);
@@ -368,8 +371,8 @@ impl<'a> Search<'a> {
         }
         let cuts = cuts::packing_cuts(self.problem, &self.formulation, &choice, values);
         if cuts.rows.is_empty() {
-            // A tolerance of HiGHS, or a packing that could not be proved: only this choice goes, and
-            // one that is affordable is in hand.
+            // A tolerance of HiGHS, or a packing that could not be proved: only this choice goes,
+            // and one that is affordable is in hand.
             self.unproved |= cuts.gave_up || found_any;
             self.formulation.rows.push(cuts::forbid(&self.formulation, &choice));
         }

@@ -1,6 +1,8 @@
-//! Who does pieces of work that do not depend on each other: one after another, or several at a time.
+//! Who does pieces of work that do not depend on each other: one after another, or several at a
+//! time.
 //!
-//! Solvers start no threads. They cut their work into pieces and put what comes of them together so that the plan does not depend on the crew.
+//! Solvers start no threads. They cut their work into pieces and put what comes of them together so
+//! that the plan does not depend on the crew.
 
 use std::num::NonZeroUsize;
 

@@ -1,12 +1,12 @@
 //! Exact search for small problems: which offers are taken up, then which path each flow takes.
 //!
 //! Both levels are depth-first with a bound from [`super::knapsack`], which wants a price for each
-//! path of each flow, while set-up is paid for each relay. Two shares of it never add up to more than
-//! its truth: an equal share for every flow of the problem (there is at least one relay where a flow
-//! passes), and the flow's rate over a relay's capacity (there are at least as many relays as the
-//! rates fill). Any mix of the two is as safe; the best of a few mixes is taken, so nothing good is
-//! cut off. Offers of which some relays run already are free in the bounds. How few relays carry an
-//! offer's flows is worked out exactly ([`crate::packing`]).
+//! path of each flow, while set-up is paid for each relay. Two shares of it never add up to more
+//! than its truth: an equal share for every flow of the problem (there is at least one relay where
+//! a flow passes), and the flow's rate over a relay's capacity (there are at least as many relays
+//! as the rates fill). Any mix of the two is as safe; the best of a few mixes is taken, so nothing
+//! good is cut off. Offers of which some relays run already are free in the bounds. How few relays
+//! carry an offer's flows is worked out exactly ([`crate::packing`]).
 //!
 //! It prunes by score. Under [`Objective::Cost`], and among plans of equal score, another search
 //! prunes by cost ([`cheapest`]).
@@ -27,7 +27,8 @@ mod cheapest;
 /// Gains below this are none: a nanosecond, the resolution of completion times.
 const LEAST_GAIN_S: f64 = 1e-9;
 
-/// Weights of the equal share against the share of capacity. Chosen: more of them cost more than they cut.
+/// Weights of the equal share against the share of capacity. Chosen: more of them cost more than
+/// they cut.
 const MIXES: [f64; 3] = [0.0, 0.5, 1.0];
 
 /// The exact solver. Starts from the greedy one's plan.
@@ -249,7 +250,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A flow's choices, those left out that no relay could carry and, with `prune`, those that never help.
+/// A flow's choices, those left out that no relay could carry and, with `prune`, those that never
+/// help.
 fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
     let all = problem.candidates(flow);
     let kept: Vec<&Candidate> = if prune { undominated(all) } else { all.iter().collect() };

@@ -1,30 +1,31 @@
 //! CP's flow-greedy heuristics F-FCT and F-Cost [CP VI-A, Algorithms 1 and 2].
 //!
-//! Every flow starts direct. Again and again the flow whose best path promises the largest gain gets
-//! that path, if the budget and the relays allow; if not, the flow's next best path takes its place. A
-//! flow that has a path keeps it. F-FCT's gain is the score that the path saves; F-Cost's is that for
-//! each dollar of egress and of its share of the set-up.
+//! Every flow starts direct. Again and again the flow whose best path promises the largest gain
+//! gets that path, if the budget and the relays allow; if not, the flow's next best path takes its
+//! place. A flow that has a path keeps it. F-FCT's gain is the score that the path saves; F-Cost's
+//! is that for each dollar of egress and of its share of the set-up.
 //!
 //! **Repairs of the text.** Algorithm 1 is garbled in print; this is how it is read here:
 //!
 //! - A path is on a list if it is faster than the direct one: the direct path costs nothing and is
 //!   always allowed, so what is listed behind it is never reached.
-//! - The printed greedy step drops the head of a list; footnote 2 drops all heads that cannot be afforded
-//!   after each success. Both make the same plan, and so does what is done here, to drop a head when its
-//!   turn comes: what is not feasible once never is again. Room at relays only shrinks within one run. A
-//!   path becomes cheaper only when a relay that it needs is set up for another flow, and that takes
-//!   at least as much from the budget.
+//! - The printed greedy step drops the head of a list; footnote 2 drops all heads that cannot be
+//!   afforded after each success. Both make the same plan, and so does what is done here, to drop a
+//!   head when its turn comes: what is not feasible once never is again. Room at relays only
+//!   shrinks within one run. A path becomes cheaper only when a relay that it needs is set up for
+//!   another flow, and that takes at least as much from the budget.
 //! - "Find a relay with room" (lines 25 and 26) does not say which: the first that was set up.
 //! - Ties are open in the paper: the flow that comes first in the problem; of its paths the
 //!   cheaper, then the one that comes first among its candidates.
 //!
-//! **Beyond the paper.** Paths have up to four relays and relays are of several types: lists and steps
-//! stay as they are. A weight multiplies what a flow gains. Relays that run cost no set-up, in
-//! F-Cost's gain too. A flow without direct path comes before all others, the fastest first. Where leaving
-//! the running path costs, a flow starts with that cost and gets it back when it moves on; only
-//! then the order in which heads are dropped matters.
+//! **Beyond the paper.** Paths have up to four relays and relays are of several types: lists and
+//! steps stay as they are. A weight multiplies what a flow gains. Relays that run cost no set-up,
+//! in F-Cost's gain too. A flow without direct path comes before all others, the fastest first.
+//! Where leaving the running path costs, a flow starts with that cost and gets it back when it
+//! moves on; only then the order in which heads are dropped matters.
 //!
-//! Costs O(m P log P) for the lists of m flows with P paths each, O(m + n) for each step with n relays.
+//! Costs O(m P log P) for the lists of m flows with P paths each, O(m + n) for each step with n
+//! relays.
 
 use tradewind_units::Duration;
 
@@ -49,8 +50,9 @@ pub struct FlowGreedyFct;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlowGreedyCost;
 
-/// F-Cost with the ratio of times in the place of their difference, as the authors' published program has it. Not one of
-/// the paper's five; it comes nearer to the paper's figures than F-Cost as printed.
+/// F-Cost with the ratio of times in the place of their difference, as the authors' published
+/// program has it. Not one of the paper's five; it comes nearer to the paper's figures than F-Cost
+/// as printed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlowGreedyRatio;
 

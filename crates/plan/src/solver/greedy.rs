@@ -3,8 +3,8 @@
 //! A set of relays is judged by the flows it can serve: each starts direct, and the upgrade that
 //! saves most time for each dollar of egress is made, again and again, while budget and capacity
 //! last. From no relays at all, the set moves to its best neighbour (one or two relays more, one
-//! less, one replaced) as long as that helps. The paper's own five heuristics are other solvers; this
-//! one makes no claim to be them.
+//! less, one replaced) as long as that helps. The paper's own five heuristics are other solvers;
+//! this one makes no claim to be them.
 
 use std::cmp::Reverse;
 
@@ -144,7 +144,8 @@ impl<'a> Serving<'a> {
         Self { problem, room, open, choice, left, set_up }
     }
 
-    /// The affordable change of one flow's path that saves most for each dollar: flow and candidate.
+    /// The affordable change of one flow's path that saves most for each dollar: flow and
+    /// candidate.
     ///
     /// A flow without any path comes first; what costs nothing more comes before what does.
     fn best_upgrade(&self) -> Option<(usize, usize)> {
@@ -177,7 +178,8 @@ impl<'a> Serving<'a> {
         Some(&self.problem.candidates(flow)[*place])
     }
 
-    /// The fullest relay with room of each offer of the candidate, its own present share given back.
+    /// The fullest relay with room of each offer of the candidate, its own present share given
+    /// back.
     fn numbers(&self, flow: usize, candidate: &Candidate) -> Option<Vec<usize>> {
         let need = candidate.rate.as_bps();
         let room_at =

@@ -1,10 +1,10 @@
 //! The least makespan, by any solver that serves total completion time.
 //!
-//! Within a limit on every flow's completion time the cheapest plan tells whether the budget affords the limit; so does, of
-//! a solver that does not serve cost, whether it has any plan within the budget.
-//! Such limits are the candidates' completion times; the least affordable one is found by
-//! bisection, then the cheapest plan within it, and then the least total for that money: nothing is
-//! spent that the makespan does not need.
+//! Within a limit on every flow's completion time the cheapest plan tells whether the budget
+//! affords the limit; so does, of a solver that does not serve cost, whether it has any plan within
+//! the budget. Such limits are the candidates' completion times; the least affordable one is found
+//! by bisection, then the cheapest plan within it, and then the least total for that money: nothing
+//! is spent that the makespan does not need.
 
 use tradewind_units::Duration;
 
@@ -42,7 +42,8 @@ pub fn solve(
             Within::NotFound => low = middle + 1,
             Within::None => {
                 low = middle + 1;
-                // Where all paths are candidates, no time between this and the next can be the makespan.
+                // Where all paths are candidates, no time between this and the next can be the
+                // makespan.
                 let next = if problem.leaves_out() { middle } else { middle + 1 };
                 bound = bound.max(times[next]);
             }
@@ -80,8 +81,8 @@ enum Within {
     NotFound,
 }
 
-/// Asks for the cheapest plan in which no flow takes longer than `limit`; a solver that does not serve cost, for the one
-/// of least total, which is within the budget too.
+/// Asks for the cheapest plan in which no flow takes longer than `limit`; a solver that does not
+/// serve cost, for the one of least total, which is within the budget too.
 ///
 /// # Errors
 /// When the solver serves neither.
@@ -99,7 +100,8 @@ fn within(
         Some(Err(SolveError::Objective { .. })) => ask(Objective::TotalFct),
         answer => answer,
     };
-    // Paths that are no candidates may be within the limit too; only a bound on cost speaks of them.
+    // Paths that are no candidates may be within the limit too; only a bound on cost speaks of
+    // them.
     let nothing = if problem.leaves_out() { Within::NotFound } else { Within::None };
     Ok(match answer {
         Some(Ok(plan)) if plan.cost <= problem.budget() => Within::Affordable(Box::new(plan)),
@@ -118,7 +120,8 @@ fn found(result: Result<Plan, SolveError>) -> Result<Plan, SolveError> {
     }
 }
 
-/// Completion times that may be the makespan, rising: those of candidates, from the slowest flow's best on.
+/// Completion times that may be the makespan, rising: those of candidates, from the slowest flow's
+/// best on.
 fn times(problem: &Problem) -> Vec<Duration> {
     let of = |flow| problem.candidates(flow).iter().map(|candidate| candidate.fct);
     let flows = 0..problem.flows().len();

@@ -22,7 +22,8 @@ pub enum Obstacle {
     },
     /// A flow that the budget does not afford, even if nothing else is carried.
     #[error(
-        "flow `{flow}`: no path{} costs less than ${}, relays and moves included; the budget is ${}",
+        "flow `{flow}`: no path{} costs less than ${}, relays and moves included; the budget is \
+         ${}",
         in_time(*has_deadline),
         least.as_usd(),
         budget.as_usd()
@@ -38,7 +39,8 @@ pub enum Obstacle {
         budget: Money,
     },
     /// A bound on the cost of all plans that is above the budget.
-    #[error("flows: no plan costs less than ${}; the budget is ${}", least.as_usd(), budget.as_usd())]
+    #[error("flows: no plan costs less than ${}; the budget is \
+        ${}", least.as_usd(), budget.as_usd())]
     Bound {
         /// No plan costs less.
         least: Money,
@@ -67,8 +69,8 @@ fn in_time(has_deadline: bool) -> &'static str {
     if has_deadline { " that meets its deadline" } else { "" }
 }
 
-/// The error that a problem has no plan, given that none of its candidates makes one. Where there are other paths, that
-/// proves nothing: then the error says that none was found.
+/// The error that a problem has no plan, given that none of its candidates makes one. Where there
+/// are other paths, that proves nothing: then the error says that none was found.
 pub(super) fn infeasible(problem: &Problem) -> SolveError {
     if problem.leaves_out() {
         return SolveError::WorkLimit { best: None, bound: unlimited_bound(problem) };

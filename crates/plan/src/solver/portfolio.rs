@@ -1,6 +1,6 @@
 //! The solver that users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then
-//! fix-and-optimise
-//! and the exact solver from there. It ends as soon as a plan is proved to be the best.
+//! fix-and-optimise and the exact solver from there. It ends as soon as a plan is proved to be the
+//! best.
 
 #[cfg(feature = "highs")]
 use super::auto::{Effort, Survey};
@@ -16,8 +16,9 @@ use crate::problem::{Objective, Problem};
 const ALL_FIVE: &[&dyn Solver] =
     &[&FlowGreedyFct, &FlowGreedyCost, &OneProxy, &TwoProxy, &TwoProxyRollback];
 
-/// The heuristics that take relay by relay, and what of the limits each may take. Chosen: each takes ten times or more what the one before it
-/// takes; where 1-P does not come to its end, nearly all is left for the rest of `auto`.
+/// The heuristics that take relay by relay, and what of the limits each may take. Chosen: each
+/// takes ten times or more what the one before it takes; where 1-P does not come to its end, nearly
+/// all is left for the rest of `auto`.
 const BY_RELAY: &[(&dyn Solver, f64)] =
     &[(&OneProxy, 0.05), (&TwoProxy, 0.15), (&TwoProxyRollback, 0.4)];
 
@@ -33,8 +34,7 @@ enum Stage {
 }
 
 /// The parts of the limits that [`Auto`] with its starts, and each stage after it, may take. What
-/// one
-/// leaves the next ones have.
+/// one leaves the next ones have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
     auto: f64,
@@ -44,9 +44,8 @@ struct Shares {
 impl Shares {
     /// By the paths of all flows together. Chosen by trial: the exact program has a column for each
     /// of them. Up to some thousand it can be proved best, so that most of the time goes there.
-    /// With
-    /// more the best plan comes from its parts, and beyond [`MOST_PATHS_FOR_EXACT`] the whole does
-    /// not end even its first relaxation.
+    /// With more the best plan comes from its parts, and beyond [`MOST_PATHS_FOR_EXACT`] the whole
+    /// does not end even its first relaxation.
     fn of(paths: usize) -> Self {
         use Stage::{Counts, Parts, Whole};
         match paths {
@@ -71,8 +70,8 @@ const TIE_SHARE: f64 = 0.05;
 
 const MOST_PATHS_FOR_EXACT: usize = 20_000;
 
-/// The solver. Starts from the paper's heuristics, of those that take relay by relay as far as a part of the limits
-/// goes; what it could not prove to be the best is handed on.
+/// The solver. Starts from the paper's heuristics, of those that take relay by relay as far as a
+/// part of the limits goes; what it could not prove to be the best is handed on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Portfolio;
 
@@ -121,8 +120,8 @@ fn as_cheap_as_can_be(_: &Problem, plan: Plan, _: &Limits<'_>) -> Plan {
     plan
 }
 
-/// Solvers by rising effort, each within its part of the limits, as long as the one before came to its end: the next would
-/// come to its even less.
+/// Solvers by rising effort, each within its part of the limits, as long as the one before came to
+/// its end: the next would come to its even less.
 struct InTurn<'a> {
     solvers: &'a [(&'a dyn Solver, f64)],
 }

@@ -1,27 +1,30 @@
 //! CP's proxy-greedy heuristics 1-P, 2-P and 2-P RB [CP VI-B, Algorithms 3 to 5].
 //!
-//! A set of relays grows as long as that helps: of all sets with one relay more (1-P), with two more
-//! (2-P), or with one less and two more (2-P RB), the one is kept on which F-FCT makes the best plan. The set
-//! says how many relays of each offer there are; set-up is paid only for those that F-FCT uses.
+//! A set of relays grows as long as that helps: of all sets with one relay more (1-P), with two
+//! more (2-P), or with one less and two more (2-P RB), the one is kept on which F-FCT makes the
+//! best plan. The set says how many relays of each offer there are; set-up is paid only for those
+//! that F-FCT uses.
 //!
 //! **Repairs of the text.**
 //!
-//! - Lines 6 and 8 of Algorithm 3 name the set `P_l`; the loop of line 5 calls it `P`. They are one.
-//! - 2-P RB has no candidate sets from an empty set, since it removes a relay first: there it starts with
-//!   ADD-TWO-PROXIES.
+//! - Lines 6 and 8 of Algorithm 3 name the set `P_l`; the loop of line 5 calls it `P`. They are
+//!   one.
+//! - 2-P RB has no candidate sets from an empty set, since it removes a relay first: there it
+//!   starts with ADD-TWO-PROXIES.
 //! - The score starts at infinity, so the first round always takes a set, as printed.
-//! - A set is better if its score is less, as printed; of equals the first stays. Sets come in the order of
-//!   the listings, offers in the problem's.
-//! - Algorithm 4 lists each pair of offers twice, Algorithm 5 the same set for several relays that are
-//!   removed: the second never wins, so it is left out.
+//! - A set is better if its score is less, as printed; of equals the first stays. Sets come in the
+//!   order of the listings, offers in the problem's.
+//! - Algorithm 4 lists each pair of offers twice, Algorithm 5 the same set for several relays that
+//!   are removed: the second never wins, so it is left out.
 //!
-//! **Beyond the paper.** Relays of several types are several offers. Relays that run are in the first set:
-//! keeping them costs nothing. Where only cost counts, the cheaper plan is the better one.
+//! **Beyond the paper.** Relays of several types are several offers. Relays that run are in the
+//! first set: keeping them costs nothing. Where only cost counts, the cheaper plan is the better
+//! one.
 //!
-//! **Speed.** Results are those of the listings; only work that cannot change them is saved.
-//! Paths are sorted once. A run over one relay more begins where it was first lacking
-//! ([`trials`]), and ends as soon as it cannot win any more ([`bounds`]). Costs O(m P L) runs of O(m + n) steps for 1-P, with L offers and P
-//! relays in the end; L times that for 2-P and L^2 times for 2-P RB.
+//! **Speed.** Results are those of the listings; only work that cannot change them is saved. Paths
+//! are sorted once. A run over one relay more begins where it was first lacking ([`trials`]), and
+//! ends as soon as it cannot win any more ([`bounds`]). Costs O(m P L) runs of O(m + n) steps for
+//! 1-P, with L offers and P relays in the end; L times that for 2-P and L^2 times for 2-P RB.
 
 use tradewind_units::Duration;
 

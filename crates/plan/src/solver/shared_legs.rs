@@ -1,9 +1,10 @@
 //! Any solver on problems with common content, whose flows share legs ([`crate::trees`]).
 //!
-//! Solvers know flows that are carried each by itself. So a solver is asked twice: about the problem in which
-//! nothing is shared, whose plans hold here too and cost no more, and about the relaxed one, in which each leg
-//! but the last counts by its share ([`Problem::relaxed`]). What it proves there holds here, and its paths there are often good
-//! ones here. Either plan is priced with what it truly shares, and the better one counts.
+//! Solvers know flows that are carried each by itself. So a solver is asked twice: about the
+//! problem in which nothing is shared, whose plans hold here too and cost no more, and about the
+//! relaxed one, in which each leg but the last counts by its share ([`Problem::relaxed`]). What it
+//! proves there holds here, and its paths there are often good ones here. Either plan is priced
+//! with what it truly shares, and the better one counts.
 //!
 //! `auto` goes on from both by a local search that counts each leg of a tree once ([`climb`]).
 
@@ -134,7 +135,8 @@ impl Found {
     }
 }
 
-/// The plan of these candidates; where that is the plan in which nothing is shared, over the same relays if no others cost less.
+/// The plan of these candidates; where that is the plan in which nothing is shared, over the same
+/// relays if no others cost less.
 fn plan_of(problem: &Problem, choice: &[usize], found: &Found) -> Option<Plan> {
     let same = found.choices.first().is_some_and(|first| first == choice);
     let own = found.apart.as_ref().filter(|_| same).and_then(numbers_of);

@@ -1,5 +1,5 @@
-//! The best of all plans by plain enumeration: every path of each flow, made from the legs and not from what the problem
-//! holds for worth considering, and every split of flows over relays.
+//! The best of all plans by plain enumeration: every path of each flow, made from the legs and not
+//! from what the problem holds for worth considering, and every split of flows over relays.
 
 use tradewind_plan::{Candidate, Objective, Place, Problem};
 use tradewind_units::{Duration, Money};

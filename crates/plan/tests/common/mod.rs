@@ -53,7 +53,8 @@ pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
     Inputs::cloudpilot(flows, regions, legs, usd(budget_usd))
 }
 
-/// Windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a flow at relays.
+/// Windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a flow
+/// at relays.
 fn dressed(leg: Leg, from: &Place, to: &Place) -> Leg {
     let is_site = |place: &Place| matches!(place, Place::Site(_));
     let leg = if is_site(from) || is_site(to) {
@@ -77,7 +78,8 @@ pub(crate) fn flow(id: &str, source: &str, destination: &str, megabytes: u64) ->
     )
 }
 
-/// A small problem drawn from numbers: RTTs in milliseconds for each ordered pair of places, taken in turn.
+/// A small problem drawn from numbers: RTTs in milliseconds for each ordered pair of places, taken
+/// in turn.
 pub(crate) fn drawn(
     flow_count: usize,
     region_count: usize,
@@ -111,8 +113,8 @@ pub(crate) fn drawn(
     inputs
 }
 
-/// A world drawn from a seed: regions and sites at random places, RTTs by the fitted model, CP's windows, caps and
-/// prices; flows of 0.5 to 8 GB between random sites.
+/// A world drawn from a seed: regions and sites at random places, RTTs by the fitted model, CP's
+/// windows, caps and prices; flows of 0.5 to 8 GB between random sites.
 pub(crate) fn world(flow_count: usize, region_count: usize, budget_usd: f64, seed: u64) -> Inputs {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |count: usize| {

@@ -1,4 +1,5 @@
-//! CP's setting: 18 of GCP's regions, end points near them, RTTs by the distance model, CP's windows, caps and prices.
+//! CP's setting: 18 of GCP's regions, end points near them, RTTs by the distance model, CP's
+//! windows, caps and prices.
 
 use tradewind_model::{Catalogue, Coordinates, Leg, RttModel};
 use tradewind_plan::{Flow, Inputs, Legs, Place};

@@ -1,5 +1,5 @@
-//! Random problems of all sizes and kinds, quick to make: places on a plane, RTT by distance and a detour,
-//! CP's windows and caps, start-up ignored.
+//! Random problems of all sizes and kinds, quick to make: places on a plane, RTT by distance and a
+//! detour, CP's windows and caps, start-up ignored.
 
 use tradewind_model::cost::Prices;
 use tradewind_model::{Leg, StartUp};

@@ -1,4 +1,5 @@
-//! What must hold for any problem file, with a log or without, as the fuzzer and the replay of its corpus ask.
+//! What must hold for any problem file, with a log or without, as the fuzzer and the replay of its
+//! corpus ask.
 
 use std::sync::LazyLock;
 
@@ -72,8 +73,8 @@ fn one_line(error: &FileError) {
     assert!(error.line >= 1 && !error.problem.is_empty(), "{error:?}");
 }
 
-/// The table as a log of past flows: it is refused in one line, or no plan for what it lets expect spends more than
-/// the budget, nor is better than the best that is known.
+/// The table as a log of past flows: it is refused in one line, or no plan for what it lets expect
+/// spends more than the budget, nor is better than the best that is known.
 fn with_log(text: &str, log: &str, load: &mut dyn FnMut(&str) -> Result<String, String>) {
     let log = Log { name: "log", text: log };
     let (read, past) = match file::parse_with_log(text, &CATALOGUE, load, log) {

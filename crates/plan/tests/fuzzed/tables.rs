@@ -1,5 +1,5 @@
-//! What must hold for any log of flows and any table of RTTs, as the fuzzer and the replay of its corpus
-//! ask.
+//! What must hold for any log of flows and any table of RTTs, as the fuzzer and the replay of its
+//! corpus ask.
 
 use tradewind_plan::forecast::{History, forecast, parse_log};
 use tradewind_plan::routing::Router;

@@ -1,8 +1,8 @@
 //! The access log, a line for each session at its end; and the audit log, a line for each session
 //! that a relay's rules let in, before anything is dialled for it.
 //!
-//! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file or
-//! a collector: what finds no room is dropped and counted.
+//! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file
+//! or a collector: what finds no room is dropped and counted.
 
 mod config;
 mod record;

@@ -1,8 +1,8 @@
 //! What is gathered of one session for the access log while it is served.
 //!
-//! Whoever serves a session notes what it learns; the task that serves the connection holds the record
-//! ([`note`]), so that the parts of a session need not hand it on to each other. Without an access log
-//! nothing is held and nothing noted.
+//! Whoever serves a session notes what it learns; the task that serves the connection holds the
+//! record ([`note`]), so that the parts of a session need not hand it on to each other. Without an
+//! access log nothing is held and nothing noted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -82,7 +82,8 @@ pub(crate) struct SessionFacts {
     pub(crate) user: Option<String>,
     /// The client's address, where another told it.
     pub(crate) client: Option<SocketAddr>,
-    /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's address.
+    /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's
+    /// address.
     pub(crate) path: Option<String>,
     /// Why it ended, and at which side.
     cause: Option<String>,

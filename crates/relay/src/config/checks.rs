@@ -96,6 +96,7 @@ pub(super) fn check_ranges(key: &str, rules: &[DestinationRule]) -> Result<(), R
 pub(super) fn range_problem(rules: &[DestinationRule]) -> Option<String> {
     let rule = rules.iter().find(|rule| rule.range().is_none())?;
     Some(format!(
-        "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:*`: names are not looked up here"
+        "`{rule}`: expected ranges of addresses such as `10.0.0.0/8:*`: names are not looked up \
+         here"
     ))
 }

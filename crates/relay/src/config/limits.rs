@@ -13,15 +13,13 @@ use tradewind_units::{Bandwidth, Bytes};
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Sessions at a time; a connection beyond is reset. Chosen: 8,000, two descriptors each and
-    /// some
-    /// for pipes, which fit into 20,000.
+    /// some for pipes, which fit into 20,000.
     pub sessions: usize,
     /// Connections besides that have not shown a valid header or request yet; where there are more,
     /// the source that holds most of them pays with its oldest. Chosen: 1,000.
     pub unauthenticated: usize,
     /// Of these, warm connections that each neighbour keeps at rest here; a hello beyond is
-    /// refused. Chosen: 1,000,
-    /// an eighth of all.
+    /// refused. Chosen: 1,000, an eighth of all.
     pub resting: u32,
     /// Connections that wait in the kernel to be accepted. Chosen: what Linux allows, 4096.
     pub backlog: u16,
@@ -99,9 +97,8 @@ pub struct Timeouts {
     /// For open sessions to end when draining; the rest is reset then.
     #[serde(with = "as_text")]
     pub drain: Duration,
-    /// For open sessions to end after an upgrade, when the next process has taken over; the rest
-    /// is reset
-    /// then.
+    /// For open sessions to end after an upgrade, when the next process has taken over; the rest is
+    /// reset then.
     #[serde(with = "as_text")]
     pub retire: Duration,
 }

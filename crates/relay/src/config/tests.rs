@@ -53,7 +53,8 @@ fn errors_of_a_relays_configuration_name_the_key() {
         ),
         (
             "workers = -1",
-            "configuration, `workers` (line 4): invalid value: integer `-1`, expected a whole number",
+            "configuration, `workers` (line 4): invalid value: integer `-1`, expected a whole \
+             number",
         ),
         ("workers = 0", "configuration, workers: expected 1 to 1024"),
         ("[limits]\nmemory = '1 kB'", "configuration, limits.memory: expected at least 1 MB"),
@@ -81,12 +82,14 @@ fn errors_of_a_relays_configuration_name_the_key() {
             "configuration, leg.at.address: 127.0.0.1:1 is not among `listen`",
         ),
         (
-            "[[leg.to]]\naddress = '192.0.2.2:1'\ndial = {}\n[[leg.to]]\naddress = '192.0.2.2:1'\ndial = { connections = 4 }",
+            "[[leg.to]]\naddress = '192.0.2.2:1'\ndial = {}\n[[leg.to]]\naddress = \
+             '192.0.2.2:1'\ndial = { connections = 4 }",
             "configuration, leg.to.address: 192.0.2.2:1 is there twice",
         ),
         (
             "[leg.dial]\nwarm = 0",
-            "configuration, `leg.dial.warm` (line 5): invalid value: integer `0`, expected a whole number from 1 to 65535",
+            "configuration, `leg.dial.warm` (line 5): invalid value: integer `0`, expected a \
+             whole number from 1 to 65535",
         ),
         (
             "[policy]\nnext_hops = ['*.example.com:7000']",
@@ -109,11 +112,13 @@ fn link_local_address_without_an_interface_is_refused() {
     for (rest, expected) in [
         (
             "metrics = '[fe80::1]:9000'",
-            "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP the number of its interface",
+            "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP \
+             the number of its interface",
         ),
         (
             "metrics = '[fe80::1%eth0]:9000'",
-            "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP the number",
+            "configuration, `metrics` (line 4): socket address: IP:PORT, and for a link-local IP \
+             the number",
         ),
         (
             "[[leg.to]]\naddress = '[fe80::1]:1'\ndial = {}",
@@ -197,15 +202,19 @@ fn a_gateway_must_mean_what_opens_it_to_others() {
     for (text, expected) in [
         (
             "",
-            "configuration, forward: expected at least one of forward, tproxy, socks5, connect and packet",
+            "configuration, forward: expected at least one of forward, tproxy, socks5, connect \
+             and packet",
         ),
         (
             "[[tproxy]]\ndestinations = ['*.example.com:443']",
-            "configuration, tproxy[0].destinations: `*.example.com:443`: expected ranges of addresses",
+            "configuration, tproxy[0].destinations: `*.example.com:443`: expected ranges of \
+             addresses",
         ),
         (
-            "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\naccept_proxy = ['lb.example.com:*']",
-            "configuration, `forward[0]` (line 1): accept_proxy: `lb.example.com:*`: expected ranges of addresses",
+            "[[forward]]\nlisten = '127.0.0.1:1'\nto = '192.0.2.1:1'\naccept_proxy = \
+             ['lb.example.com:*']",
+            "configuration, `forward[0]` (line 1): accept_proxy: `lb.example.com:*`: expected \
+             ranges of addresses",
         ),
         (
             "socks5 = ['127.0.0.1:0']\n[limits.each_grant]\nsessions = 3",
@@ -229,7 +238,8 @@ fn a_gateway_must_mean_what_opens_it_to_others() {
         ),
         (
             "connect = [3128]",
-            "configuration, `connect[0]` (line 1): invalid type: integer `3128`, expected text: IP:PORT",
+            "configuration, `connect[0]` (line 1): invalid type: integer `3128`, expected text: \
+             IP:PORT",
         ),
         (
             "[[forward]]\nlisten = 'localhost:1'\nto = '192.0.2.1:1'",

@@ -2,10 +2,10 @@
 //!
 //! What is plain is told from an encrypted connection by the first byte. Who dials an encrypted leg
 //! proves first that it knows which relay it dials (`grant::first_flight`); before such a proof, or
-//! that of a hop header, a relay says nothing at all. Who meets the other language, and such a proof,
-//! says so once to the log and answers with an alert of TLS in the clear, which both languages know how
-//! to read: a header's sender as what is no reply, TLS as its own. Nothing is ever carried in the other
-//! language instead.
+//! that of a hop header, a relay says nothing at all. Who meets the other language, and such a
+//! proof, says so once to the log and answers with an alert of TLS in the clear, which both
+//! languages know how to read: a header's sender as what is no reply, TLS as its own. Nothing is
+//! ever carried in the other language instead.
 
 use std::io;
 
@@ -19,7 +19,8 @@ use super::seal::Seal;
 
 /// The kinds of TLS records (RFC 8446, 5.1). No header, hello or reply begins with one of them.
 const RECORD_KINDS: std::ops::RangeInclusive<u8> = 20..=23;
-/// Told to who speaks TLS where none is spoken: a fatal alert, `protocol_version`, in a record of its own.
+/// Told to who speaks TLS where none is spoken: a fatal alert, `protocol_version`, in a record of
+/// its own.
 pub(crate) const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 /// Told to who speaks none where TLS is wanted: likewise, `insufficient_security`.
 pub(crate) const TLS_WANTED: [u8; 7] = [21, 3, 3, 0, 2, 2, 71];
@@ -81,8 +82,8 @@ impl From<Error> for NotSealed {
 }
 
 impl Tls {
-    /// Encrypts a connection that was dialled to `expected`. The last of the handshake leaves with what is
-    /// written first.
+    /// Encrypts a connection that was dialled to `expected`. The last of the handshake leaves with
+    /// what is written first.
     pub(crate) async fn seal_dialled(
         &self,
         stream: TcpStream,
@@ -105,8 +106,8 @@ impl Tls {
         })
     }
 
-    /// Encrypts a connection that was accepted and has brought `hello`, a whole ClientHello. Who dialled
-    /// says [`Connection::peer`].
+    /// Encrypts a connection that was accepted and has brought `hello`, a whole ClientHello. Who
+    /// dialled says [`Connection::peer`].
     pub(crate) async fn seal_accepted(
         &self,
         stream: TcpStream,

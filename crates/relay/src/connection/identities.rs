@@ -1,15 +1,17 @@
 //! TLS by identities: each end shows the raw public key (RFC 7250) that belongs to its identity
-//! (`grant::signing`), and signs the handshake with it. There are no certificates, names or authorities.
+//! (`grant::signing`), and signs the handshake with it. There are no certificates, names or
+//! authorities.
 //!
-//! Who dials knows whom it dials, and refuses any other key in the handshake. Who accepts learns there
-//! which identity dials, and refuses a header or hello that names another neighbour.
+//! Who dials knows whom it dials, and refuses any other key in the handshake. Who accepts learns
+//! there which identity dials, and refuses a header or hello that names another neighbour.
 //!
-//! TLS 1.3 alone, key agreement by X25519 every time, no early data: a header can not be replayed by means of
-//! TLS, and every connection has keys that no later theft of an identity gives away.
+//! TLS 1.3 alone, key agreement by X25519 every time, no early data: a header can not be replayed
+//! by means of TLS, and every connection has keys that no later theft of an identity gives away.
 //!
-//! Neighbours that have proved who they are resume: who accepted gives a ticket, and by it the next connection
-//! stands for the same identities without a signature on either side. Tickets are this process's own secret,
-//! whose key changes every six hours; one of a process that is gone is passed over, and both sides sign again.
+//! Neighbours that have proved who they are resume: who accepted gives a ticket, and by it the next
+//! connection stands for the same identities without a signature on either side. Tickets are this
+//! process's own secret, whose key changes every six hours; one of a process that is gone is passed
+//! over, and both sides sign again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +36,8 @@ use tradewind_grant::{IdentityKey, IdentitySigner, PublicIdentity};
 use super::tickets::Tickets;
 use crate::RelayError;
 
-/// Neighbours whose tickets are kept. Chosen: more than a relay dials; beyond, the first in order is forgotten.
+/// Neighbours whose tickets are kept. Chosen: more than a relay dials; beyond, the first in order
+/// is forgotten.
 const MOST_NEIGHBOURS: usize = 1024;
 
 /// What this process opens encrypted connections with: its identity, made ready.
@@ -48,7 +51,8 @@ pub(crate) struct Tls {
     known: Arc<Known>,
 }
 
-/// Who has proved to be whom, by the key shown: to tell an identity from its key takes a third of a handshake's time.
+/// Who has proved to be whom, by the key shown: to tell an identity from its key takes a third of a
+/// handshake's time.
 #[derive(Debug, Default)]
 struct Known(Mutex<BTreeMap<Vec<u8>, PublicIdentity>>);
 

@@ -1,7 +1,8 @@
 //! A connection of a leg: plain TCP, or TLS over it.
 //!
-//! A plain one is its socket and nothing more: whoever moves bytes by splice asks for the socket. A sealed
-//! one has a [`Seal`] beside it, and its socket carries records that nobody else may read or write.
+//! A plain one is its socket and nothing more: whoever moves bytes by splice asks for the socket. A
+//! sealed one has a [`Seal`] beside it, and its socket carries records that nobody else may read or
+//! write.
 
 mod handshake;
 mod identities;
@@ -27,7 +28,8 @@ pub(crate) use handshake::{NO_TLS, TLS_WANTED, is_tls};
 pub(crate) use identities::Tls;
 pub(crate) use seal::Seal;
 
-/// Most bytes that one read of a sealed connection asks for. Chosen: about what one read of its socket brings.
+/// Most bytes that one read of a sealed connection asks for. Chosen: about what one read of its
+/// socket brings.
 const MOST_OPENED_BYTES: usize = 64 * 1024;
 
 /// A connection that a runtime serves.
@@ -111,7 +113,8 @@ impl Connection {
         }
     }
 
-    /// Writes what it takes of several parts, which leave together; otherwise as [`Connection::try_write`].
+    /// Writes what it takes of several parts, which leave together; otherwise as
+    /// [`Connection::try_write`].
     fn try_write_parts(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.seal() {
             None => self.stream.try_write_vectored(parts),
@@ -210,9 +213,11 @@ impl Resting {
         Ok(Connection { stream: TcpStream::from_std(self.stream)?, seal: self.seal })
     }
 
-    /// Whether nothing has come: an end, an error or data nobody asked for would all make it useless.
+    /// Whether nothing has come: an end, an error or data nobody asked for would all make it
+    /// useless.
     pub(crate) fn is_quiet(&self) -> bool {
-        let silent = matches!(self.stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        let silent = matches!(self.stream.peek(&mut [0]), Err(error)
+            if error.kind() == io::ErrorKind::WouldBlock);
         silent && !self.seal.as_ref().is_some_and(|seal| seal.has_arrived())
     }
 }

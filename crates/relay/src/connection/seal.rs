@@ -1,9 +1,10 @@
-//! The encrypted half of a connection: TLS records in memory, between bytes of sessions and what a socket
-//! takes and gives. No socket and no waiting in here: who calls says how to receive and how to send.
+//! The encrypted half of a connection: TLS records in memory, between bytes of sessions and what a
+//! socket takes and gives. No socket and no waiting in here: who calls says how to receive and how
+//! to send.
 //!
-//! A connection at rest holds no buffer. While it moves, all connections of a thread share what they
-//! read and write through; each keeps only a record that has not come whole (16 KiB at most), what of one
-//! was asked for less, and what the socket did not take of 64 KiB.
+//! A connection at rest holds no buffer. While it moves, all connections of a thread share what
+//! they read and write through; each keeps only a record that has not come whole (16 KiB at most),
+//! what of one was asked for less, and what the socket did not take of 64 KiB.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -20,16 +21,17 @@ use tradewind_grant::first_flight::PROOF_BYTES;
 
 use super::identities::Tls;
 
-/// Most bytes that one record carries (RFC 8446, 5.1), and what a record adds to them: its head, its kind
-/// and the proof.
+/// Most bytes that one record carries (RFC 8446, 5.1), and what a record adds to them: its head,
+/// its kind and the proof.
 const RECORD_BYTES: usize = 16 * 1024;
 const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// Most bytes that one write takes. Chosen: as many as one read of a socket gives.
 const MOST_WRITE_BYTES: usize = 64 * 1024;
-/// Bytes that may wait unsent when more is taken: the last part of a handshake leaves with what follows it.
+/// Bytes that may wait unsent when more is taken: the last part of a handshake leaves with what
+/// follows it.
 const MOST_WAITING_BYTES: usize = 4096;
-/// What is read and written through: a whole write with its records' overhead behind what may wait, and
-/// some small messages of TLS itself.
+/// What is read and written through: a whole write with its records' overhead behind what may wait,
+/// and some small messages of TLS itself.
 const BUFFER_BYTES: usize = MOST_WRITE_BYTES + MOST_WAITING_BYTES + 4096;
 /// Most bytes that a handshake may leave unfinished. Chosen: several times what ours take, and what
 /// a header may be read by.
@@ -51,8 +53,8 @@ fn give_back(buffer: Vec<u8>) {
     }
 }
 
-/// The state of TLS on one connection. The lock is for the two directions of a session, which one thread
-/// moves; nobody waits for it.
+/// The state of TLS on one connection. The lock is for the two directions of a session, which one
+/// thread moves; nobody waits for it.
 #[derive(Debug)]
 pub(crate) struct Seal {
     state: Mutex<State>,
@@ -210,8 +212,9 @@ impl Seal {
     /// Reads into `buffer`, receiving what it takes. `Ok(0)`: the other side has ended in order.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing whole has come; `UnexpectedEof` when the connection ended without a
-    /// word, which is how a cut looks; any other error for what cannot have come from the other side.
+    /// `WouldBlock` when nothing whole has come; `UnexpectedEof` when the connection ended without
+    /// a word, which is how a cut looks; any other error for what cannot have come from the other
+    /// side.
     pub(crate) fn read(
         &self,
         buffer: &mut [u8],
@@ -365,8 +368,8 @@ impl State {
         turned.map(drop).map_err(broken)
     }
 
-    /// Deals with all that is whole in `received`: what the other side sent goes to `buffer`, and beyond its
-    /// end to what is asked for next; then does what is wanted.
+    /// Deals with all that is whole in `received`: what the other side sent goes to `buffer`, and
+    /// beyond its end to what is asked for next; then does what is wanted.
     ///
     /// After an error, what TLS has to say about it to the other side waits to be sent.
     fn turn(

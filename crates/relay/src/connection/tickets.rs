@@ -1,7 +1,7 @@
 //! Tickets of a neighbour, by each of which one connection to it may resume.
 //!
-//! A connection uses one up and brings the next. So there come to be as many as there are connections at a time,
-//! of which rustls's own store would keep eight.
+//! A connection uses one up and brings the next. So there come to be as many as there are
+//! connections at a time, of which rustls's own store would keep eight.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// Most tickets of one neighbour, of half a kilobyte or so. Chosen: more sessions seldom begin before one of them is
-/// answered, and those that do sign.
+/// Most tickets of one neighbour, of half a kilobyte or so. Chosen: more sessions seldom begin
+/// before one of them is answered, and those that do sign.
 const MOST_TICKETS: usize = 64;
 
 /// The tickets of one neighbour, whatever name it is dialled by.

@@ -1,10 +1,10 @@
 //! Opening a flow's path: the ways to its destination one after the other, until one is open.
 //!
-//! A session goes on to the next way only if no relay had begun to dial the destination: a dial that never
-//! stood, or a proven reply that says so. Where that cannot be known (a relay fell silent with the
-//! header in its hands) the session fails, since the destination might else see it twice. What the
-//! application sent meanwhile is kept and sent again; beyond a bound no more is taken from it until it is
-//! known which.
+//! A session goes on to the next way only if no relay had begun to dial the destination: a dial
+//! that never stood, or a proven reply that says so. Where that cannot be known (a relay fell
+//! silent with the header in its hands) the session fails, since the destination might else see it
+//! twice. What the application sent meanwhile is kept and sent again; beyond a bound no more is
+//! taken from it until it is known which.
 
 use std::sync::PoisonError;
 
@@ -259,8 +259,8 @@ impl GatewayService {
         }
     }
 
-    /// The reply of the first relay: over a warm connection if there is one, else, or if that proves dead, over a fresh
-    /// one.
+    /// The reply of the first relay: over a warm connection if there is one, else, or if that
+    /// proves dead, over a fresh one.
     async fn reach(
         &self,
         wanted: &Wanted<'_>,
@@ -271,8 +271,8 @@ impl GatewayService {
     ) -> Result<Reached, NotOpen> {
         let hop = &path.route.hops()[0];
         let mut taken = self.pools.as_ref().and_then(|pools| pools.take(&header.from, hop));
-        // Silence does not tell whether the relay has the header. It takes it once and no more, but another
-        // path's relays would take another.
+        // Silence does not tell whether the relay has the header. It takes it once and no more, but
+        // another path's relays would take another.
         let (mut may_have_it, mut has_asked) = (false, false);
         loop {
             let first = match taken.take() {
@@ -317,8 +317,8 @@ impl GatewayService {
         }
     }
 
-    /// Sends the header and what follows it, and waits for the reply. A warm connection whose other end is silent is not
-    /// waited for longer than a fresh one would be dialled.
+    /// Sends the header and what follows it, and waits for the reply. A warm connection whose other
+    /// end is silent is not waited for longer than a fresh one would be dialled.
     async fn ask(
         &self,
         wanted: &Wanted<'_>,
@@ -342,8 +342,8 @@ impl GatewayService {
         }
     }
 
-    /// Dials the first relay; where there is another path it is not waited for longer than a dead path may
-    /// be used.
+    /// Dials the first relay; where there is another path it is not waited for longer than a dead
+    /// path may be used.
     async fn dial_first(
         &self,
         wanted: &Wanted<'_>,
@@ -384,7 +384,8 @@ impl GatewayService {
         let request = Request { flow, destination, route: &path.route };
         let first = path.route.hops()[0].address;
         let may_stripe = !self.dialler.legs.to(first).connections.is_one();
-        // Where one relay is all, nobody dials a next one; where there is no other path, a slow dial is better than none.
+        // Where one relay is all, nobody dials a next one; where there is no other path, a slow
+        // dial is better than none.
         let limits = has_next && path.route.hops().len() > 1;
         let dial_limit = limits.then(|| DialLimit::covering(path.health().inner_dial_limit()));
         let terms = Terms { may_stripe, dial_limit };
@@ -424,8 +425,9 @@ pub(super) const fn is_own_fault(failure: &Failure) -> bool {
     matches!(failure.status, Status::Internal | Status::Overloaded | Status::GrantRefused)
 }
 
-/// Whether a reply tells of a relay or of a leg between two, and not of the destination or its rules. A dial that was given up
-/// early because there is another path may have lost one packet: probes tell whether the leg is dead.
+/// Whether a reply tells of a relay or of a leg between two, and not of the destination or its
+/// rules. A dial that was given up early because there is another path may have lost one packet:
+/// probes tell whether the leg is dead.
 fn is_the_paths_fault(reply: &Reply, last_hop: usize, has_next: bool) -> bool {
     match reply.status {
         Status::Draining | Status::NextHopFailed | Status::NextHopRefused => true,
@@ -436,7 +438,8 @@ fn is_the_paths_fault(reply: &Reply, last_hop: usize, has_next: bool) -> bool {
     }
 }
 
-/// Whether a reply, which is not of the path's fault, tells that the leg to the destination leads nowhere.
+/// Whether a reply, which is not of the path's fault, tells that the leg to the destination leads
+/// nowhere.
 const fn is_the_last_legs_fault(reply: &Reply, last_hop: usize) -> bool {
     matches!(reply.status, Status::Unreachable | Status::TimedOut) && reply.hop >= last_hop
 }

@@ -1,7 +1,8 @@
-//! Whether a path is fit for new sessions: a state machine that is told what probes and sessions met.
+//! Whether a path is fit for new sessions: a state machine that is told what probes and sessions
+//! met.
 //!
-//! Pure: the time comes in as an argument, so the tests run in virtual time. Probes go along the path
-//! in [`LANES`] lanes, each on a connection of its own, one probe every [`INTERVAL`] in all.
+//! Pure: the time comes in as an argument, so the tests run in virtual time. Probes go along the
+//! path in [`LANES`] lanes, each on a connection of its own, one probe every [`INTERVAL`] in all.
 //!
 //! ```text
 //!            answered                    slow                       silent, or failed
@@ -10,11 +11,12 @@
 //!                       +-- good answers for a while +-----------------------------------+
 //! ```
 //!
-//! *Silent* is a path on which a probe has waited for longer than the patience and no probe sent later has
-//! been answered: one connection that hangs by itself proves nothing. *Slow* is one whose last
-//! three round trips are all well above its own least, or far above an alternative's; to be good
-//! again it must come well below that. Whoever was slow or dead proves itself for [`FIRST_PROOF`], and
-//! for twice as long each time it falls back soon after: a path that flaps is soon left alone.
+//! *Silent* is a path on which a probe has waited for longer than the patience and no probe sent
+//! later has been answered: one connection that hangs by itself proves nothing. *Slow* is one whose
+//! last three round trips are all well above its own least, or far above an alternative's; to be
+//! good again it must come well below that. Whoever was slow or dead proves itself for
+//! [`FIRST_PROOF`], and for twice as long each time it falls back soon after: a path that flaps is
+//! soon left alone.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,11 +26,11 @@ use tradewind_units::{Duration, Timestamp};
 
 /// Connections that carry probes at the same time.
 pub(super) const LANES: usize = 2;
-/// Between two probes of one path. Chosen: with the least patience it makes 0.95 s, so that a path is
-/// known to be dead within a second.
+/// Between two probes of one path. Chosen: with the least patience it makes 0.95 s, so that a path
+/// is known to be dead within a second.
 pub(super) const INTERVAL: Duration = Duration::from_millis(200);
-/// Least wait before an unanswered probe counts. Chosen: above Linux's least retransmission timeout and a
-/// few round trips, so that a lost packet is no outage.
+/// Least wait before an unanswered probe counts. Chosen: above Linux's least retransmission timeout
+/// and a few round trips, so that a lost packet is no outage.
 const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(750);
 /// Wait for the first answer ever, when no round trip is known. Chosen.
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,12 +38,13 @@ const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const LEAST_DIAL: Duration = Duration::from_secs(1);
 /// Round trips that must agree before a path is slow. Chosen: a lost packet delays one or two.
 const SLOW_SAMPLES: usize = 3;
-/// Slow begins at so much of the least round trip and [`SLOW_FLOOR`] above; it ends half way back. Chosen.
+/// Slow begins at so much of the least round trip and [`SLOW_FLOOR`] above; it ends half way back.
+/// Chosen.
 const SLOW_PERCENT: u32 = 150;
 /// Below this no path is slow: a relay that is scheduled late is no slow path. Chosen.
 const SLOW_FLOOR: Duration = Duration::from_millis(20);
-/// Slow is also what takes so many times an alternative's round trip. Chosen: the planner may prefer a
-/// longer path for its shorter legs, but not by as much.
+/// Slow is also what takes so many times an alternative's round trip. Chosen: the planner may
+/// prefer a longer path for its shorter legs, but not by as much.
 const SLOW_TIMES_ALTERNATIVE: u32 = 3;
 /// How long a path must do well to come back. Chosen: ten probes.
 const FIRST_PROOF: Duration = Duration::from_secs(2);
@@ -49,7 +52,8 @@ const FIRST_PROOF: Duration = Duration::from_secs(2);
 const LONGEST_PROOF: Duration = Duration::from_secs(60);
 /// A path that falls within so many proofs of coming back has come back too early.
 const RELAPSE_PROOFS: u32 = 5;
-/// The least round trip is that of this span or two, so that a longer route is not slow for ever. Chosen.
+/// The least round trip is that of this span or two, so that a longer route is not slow for ever.
+/// Chosen.
 const LOW_SPAN: Duration = Duration::from_secs(300);
 
 /// What is thought of a path, best first.
@@ -77,7 +81,8 @@ impl State {
         }
     }
 
-    /// The rank among alternatives: whoever is fit in the order of the table, then the slow, then the dead.
+    /// The rank among alternatives: whoever is fit in the order of the table, then the slow, then
+    /// the dead.
     pub(super) const fn rank(self) -> u8 {
         match self {
             Self::Unproven | Self::Good => 0,
@@ -241,13 +246,15 @@ impl Health {
         self.legs.first().map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
     }
 
-    /// How long relays of the path may dial the next one while there is another path: as the first one may be dialled.
+    /// How long relays of the path may dial the next one while there is another path: as the first
+    /// one may be dialled.
     pub(super) fn inner_dial_limit(&self) -> Duration {
         let longest = self.legs.iter().skip(1).max();
         longest.map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
     }
 
-    /// How long a probe may wait: with the interval, a dead path is known after one second or three round trips.
+    /// How long a probe may wait: with the interval, a dead path is known after one second or three
+    /// round trips.
     pub(super) fn probe_timeout(&self) -> Duration {
         match self.low() {
             None => FIRST_PROBE_TIMEOUT,
@@ -314,8 +321,8 @@ fn slow_above(low: Duration, alternative: Option<Duration>) -> Duration {
     }
 }
 
-/// Half way from the least round trip to where slow begins. Where an alternative sets that limit below the own
-/// least, only the limit itself counts.
+/// Half way from the least round trip to where slow begins. Where an alternative sets that limit
+/// below the own least, only the limit itself counts.
 fn good_below(slow_above: Duration, low: Duration) -> Duration {
     if slow_above > low { low + (slow_above - low) / 2 } else { slow_above }
 }
@@ -334,8 +341,8 @@ fn slow_cause(rtt: Duration, low: Duration, alternative: Option<Duration>) -> St
 mod tests {
     use super::*;
 
-    /// A path in virtual time: probes leave every interval, on the lanes in turn, and are answered after the
-    /// round trip of the moment, or never.
+    /// A path in virtual time: probes leave every interval, on the lanes in turn, and are answered
+    /// after the round trip of the moment, or never.
     struct Path {
         health: Health,
         now: Timestamp,

@@ -79,9 +79,8 @@ fn is_local(ip: IpAddr) -> bool {
     LocalAddresses::open().and_then(|addresses| addresses.contains(ip)).unwrap_or(false)
 }
 
-/// Returns where a relay may be whose name has these addresses: not on this host where that has
-/// its own
-/// connections taken, since what the relay dials would be taken, too, without end.
+/// Returns where a relay may be whose name has these addresses: not on this host where that has its
+/// own connections taken, since what the relay dials would be taken, too, without end.
 ///
 /// # Errors
 /// Why it can be nowhere.

@@ -1,14 +1,15 @@
 //! A gateway: it takes an application's connection, asks its route table for the path, and puts
 //! the flow on it.
 //!
-//! `tproxy` takes connections off their way to where they go; the destination is told whose they are by `proxy_header`, if
-//! wanted, as at port forwards.
+//! `tproxy` takes connections off their way to where they go; the destination is told whose they
+//! are by `proxy_header`, if wanted, as at port forwards.
 //!
 //! A port forward sends the header and the application's data at once. SOCKS5 and CONNECT clients
 //! hear whether the path is open before they send.
 //!
-//! Where a route has fallbacks, every path of it is probed (`prober`), judged (`health`) and chosen by
-//! what is known (`paths`); a session that finds its path closed goes on to the next (`attempt`).
+//! Where a route has fallbacks, every path of it is probed (`prober`), judged (`health`) and chosen
+//! by what is known (`paths`); a session that finds its path closed goes on to the next
+//! (`attempt`).
 
 mod attempt;
 mod health;
@@ -74,7 +75,8 @@ pub struct Gateway {
     interceptions: Option<Held>,
 }
 
-/// Rules that lead others' connections here, and what keeps signals from ending the process without removing them.
+/// Rules that lead others' connections here, and what keeps signals from ending the process without
+/// removing them.
 struct Held {
     _rules: Vec<Interception>,
     _keeper: Option<Keeper>,
@@ -85,8 +87,8 @@ impl Gateway {
     /// Opens the listeners and the metrics port.
     ///
     /// # Errors
-    /// When the identity cannot be read, the grant is another gateway's or has expired, or an address cannot be
-    /// listened on.
+    /// When the identity cannot be read, the grant is another gateway's or has expired, or an
+    /// address cannot be listened on.
     pub fn bind(config: &GatewayConfig) -> Result<Self, RelayError> {
         Self::bind_with(config, Handover::take()?, &Additions::default())
     }
@@ -153,7 +155,8 @@ impl Gateway {
         self
     }
 
-    /// Has `datagrams` carry what SOCKS5 clients send by UDP, from now on; without it UDP is refused.
+    /// Has `datagrams` carry what SOCKS5 clients send by UDP, from now on; without it UDP is
+    /// refused.
     pub fn carry_datagrams(&self, datagrams: Arc<dyn Datagrams>) {
         let _first = self.service.plane.set(Arc::new(Plane::new(datagrams)));
     }
@@ -182,8 +185,8 @@ impl Gateway {
         GatewayReloader(Arc::clone(&self.service))
     }
 
-    /// Leads here what `tproxy` says, until it ends; from now on `shutdown` ends it in order, so that the rules are
-    /// removed. [`Gateway::run`] does it unless it is done.
+    /// Leads here what `tproxy` says, until it ends; from now on `shutdown` ends it in order, so
+    /// that the rules are removed. [`Gateway::run`] does it unless it is done.
     ///
     /// # Errors
     /// When the rules cannot be set.
@@ -206,8 +209,9 @@ impl Gateway {
         Ok(())
     }
 
-    /// Has the process before this one leave what is new to this one, if there is such a process, which then
-    /// retires: for whoever has more to take from it. Blocks for as long as it takes to hear which headers it has seen. [`Gateway::run`] does it unless it is done.
+    /// Has the process before this one leave what is new to this one, if there is such a process,
+    /// which then retires: for whoever has more to take from it. Blocks for as long as it takes to
+    /// hear which headers it has seen. [`Gateway::run`] does it unless it is done.
     ///
     /// # Errors
     /// When the other breaks off.
@@ -251,7 +255,8 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
     }
 }
 
-/// Port forwards whose connections could only be refused, one line each: their applications would see resets and no more.
+/// Port forwards whose connections could only be refused, one line each: their applications would
+/// see resets and no more.
 fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
     // A file that cannot be read has been told.
     let grant = config.grant().ok().flatten();
@@ -310,7 +315,8 @@ mod tests {
             route = [{ destination = '192.0.2.0/24:*', via = 'direct' }]";
         let config = GatewayConfig::parse(text).unwrap();
         let lines: Vec<_> = hopeless(&config).collect();
-        let expected = "forward to db.example.com:5432: no route of `routes` covers it; its connections will be reset";
+        let expected = "forward to db.example.com:5432: no route of `routes` covers it; its \
+            connections will be reset";
         assert_eq!(lines, [expected]);
     }
 }

@@ -1,7 +1,8 @@
-//! The routes of a gateway while it runs: the table, the health of every path in it, and the choice.
+//! The routes of a gateway while it runs: the table, the health of every path in it, and the
+//! choice.
 //!
-//! A table is replaced as a whole; the health of paths that the new one holds as well goes on, and a
-//! session keeps the path that it has.
+//! A table is replaced as a whole; the health of paths that the new one holds as well goes on, and
+//! a session keeps the path that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -176,8 +177,9 @@ impl Routing {
         self.paths.values()
     }
 
-    /// Tells every path the least round trip of its good alternatives. Probes end at a path's last relay, so only paths that have the same
-    /// one are as long: what another one lacks of the way to the destination nobody has measured.
+    /// Tells every path the least round trip of its good alternatives. Probes end at a path's last
+    /// relay, so only paths that have the same one are as long: what another one lacks of the way
+    /// to the destination nobody has measured.
     pub(super) fn compare(&self, now: Timestamp) {
         for path in self.paths.values().filter(|path| path.is_watched) {
             let with_it = |ways: &&Vec<PathOption>| {
@@ -201,8 +203,8 @@ fn rules(texts: [&str; 2]) -> [DestinationRule; 2] {
     texts.map(|text| text.parse().expect("a rule"))
 }
 
-/// What a gateway itself dials: public addresses, and the private ones that a direct route's range is
-/// meant for; its relays never.
+/// What a gateway itself dials: public addresses, and the private ones that a direct route's range
+/// is meant for; its relays never.
 fn direct_policy(table: &RouteTable) -> Policy {
     let public = rules(["0.0.0.0/0:*", "[::]/0:*"]);
     let is_direct = |(rule, routes): (Option<&DestinationRule>, &[Route])| {
@@ -220,8 +222,8 @@ fn direct_policy(table: &RouteTable) -> Policy {
     }
 }
 
-/// The order in which `ways` are to be tried: as the table has them, but what is slow behind what is good,
-/// and last what is dead or could not reach `to` lately.
+/// The order in which `ways` are to be tried: as the table has them, but what is slow behind what
+/// is good, and last what is dead or could not reach `to` lately.
 pub(super) fn order(ways: &[PathOption], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ways.len()).collect();
     if ways.len() > 1 {
@@ -244,7 +246,8 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every one.
+    /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every
+    /// one.
     pub(super) fn new(table: RouteTable, watch_all: bool) -> Result<Self, GrantError> {
         Self::with_loopback(table, watch_all, false)
     }
@@ -271,7 +274,8 @@ impl Routes {
         self.live.current()
     }
 
-    /// Makes another table ready, with what is known of the paths that it shares with the one in force.
+    /// Makes another table ready, with what is known of the paths that it shares with the one in
+    /// force.
     pub(super) fn prepare(&self, table: RouteTable) -> Result<Routing, GrantError> {
         let current = self.current();
         let table = self.names.place(&table);

@@ -1,7 +1,7 @@
 //! Probes along every path that has an alternative, from a thread of their own.
 //!
-//! Each path has two lanes, each with a connection of its own on which one probe follows the other. What
-//! they find goes to the path's [`Health`](super::health::Health), which judges.
+//! Each path has two lanes, each with a connection of its own on which one probe follows the other.
+//! What they find goes to the path's [`Health`](super::health::Health), which judges.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,8 +102,8 @@ async fn probe_all(service: &Arc<GatewayService>) {
     }
 }
 
-/// One lane of a path. A connection that has grown old is replaced by one that has carried a probe: dials take several round trips,
-/// during which the old one still tells what becomes of the path.
+/// One lane of a path. A connection that has grown old is replaced by one that has carried a probe:
+/// dials take several round trips, during which the old one still tells what becomes of the path.
 async fn lane(
     service: Arc<GatewayService>,
     path: Arc<RelayPath>,
@@ -122,7 +122,8 @@ async fn lane(
         match younger.try_join_next() {
             Some(Ok(Ok(Ok(dialled)))) => leg = dialled,
             Some(Ok(Ok(Err(failure)))) => missed(&path, service.routes.now(), &failure),
-            // One that is late says nothing while the old one is answered: another is tried, and in the end awaited.
+            // One that is late says nothing while the old one is answered: another is tried, and in
+            // the end awaited.
             _ => {}
         }
         if younger.is_empty() && leg.as_ref().is_some_and(ProbeLeg::is_old) {

@@ -1,7 +1,9 @@
-//! What is known of a gateway's paths, for people and programs: which is taken, how long its legs take, and why.
+//! What is known of a gateway's paths, for people and programs: which is taken, how long its legs
+//! take, and why.
 //!
-//! A running gateway serves it as JSON at `/paths` of its metrics port, `/paths?to=HOST:PORT` for one
-//! destination; [`survey`](fn@super::survey) makes the same from a configuration alone by probing.
+//! A running gateway serves it as JSON at `/paths` of its metrics port, `/paths?to=HOST:PORT` for
+//! one destination; [`survey`](fn@super::survey) makes the same from a configuration alone by
+//! probing.
 
 use std::fmt;
 use std::sync::Arc;

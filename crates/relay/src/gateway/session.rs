@@ -289,7 +289,8 @@ impl Service for GatewayService {
     }
 }
 
-/// Tells the application that its path could not be opened, by a reset if it has been told that it is.
+/// Tells the application that its path could not be opened, by a reset if it has been told that it
+/// is.
 async fn refuse(
     application: Connection,
     entrance: &Listener,

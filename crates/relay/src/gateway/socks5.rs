@@ -1,5 +1,5 @@
-//! SOCKS version 5 [RFC 1928], the commands CONNECT and UDP ASSOCIATE; without authentication, or with a name and a
-//! password [RFC 1929].
+//! SOCKS version 5 [RFC 1928], the commands CONNECT and UDP ASSOCIATE; without authentication, or
+//! with a name and a password [RFC 1929].
 //!
 //! Parsers and answers only; the session that speaks it is in [`super::session`].
 
@@ -170,7 +170,8 @@ impl Host<'_> {
     }
 }
 
-/// Reads a host behind its kind, and a port, and tells how many bytes they take; `None` while some are missing.
+/// Reads a host behind its kind, and a port, and tells how many bytes they take; `None` while some
+/// are missing.
 fn place(bytes: &[u8]) -> Result<Option<(Host<'_>, u16, usize)>, SocksError> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let host_bytes = match (*kind, rest) {

@@ -27,8 +27,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Between two probes of a path. Chosen: short against a person's patience.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Probes every path of `config` over relays `count` times and reports what is found; of the rule that
-/// covers `to` alone, if given. Leaves this host's settings as they are. Blocks.
+/// Probes every path of `config` over relays `count` times and reports what is found; of the rule
+/// that covers `to` alone, if given. Leaves this host's settings as they are. Blocks.
 ///
 /// # Errors
 /// When the identity cannot be read, the grant is another gateway's, or a thread cannot be started.

@@ -1,8 +1,8 @@
-//! The transparent gateway: connections of others are taken off their way (TPROXY), and go on over the overlay to
-//! where they went.
+//! The transparent gateway: connections of others are taken off their way (TPROXY), and go on over
+//! the overlay to where they went.
 //!
-//! The rules are the kernel's (`net::interception`) and go with the process, however it ends: new connections then go their
-//! old way. Those that were open are reset by whoever hears of them next.
+//! The rules are the kernel's (`net::interception`) and go with the process, however it ends: new
+//! connections then go their old way. Those that were open are reset by whoever hears of them next.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,8 @@ pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
         .collect()
 }
 
-/// Makes the listeners of these entrances, which are the last, transparent, and leads connections to them.
+/// Makes the listeners of these entrances, which are the last, transparent, and leads connections
+/// to them.
 pub(super) fn intercept(
     entries: &[Tproxy],
     server: &Server,

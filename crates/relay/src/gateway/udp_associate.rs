@@ -1,10 +1,10 @@
-//! UDP for SOCKS5 clients [RFC 1928 section 7]: datagrams that a client wraps go over the packet plane to where it says, and
-//! the answers come back wrapped.
+//! UDP for SOCKS5 clients [RFC 1928 section 7]: datagrams that a client wraps go over the packet
+//! plane to where it says, and the answers come back wrapped.
 //!
-//! An association belongs to the connection that asked for it, and ends with it. Its port serves the one address that its
-//! client sends from. Each destination has a task and a flow of its own, however long it is silent:
-//! what a server says after an hour comes. Where there is no room for another, the one that was
-//! silent longest goes.
+//! An association belongs to the connection that asked for it, and ends with it. Its port serves
+//! the one address that its client sends from. Each destination has a task and a flow of its own,
+//! however long it is silent: what a server says after an hour comes. Where there is no room for
+//! another, the one that was silent longest goes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,13 +35,14 @@ use crate::failure::plain;
 use crate::resolver::{Lookups, Resolver};
 use crate::worker::{Cause, Permit, Worker};
 
-/// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name servers.
+/// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name
+/// servers.
 const MOST_DESTINATIONS: usize = 64;
 /// Bytes of datagrams of one association that wait, for whatever flow. Chosen: the first round
-/// trips of a
-/// video call.
+/// trips of a video call.
 const MOST_WAITING_BYTES: usize = 1 << 20;
-/// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no more.
+/// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no
+/// more.
 const MOST_WAITING: usize = 64;
 /// How long the first datagrams wait for the far gateway.
 const OPENING: Duration = Duration::from_secs(5);
@@ -57,7 +58,8 @@ pub trait Datagrams: Send + Sync {
     fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String>;
 }
 
-/// Datagrams to one destination, and its answers; its descriptor has input while an answer is there.
+/// Datagrams to one destination, and its answers; its descriptor has input while an answer is
+/// there.
 pub trait DatagramFlow: AsFd + Send + Sync {
     /// Tells whether datagrams get through yet.
     ///

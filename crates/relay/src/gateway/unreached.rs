@@ -1,7 +1,8 @@
 //! Destinations that the last relay of a path could not reach lately.
 //!
-//! Probes end at a path's last relay, so nothing is known of the leg behind it but what sessions meet there. One that fails there was dialled
-//! and is not tried again, but those that come after it take another way first, for a while.
+//! Probes end at a path's last relay, so nothing is known of the leg behind it but what sessions
+//! meet there. One that fails there was dialled and is not tried again, but those that come after
+//! it take another way first, for a while.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use tradewind_grant::Destination;
 use tradewind_units::{Duration, Timestamp};
 
-/// How long other ways go first. Chosen: as long as a dial may take, so that one session at a time finds out.
+/// How long other ways go first. Chosen: as long as a dial may take, so that one session at a time
+/// finds out.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// Destinations that are remembered for one path. Chosen: as many as fit where all sessions of a large gateway fail at once.
+/// Destinations that are remembered for one path. Chosen: as many as fit where all sessions of a
+/// large gateway fail at once.
 const MOST: usize = 4096;
 
 /// What one path's last relay could not reach, and when.

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is found
-/// after minutes anyway, and most sessions are over before, so that they are spared the calls.
+/// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is
+/// found after minutes anyway, and most sessions are over before, so that they are spared the
+/// calls.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
-/// Age at which a half-closed session listens for a reset of the side that has ended, which is read no
-/// more. Chosen: most sessions are over before, so that they are spared the calls.
+/// Age at which a half-closed session listens for a reset of the side that has ended, which is read
+/// no more. Chosen: most sessions are over before, so that they are spared the calls.
 const LISTENS_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the word that a path is open waits for the first data to travel with. Chosen: as long as the
-/// kernel holds a short segment back (`MSG_MORE`), above the round trip to most destinations.
+/// How long the word that a path is open waits for the first data to travel with. Chosen: as long
+/// as the kernel holds a short segment back (`MSG_MORE`), above the round trip to most
+/// destinations.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// Between two looks at a session that may be silent for ever.

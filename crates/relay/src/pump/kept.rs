@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::memory::{Held, Memory};
 
-/// Bytes of a direction of which a copy is kept at most, and a read more. Chosen: a first flight of a few
-/// hundred segments goes on without a stop while a relay has not answered yet.
+/// Bytes of a direction of which a copy is kept at most, and a read more. Chosen: a first flight of
+/// a few hundred segments goes on without a stop while a relay has not answered yet.
 const MOST_KEPT_BYTES: usize = 256 << 10;
 
 /// A copy of what a direction has taken, while it may have to be given to another socket.

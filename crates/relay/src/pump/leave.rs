@@ -29,7 +29,8 @@ pub(crate) struct Taken {
     pub(crate) meter: Option<Box<Meter>>,
     /// The record of its session; absent without an access log.
     pub(crate) follower: Option<Follower>,
-    /// Whether its end of file was read, and the other socket was told as far as it took that: nothing may follow.
+    /// Whether its end of file was read, and the other socket was told as far as it took that:
+    /// nothing may follow.
     pub(crate) ended: bool,
     /// Whether its end of file has been passed on.
     pub(crate) over: bool,

@@ -1,18 +1,21 @@
 //! Moments of rest in which data gathers.
 //!
-//! What a move costs depends little on how much it moves. A worker that takes each bit as it comes spends its CPU, and that of
-//! those it serves, on many small moves. When bulky moves follow each other closely it therefore rests for a moment between
-//! them, as network cards moderate their interrupts.
+//! What a move costs depends little on how much it moves. A worker that takes each bit as it comes
+//! spends its CPU, and that of those it serves, on many small moves. When bulky moves follow each
+//! other closely it therefore rests for a moment between them, as network cards moderate their
+//! interrupts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a rest is. Chosen: 50 kB gather at 8 Gbit/s, and nobody misses so little time. Measured by `bench/relay`: 100 us save
-/// a little more CPU and gain no throughput, 20 us save a quarter to a third less.
+/// How long a rest is. Chosen: 50 kB gather at 8 Gbit/s, and nobody misses so little time. Measured
+/// by `bench/relay`: 100 us save a little more CPU and gain no throughput, 20 us save a quarter to
+/// a third less.
 const REST: Duration = Duration::from_micros(50);
 
-/// Moves that take longer, from the end of one to the end of the next, do not follow each other closely. Chosen: four rests.
+/// Moves that take longer, from the end of one to the end of the next, do not follow each other
+/// closely. Chosen: four rests.
 const CLOSE: Duration = Duration::from_micros(200);
 
 /// When a worker rests. Only that worker asks.
@@ -31,11 +34,11 @@ impl Default for Rests {
 }
 
 impl Rests {
-    /// Rests after a move, if it is time to, and unless `is_behind` says that the worker is: that as much waits as it has
-    /// just moved. True when it has rested.
+    /// Rests after a move, if it is time to, and unless `is_behind` says that the worker is: that
+    /// as much waits as it has just moved. True when it has rested.
     ///
-    /// Where several directions take turns the worker rests no longer than it works, so that they wait for each other at most twice as
-    /// long as without rests.
+    /// Where several directions take turns the worker rests no longer than it works, so that they
+    /// wait for each other at most twice as long as without rests.
     ///
     /// A rest is as short as that only where [`tradewind_net::clock::sharpen_timers`] was called.
     pub(super) fn after_move(&self, whose: Whose, is_behind: impl FnOnce() -> bool) -> bool {
@@ -97,7 +100,8 @@ mod tests {
 
     #[test]
     fn who_is_behind_does_not_rest() {
-        // A move that is over at the end of time is close to the next one, however slow the machine.
+        // A move that is over at the end of time is close to the next one, however slow the
+        // machine.
         let close = || after(u64::MAX / 1000, 0);
         let behind = close();
         assert!(!behind.after_move(Whose::Alone, || true));

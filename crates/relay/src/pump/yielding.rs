@@ -1,7 +1,7 @@
 //! Lets data gather: a worker gives way after bulky moves.
 //!
-//! Where others wait for its CPU it yields: they run, and make more of what it moves next. Where none does it rests for a
-//! moment ([`Rests`]).
+//! Where others wait for its CPU it yields: they run, and make more of what it moves next. Where
+//! none does it rests for a moment ([`Rests`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::rests::{Rests, Whose};
 
-/// A yield that took longer has let others run. Chosen: well above what the call alone takes, far below a slice of the
-/// scheduler's, which is about a millisecond.
+/// A yield that took longer has let others run. Chosen: well above what the call alone takes, far
+/// below a slice of the scheduler's, which is about a millisecond.
 const OTHERS_RAN: Duration = Duration::from_micros(5);
 
 /// How a worker gives way. Only its own thread asks.
@@ -22,8 +22,9 @@ pub(crate) struct Yielding {
 }
 
 impl Yielding {
-    /// Gives way after a bulky move of a direction, whose last one was the worker's `last`; `is_behind` tells whether as much waits
-    /// as was moved. True when others have run, or data had time to gather.
+    /// Gives way after a bulky move of a direction, whose last one was the worker's `last`;
+    /// `is_behind` tells whether as much waits as was moved. True when others have run, or data had
+    /// time to gather.
     pub(super) fn moved(&self, last: &mut u64, is_behind: impl FnOnce() -> bool) -> bool {
         let whose = self.whose(last);
         let begin = Instant::now();

@@ -49,14 +49,15 @@ impl RelayService {
         };
         stream.write_all(&key.seal(&Reply::ok(0))).await.map_err(|_| Outcome::Ended)?;
         let header = self.later_header(stream, read_ahead, permit).await.ok_or(Outcome::Ended)?;
-        // The neighbour may try the next path when a warm connection fails that has acknowledged nothing: before anything is
-        // dialled it learns that the session was here, whatever becomes of this process.
+        // The neighbour may try the next path when a warm connection fails that has acknowledged
+        // nothing: before anything is dialled it learns that the session was here, whatever becomes
+        // of this process.
         let _gone = tcp::acknowledge_at_once(stream);
         Ok(header)
     }
 
-    /// The header that follows a hello; `None` when the neighbour does not need the connection after
-    /// all, or this relay is about to end.
+    /// The header that follows a hello; `None` when the neighbour does not need the connection
+    /// after all, or this relay is about to end.
     async fn later_header(
         &self,
         stream: &Connection,

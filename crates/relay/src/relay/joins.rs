@@ -1,4 +1,5 @@
-//! A relay's part in striped legs that its neighbours dial: connections join a session that is open here.
+//! A relay's part in striped legs that its neighbours dial: connections join a session that is open
+//! here.
 
 use std::convert::Infallible;
 
@@ -14,7 +15,8 @@ use crate::stripe::{Member, NotAdmitted, Offer};
 use crate::worker::Permit;
 
 impl RelayService {
-    /// Lets connections join the session of `header`, before its neighbour hears that the path is open.
+    /// Lets connections join the session of `header`, before its neighbour hears that the path is
+    /// open.
     pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
         let offer = || {
             let (grant, most) = (header.grant_id, most_sessions(header));

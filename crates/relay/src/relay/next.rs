@@ -1,4 +1,5 @@
-//! The connection to the next relay of a session: warm or fresh, and what its reply allows to be tried elsewhere.
+//! The connection to the next relay of a session: warm or fresh, and what its reply allows to be
+//! tried elsewhere.
 
 use std::io;
 use std::time::Duration;
@@ -52,10 +53,11 @@ impl From<Closed> for NotOpened {
 }
 
 impl RelayService {
-    /// Opens the path over `taken`, a warm connection, if there is one; else, or if that proves dead, over a fresh one.
+    /// Opens the path over `taken`, a warm connection, if there is one; else, or if that proves
+    /// dead, over a fresh one.
     ///
-    /// Silence does not tell whether the next relay has the header. It takes it once and no more, but what another path's
-    /// relays would dial it may have dialled.
+    /// Silence does not tell whether the next relay has the header. It takes it once and no more,
+    /// but what another path's relays would dial it may have dialled.
     pub(super) async fn open_warm_or_fresh(
         &self,
         upstream: &Connection,
@@ -89,7 +91,8 @@ impl RelayService {
         }
     }
 
-    /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the reply.
+    /// Sends the header to the next relay, over `warm` or a fresh connection, and waits for the
+    /// reply.
     async fn open_next(
         &self,
         upstream: &Connection,

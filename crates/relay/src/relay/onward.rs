@@ -99,10 +99,8 @@ fn session(
 }
 
 /// Tells the neighbour that the path is open, and returns the direction towards it, which first
-/// gives
-/// `leading`. Whoever sent data right behind its header does not wait for the word, so there it
-/// travels
-/// with the first data of the destination: a packet less for each short session.
+/// gives `leading`. Whoever sent data right behind its header does not wait for the word, so there
+/// it travels with the first data of the destination: a packet less for each short session.
 async fn send_reply(
     upstream: &Connection,
     reply: Vec<u8>,

@@ -1,9 +1,9 @@
 //! A relay's part in probes: the last of a path answers them, the others pass them on.
 //!
 //! A probe is a header like every other, checked and remembered like every other, only that nothing
-//! is dialled for it. Several may come one after the other on one connection, and what passes them on
-//! keeps its own connection as well: a probe then takes one round trip, and a lost packet of it is
-//! found by the packets after it.
+//! is dialled for it. Several may come one after the other on one connection, and what passes them
+//! on keeps its own connection as well: a probe then takes one round trip, and a lost packet of it
+//! is found by the packets after it.
 
 use std::time::Duration;
 

@@ -44,7 +44,8 @@ pub(super) fn rules(config: &RelayConfig, before: &Revocations) -> Result<Rules,
     Ok(Rules { trust, revocations: file, policy: config.policy.policy() })
 }
 
-/// Trust in `operators` and in what `file` says that they have revoked, beside what was in force `before`.
+/// Trust in `operators` and in what `file` says that they have revoked, beside what was in force
+/// `before`.
 fn trust(
     operators: &[OperatorPublicKey],
     file: Option<&PathBuf>,
@@ -73,15 +74,13 @@ struct New {
 pub struct RelayReloader(pub(super) Arc<RelayService>);
 
 impl RelayReloader {
-    /// Takes operators, policy, revocations, identities, limits and timeouts of `config` over.
-    /// Open sessions go
-    /// on if operators, policy and revocations would let them in, and end at once if not; returns
-    /// how many end.
+    /// Takes operators, policy, revocations, identities, limits and timeouts of `config` over. Open
+    /// sessions go on if operators, policy and revocations would let them in, and end at once if
+    /// not; returns how many end.
     ///
     /// # Errors
-    /// When an identity or the file of revocations cannot be read, the latter is older than what
-    /// is in
-    /// force, or the limits leave no descriptor for any session. Nothing changes then.
+    /// When an identity or the file of revocations cannot be read, the latter is older than what is
+    /// in force, or the limits leave no descriptor for any session. Nothing changes then.
     pub fn apply(&self, config: &RelayConfig) -> Result<usize, RelayError> {
         let new = self.read(config)?;
         self.set(&new);

@@ -1,5 +1,5 @@
-//! How a relay meets who dials it: in TLS, unless the listener says otherwise, and in silence until who
-//! dials has proved that it knows this relay.
+//! How a relay meets who dials it: in TLS, unless the listener says otherwise, and in silence until
+//! who dials has proved that it knows this relay.
 
 use std::io;
 use std::sync::Arc;
@@ -23,13 +23,14 @@ use crate::worker::{Cause, Permit};
 /// A connection whose first byte says whether it is plain, or whose first flight is whole.
 pub(super) struct Welcomed {
     pub(super) connection: Connection,
-    /// It is plain, and this listener takes none that is: whoever proves to know this relay is told so.
+    /// It is plain, and this listener takes none that is: whoever proves to know this relay is told
+    /// so.
     pub(super) must_be_tls: bool,
 }
 
 impl RelayService {
-    /// Encrypts a connection that was accepted, or lets it be plain; until `deadline`. Nothing is answered
-    /// to a peer that has not proved that it knows this relay.
+    /// Encrypts a connection that was accepted, or lets it be plain; until `deadline`. Nothing is
+    /// answered to a peer that has not proved that it knows this relay.
     pub(super) async fn welcome(
         &self,
         stream: TcpStream,
@@ -50,7 +51,8 @@ impl RelayService {
                     warn,
                     lines,
                     cause,
-                    "refused: {} begins with TLS, which this listener does not speak; set the same `encryption` on both sides",
+                    "refused: {} begins with TLS, which this listener does not speak; set the \
+                     same `encryption` on both sides",
                     peer_of(&stream)
                 );
                 close_with(Connection::plain(stream), permit.worker(), &NO_TLS).await;
@@ -107,8 +109,8 @@ impl RelayService {
         }
     }
 
-    /// Whether who sent `bytes`, a header or hello, knows this relay: it is told then that TLS is wanted
-    /// here. Whatever it is, it is refused.
+    /// Whether who sent `bytes`, a header or hello, knows this relay: it is told then that TLS is
+    /// wanted here. Whatever it is, it is refused.
     pub(super) async fn refuse_plain(
         &self,
         connection: Connection,
@@ -131,7 +133,8 @@ impl RelayService {
             warn,
             permit.worker().lines(),
             Cause::Source(permit.source()),
-            "refused: {} speaks no TLS, which this listener wants; set the same `encryption` on both sides",
+            "refused: {} speaks no TLS, which this listener wants; set the same `encryption` on \
+             both sides",
             connection.remote()
         );
         close_with(connection, permit.worker(), &TLS_WANTED).await;
@@ -163,8 +166,8 @@ enum Flight {
     None,
 }
 
-/// Answers nothing until `deadline`, and lets the connection be closed in order then: whoever scans learns
-/// no more than that something listens here.
+/// Answers nothing until `deadline`, and lets the connection be closed in order then: whoever scans
+/// learns no more than that something listens here.
 pub(super) async fn stay_silent(stream: &TcpStream, deadline: Instant) {
     /// What is read no more lets the close be a reset. Chosen: above any first flight of anybody.
     const MOST_BYTES: usize = 1 << 16;
@@ -191,8 +194,7 @@ fn peer_of(stream: &TcpStream) -> String {
 }
 
 /// Ends with `outcome` a connection that has not proved to know this relay: nothing is answered to
-/// a plain
-/// one. By an encrypted one it is known already.
+/// a plain one. By an encrypted one it is known already.
 pub(super) async fn silent(
     connection: &Connection,
     outcome: Outcome,

@@ -39,8 +39,8 @@ pub(crate) async fn carry(session: Session) -> Outcome {
     Box::new(session).carry(&worker, &session_settings).await
 }
 
-/// Both directions are blocked, and the download then goes on until nothing is left of it; the upload's socket is registered anew by
-/// that, and still has to tell when there is room.
+/// Both directions are blocked, and the download then goes on until nothing is left of it; the
+/// upload's socket is registered anew by that, and still has to tell when there is room.
 #[test]
 fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
     const BYTES: usize = 8 << 20;
@@ -66,7 +66,8 @@ fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
                 asked.and(went).unwrap();
             };
             let read = async {
-                // Long enough for both to fill what lies between; where it is not, there is less to see.
+                // Long enough for both to fill what lies between; where it is not, there is less to
+                // see.
                 sleep(Duration::from_millis(200)).await;
                 let mut all = vec![0; BYTES];
                 answers.read_exact(&mut all).await.unwrap();

@@ -1,7 +1,8 @@
 //! A session's two directions while at least one of its legs is striped.
 //!
-//! As in the pump, each direction holds at most one piece, and reads more only when the other side has room: a slow
-//! side stops the fast one. All is done by one task, which is woken by any of the connections.
+//! As in the pump, each direction holds at most one piece, and reads more only when the other side
+//! has room: a slow side stops the fast one. All is done by one task, which is woken by any of the
+//! connections.
 
 mod linger;
 
@@ -26,7 +27,8 @@ use crate::quota::Meter;
 use crate::session::SessionSettings;
 use crate::worker::Worker;
 
-/// Rounds before other sessions get their turn; in each, a direction moves at most [`PIECES`] pieces.
+/// Rounds before other sessions get their turn; in each, a direction moves at most [`PIECES`]
+/// pieces.
 const ROUNDS: usize = 2;
 const PIECES: usize = 16;
 
@@ -259,7 +261,8 @@ impl<'a> Carry<'a> {
         Ok(moved)
     }
 
-    /// Counts what is held against the limit of memory, and bounds the windows by what is left of it.
+    /// Counts what is held against the limit of memory, and bounds the windows by what is left of
+    /// it.
     fn account(&mut self) {
         let Some(memory) = self.memory else { return };
         let striped = self.upstream.held() + self.downstream.held();

@@ -136,7 +136,8 @@ impl End {
         }
     }
 
-    /// Bytes that count as held: the initial window does whether it is used or not, since it was promised.
+    /// Bytes that count as held: the initial window does whether it is used or not, since it was
+    /// promised.
     pub(super) fn held(&self) -> u64 {
         let Some(striping) = &self.striping else { return 0 };
         let counts = striping.stripe.counts();
@@ -162,8 +163,9 @@ impl End {
             && (self.is_over_without_frames() || self.striping.as_deref().is_none_or(is_over))
     }
 
-    /// Whether both directions have ended on the first connection: the other end may never have been striped, and be
-    /// gone. One that is striped has its end acknowledged: it may have to wait long until it reads this one's there.
+    /// Whether both directions have ended on the first connection: the other end may never have
+    /// been striped, and be gone. One that is striped has its end acknowledged: it may have to wait
+    /// long until it reads this one's there.
     fn is_over_without_frames(&self) -> bool {
         let is_heard = |striping: &Striping| {
             let has_begun = striping.stripe.other_start().is_some();
@@ -284,7 +286,8 @@ impl End {
         if let Some(first) = self.first.as_mut().filter(|_| frames && !self.ended) {
             match first.receive(FIRST_CONNECTION, stripe, cx, now) {
                 Ok(received) => moved |= received,
-                // The other side ended this direction before it knew that it is striped; the other one goes on here.
+                // The other side ended this direction before it knew that it is striped; the other
+                // one goes on here.
                 Err(Stop::Ended) => {
                     self.ended = true;
                     moved = true;
@@ -296,7 +299,8 @@ impl End {
         Ok(moved)
     }
 
-    /// Begins to stripe this leg, of a session that has `moved` so much, if that is enough and it is to be.
+    /// Begins to stripe this leg, of a session that has `moved` so much, if that is enough and it
+    /// is to be.
     pub(super) fn begin(&mut self, moved: u64, memory: Option<&Arc<Memory>>) {
         if let Some(offer) = &mut self.offer {
             offer.begin(moved, memory);
@@ -383,7 +387,8 @@ impl End {
         self.ended = true;
         match &self.striping {
             None => Poll::Ready(Ok(None)),
-            // The other side ended before it was striped, if it ever is. What it may still say in frames is no more.
+            // The other side ended before it was striped, if it ever is. What it may still say in
+            // frames is no more.
             Some(striping) if striping.stripe.other_start().is_none() => Poll::Ready(Ok(None)),
             Some(_) => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
         }
@@ -531,8 +536,8 @@ impl End {
         }
     }
 
-    /// Tells the other end that the session is broken off, as far as that is possible at once; dropping the
-    /// connections resets them.
+    /// Tells the other end that the session is broken off, as far as that is possible at once;
+    /// dropping the connections resets them.
     pub(super) fn break_off(&mut self, cx: &mut Context<'_>) {
         let Some(striping) = &mut self.striping else { return };
         for link in striping.joined.values_mut() {

@@ -143,7 +143,8 @@ impl FramedConnection {
         }
     }
 
-    /// Ends it: what is still to be told, the end, and then the other's end. Ready when that has come.
+    /// Ends it: what is still to be told, the end, and then the other's end. Ready when that has
+    /// come.
     pub(super) fn poll_close(
         &mut self,
         number: u32,

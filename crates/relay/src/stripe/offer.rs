@@ -1,7 +1,8 @@
 //! A leg that may be striped: who may join its session, and the joining.
 //!
-//! The side that accepted keeps the session's key in a table by which joins find it; an entry goes with its session. The
-//! side that dialled opens the further connections, each on a task of its own, while the session goes on.
+//! The side that accepted keeps the session's key in a table by which joins find it; an entry goes
+//! with its session. The side that dialled opens the further connections, each on a task of its
+//! own, while the session goes on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -34,7 +35,8 @@ const MOST_JOINS: usize = 1024;
 const MOST_AT_ONCE: usize = 2 * MOST_CONNECTIONS as usize;
 /// After so many joins in a row that failed, none is tried any more.
 const MOST_FAILURES: usize = 8;
-/// How long adaptive numbers are measured. Chosen: many round trips of any path, and few seconds of a stream.
+/// How long adaptive numbers are measured. Chosen: many round trips of any path, and few seconds of
+/// a stream.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// A connection that has joined.
@@ -112,15 +114,16 @@ impl Offer {
         Some(Self { arrivals, joined: VecDeque::new(), role })
     }
 
-    /// Ready when a connection has joined, which [`Offer::take`] returns. The side that dials opens some once the
-    /// session has `moved` enough.
+    /// Ready when a connection has joined, which [`Offer::take`] returns. The side that dials opens
+    /// some once the session has `moved` enough.
     fn poll(&mut self, cx: &mut Context<'_>, moved: u64, memory: Option<&Arc<Memory>>) -> Poll<()> {
         self.begin(moved, memory);
         self.poll_arrivals(cx);
         if self.joined.is_empty() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Opens the first further connections, of the side that dials, once the session has `moved` enough.
+    /// Opens the first further connections, of the side that dials, once the session has `moved`
+    /// enough.
     pub(super) fn begin(&mut self, moved: u64, memory: Option<&Arc<Memory>>) {
         if let Role::Dials(dialling) = &mut self.role
             && !dialling.begun
@@ -149,8 +152,8 @@ impl Offer {
         self.joined.pop_front()
     }
 
-    /// Looks, about once in [`LOOK`], whether more connections are worth it or some are to be replaced. Of `all` there
-    /// are, `healthy` are in good order; the session has carried so much.
+    /// Looks, about once in [`LOOK`], whether more connections are worth it or some are to be
+    /// replaced. Of `all` there are, `healthy` are in good order; the session has carried so much.
     pub(super) fn look(&mut self, now: Timestamp, carried: u64, healthy: usize, all: usize) {
         let Role::Dials(dialling) = &mut self.role else { return };
         dialling.growth.look(now, carried, healthy);
@@ -341,7 +344,8 @@ impl Sessions {
 }
 
 impl Admitted {
-    /// Gives the connection, on which `input` has come, to its session, and waits until that needs it no more.
+    /// Gives the connection, on which `input` has come, to its session, and waits until that needs
+    /// it no more.
     pub(crate) async fn hand_over(self, connection: Connection, input: Vec<u8>) -> io::Result<()> {
         let (seat, given_up) = oneshot::channel();
         let connection = connection.rest()?;
@@ -385,7 +389,8 @@ impl Offers {
     }
 }
 
-/// When a leg that cannot send was first seen so; a leg may be for a moment, while connections join.
+/// When a leg that cannot send was first seen so; a leg may be for a moment, while connections
+/// join.
 #[derive(Debug, Default)]
 pub(super) struct Mute(Option<Instant>);
 

@@ -1,4 +1,5 @@
-//! Whole sessions of which a leg becomes striped, between a neighbour and a server that the test plays.
+//! Whole sessions of which a leg becomes striped, between a neighbour and a server that the test
+//! plays.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ const JOINED: u32 = 1;
 /// What the neighbour has sent when it joins.
 const SENT: u64 = 15;
 
-/// A session whose stream to the neighbour is at its end: the word of it waits, enciphered, for room at the first connection.
+/// A session whose stream to the neighbour is at its end: the word of it waits, enciphered, for
+/// room at the first connection.
 struct Stage {
     session: Session,
     sessions: Arc<Sessions>,
@@ -95,7 +97,8 @@ const fn is_end(frame: &Frame) -> bool {
 const END_HAS_COME: Frame =
     Frame::Ack(Ack { connection: JOINED, frames: 1, cumulative: 1, limit: 1 << 20 });
 
-/// Of a stream both ways at once: what comes the other way without frames is still to be read at the first connection.
+/// Of a stream both ways at once: what comes the other way without frames is still to be read at
+/// the first connection.
 #[test]
 fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
     runtime().block_on(async {

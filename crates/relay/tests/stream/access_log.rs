@@ -1,5 +1,5 @@
-//! The access log and the audit log: a line for each session, with who, where to, how much and why it
-//! ended; and outputs that stand still.
+//! The access log and the audit log: a line for each session, with who, where to, how much and why
+//! it ended; and outputs that stand still.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The client's address, told by the PROXY protocol: to the destination, and by sources that are trusted. And clients
-//! that hear of an open path before it is.
+//! The client's address, told by the PROXY protocol: to the destination, and by sources that are
+//! trusted. And clients that hear of an open path before it is.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -1,4 +1,5 @@
-//! Encrypted legs: what the wire shows, who is taken for whom, and what comes of two sides that differ.
+//! Encrypted legs: what the wire shows, who is taken for whom, and what comes of two sides that
+//! differ.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};

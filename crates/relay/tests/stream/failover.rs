@@ -164,7 +164,8 @@ fn what_the_client_sent_before_a_relay_refused_reaches_the_next_path() {
 
 #[test]
 fn a_leg_between_relays_that_is_silent_is_given_up_in_time_where_there_is_another_path() {
-    // It accepts and says nothing: a handshake there never ends, and the relay itself would wait for an hour.
+    // It accepts and says nothing: a handshake there never ends, and the relay itself would wait
+    // for an hour.
     let (told, _untold) = mpsc::channel();
     let (hole, _) = impostor(move |stream| told.send(stream).unwrap_or_default());
     let mut patient = relay_config();
@@ -232,7 +233,8 @@ fn a_relay_that_falls_silent_with_the_header_is_not_trusted_to_have_dialled_noth
 
 #[test]
 fn more_than_is_kept_is_never_sent_twice() {
-    // The impostor reads all it gets and answers nothing; with 200 kB gone the session must not move.
+    // The impostor reads all it gets and answers nothing; with 200 kB gone the session must not
+    // move.
     let (told, heard) = mpsc::channel();
     let (hop, _) = impostor(move |mut stream| {
         let told = told.clone();

@@ -98,8 +98,8 @@ fn a_trusted_source_is_not_bound() {
     let _open: Vec<_> = (0..5).map(|_| open_session(&chain)).collect();
 }
 
-/// Moves `bytes` through a relay with `limits`: nothing is lost, and the relay has made it wait. For how long is
-/// told in virtual time, by the tests of `quota`.
+/// Moves `bytes` through a relay with `limits`: nothing is lost, and the relay has made it wait.
+/// For how long is told in virtual time, by the tests of `quota`.
 fn assert_waits(limits: Limits, bytes: usize) {
     let bytes = content(bytes);
     let expected = (bytes.len(), hash(&bytes));
@@ -145,7 +145,8 @@ fn sessions_that_share_a_rate_get_equal_parts() {
     let received = || chains.iter().map(|(_, count)| count.load(Relaxed)).collect::<Vec<_>>();
     wait_for("both to flow", || received().iter().all(|count| *count > 200_000));
     let before = received();
-    // So much that it takes seconds: whoever counts may come late by a quarter of one where other programs run as well.
+    // So much that it takes seconds: whoever counts may come late by a quarter of one where other
+    // programs run as well.
     wait_for("both to flow on", || received().iter().sum::<usize>() > 6_000_000);
     let moved: Vec<_> = received().iter().zip(before).map(|(now, before)| now - before).collect();
     let (less, more) = (moved[0].min(moved[1]), moved[0].max(moved[1]));
@@ -170,7 +171,8 @@ fn counting_destination() -> (SocketAddr, Arc<AtomicUsize>) {
     (to, count)
 }
 
-/// Sessions over `relay` by a gateway of their own, whose receivers stand still until they are released.
+/// Sessions over `relay` by a gateway of their own, whose receivers stand still until they are
+/// released.
 struct SlowReceivers {
     _gateway: Running,
     writers: Vec<JoinHandle<()>>,

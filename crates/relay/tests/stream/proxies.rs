@@ -123,7 +123,8 @@ fn a_socks5_client_that_sends_everything_at_once_loses_nothing() {
     assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
 }
 
-/// What a relay tells about an open path travels with the destination's first data; here there is none.
+/// What a relay tells about an open path travels with the destination's first data; here there is
+/// none.
 #[test]
 fn a_client_that_sends_early_hears_that_its_path_is_open_while_the_destination_is_silent() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());

@@ -32,7 +32,8 @@ pub(super) fn connect_gateway(route: Route) -> Running {
     Running::gateway(&config)
 }
 
-/// Keeps the port of a relay that is gone from being given to another test: bound, but nobody listens.
+/// Keeps the port of a relay that is gone from being given to another test: bound, but nobody
+/// listens.
 fn keep_closed(address: SocketAddr) -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();

@@ -216,9 +216,8 @@ fn is_dialled(port: u16) -> bool {
     table.lines().any(|line| line.contains(&syn_sent))
 }
 
-/// Has what lets a session in be changed by `change` while the first of `relays` dials, and
-/// returns what the
-/// destination sees of it.
+/// Has what lets a session in be changed by `change` while the first of `relays` dials, and returns
+/// what the destination sees of it.
 fn seen_after_a_slow_dial(
     relay: RelayConfig,
     change: impl FnOnce(&mut RelayConfig),

@@ -1,5 +1,5 @@
-//! Scans: whoever connects to a relay that it does not know is answered nothing, whatever it sends, until
-//! the header's time is over.
+//! Scans: whoever connects to a relay that it does not know is answered nothing, whatever it sends,
+//! until the header's time is over.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpStream};

@@ -144,7 +144,8 @@ fn the_stream_is_the_same_over_any_number_of_connections() {
             assert_eq!((seen.striped_connections, seen.reordering_bytes), (0, 0), "{seen:?}");
             let joined = if index == 0 { 0 } else { number - 1 };
             assert!(has_stalled || seen.outcome("joined") <= joined, "{seen:?}");
-            // After eight joins in a row that failed none is tried any more; as many as are wanted may be under way by then.
+            // After eight joins in a row that failed none is tried any more; as many as are wanted
+            // may be under way by then.
             assert!(has_stalled || late <= 8 + joined, "{seen:?}");
         }
         let joined = |relay: usize| chain.relays[relay].handle.snapshot().outcome("joined");

@@ -1,4 +1,5 @@
-//! UDP of SOCKS5 clients: the gateway's side of it, over plain sockets in place of the packet plane.
+//! UDP of SOCKS5 clients: the gateway's side of it, over plain sockets in place of the packet
+//! plane.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

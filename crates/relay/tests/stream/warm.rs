@@ -94,7 +94,8 @@ fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
     });
 }
 
-/// What would rest while there is no room for its session would be turned away with it later, when there is.
+/// What would rest while there is no room for its session would be turned away with it later, when
+/// there is.
 #[test]
 fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
     apart(|| {
@@ -259,7 +260,8 @@ enum Fate {
     Vanish,
 }
 
-/// A last relay of this test's own, which speaks no TLS, and which sends back itself what comes behind a header.
+/// A last relay of this test's own, which speaks no TLS, and which sends back itself what comes
+/// behind a header.
 struct Last {
     hop: Hop,
     vanished: Arc<AtomicUsize>,
@@ -312,7 +314,8 @@ fn serve(
     if hello {
         let _turn = turn.lock().unwrap();
         let mut verifier = verifier.lock().unwrap();
-        // On a busy machine its turn may come later than a hello is good for, or anybody waits for a welcome.
+        // On a busy machine its turn may come later than a hello is good for, or anybody waits for
+        // a welcome.
         let Ok(key) = verifier.open_hello(unix_now(), &bytes) else { return };
         drop(verifier);
         if stream.write_all(&key.seal(&Reply::ok(0))).is_err() {
@@ -336,7 +339,8 @@ fn serve(
     }
 }
 
-/// Sessions over `relays`, the last of which lets warm connections vanish, from a gateway with `warm` legs.
+/// Sessions over `relays`, the last of which lets warm connections vanish, from a gateway with
+/// `warm` legs.
 fn die_in_silence(relays: Vec<RelayConfig>, warm: Option<NonZeroU16>) {
     if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
         return skipped(&error);

@@ -32,7 +32,8 @@ pub fn relay_loopback() -> SocketAddr {
     "127.0.7.1:0".parse().unwrap()
 }
 
-/// An address at which nobody listens, nor will as long as this is there: another test could be given the port of a listener that is gone.
+/// An address at which nobody listens, nor will as long as this is there: another test could be
+/// given the port of a listener that is gone.
 pub struct ClosedPort {
     pub address: SocketAddr,
     _taken: tokio::net::TcpSocket,
@@ -219,8 +220,8 @@ impl Running {
         Self::relay_of(Relay::bind(config).unwrap())
     }
 
-    /// A relay where another has just ended. A process that another test starts may hold that one's listener a
-    /// moment longer.
+    /// A relay where another has just ended. A process that another test starts may hold that one's
+    /// listener a moment longer.
     pub fn relay_again(config: &RelayConfig) -> Self {
         let mut relay = None;
         wait_for("the port to be free", || {

@@ -75,7 +75,8 @@ impl PathSection {
             || self.in_order
             || self.fragment
         {
-            let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: packets wait";
+            let problem = "expected no key of choosing, such as `budget`, `ways`, `costs` or \
+                `copies`: packets wait";
             return refused("packet", problem);
         }
         let relay = match relays.0 {

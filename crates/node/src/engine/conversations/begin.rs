@@ -55,8 +55,7 @@ impl Engine {
     }
 
     /// Returns whether packets of `peer` may say where they come from: what is delivered under an
-    /// address
-    /// takes a grant for it.
+    /// address takes a grant for it.
     pub(in crate::engine) fn may_come_from(
         &self,
         peer: PeerId,

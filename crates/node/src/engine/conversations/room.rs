@@ -1,8 +1,9 @@
-//! Room for another conversation where there are as many as may be: the one that was silent longest goes, so that those that are talked in stay
-//! however many others begin.
+//! Room for another conversation where there are as many as may be: the one that was silent longest
+//! goes, so that those that are talked in stay however many others begin.
 //!
-//! Where conversations begin, it goes of them all. Where they end, each with a socket, it goes of the gateway that has most of them, and that is told:
-//! should it have more to say there, it begins with what this end needs to know again.
+//! Where conversations begin, it goes of them all. Where they end, each with a socket, it goes of
+//! the gateway that has most of them, and that is told: should it have more to say there, it begins
+//! with what this end needs to know again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +17,8 @@ use crate::engine::Engine;
 use crate::engine::routes::Route;
 use crate::record::Outcome;
 
-/// Conversations that had to go, the newest last, as far as they are remembered: the word about it may be lost.
+/// Conversations that had to go, the newest last, as far as they are remembered: the word about it
+/// may be lost.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct LetGo(VecDeque<(PeerId, u32)>);
 
@@ -30,8 +32,9 @@ impl LetGo {
 }
 
 impl Engine {
-    /// Takes the conversation out that was silent longest, if there is no room for another one that begins here. Its route is to be told once the
-    /// other is there, which may be with the same destination.
+    /// Takes the conversation out that was silent longest, if there is no room for another one that
+    /// begins here. Its route is to be told once the other is there, which may be with the same
+    /// destination.
     pub(super) fn make_room_here(&mut self) -> Option<(u32, Outbound)> {
         if self.outbound.len() < MOST {
             return None;
@@ -74,7 +77,8 @@ impl Engine {
         }
     }
 
-    /// Ends a conversation here, and tells who began it: should there be more to say, it begins anew.
+    /// Ends a conversation here, and tells who began it: should there be more to say, it begins
+    /// anew.
     pub(in crate::engine) fn released(&mut self, now: Now, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
@@ -83,7 +87,8 @@ impl Engine {
         self.send_message(far, &Message::Unknown { conversation });
     }
 
-    /// Somebody goes on with a conversation that is not known here: if it had to go, that was not heard.
+    /// Somebody goes on with a conversation that is not known here: if it had to go, that was not
+    /// heard.
     pub(in crate::engine) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
         if self.released.0.contains(&(far, conversation)) {
             self.send_message(far, &Message::Unknown { conversation });
@@ -92,7 +97,8 @@ impl Engine {
 }
 
 impl Route {
-    /// A conversation with `to` is over, or has not begun: where none is left, nothing is answered from there.
+    /// A conversation with `to` is over, or has not begun: where none is left, nothing is answered
+    /// from there.
     pub(super) fn leave(&mut self, to: std::net::SocketAddr) {
         if !self.sources.keys().any(|(_, known)| *known == to) {
             self.local.end(to);

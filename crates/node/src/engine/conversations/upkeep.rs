@@ -51,8 +51,7 @@ impl Engine {
     }
 
     /// Tells of conversations that are silent for long, though they are kept: what is said after
-    /// that
-    /// is told of anew.
+    /// that is told of anew.
     fn record_silent(&mut self, now: Now) {
         if self.journal.is_none() {
             return;

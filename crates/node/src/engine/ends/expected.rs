@@ -1,7 +1,8 @@
 //! Flows that relays serve and of which nothing has come yet.
 //!
-//! Relays say each second which flows they serve, from the moment a path is open. What they say of a flow is kept for its first
-//! packet: a burst that begins it is asked for at once, and not a second later.
+//! Relays say each second which flows they serve, from the moment a path is open. What they say of
+//! a flow is kept for its first packet: a burst that begins it is asked for at once, and not a
+//! second later.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,8 @@ impl Expectations {
 }
 
 impl Engine {
-    /// A flow comes in from `peer`, which belongs to the end that sends `outgoing`: what relays have said of it holds.
+    /// A flow comes in from `peer`, which belongs to the end that sends `outgoing`: what relays
+    /// have said of it holds.
     pub(super) fn take_expected(
         &mut self,
         now: Now,
@@ -69,7 +71,8 @@ impl Engine {
         self.maintain_end(now, outgoing);
     }
 
-    /// Returns whether a path that ends here is one between this node and `peer`, which `gateway` has opened, or this node.
+    /// Returns whether a path that ends here is one between this node and `peer`, which `gateway`
+    /// has opened, or this node.
     fn is_served_along(
         &self,
         label: u32,

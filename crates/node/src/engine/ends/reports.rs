@@ -40,8 +40,8 @@ pub(in super::super) struct FlowsOfEnd {
 
 /// By far endpoint: bytes that were sent to it by ways, and what relays charge for them.
 ///
-/// What relays pass on as it is they cannot tell apart, and charge whichever flow of the path they hear of first: each flow has the part of all that it has
-/// of their bytes.
+/// What relays pass on as it is they cannot tell apart, and charge whichever flow of the path they
+/// hear of first: each flow has the part of all that it has of their bytes.
 #[derive(Debug, Default)]
 pub(in super::super) struct ByWays(BTreeMap<PeerId, (u64, Billed)>);
 

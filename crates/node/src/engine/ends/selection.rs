@@ -1,9 +1,11 @@
-//! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`, by the delays of its paths, by what its receiver
-//! reports and by what its relays bill (`tradewind_plan::service`). Until they do, costs are those that are told (`costs` of a `[[packet]]`), or what
-//! leaves relays.
+//! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`,
+//! by the delays of its paths, by what its receiver reports and by what its relays bill
+//! (`tradewind_plan::service`). Until they do, costs are those that are told (`costs` of a
+//! `[[packet]]`), or what leaves relays.
 //!
-//! How far the receiver is from its relay is not measured here: members are told (`super::super::members`), and where nobody tells it is taken to be as
-//! far as the sender from its own.
+//! How far the receiver is from its relay is not measured here: members are told
+//! (`super::super::members`), and where nobody tells it is taken to be as far as the sender from
+//! its own.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ use tradewind_units::{Duration, Ratio, Timestamp};
 
 use crate::config::{Assumed, ServiceCosts};
 
-/// Time between two looks at delays and bills. Chosen: as receivers report and relays bill; round trips are smoothed over two seconds.
+/// Time between two looks at delays and bills. Chosen: as receivers report and relays bill; round
+/// trips are smoothed over two seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The choice for one flow.
@@ -101,8 +104,8 @@ impl Selection {
         service_of(keeper.service())
     }
 
-    /// Looks again, at times, at round trips, if they are known by now, and at what was billed while a service carried the flow; the service, when it
-    /// changes.
+    /// Looks again, at times, at round trips, if they are known by now, and at what was billed
+    /// while a service carried the flow; the service, when it changes.
     pub(super) fn look(
         &mut self,
         now: Timestamp,
@@ -232,7 +235,8 @@ mod tests {
         selection.begin(at(0), measured(Some(ms(120))));
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
-        // Coding takes too long within 115 ms: 80, 5 to notice, 10 to ask, what it waits for the block, 10 for helpers.
+        // Coding takes too long within 115 ms: 80, 5 to notice, 10 to ask, what it waits for the
+        // block, 10 for helpers.
         let (mut selection, _) = begun(115);
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Caching));
@@ -252,7 +256,8 @@ mod tests {
         let all = [Service::Direct, Service::Coding, Service::Caching, Service::Forwarding];
         assert_eq!(by_parts, all, "by what leaves relays");
         let usd = |usd| tradewind_units::Money::from_usd(usd).unwrap();
-        // The last relay's cloud asks much, the first one's nothing: requests to helpers cost more than copies.
+        // The last relay's cloud asks much, the first one's nothing: requests to helpers cost more
+        // than copies.
         let (coding, caching, forwarding) = (usd(0.03), usd(0.01), usd(0.09));
         let costs = Some(ServiceCosts { coding, caching, forwarding, loss: Ratio::ZERO });
         let by_costs = ladder(Assumed { costs, ..Assumed::default() });
@@ -262,7 +267,8 @@ mod tests {
 
     #[test]
     fn blocks_that_are_open_for_long_make_coding_slow() {
-        // 80 ms, 5 to notice, 10 to ask, 10 for helpers, and what is left of a block's time when the request is there.
+        // 80 ms, 5 to notice, 10 to ask, 10 for helpers, and what is left of a block's time when
+        // the request is there.
         let first_bought = |within| {
             let coding = BlockCoding { within, ..BlockCoding::default() };
             let assumed = Assumed { coding, ..Assumed::default() };
@@ -284,7 +290,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(seconds)
     }
 
-    /// Looks once a second, from a second on, and at what was spent by then; the services that follow.
+    /// Looks once a second, from a second on, and at what was spent by then; the services that
+    /// follow.
     fn looks(
         selection: &mut Selection,
         seconds: std::ops::Range<u64>,

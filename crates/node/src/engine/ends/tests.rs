@@ -92,7 +92,8 @@ fn coding_gives_way_to_caching_where_the_relays_bill_more_for_it() {
     world.hosts.lose_each(1, 4, 20);
     let bought = world.run(10);
     assert_eq!(services(&bought), ["direct", "coding"]);
-    // Nobody shares its blocks, so that its packets go on as copies: more leaves the relays than with caching.
+    // Nobody shares its blocks, so that its packets go on as copies: more leaves the relays than
+    // with caching.
     let saved = world.run(120);
     assert_eq!(services(&saved), ["coding", "caching"]);
     assert_eq!(saved[1].1, "a dearer one was not needed for a while");

@@ -62,7 +62,8 @@ impl Engine {
         head.is_some_and(|head| self.leading_to(*head, peer).is_some())
     }
 
-    /// Whether a packet of a group has come before, sealed in its session or for all: the seals do not tell.
+    /// Whether a packet of a group has come before, sealed in its session or for all: the seals do
+    /// not tell.
     pub(in super::super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
         let joined = self.services.joined.get(&packet.flow);
         joined.is_some_and(|joined| joined.far == peer) && self.services.receiver.has_taken(packet)

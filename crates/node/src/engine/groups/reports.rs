@@ -33,7 +33,8 @@ impl Engine {
         }
     }
 
-    /// A relay tells along the path of `label` what it has sent for a group's flow; each relay's sums count once, over however many paths they are told.
+    /// A relay tells along the path of `label` what it has sent for a group's flow; each relay's
+    /// sums count once, over however many paths they are told.
     pub(in super::super) fn take_group_bill(
         &mut self,
         now: Timestamp,
@@ -62,7 +63,8 @@ impl Engine {
         members.iter().filter_map(|member| self.routes.get(*member))
     }
 
-    /// How a group's flow fares at each member, and what comes back. What is the same for all stands with the first.
+    /// How a group's flow fares at each member, and what comes back. What is the same for all
+    /// stands with the first.
     pub(in super::super) fn report_group(
         &self,
         now: Now,

@@ -110,7 +110,8 @@ fn far_of(hosts: &mut Hosts, flow: u64) -> PeerId {
     engine.routes.get(engine.flows[&flow]).unwrap().far
 }
 
-/// A leg does not prove whose bodies it carries: one of another path, put under a header by somebody on the leg, moves neither path.
+/// A leg does not prove whose bodies it carries: one of another path, put under a header by
+/// somebody on the leg, moves neither path.
 #[test]
 fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     let others = [2, 4, 5].map(|number| (number, anybody(number)));
@@ -155,8 +156,8 @@ fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     assert_eq!(hosts.at(1).counts.snapshot().paths_up, 2);
 }
 
-/// Whoever puts other bytes in a packet's place changes nothing where legs are sealed whole: the packet itself comes through. Where headers alone are, it is
-/// taken for a replay.
+/// Whoever puts other bytes in a packet's place changes nothing where legs are sealed whole: the
+/// packet itself comes through. Where headers alone are, it is taken for a replay.
 #[test]
 fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed() {
     for (leg_seal, expected) in [(LegSeal::Whole, [0, 1]), (LegSeal::Headers, [0, 0])] {
@@ -188,7 +189,8 @@ fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed()
     }
 }
 
-/// Packets of no bytes, sealed as a whole by a gateway that should not, pass nothing on: above all not what was in a relay's buffers before.
+/// Packets of no bytes, sealed as a whole by a gateway that should not, pass nothing on: above all
+/// not what was in a relay's buffers before.
 #[test]
 fn what_is_not_sealed_never_leaves() {
     [LegSeal::Headers, LegSeal::Whole].into_iter().for_each(empty_packets_are_not_passed_on);

@@ -1,8 +1,9 @@
 //! The responder: from nothing known to a session, from cheap checks to dear ones.
 //!
-//! The first tag; a cookie when many come; Noise's message (two Diffie-Hellman steps), which proves who asks; the grant's
-//! signature, gateway, relays and time; the time of issue and that the message was not seen before. Until the last of
-//! them nothing is kept, and what fails is answered by silence.
+//! The first tag; a cookie when many come; Noise's message (two Diffie-Hellman steps), which proves
+//! who asks; the grant's signature, gateway, relays and time; the time of issue and that the
+//! message was not seen before. Until the last of them nothing is kept, and what fails is answered
+//! by silence.
 
 use tradewind_grant::{Nonce, PublicIdentity, SignedGrant, VerifiedGrant};
 use tradewind_units::Timestamp;
@@ -139,7 +140,8 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Has one identity have fewer than `most` neighbours: a socket that is silent makes room, since its process is perhaps gone.
+    /// Has one identity have fewer than `most` neighbours: a socket that is silent makes room,
+    /// since its process is perhaps gone.
     fn make_room(
         &mut self,
         now: Now,

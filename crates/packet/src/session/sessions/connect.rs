@@ -11,16 +11,17 @@ use super::{
     DropReason, Event, Link, Now, Own, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit,
 };
 
-/// Time between two initiations to a neighbour whose distance is not known, and time after which an open question means that the neighbour has
-/// forgotten its session. Chosen: no path is longer.
+/// Time between two initiations to a neighbour whose distance is not known, and time after which an
+/// open question means that the neighbour has forgotten its session. Chosen: no path is longer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two initiations to one whose distance is known: three round trips, and at least this, so that it is found soon after it has come back.
-/// Chosen: as often as neighbours are asked whether they are there.
+/// Time between two initiations to one whose distance is known: three round trips, and at least
+/// this, so that it is found soon after it has come back. Chosen: as often as neighbours are asked
+/// whether they are there.
 const MIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Sessions {
-    /// Keeps a session with `identity` at `link` from now on, showing `grant` where one is needed. `None` when as many
-    /// neighbours are known as are allowed.
+    /// Keeps a session with `identity` at `link` from now on, showing `grant` where one is needed.
+    /// `None` when as many neighbours are known as are allowed.
     pub fn connect(
         &mut self,
         now: Now,

@@ -1,4 +1,5 @@
-//! Passing packets on along overlay paths, by the train: checking the headers of what a neighbour sent, writing those for the next one.
+//! Passing packets on along overlay paths, by the train: checking the headers of what a neighbour
+//! sent, writing those for the next one.
 
 use super::super::event::{DropReason, Now, SealError};
 use super::super::passed::{Fate, alike, has_room};
@@ -13,13 +14,15 @@ pub struct Run {
     pub bytes: usize,
     /// How many datagrams.
     pub datagrams: usize,
-    /// The neighbour that sent them and the label that it sent them under; `None` when they were dropped ([`Sessions::drops`]).
+    /// The neighbour that sent them and the label that it sent them under; `None` when they were
+    /// dropped ([`Sessions::drops`]).
     pub from: Option<(PeerId, u32)>,
 }
 
 impl Sessions {
-    /// Looks at datagrams that came over `link` one behind the other, of `segment` bytes each but for the last, of which the first is a passed one: how many
-    /// of them belong together. What is after them is to be asked about next.
+    /// Looks at datagrams that came over `link` one behind the other, of `segment` bytes each but
+    /// for the last, of which the first is a passed one: how many of them belong together. What is
+    /// after them is to be asked about next.
     ///
     /// `None` when the first is no passed datagram: it is one for [`Sessions::handle_datagram`].
     pub fn handle_passed(
@@ -67,11 +70,14 @@ impl Sessions {
         Ok(Run { bytes, datagrams, from: Some((peer, shared.label)) })
     }
 
-    /// Writes the headers of datagrams that a neighbour is to pass on under `label`, one behind the other, of `segment` bytes each but for the last:
-    /// [`PASSED_BYTES`](super::super::PASSED_BYTES) to be written, then the body. Returns where the neighbour is.
+    /// Writes the headers of datagrams that a neighbour is to pass on under `label`, one behind the
+    /// other, of `segment` bytes each but for the last:
+    /// [`PASSED_BYTES`](super::super::PASSED_BYTES) to be written, then the body. Returns where the
+    /// neighbour is.
     ///
     /// # Errors
-    /// [`SealError::NoSession`] before a handshake and when keys are worn out; [`SealError::Length`] where a datagram has no body.
+    /// [`SealError::NoSession`] before a handshake and when keys are worn out;
+    /// [`SealError::Length`] where a datagram has no body.
     pub fn pass(
         &mut self,
         peer: PeerId,

@@ -1,4 +1,5 @@
-//! Opening without remembering: whether a payload that others kept or solved for is what its sender sealed.
+//! Opening without remembering: whether a payload that others kept or solved for is what its sender
+//! sealed.
 
 use super::super::event::Opened;
 use super::super::peer::Phase;

@@ -9,11 +9,12 @@ use super::{Route, Settings, legs};
 /// Least gain in completion time for which a relay is advised. Chosen: a relay costs money, and
 /// completion times of equal transfers differ by as much from one to the next.
 pub const LEAST_GAIN: f64 = 1.05;
-/// Least time that a relay must save where dialling and slow start are most of a flow. Chosen: for a
-/// small file between near cities the model lets relays save up to 50 ms, and CDD measured them to be
-/// 30 % slower there; what a session's start costs at a relay is not in the model.
+/// Least time that a relay must save where dialling and slow start are most of a flow. Chosen: for
+/// a small file between near cities the model lets relays save up to 50 ms, and CDD measured them
+/// to be 30 % slower there; what a session's start costs at a relay is not in the model.
 pub const LEAST_SAVED: Duration = Duration::from_millis(100);
-/// A largest leg above this share of the direct RTT is no shorter. Chosen: within the spread of RTTs.
+/// A largest leg above this share of the direct RTT is no shorter. Chosen: within the spread of
+/// RTTs.
 const HARDLY_SHORTER: f64 = 0.9;
 
 /// What to do with the flow.
@@ -76,17 +77,20 @@ impl std::fmt::Display for Reason {
             Self::NoRelay => f.write_str("no relayed path has all its legs known"),
             Self::Small { volume, start, fct } => write!(
                 f,
-                "{volume} is small: {:.0} of its {:.0} ms are dialling and slow start, and a relay must be dialled too",
+                "{volume} is small: {:.0} of its {:.0} ms are dialling and slow start, and a \
+                 relay must be dialled too",
                 as_millis_f64(*start),
                 as_millis_f64(*fct)
             ),
             Self::Tuned { rate } => write!(
                 f,
-                "the direct path already runs at {rate}, which its ends' access limits, not its window: shorter legs add nothing"
+                "the direct path already runs at {rate}, which its ends' access limits, not its \
+                 window: shorter legs add nothing"
             ),
             Self::Near { direct, relayed } => write!(
                 f,
-                "no relay shortens the largest leg much: {:.1} ms direct, {:.1} ms over the best relays",
+                "no relay shortens the largest leg much: {:.1} ms direct, {:.1} ms over the best \
+                 relays",
                 as_millis_f64(*direct),
                 as_millis_f64(*relayed)
             ),
@@ -98,7 +102,8 @@ impl std::fmt::Display for Reason {
             }
             Self::LittleSaved { saved } => write!(
                 f,
-                "the fastest relayed path saves {:.0} ms on paper, and below {:.0} ms a relay's own delays may eat it",
+                "the fastest relayed path saves {:.0} ms on paper, and below {:.0} ms a relay's \
+                 own delays may eat it",
                 as_millis_f64(*saved),
                 as_millis_f64(LEAST_SAVED)
             ),

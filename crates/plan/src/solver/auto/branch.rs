@@ -1,10 +1,11 @@
-//! Closes the gap where a problem is of middle size: branches on how many relays of an offer there are, and on what
-//! a flow's path costs.
+//! Closes the gap where a problem is of middle size: branches on how many relays of an offer there
+//! are, and on what a flow's path costs.
 //!
-//! The relaxation lets an offer have part of a relay, and a flow go over several paths in part. Where it does, either
-//! there are as many relays as the whole part says at most, or one more at least; or the flow's egress costs no more
-//! than in the mean, or more. Both sides are bounded again from the prices at hand. The least bound of what is still
-//! open holds for all plans [Land and Doig 1960].
+//! The relaxation lets an offer have part of a relay, and a flow go over several paths in part.
+//! Where it does, either there are as many relays as the whole part says at most, or one more at
+//! least; or the flow's egress costs no more than in the mean, or more. Both sides are bounded
+//! again from the prices at hand. The least bound of what is still open holds for all plans [Land
+//! and Doig 1960].
 
 use std::collections::BTreeMap;
 
@@ -18,13 +19,15 @@ const ROUNDS: u64 = 60;
 /// Options looked at by all nodes. Chosen: two or three seconds.
 const MOST_OPTIONS: u64 = 250_000_000;
 
-/// What a branch must be about at least, as a part of the dearest set-up: no unit of money matters. Chosen.
+/// What a branch must be about at least, as a part of the dearest set-up: no unit of money matters.
+/// Chosen.
 const LEAST_PART: f64 = 2e-4;
 
 /// Nodes below which it is not worth while to begin.
 const FEWEST_NODES: u64 = 50;
 
-/// Raises the bound as far as the work allows, at most to `enough`; shows `visit` each node's choices.
+/// Raises the bound as far as the work allows, at most to `enough`; shows `visit` each node's
+/// choices.
 pub(super) fn raise(
     table: &Table,
     ascent: &mut Ascent<'_>,

@@ -1,23 +1,29 @@
-//! A lower bound by Lagrangian relaxation: what the budget, the set-up and the capacity of relays are worth.
+//! A lower bound by Lagrangian relaxation: what the budget, the set-up and the capacity of relays
+//! are worth.
 //!
-//! Let a dollar be worth `lambda` seconds. The set-up `S` of an offer `k` is shared out beforehand: flow `f` pays
-//! `v_fk S` if it passes there, whatever it takes, and `m_k S` for each relay's worth of capacity that it takes. Shares
-//! that add up to no more than one never make a plan pay more than it does: there are at least as many relays as
-//! capacity is filled, and at least one where any flow passes. So each flow may choose for itself, and
+//! Let a dollar be worth `lambda` seconds. The set-up `S` of an offer `k` is shared out beforehand:
+//! flow `f` pays `v_fk S` if it passes there, whatever it takes, and `m_k S` for each relay's worth
+//! of capacity that it takes. Shares that add up to no more than one never make a plan pay more
+//! than it does: there are at least as many relays as capacity is filled, and at least one where
+//! any flow passes. So each flow may choose for itself, and
 //!
 //! ```text
-//! bound = sum over f of min over paths p of  score_p + lambda (egress_p + sum over k in p of S_k (v_fk + m_k rate_p / capacity_k))
-//!         - lambda (budget + sum over k of S_k m_k running_k)        for lambda, v, m >= 0,  m_k + sum over f of v_fk <= 1
+//! bound = sum over f of min over paths p of
+//!           score_p + lambda (egress_p + sum over k in p of S_k (v_fk + m_k rate_p / capacity_k))
+//!         - lambda (budget + sum over k of S_k m_k running_k)
+//! for lambda, v, m >= 0,  m_k + sum over f of v_fk <= 1
 //! ```
 //!
-//! is below every plan within the budget. Relays that run already cost nothing, so only `m` is charged there. The
-//! multipliers rise where the flows' choices use what they pay for more than its price allows: multiplied by
-//! exponentials, which keeps shares non-negative and adding up to one (mirror ascent; Beck and Teboulle 2003). With
-//! scores of zero and `lambda` of one the same is a bound on cost.
+//! is below every plan within the budget. Relays that run already cost nothing, so only `m` is
+//! charged there. The multipliers rise where the flows' choices use what they pay for more than its
+//! price allows: multiplied by exponentials, which keeps shares non-negative and adding up to one
+//! (mirror ascent; Beck and Teboulle 2003). With scores of zero and `lambda` of one the same is a
+//! bound on cost.
 //!
-//! Where the number of an offer's relays is confined to a [`Range`], as [`super::branch`] does, those that there must
-//! be are paid for beforehand and then run like others, and where there may be no more, capacity may cost more
-//! than set-up: the difference, `e_k S_k`, is given back for each relay that there may be.
+//! Where the number of an offer's relays is confined to a [`Range`], as [`super::branch`] does,
+//! those that there must be are paid for beforehand and then run like others, and where there may
+//! be no more, capacity may cost more than set-up: the difference, `e_k S_k`, is given back for
+//! each relay that there may be.
 
 use super::table::{Choice, Supply, Table};
 use crate::solver::Work;
@@ -64,7 +70,8 @@ impl Prices {
         choice.usd + choice.relays_used().map(charge).sum::<f64>()
     }
 
-    /// Dollars that a flow pays of an offer's set-up, of which it pays this share whatever it takes.
+    /// Dollars that a flow pays of an offer's set-up, of which it pays this share whatever it
+    /// takes.
     pub(super) fn charge(&self, table: &Table, offer: usize, share: f64, rate: u64) -> f64 {
         if self.ranges[offer].most == Some(0) {
             return f64::INFINITY;
@@ -84,7 +91,8 @@ impl Prices {
         table.uses_of(flow).map(shared)
     }
 
-    /// Dollars that are paid without any flow: the budget, and what capacity is worth that is there anyway.
+    /// Dollars that are paid without any flow: the budget, and what capacity is worth that is there
+    /// anyway.
     pub(super) fn given_usd(&self, table: &Table) -> f64 {
         let given = |(offer, supply): (usize, &Supply)| {
             let Range { least, most } = self.ranges[offer];
@@ -130,7 +138,8 @@ pub(super) struct Ascent<'t> {
     choices: Vec<usize>,
     loads: Vec<f64>,
     round: u32,
-    /// Which way the budget was missed last, as a part, and how much faster `lambda` goes because of it.
+    /// Which way the budget was missed last, as a part, and how much faster `lambda` goes because
+    /// of it.
     trend: f64,
     gain: f64,
     pub(super) used: Used,
@@ -142,7 +151,8 @@ pub(super) struct Ascent<'t> {
 pub(super) struct Used {
     /// Relays' worth of capacity, by offer.
     loads: Vec<f64>,
-    /// How often each flow passed each offer, as [`Table::uses`] has them; empty when that is not counted.
+    /// How often each flow passed each offer, as [`Table::uses`] has them; empty when that is not
+    /// counted.
     passes: Vec<u32>,
     /// Least, most and sum of each flow's costs, in nano-dollars; empty when they are not counted.
     costs: Vec<(i64, i64, f64)>,
@@ -150,8 +160,8 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Relays of each offer, in the mean over the rounds: what capacity takes or, where none runs, the flow that passes
-    /// most often.
+    /// Relays of each offer, in the mean over the rounds: what capacity takes or, where none runs,
+    /// the flow that passes most often.
     pub(super) fn relays(&self, table: &Table, ranges: &[Range]) -> Vec<f64> {
         let rounds = f64::from(self.rounds.max(1));
         let mut relays: Vec<f64> = self.loads.iter().map(|load| load / rounds).collect();

@@ -1,4 +1,5 @@
-//! Moves of the local search: one flow, one relay's flows, an offer opened; each judged by score plus what it costs.
+//! Moves of the local search: one flow, one relay's flows, an offer opened; each judged by score
+//! plus what it costs.
 
 use super::state::{Assignment, State};
 use super::table::Choice;
@@ -75,7 +76,8 @@ impl State<'_> {
         changed
     }
 
-    /// Takes these flows off and lets each choose again, `forbidden` left out; undone unless that helps or is wanted.
+    /// Takes these flows off and lets each choose again, `forbidden` left out; undone unless that
+    /// helps or is wanted.
     pub(super) fn reseat(
         &mut self,
         flows: &[usize],
@@ -150,8 +152,8 @@ impl State<'_> {
         changed
     }
 
-    /// Tries one relay more of each offer and, with `pairs`, of pairs of offers where they are few; whether any
-    /// helped.
+    /// Tries one relay more of each offer and, with `pairs`, of pairs of offers where they are few;
+    /// whether any helped.
     pub(super) fn open(&mut self, lambda: f64, pairs: bool, work: &mut Work<'_>) -> bool {
         let offers = self.table.supplies.len();
         let mut changed = false;
@@ -193,7 +195,8 @@ impl State<'_> {
             let mark = self.merit(lambda);
             let assignment = self.detach(change.flow);
             self.attach(change.flow, change.choice);
-            // Nobody wants to be the first, who pays for all; from then on each must be glad to come.
+            // Nobody wants to be the first, who pays for all; from then on each must be glad to
+            // come.
             if !assignments.is_empty() && self.merit(lambda) >= mark && best.1 > 0 {
                 self.detach(change.flow);
                 self.attach_at(change.flow, assignment);
@@ -216,7 +219,8 @@ impl State<'_> {
         best.1 > 0
     }
 
-    /// What flows gain over new relays of both offers, set-up there left out; each flow's best change.
+    /// What flows gain over new relays of both offers, set-up there left out; each flow's best
+    /// change.
     fn gains_over(&self, a: usize, b: usize, lambda: f64) -> Vec<Change> {
         let mut gains: Vec<Change> = Vec::new();
         for (flow, index) in self.table.through(a) {
@@ -238,8 +242,8 @@ impl State<'_> {
         gains
     }
 
-    /// Makes the plan cheaper where that costs least score, flow by flow, until it is within the budget or no
-    /// flow can help.
+    /// Makes the plan cheaper where that costs least score, flow by flow, until it is within the
+    /// budget or no flow can help.
     pub(super) fn cheapen(&mut self, work: &mut Work<'_>) {
         while self.cost > self.table.budget {
             let changes =
@@ -278,7 +282,8 @@ impl State<'_> {
         }
     }
 
-    /// Each flow's best change by a worth (less is better) of its change of score and cost; best first.
+    /// Each flow's best change by a worth (less is better) of its change of score and cost; best
+    /// first.
     fn changes(
         &mut self,
         work: &mut Work<'_>,

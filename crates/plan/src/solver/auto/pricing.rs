@@ -9,7 +9,8 @@ use crate::problem::Problem;
 
 /// What the prices prove when each flow may take any path at all.
 ///
-/// A path that is not a candidate counts with a time that it cannot beat, so the bound holds for it too.
+/// A path that is not a candidate counts with a time that it cannot beat, so the bound holds for it
+/// too.
 pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) -> f64 {
     let tables = Tables::new(problem);
     let depth = depth(problem);
@@ -106,7 +107,8 @@ impl<'a> LeftOut<'a> {
             filling += self.filling[usize::from(*relay)];
         }
         let rate_price = self.lambda * filling * self.volume;
-        // A slower path takes less capacity: the time between the least and the limit at which both together are least.
+        // A slower path takes less capacity: the time between the least and the limit at which both
+        // together are least.
         let fct_s = match self.problem.inputs().start_up {
             StartUp::Ignored => way.least_s,
             StartUp::Cold | StartUp::Warm if self.weight > 0.0 => {

@@ -51,9 +51,11 @@ impl<'t> Search<'t> {
         self.settle(state, self.lambda, work);
     }
 
-    /// Kicks and improves until the work is done, the best meets the bound `least`, or `most_idle` kicks in a row have not helped.
+    /// Kicks and improves until the work is done, the best meets the bound `least`, or `most_idle`
+    /// kicks in a row have not helped.
     ///
-    /// Goes on from where it is, better or a little worse, and back to the best when that has led nowhere.
+    /// Goes on from where it is, better or a little worse, and back to the best when that has led
+    /// nowhere.
     pub(super) fn kick(&mut self, most_idle: u32, least: f64, work: &mut Work<'_>) {
         let Some(mut now) = self.best.clone() else { return };
         let mut idle = 0;

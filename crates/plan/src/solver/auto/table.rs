@@ -1,4 +1,5 @@
-//! The problem as flat arrays: each flow's options with their scores, costs and rates as plain numbers.
+//! The problem as flat arrays: each flow's options with their scores, costs and rates as plain
+//! numbers.
 
 use tradewind_units::Money;
 
@@ -180,7 +181,8 @@ impl Table {
     }
 }
 
-/// The offers of each flow's choices and where each flow's begin; tells the choices where theirs are.
+/// The offers of each flow's choices and where each flow's begin; tells the choices where theirs
+/// are.
 fn note_uses(all: &mut [Choice], starts: &[usize]) -> (Vec<u16>, Vec<usize>) {
     let (mut uses, mut use_starts) = (Vec::new(), vec![0]);
     for flow in starts.windows(2) {

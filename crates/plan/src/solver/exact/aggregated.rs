@@ -12,10 +12,11 @@
 //! | capacity | sum over f, c through o of share(rate / capacity) u(f, c) <= r(o) + p(o) |
 //! | budget | cost of paths and of p <= budget |
 //!
-//! The capacity row stands there three times: with the plain share, and with two functions of it that
-//! no packing exceeds either (dual feasible functions, [Fekete, Schepers: New classes of fast lower
-//! bounds for bin packing]): more than half a relay counts as one, more than a third as a half. What
-//! they still miss is cut off by [`super::cuts`] when it turns up. Rows that cannot bind are left out.
+//! The capacity row stands there three times: with the plain share, and with two functions of it
+//! that no packing exceeds either (dual feasible functions, [Fekete, Schepers: New classes of fast
+//! lower bounds for bin packing]): more than half a relay counts as one, more than a third as a
+//! half. What they still miss is cut off by [`super::cuts`] when it turns up. Rows that cannot bind
+//! are left out.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +111,8 @@ impl Formulation {
     }
 }
 
-/// The part of a relay that a rate counts as: plainly, or by the dual feasible function of this step.
+/// The part of a relay that a rate counts as: plainly, or by the dual feasible function of this
+/// step.
 fn share(rate: u64, capacity: u64, step: Option<u64>) -> f64 {
     let plain = rate as f64 / capacity as f64;
     let Some(step) = step else { return plain };
@@ -153,9 +155,9 @@ impl Through {
 
 /// The candidates not beaten by another of the flow.
 ///
-/// One beats another if it is no worse in score and cost, passes some of the same offers, and takes no
-/// more of those whose capacity may bind. Whoever takes the beaten one may as well take the other, so
-/// nothing is lost.
+/// One beats another if it is no worse in score and cost, passes some of the same offers, and takes
+/// no more of those whose capacity may bind. Whoever takes the beaten one may as well take the
+/// other, so nothing is lost.
 fn undominated<'a>(
     candidates: &[(usize, &'a Candidate)],
     binds: &[bool],

@@ -14,14 +14,15 @@
 //! | symmetry | x(o, n) >= x(o, n + 1) |
 //! | budget | cost of paths and set-up <= budget |
 //!
-//! Four things in the figure cannot be meant. "1 if needed" has the number of instances a region in front of
-//! x, which keeps more flows than that off a relay; the number of flows must stand there. Its pairs of
-//! proxies include a proxy with itself, which would fill it twice; a path passes no region twice. Of
-//! the cases of T, two have one condition: the second is meant for one proxy. And nothing says how large the set of
-//! instances is: here it is as large as a plan may need ([`most_relays`]), so nothing is lost.
+//! Four things in the figure cannot be meant. "1 if needed" has the number of instances a region in
+//! front of x, which keeps more flows than that off a relay; the number of flows must stand there.
+//! Its pairs of proxies include a proxy with itself, which would fill it twice; a path passes no
+//! region twice. Of the cases of T, two have one condition: the second is meant for one proxy. And
+//! nothing says how large the set of instances is: here it is as large as a plan may need
+//! ([`most_relays`]), so nothing is lost.
 //!
-//! Paths are not pruned, and flows are not told to use an offer at all before one of its relays: that is
-//! what [`super::aggregated`] is for.
+//! Paths are not pruned, and flows are not told to use an offer at all before one of its relays:
+//! that is what [`super::aggregated`] is for.
 
 use tradewind_units::{Duration, Money};
 

@@ -1,7 +1,8 @@
 //! Rows that take away what a formulation allows and no plan can do.
 //!
-//! The aggregated formulation counts capacity, not how flows fit into relays. Where a set S of flows does
-//! not fit into n relays of an offer, each flow left out saves at most one relay, so every plan keeps
+//! The aggregated formulation counts capacity, not how flows fit into relays. Where a set S of
+//! flows does not fit into n relays of an offer, each flow left out saves at most one relay, so
+//! every plan keeps
 //!
 //! > relays of the offer >= n + 1 - (flows of S that do not pass it at the rate they have, or more)
 

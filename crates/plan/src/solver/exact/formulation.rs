@@ -116,7 +116,8 @@ impl Formulation {
         self.columns.iter().zip(values).map(paid).sum()
     }
 
-    /// The values of the columns that mean this plan; `None` when the program left out one of its paths.
+    /// The values of the columns that mean this plan; `None` when the program left out one of its
+    /// paths.
     pub(super) fn values(&self, problem: &Problem, plan: &Plan) -> Option<Vec<f64>> {
         let mut values = vec![0.0; self.columns.len()];
         for (flow, planned) in plan.flows.iter().enumerate() {
@@ -147,8 +148,7 @@ impl Formulation {
     }
 
     /// The values of the columns that mean this plan, or one that is no worse: a path that the
-    /// program
-    /// left out has another of the flow beside it that beats it.
+    /// program left out has another of the flow beside it that beats it.
     pub(super) fn values_of_any(&self, problem: &Problem, plan: &Plan) -> Option<Vec<f64>> {
         if let Some(values) = self.values(problem, plan) {
             return Some(values);
@@ -224,8 +224,9 @@ pub(super) fn demands(
     (rates, users)
 }
 
-/// How many relays of an offer a plan may need at most: one a user, as many as the budget sets up, and
-/// fewer than twice what the rates fill, since two relays that could be merged are one too many.
+/// How many relays of an offer a plan may need at most: one a user, as many as the budget sets up,
+/// and fewer than twice what the rates fill, since two relays that could be merged are one too
+/// many.
 pub(super) fn most_relays(problem: &Problem, offer: usize, rate: u64, users: usize) -> usize {
     let (budget, offer) = (problem.budget(), &problem.offers()[offer]);
     let filled = rate / offer.capacity_bps().max(1);

@@ -1,7 +1,7 @@
 //! HiGHS: one run over a formulation.
 //!
-//! One thread, a fixed seed, no output. Objective and budget are scaled so that the library's absolute
-//! tolerances (10^-6) mean less than 10^-10 of the whole.
+//! One thread, a fixed seed, no output. Objective and budget are scaled so that the library's
+//! absolute tolerances (10^-6) mean less than 10^-10 of the whole.
 
 use std::num::NonZeroU32;
 
@@ -11,8 +11,8 @@ use tradewind_units::{Duration, Money};
 use super::formulation::{Column, Formulation};
 use crate::solver::SolveError;
 
-/// What the largest sum of the objective, and the budget, are scaled to. Chosen: a tolerance of 10^-6 is
-/// then 6 * 10^-11 of it, and coefficients stay near those that HiGHS is made for.
+/// What the largest sum of the objective, and the budget, are scaled to. Chosen: a tolerance of
+/// 10^-6 is then 6 * 10^-11 of it, and coefficients stay near those that HiGHS is made for.
 const SCALE: f64 = 16384.0;
 
 /// What a run makes least.
@@ -71,7 +71,8 @@ pub(super) struct Answer {
     pub(super) iterations: u64,
 }
 
-/// Makes `goal` least over the formulation within `budget`, from the values `start` if they are given.
+/// Makes `goal` least over the formulation within `budget`, from the values `start` if they are
+/// given.
 pub(super) fn run(
     formulation: &Formulation,
     goal: Goal,
@@ -209,7 +210,8 @@ fn program(
 mod tests {
     use super::*;
 
-    /// How HiGHS ends with columns of these ranges, each counted -1, under these rows of all columns, and no node or all.
+    /// How HiGHS ends with columns of these ranges, each counted -1, under these rows of all
+    /// columns, and no node or all.
     fn end_of(
         ranges: &[std::ops::RangeInclusive<f64>],
         rows: &[std::ops::RangeInclusive<f64>],

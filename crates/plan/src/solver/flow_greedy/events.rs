@@ -1,8 +1,8 @@
 //! Where a run would have gone on otherwise with one relay more.
 //!
-//! Until a run lacks a relay of an offer for the first time, it is step for step the run over a supply with one
-//! more of them. So that one need not be made from its beginning: it goes on from the state noted there; and where
-//! no relay was ever lacking, it is the same run.
+//! Until a run lacks a relay of an offer for the first time, it is step for step the run over a
+//! supply with one more of them. So that one need not be made from its beginning: it goes on from
+//! the state noted there; and where no relay was ever lacking, it is the same run.
 
 use super::list::Rank;
 use super::run::State;
@@ -41,7 +41,8 @@ impl Events {
         }
     }
 
-    /// Forgets the last run. In the next one, paths count that lack relays of at most so many offers.
+    /// Forgets the last run. In the next one, paths count that lack relays of at most so many
+    /// offers.
     pub(crate) fn begin(&mut self, lacks: usize) {
         self.lacks = lacks;
         self.first.fill(None);
@@ -58,7 +59,8 @@ impl Events {
         self.first[offer].is_some()
     }
 
-    /// Notes that a relay of the offer is lacking by the path of this rank, if it is the first time.
+    /// Notes that a relay of the offer is lacking by the path of this rank, if it is the first
+    /// time.
     pub(super) fn note(&mut self, offer: usize, time: Rank, state: &State) {
         if self.has(offer) {
             return;

@@ -15,7 +15,8 @@ pub(crate) type Rank = u32;
 /// One path of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
-    /// Nanoseconds of score that it saves against the direct path; without one, the score below zero.
+    /// Nanoseconds of score that it saves against the direct path; without one, the score below
+    /// zero.
     pub(crate) gain: i64,
     /// Nano-dollars of egress and move, less what the direct path costs.
     pub(crate) more: i64,
@@ -45,7 +46,8 @@ pub(crate) struct List {
     pub(crate) ranks: Vec<Rank>,
 }
 
-/// Offers that a path needs, in a machine word: one bit for each of the first ones, the others have none.
+/// Offers that a path needs, in a machine word: one bit for each of the first ones, the others have
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Needs(u128);
 
@@ -96,8 +98,8 @@ impl Needs {
 pub(crate) struct Lists {
     /// Flow by flow.
     pub(crate) flows: Vec<List>,
-    /// All relayed paths, in the order in which they are tried: those of flows without direct path, then by what
-    /// they promise, then by flow, then by place in the flow's list.
+    /// All relayed paths, in the order in which they are tried: those of flows without direct path,
+    /// then by what they promise, then by flow, then by place in the flow's list.
     pub(crate) entries: Vec<Entry>,
     /// What each of them needs.
     pub(crate) needs: Vec<Needs>,
@@ -176,12 +178,14 @@ fn helpful(
         .collect()
 }
 
-/// Leaves out paths that no run takes: another of the flow is tried sooner, passes some of the same relays and none besides, and takes
-/// no more of them and no more money. Whenever such a path could be taken, the other one could have been. That does not hold where flows get
-/// money back, which can make a path affordable after its turn.
+/// Leaves out paths that no run takes: another of the flow is tried sooner, passes some of the same
+/// relays and none besides, and takes no more of them and no more money. Whenever such a path could
+/// be taken, the other one could have been. That does not hold where flows get money back, which
+/// can make a path affordable after its turn.
 #[derive(Debug, Default)]
 struct Useful {
-    /// Paths kept so far, by the first offer that each passes: all its offers, what it costs, its rate.
+    /// Paths kept so far, by the first offer that each passes: all its offers, what it costs, its
+    /// rate.
     kept: Vec<Vec<(Needs, i64, u64)>>,
 }
 
@@ -244,7 +248,8 @@ fn entry(
 /// Algorithm 2's gain: what is saved for each dollar of egress and of the share of the relays'
 /// set-up that the flow's rate has in their capacity; without direct path, speed for each dollar.
 ///
-/// As a whole number of the same order, because positive floating-point numbers have the order of their bits.
+/// As a whole number of the same order, because positive floating-point numbers have the order of
+/// their bits.
 fn per_cost(
     problem: &Problem,
     candidate: &Candidate,

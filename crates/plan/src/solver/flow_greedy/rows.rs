@@ -1,7 +1,7 @@
 //! Sets of paths, with a bit for each path in the order in which paths are tried.
 //!
-//! A run is a walk over such a set. What it does to later paths is done to many at once: when a flow has its path, its
-//! others go; when an offer is exhausted, all that pass it go.
+//! A run is a walk over such a set. What it does to later paths is done to many at once: when a
+//! flow has its path, its others go; when an offer is exhausted, all that pass it go.
 
 use super::list::{Entry, Rank};
 
@@ -11,13 +11,16 @@ const WORD: usize = u64::BITS as usize;
 /// Words that are worked on together: all rows are whole blocks. Chosen: a cache line.
 const BLOCK: usize = 8;
 
-/// Words of all rows together up to which there are rows. Chosen: 16 MiB. Beyond, paths are tried one by one.
+/// Words of all rows together up to which there are rows. Chosen: 16 MiB. Beyond, paths are tried
+/// one by one.
 const MOST_WORDS: usize = 1 << 21;
 
-/// Rows of an offer: the paths that pass it, and those of them that take more than some rates. Chosen by trial.
+/// Rows of an offer: the paths that pass it, and those of them that take more than some rates.
+/// Chosen by trial.
 pub(super) const CLASSES: usize = 32;
 
-/// Flows up to which each has a row. Chosen: with more, passing over a flow's paths one by one is quicker.
+/// Flows up to which each has a row. Chosen: with more, passing over a flow's paths one by one is
+/// quicker.
 const MOST_FLOWS: usize = 256;
 
 /// The paths of each flow and of each offer.
@@ -82,7 +85,8 @@ impl Rows {
         self.limits[offer].partition_point(|limit| *limit < rate)
     }
 
-    /// What the paths of the row before this one exceed; nothing can be below zero, the first row's.
+    /// What the paths of the row before this one exceed; nothing can be below zero, the first
+    /// row's.
     pub(super) fn limit_below(&self, offer: usize, class: usize) -> u64 {
         class.min(CLASSES).checked_sub(1).map_or(0, |before| self.limits[offer][before])
     }
@@ -123,7 +127,8 @@ impl Rows {
     }
 }
 
-/// Rates that divide the paths over each offer into as many parts of equal size; the first one divides nothing.
+/// Rates that divide the paths over each offer into as many parts of equal size; the first one
+/// divides nothing.
 fn limits(entries: &[Entry], offers: usize) -> Vec<[u64; CLASSES]> {
     let mut rates = vec![Vec::new(); offers];
     for entry in entries {

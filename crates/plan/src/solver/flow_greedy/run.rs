@@ -1,7 +1,7 @@
 //! The greedy steps themselves [CP VI, Algorithm 1], over a given supply of relays.
 //!
-//! A flow's list is a part of the list of all paths, in the same order. So the steps are one walk over that list: a path is taken
-//! if its flow has none yet and relays and budget allow it.
+//! A flow's list is a part of the list of all paths, in the same order. So the steps are one walk
+//! over that list: a path is taken if its flow has none yet and relays and budget allow it.
 
 use std::cmp::Reverse;
 
@@ -212,7 +212,8 @@ impl<'a> Run<'a> {
         self.taken.clear();
     }
 
-    /// Goes on from this state, with a supply that has one relay more of the offer than the one that led to it.
+    /// Goes on from this state, with a supply that has one relay more of the offer than the one
+    /// that led to it.
     pub(crate) fn resume(&mut self, state: &State, offer: usize) {
         self.state.clone_from(state);
         self.count(offer);
@@ -226,8 +227,9 @@ impl<'a> Run<'a> {
         fleet.price = if fleet.used < terms.running { 0 } else { terms.set_up };
     }
 
-    /// Takes greedy steps until no path is left that could be taken, and notes in `events` where a larger supply would
-    /// have mattered. Stops early, and says so by `false`, once the race is lost, or when there is no work left.
+    /// Takes greedy steps until no path is left that could be taken, and notes in `events` where a
+    /// larger supply would have mattered. Stops early, and says so by `false`, once the race is
+    /// lost, or when there is no work left.
     pub(crate) fn go(
         &mut self,
         race: Option<Race<'_>>,
@@ -259,8 +261,8 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Takes all steps that are left, as [`Run::go`] does; none when the race is lost, in which case all that was not lacking so
-    /// far is lost too.
+    /// Takes all steps that are left, as [`Run::go`] does; none when the race is lost, in which
+    /// case all that was not lacking so far is lost too.
     pub(crate) fn finish(
         &mut self,
         race: Option<Race<'_>>,
@@ -275,7 +277,8 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// Counts what is lost with this path against the flow's best one; says whether that is too much.
+    /// Counts what is lost with this path against the flow's best one; says whether that is too
+    /// much.
     fn is_lost_by(&mut self, rank: Rank, entry: &Entry, race: Race<'_>) -> bool {
         let (most, own) = (race.most[entry.flow as usize], race.reduced[rank as usize]);
         self.state.hope -= i128::from(most) - i128::from(own);
@@ -291,7 +294,8 @@ impl<'a> Run<'a> {
         (cost <= self.state.left).then_some(cost)
     }
 
-    /// Notes which offers the path lacks a relay of, unless it lacks too many or could not be paid for with them either.
+    /// Notes which offers the path lacks a relay of, unless it lacks too many or could not be paid
+    /// for with them either.
     fn note_short(&mut self, rank: Rank, entry: &Entry, events: &mut Events) {
         let is_short = |run: &Self, offer: usize| {
             let fleet = &run.state.fleets[offer];
@@ -376,7 +380,8 @@ impl<'a> Run<'a> {
         (state.rooms, state.stride) = (rooms, wider);
     }
 
-    /// Removes paths over an offer that has no room for them, once it has been noted that it has not.
+    /// Removes paths over an offer that has no room for them, once it has been noted that it has
+    /// not.
     fn remove_exhausted(&mut self, offer: usize, events: Option<&Events>) {
         let fleet = &self.state.fleets[offer];
         let room = fleet.room.max(fleet.next);

@@ -68,8 +68,8 @@ impl<'a> Base<'a> {
         self.value = self.run.finish(race, Some(&mut self.events), work);
     }
 
-    /// Whether the set with relays of both offers more is none that an earlier base leads to: with what was removed put
-    /// back, the first base leads to all.
+    /// Whether the set with relays of both offers more is none that an earlier base leads to: with
+    /// what was removed put back, the first base leads to all.
     pub(super) fn is_new(&self, one: usize, two: usize) -> bool {
         self.at == 0 || self.removed.is_none_or(|removed| removed != one && removed != two)
     }

@@ -1,34 +1,40 @@
 //! What no run over a set of relays can exceed.
 //!
-//! Let a dollar be worth `lambda` seconds of score, and a bit/s of an offer's capacity `m`. A path's reduced gain is its
-//! gain less what it pays at these prices. Whatever paths a run takes, they cost at most the budget, set-up included, and fill
-//! at most the relays there are; so
+//! Let a dollar be worth `lambda` seconds of score, and a bit/s of an offer's capacity `m`. A
+//! path's reduced gain is its gain less what it pays at these prices. Whatever paths a run takes,
+//! they cost at most the budget, set-up included, and fill at most the relays there are; so
 //!
 //! ```text
-//! gain of any run <= sum over flows of the most reduced gain of a path over the set (at least none)
+//! gain of any run <= sum over flows of the most reduced gain of a path over the set, or none
 //!                    + lambda budget + sum over relays of max(0, m capacity - lambda set-up)
 //! ```
 //!
-//! for any `lambda, m >= 0` (a Lagrangian bound). A step that gives a flow a path of less reduced gain than it could have lowers the bound
-//! by the difference, so a run is known to lose long before its end. Prices only decide how soon; they
-//! follow the sets by a few subgradient steps a round.
+//! for any `lambda, m >= 0` (a Lagrangian bound). A step that gives a flow a path of less reduced
+//! gain than it could have lowers the bound by the difference, so a run is known to lose long
+//! before its end. Prices only decide how soon; they follow the sets by a few subgradient steps a
+//! round.
 //!
-//! Sums are exact: prices are rounded down and allowances up to whole nanoseconds, by more than rounding in between can matter.
+//! Sums are exact: prices are rounded down and allowances up to whole nanoseconds, by more than
+//! rounding in between can matter.
 
 use crate::problem::MAX_RELAYS;
 use crate::solver::flow_greedy::{Entry, List, Lists, Needs, Race, Rank, Run, Terms};
 
-/// Share by which products of floating-point numbers are moved to the safe side. Chosen: a thousand times their errors.
+/// Share by which products of floating-point numbers are moved to the safe side. Chosen: a thousand
+/// times their errors.
 const MARGIN: f64 = 1e-12;
 
-/// Subgradient steps before each round, and before the first one. Chosen by trial: more take longer than they save.
+/// Subgradient steps before each round, and before the first one. Chosen by trial: more take longer
+/// than they save.
 const STEPS: usize = 12;
 const FIRST_STEPS: usize = 36;
 
-/// Paths beyond which there are no bounds. Chosen: prices for more take tenths of a second, in which nobody asks whether to stop.
+/// Paths beyond which there are no bounds. Chosen: prices for more take tenths of a second, in
+/// which nobody asks whether to stop.
 const MOST_PATHS: usize = 100_000;
 
-/// How far the first step of a round goes, as a share, and the part that the last one still goes. Chosen by trial.
+/// How far the first step of a round goes, as a share, and the part that the last one still goes.
+/// Chosen by trial.
 const STEP: f64 = 0.3;
 const LAST_PART: f64 = 0.1;
 
@@ -101,7 +107,8 @@ pub(super) struct Prospects {
 }
 
 impl<'a> Bounds<'a> {
-    /// None where they would not hold, or would not fit: what counts is not the gain alone, or numbers are out of the ordinary.
+    /// None where they would not hold, or would not fit: what counts is not the gain alone, or
+    /// numbers are out of the ordinary.
     pub(super) fn new(lists: &'a Lists, run: &Run<'_>) -> Option<Self> {
         let flows = &lists.flows;
         let gain =
@@ -204,7 +211,8 @@ impl<'a> Bounds<'a> {
         self.lambda *= (2.0 * size * over).clamp(-0.5, 0.5).exp();
     }
 
-    /// Keeps the flow's paths whose reduced gain is at least that of its best one over the set, whichever offer goes.
+    /// Keeps the flow's paths whose reduced gain is at least that of its best one over the set,
+    /// whichever offer goes.
     fn keep(&mut self, flow: usize, there: Needs) {
         let ranks = &self.lists.flows[flow].ranks;
         let best = |there: Needs| {
@@ -300,7 +308,8 @@ impl Prospects {
         i128::from(self.sum_with_one[offer]) + self.allowance(offer)
     }
 
-    /// How much more at most it is with a relay of the second offer, where there is one of the first already.
+    /// How much more at most it is with a relay of the second offer, where there is one of the
+    /// first already.
     pub(super) fn more_by_second(&self, one: usize, two: usize) -> i128 {
         let alone = if one == two { 0 } else { self.sum_with_one[two] };
         let together = self.sum_with_two[self.pair(one, two)];
@@ -313,8 +322,8 @@ impl Prospects {
         self.more_by(one) + second.unwrap_or(0)
     }
 
-    /// How much more it is with a relay of this offer, where there may be one more of another already, for flows that have no
-    /// path yet. Raises their `most`.
+    /// How much more it is with a relay of this offer, where there may be one more of another
+    /// already, for flows that have no path yet. Raises their `most`.
     pub(super) fn raise(
         &self,
         offer: usize,

@@ -1,9 +1,11 @@
 //! One round after another, each in pieces that do not depend on each other.
 //!
-//! First come the runs over a round's bases, then trials of relays added to them, those first that promise most: of the rest most lose early
-//! against what these found. Hands that try at the same time tell each other after each trial what they found. What is tried to its end depends on who is faster; the best set,
-//! and of equal ones the first in the listing, does not, since nothing else is ever left out. Where steps are limited there is one hand only, so that the limit
-//! ends every crew at the same plan.
+//! First come the runs over a round's bases, then trials of relays added to them, those first that
+//! promise most: of the rest most lose early against what these found. Hands that try at the same
+//! time tell each other after each trial what they found. What is tried to its end depends on who
+//! is faster; the best set, and of equal ones the first in the listing, does not, since nothing
+//! else is ever left out. Where steps are limited there is one hand only, so that the limit ends
+//! every crew at the same plan.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -19,7 +21,8 @@ use crate::solver::executor::{Executor, OneByOne, each};
 use crate::solver::flow_greedy::{Lists, Rank, Run};
 use crate::solver::{Limits, Work};
 
-/// Bases of which trials are made together. Chosen: few rounds have more; each holds a state for each offer.
+/// Bases of which trials are made together. Chosen: few rounds have more; each holds a state for
+/// each offer.
 const MOST_BASES: usize = 16;
 
 /// A relay's offer added to a base.

@@ -1,9 +1,11 @@
 //! F-FCT on sets of relays that differ by one or two relays.
 //!
-//! For each base set there is one run over the base, one over each offer's relay added (a parent), and one over each two added. A run with one
-//! relay more is the same as that without until the relay is lacking for the first time ([`Events`]), and is made from there only. Where it is never
-//! lacking, no run is made; nor where a bound tells then that nothing can be won. Of two added relays the one that is lacking first in the
-//! base's run comes first. So that no path over both is missed, the base's run notes both relays of a path that lacks two.
+//! For each base set there is one run over the base, one over each offer's relay added (a parent),
+//! and one over each two added. A run with one relay more is the same as that without until the
+//! relay is lacking for the first time ([`Events`]), and is made from there only. Where it is never
+//! lacking, no run is made; nor where a bound tells then that nothing can be won. Of two added
+//! relays the one that is lacking first in the base's run comes first. So that no path over both is
+//! missed, the base's run notes both relays of a path that lacks two.
 
 use std::cmp::Reverse;
 
@@ -47,7 +49,8 @@ impl<'a> Trials<'a> {
         self.run.taken()
     }
 
-    /// Tries the new sets of this base and a relay of the offer, or of it and one of those that are lacking no sooner.
+    /// Tries the new sets of this base and a relay of the offer, or of it and one of those that are
+    /// lacking no sooner.
     pub(super) fn with(
         &mut self,
         base: &Base<'_>,
@@ -104,7 +107,8 @@ impl<'a> Trials<'a> {
         children.clear();
         children.extend((0..base.relays.len()).filter(|two| is_child(*two)));
         if let Some((_, prospects)) = bounds {
-            // The sooner a good set is found, the more others have lost; listed order decides between equals all the same.
+            // The sooner a good set is found, the more others have lost; listed order decides
+            // between equals all the same.
             children.sort_by_cached_key(|two| Reverse(prospects.more_by_second(one, *two)));
         }
         let beat = found.beat(base.at);
@@ -123,7 +127,8 @@ impl<'a> Trials<'a> {
         self.children = children;
     }
 
-    /// The run on the base with `one`, with what it lacks of the children's offers noted. None when none of them can be better.
+    /// The run on the base with `one`, with what it lacks of the children's offers noted. None when
+    /// none of them can be better.
     fn run_on_parent(
         &mut self,
         BoundedBase { base, bounds }: BoundedBase<'_>,

@@ -1,5 +1,6 @@
-//! Local search that counts each leg of a tree once: single flows change paths, a tree's flows join a trunk together, an
-//! offer closes. Money has a price in seconds, found by bisection, at which the plan just fits the budget; what is left is spent.
+//! Local search that counts each leg of a tree once: single flows change paths, a tree's flows join
+//! a trunk together, an offer closes. Money has a price in seconds, found by bisection, at which
+//! the plan just fits the budget; what is left is spent.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ const RANGE: (f64, f64) = (1e-3, 1e3);
 /// Starts that the search goes on from. Chosen: those of `auto` and its starters.
 const MOST_STARTS: usize = 8;
 
-/// Places on trunks of all candidates up to which trunks are tried. Chosen: memory of fifty megabytes.
+/// Places on trunks of all candidates up to which trunks are tried. Chosen: memory of fifty
+/// megabytes.
 const MOST_ON_TRUNKS: usize = 500_000;
 
 /// Plans that differ by less, as a part, are equal: sums of floating point drift.
@@ -93,7 +95,8 @@ impl<'p> Climb<'p> {
         climb
     }
 
-    /// Remembers a start, and its plan if that is the best so far; how much more it truly costs than is judged here.
+    /// Remembers a start, and its plan if that is the best so far; how much more it truly costs
+    /// than is judged here.
     pub(super) fn keep(&mut self, choice: &[usize]) -> Option<Plan> {
         if !self.starts.iter().any(|known| known == choice) && self.starts.len() < MOST_STARTS {
             self.starts.push(choice.to_vec());
@@ -154,7 +157,8 @@ impl<'p> Climb<'p> {
         (slow_s - self.grove.score_s) / (self.grove.usd() - little_usd).max(1e-9)
     }
 
-    /// Keeps the plan if it fits the budget, and spends what is left, first where it wins most; whether it fits.
+    /// Keeps the plan if it fits the budget, and spends what is left, first where it wins most;
+    /// whether it fits.
     fn settle(&mut self, lambda: f64, work: &mut Work<'_>) -> bool {
         let budget = self.problem.budget();
         let Some(plan) = self.keep(&self.choice.clone()) else { return false };

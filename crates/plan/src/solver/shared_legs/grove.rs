@@ -1,7 +1,9 @@
-//! All trees of a plan in the making: what each leg carries, what each offer sends, and what that costs.
+//! All trees of a plan in the making: what each leg carries, what each offer sends, and what that
+//! costs.
 //!
-//! Relays of an offer are not told apart here, so that a change costs little to judge: an offer needs as many as its streams
-//! fill. The true plan, packed relay by relay, may need more; [`super::climb`] asks for it before it keeps anything.
+//! Relays of an offer are not told apart here, so that a change costs little to judge: an offer
+//! needs as many as its streams fill. The true plan, packed relay by relay, may need more;
+//! [`super::climb`] asks for it before it keeps anything.
 
 use std::collections::BTreeMap;
 
@@ -92,8 +94,8 @@ impl<'p> Grove<'p> {
         }
     }
 
-    /// Opens a trunk's legs and a relay at its end as if a flow took them that weighs nothing and pays nothing: whoever
-    /// joins finds them paid for, until [`Grove::close`].
+    /// Opens a trunk's legs and a relay at its end as if a flow took them that weighs nothing and
+    /// pays nothing: whoever joins finds them paid for, until [`Grove::close`].
     pub(super) fn open(&mut self, tree: usize, flow: usize, shared_prefix: &[usize]) {
         self.grow(tree, flow, shared_prefix, 0);
         if let Some(last) = shared_prefix.last() {

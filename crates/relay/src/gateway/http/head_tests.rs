@@ -185,7 +185,8 @@ fn credentials_are_read_from_basic_alone() {
 fn framing_is_written_anew_whatever_connection_names() {
     let post = "POST http://a.example/ HTTP/1.1\r\n";
     let text = sent_on(&format!(
-        "{post}Content-Length: 5\r\nConnection: Content-Length, Host\r\nExpect: 100-continue\r\n\r\n"
+        "{post}Content-Length: 5\r\nConnection: Content-Length, Host\r\nExpect: \
+         100-continue\r\n\r\n"
     ));
     assert!(text.contains("\r\nContent-Length: 5\r\n") && text.contains("\r\nHost: a.example\r\n"));
     assert!(text.contains("\r\nExpect: 100-continue\r\n"));

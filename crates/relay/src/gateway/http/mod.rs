@@ -122,7 +122,8 @@ fn answer(status: &str, fields: &str, line: &str) -> Vec<u8> {
     let line = one_line(line, MOST_LINE_BYTES);
     let length = line.len() + 1;
     format!(
-        "HTTP/1.1 {status}\r\n{fields}Content-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{line}\n"
+        "HTTP/1.1 {status}\r\n{fields}Content-Type: text/plain\r\nContent-Length: \
+         {length}\r\nConnection: close\r\n\r\n{line}\n"
     )
     .into_bytes()
 }
