@@ -59,7 +59,7 @@ fn streams_and_packet_flows_are_planned_together() {
     let forged =
         files.read("plan.json").replacen("\"compute_usd\": 0.0", "\"compute_usd\": 0.1", 1);
     files.write("forged.json", forged);
-    files.refuses_with("explain forged.json call", 1, "forged.json: it is no plan for p.toml: ");
+    files.refuses_with("explain forged.json call", 2, "forged.json: it is no plan for p.toml: ");
 }
 
 fn usd(value: &Value) -> f64 {

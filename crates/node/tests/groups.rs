@@ -187,7 +187,8 @@ fn what_the_internet_loses_for_a_member_comes_from_its_relay_and_one_copy_serves
     // A copy that is not acknowledged in time on a busy machine is sent again.
     assert!((200..sent * 3 / 2).contains(&copied), "{copied} of {sent}: {}", many.told());
     let kept = many.relays[1].snapshot().kept - before.1;
-    assert!((190..=sent).contains(&kept), "{kept} of {sent}: {}", many.told());
+    // The last packet before these may be counted with them.
+    assert!((190..=sent + 1).contains(&kept), "{kept} of {sent}: {}", many.told());
     for member in &many.members {
         assert!(member.recovered() >= 20, "{}", many.told());
     }
