@@ -138,10 +138,6 @@ fn leg_row(leg: &ExplainedLeg) -> Vec<String> {
     if leg.slowest {
         notes.push("slowest".to_owned());
     }
-    if !leg.shared_with.is_empty() {
-        let (others, saved) = (leg.shared_with.len(), leg.saved.as_usd());
-        notes.push(format!("shared with {others}, saves ${saved:.2}"));
-    }
     vec![
         format!("{} > {}", leg.from, leg.to),
         leg.bound_by.to_owned(),

@@ -375,12 +375,12 @@ fn explain_names_the_limit_and_alternatives() {
     assert!(table.contains("the budget keeps it from faster paths"), "{table}");
     assert!(table.contains("over the budget"), "{table}");
 
-    files.refuses_with("explain plan.json no-flow", 1, "plan.json: no flow `no-flow`");
+    files.refuses_with("explain plan.json no-flow", 2, "plan.json: no flow `no-flow`");
     files.refuses_with("explain p.toml far", 2, "p.toml: expected value at line 1");
     files.refuses_with("explain absent.json far", 2, "absent.json: No such file");
     let forged = files.read("plan.json").replacen("\"cost_usd\": 0.66", "\"cost_usd\": 0.16", 1);
     files.write("forged.json", &forged);
-    files.refuses_with("explain forged.json far", 1, "forged.json: it is no plan for p.toml: ");
+    files.refuses_with("explain forged.json far", 2, "forged.json: it is no plan for p.toml: ");
     files.write("slow.csv", RTTS.replace("a,b,200", "a,b,100"));
     files.write("other.toml", SMALL.replace("rtt.csv", "slow.csv"));
     files.refuses_with(
@@ -491,17 +491,4 @@ fn the_examples_are_planned() {
         scenario("one-to-many.toml")
     ));
     assert_eq!(star["flows"].as_array().unwrap().len(), 30);
-    let video = scenario("one-video.toml");
-    let plan = files.json(&format!("plan --problem {video} --deadline 2s -o json"));
-    let legs = plan["shared_legs"].as_array().unwrap();
-    let saved: f64 = legs.iter().map(|leg| leg["saved_usd"].as_f64().unwrap()).sum();
-    assert!(saved > 0.0 && (saved - plan["saved_usd"].as_f64().unwrap()).abs() < 1e-6, "{plan}");
-    let flows = plan["flows"].as_array().unwrap();
-    let apart: f64 = flows.iter().map(|flow| flow["cost_usd"].as_f64().unwrap()).sum();
-    let relays = plan["relays"].as_array().unwrap();
-    let count: f64 = relays.iter().map(|group| group["count"].as_f64().unwrap()).sum();
-    let cost = plan["cost_usd"].as_f64().unwrap();
-    assert!((apart + 0.5 * count - saved - cost).abs() < 1e-6, "{plan}");
-    let table = files.prints(&format!("plan --problem {video} --algorithm f-fct"));
-    assert!(table.contains("shared leg") && table.contains("shared legs save $"), "{table}");
 }

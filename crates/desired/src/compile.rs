@@ -85,7 +85,7 @@ pub struct Fallbacks {
 /// from. Flows without relays are direct; other destinations than the plan's are refused.
 ///
 /// # Errors
-/// When flows of the plan share legs, the inventory lacks a relay or a destination of it, or a path
+/// When the inventory lacks a relay or a destination of it, or a path
 /// makes no route.
 pub fn compile(
     plan: &Plan,
@@ -93,10 +93,6 @@ pub fn compile(
     legs: &Legs,
     inventory: &Inventory,
 ) -> Result<Desired, DesiredError> {
-    if !plan.shared_legs.is_empty() {
-        let (count, saved) = (plan.shared_legs.len(), plan.saved());
-        return Err(DesiredError::SharedLegs { count, saved });
-    }
     let mut rules: BTreeMap<SiteId, Vec<(DestinationRule, Vec<Route>)>> = BTreeMap::new();
     let mut dialled = Dialled {
         plan,
@@ -307,7 +303,7 @@ mod tests {
     use crate::{Connections, Encryption, LegTo};
     use tradewind_grant::IdentityKey;
     use tradewind_model::Leg;
-    use tradewind_plan::{PlannedFlow, PlannedRelay, SharedLeg};
+    use tradewind_plan::{PlannedFlow, PlannedRelay};
     use tradewind_units::{Duration, Money};
 
     const FLOWS: [(&str, &str, &[&str]); 3] = [
@@ -337,7 +333,6 @@ mod tests {
             solver: "test".into(),
             relays: Vec::<PlannedRelay>::new(),
             flows: planned.collect(),
-            shared_legs: Vec::new(),
             cost: Money::ZERO,
             total_fct: span,
             bound: span,
@@ -518,23 +513,6 @@ mod tests {
         for DesiredRelay { legs, .. } in desired.relays.values() {
             assert_eq!((&legs.accept, &legs.dial), (&inventory.leg, &inventory.leg));
         }
-    }
-
-    #[test]
-    fn plan_with_shared_legs_is_refused() {
-        let (mut plan, flows) = planned();
-        plan.shared_legs.push(SharedLeg {
-            content: "film".parse().unwrap(),
-            source: "tokyo".parse().unwrap(),
-            path: vec![RelayId::new("gcp:asia-northeast1.1").unwrap()],
-            flows: ["out", "near"].map(|id| FlowId::new(id).unwrap()).into(),
-            saved: Money::from_usd(0.32).unwrap(),
-        });
-        let error = compile(&plan, &flows, &Legs::new(), &inventory()).unwrap_err().to_string();
-        let expected = "the plan counts on 1 shared legs, which save $0.32 of egress, \
-                        but relays send each flow by itself: \
-                        plan without `content`";
-        assert_eq!(error, expected);
     }
 
     #[test]

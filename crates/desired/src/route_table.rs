@@ -103,19 +103,6 @@ pub enum DesiredError {
     /// A price of packet flows is missing.
     #[error(transparent)]
     Model(#[from] tradewind_model::ModelError),
-    /// A plan whose flows share legs, while relays carry each flow separately.
-    #[error(
-        "the plan counts on {count} shared legs, which save ${:.2} of egress, \
-         but relays send each flow by itself: \
-         plan without `content`",
-        saved.as_usd()
-    )]
-    SharedLegs {
-        /// Number of shared legs.
-        count: usize,
-        /// Egress cost that they save.
-        saved: tradewind_units::Money,
-    },
     /// A path contains one relay twice.
     #[error("{route}: relay `{relay}` is on the path twice")]
     Loop {

@@ -9,7 +9,7 @@ use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, t
 use crate::assumptions::{AssumedLeg, Origins, assumed};
 use crate::forecast;
 use crate::packets::PacketPlan;
-use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, SharedLeg, optional_seconds};
+use crate::plan::{self, Plan, PlannedFlow, PlannedRelay, optional_seconds};
 use crate::problem::{Inputs, Objective, Problem};
 use crate::solver::SolveError;
 
@@ -182,12 +182,6 @@ pub struct Answer {
     pub relays: Vec<AnswerRelays>,
     /// Flows, in the problem's order.
     pub flows: Vec<AnswerFlow>,
-    /// Legs that flows of one content share; left out where none is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared_legs: Vec<SharedLeg>,
-    /// Egress that they save; `cost_usd` has it taken off, the flows' own figures have not.
-    #[serde(rename = "saved_usd", default, skip_serializing_if = "Option::is_none")]
-    pub saved: Option<Money>,
     /// When the oldest of the catalogue's egress prices was true that the plan chose by; left out
     /// where all are the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,8 +261,6 @@ impl Answer {
             solve: Duration::ZERO,
             relays: Vec::new(),
             flows: Vec::new(),
-            shared_legs: Vec::new(),
-            saved: None,
             prices_dated: None,
             price_dates: BTreeMap::new(),
             forecast: None,
@@ -307,8 +299,6 @@ impl Answer {
             gap: if optimal { Some(0.0) } else { gap },
             relays: relays(plan),
             flows: plan.flows.iter().map(answer_flow).collect(),
-            shared_legs: plan.shared_legs.clone(),
-            saved: problem.has_trees().then(|| plan.saved()),
             ..Self::without_plan(
                 problem.objective(),
                 problem.budget(),
@@ -382,7 +372,6 @@ impl Answer {
             solver: self.solver.clone()?,
             relays: relays.collect(),
             flows: self.flows.iter().map(flow).collect(),
-            shared_legs: self.shared_legs.clone(),
             cost: self.cost?,
             total_fct: self.total_fct?,
             bound: self.bound?,

@@ -13,7 +13,6 @@ use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId, time};
 use crate::packing::{pack, relays_used};
 use crate::plan::{Plan, PlannedFlow, optional_seconds};
 use crate::problem::{Inputs, Objective, Problem, ProblemError};
-use crate::trees::Paths;
 
 mod groups;
 
@@ -62,17 +61,6 @@ pub struct ExplainedLeg {
     pub bound_by: &'static str,
     /// Whether it is the slowest, which the path's rate is.
     pub slowest: bool,
-    /// Other flows of its content that share it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub shared_with: Vec<FlowId>,
-    /// Egress that sharing it saves, all flows together.
-    #[serde(rename = "saved_usd", skip_serializing_if = "is_nothing")]
-    pub saved: Money,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_nothing(money: &Money) -> bool {
-    *money == Money::ZERO
 }
 
 /// What an alternative would come to.
@@ -202,11 +190,9 @@ pub fn explain(problem: &Problem, plan: &Plan, flow: &FlowId) -> Result<Explanat
     let offers = plan.offers_of(problem, planned).ok_or_else(foreign)?;
     let completion = problem.completion(index, &offers).ok_or_else(foreign)?;
     let loads = Loads::new(problem, plan, index).ok_or_else(foreign)?;
-    let everyone = Everyone::new(problem, plan).ok_or_else(foreign)?;
-    let judge = Judge { problem, plan, planned, index, loads, everyone };
+    let judge = Judge { problem, plan, planned, index, loads };
     let alternatives = judge.alternatives(&offers)?;
-    let mut legs = legs_of(problem, index, &offers).ok_or_else(foreign)?;
-    name_sharers(&mut legs, plan, planned);
+    let legs = legs_of(problem, index, &offers).ok_or_else(foreign)?;
     let groups = groups::groups(problem, plan, index, groups::MOST_LOOKED_AT);
     Ok(Explanation {
         flow: flow.clone(),
@@ -257,22 +243,9 @@ pub(crate) fn legs_of(
             rate_mbps: leg.rate().as_mbps(),
             bound_by: if shared { "source's cap" } else { leg.bound_by() },
             slowest: leg.rate() == slowest,
-            shared_with: Vec::new(),
-            saved: Money::ZERO,
         }
     });
     Some(explained.collect())
-}
-
-/// Tells of each leg who shares it, and what that saves.
-fn name_sharers(legs: &mut [ExplainedLeg], plan: &Plan, planned: &PlannedFlow) {
-    for shared in plan.shared_legs.iter().filter(|shared| shared.flows.contains(&planned.id)) {
-        if let Some(leg) = shared.path.len().checked_sub(1).and_then(|at| legs.get_mut(at)) {
-            let others = shared.flows.iter().filter(|flow| **flow != planned.id);
-            leg.shared_with = others.cloned().collect();
-            leg.saved = shared.saved;
-        }
-    }
 }
 
 /// What keeps the flow from completing sooner.
@@ -307,40 +280,12 @@ impl Loads {
     }
 }
 
-/// What relays cost to set up, and what shared legs save.
-struct Net {
-    set_up: Money,
-    saved: Money,
-}
-
-/// The offers and the rate of each flow, in the problem's order; empty where no legs can be shared.
-struct Everyone {
-    paths: Vec<Vec<usize>>,
-    rates: Vec<u64>,
-}
-
-impl Everyone {
-    fn new(problem: &Problem, plan: &Plan) -> Option<Self> {
-        let mut everyone = Self { paths: Vec::new(), rates: Vec::new() };
-        if !problem.has_trees() {
-            return Some(everyone);
-        }
-        for (index, flow) in problem.flows().iter().enumerate() {
-            let planned = plan.flows.iter().find(|planned| planned.id == flow.id)?;
-            everyone.paths.push(plan.offers_of(problem, planned)?);
-            everyone.rates.push(problem.rate_taken(index, planned.fct).as_bps());
-        }
-        Some(everyone)
-    }
-}
-
 struct Judge<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
     planned: &'a PlannedFlow,
     index: usize,
     loads: Loads,
-    everyone: Everyone,
 }
 
 impl Judge<'_> {
@@ -370,15 +315,13 @@ impl Judge<'_> {
         cost: Money,
         taken: &[usize],
     ) -> Alternative {
-        let (before, now) = (self.priced(taken, self.planned.fct), self.priced(relays, fct));
-        let extra_relays = match (&now, &before) {
-            (Some((_, count)), Some((_, own))) => count.saturating_sub(*own),
+        let (before, now) = (self.set_up(taken, self.planned.fct), self.set_up(relays, fct));
+        let extra_relays = match (now, before) {
+            (Some((_, count)), Some((_, own))) => count.saturating_sub(own),
             _ => 0,
         };
         let carrying = self.others() + cost;
-        let less_saved = |net: &Net| (carrying + net.set_up).checked_sub(net.saved);
-        let plan_cost =
-            now.as_ref().filter(|_| before.is_some()).and_then(|(net, _)| less_saved(net));
+        let plan_cost = now.filter(|_| before.is_some()).map(|(set_up, _)| carrying + set_up);
         let extra = |cost: Money| cost.as_usd() - self.plan.cost.as_usd();
         Alternative {
             path: stops(self.problem, relays),
@@ -397,22 +340,7 @@ impl Judge<'_> {
         others.map(|flow| flow.egress + flow.move_cost).sum()
     }
 
-    /// What all relays cost to set up, what shared legs save, and how many relays run, when the
-    /// flow goes over these.
-    fn priced(&self, relays: &[usize], fct: Duration) -> Option<(Net, usize)> {
-        if !self.problem.has_trees() {
-            let (set_up, count) = self.set_up(relays, fct)?;
-            return Some((Net { set_up, saved: Money::ZERO }, count));
-        }
-        let mut paths: Vec<&[usize]> = self.everyone.paths.iter().map(Vec::as_slice).collect();
-        let mut rates = self.everyone.rates.clone();
-        paths[self.index] = relays;
-        rates[self.index] = self.problem.rate_taken(self.index, fct).as_bps();
-        let laid = Paths { problem: self.problem, paths: &paths, rates: &rates }.lay(None)?;
-        Some((Net { set_up: laid.set_up, saved: laid.saved() }, laid.relays))
-    }
-
-    /// The same, where nothing is shared.
+    /// What all relays cost to set up, and how many relays run, when the flow goes over these.
     fn set_up(&self, relays: &[usize], fct: Duration) -> Option<(Money, usize)> {
         let rate = self.problem.rate_taken(self.index, fct).as_bps();
         let mut counts = Vec::with_capacity(self.loads.0.len());

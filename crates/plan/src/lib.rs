@@ -12,7 +12,6 @@
 //! | [`forecast`] | the next period's flows from a log of past ones, and what a wrong guess costs |
 //! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
 //! | [`packets`] | packet flows: the cheapest packet service for each, over the streams' relays where they help |
-//! | [`trees`] | what flows of one content share: legs of a distribution tree |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | what is wrong with a plan |
 //! | [`answer`] | what a user gets: a plan, or why there is none, with figures; serialisable |
@@ -32,14 +31,13 @@ pub mod problem;
 pub mod routing;
 pub mod service;
 pub mod solver;
-pub mod trees;
 pub mod verify;
 
 pub use answer::{Answer, Status};
 pub use candidates::Candidate;
 pub use explain::{Explanation, explain};
 pub use packets::{PacketFlow, PacketPlan, Packets};
-pub use plan::{Plan, PlannedFlow, PlannedRelay, SharedLeg};
+pub use plan::{Plan, PlannedFlow, PlannedRelay};
 pub use problem::{
     Flow, Inputs, Legs, Objective, Offer, Place, Problem, ProblemError, RelayType, Running,
 };

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tradewind_units::{
-    ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId, time,
-};
+use tradewind_units::{Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, time};
 
 use crate::packing::pack;
 use crate::problem::{Objective, Offer, Problem};
-use crate::trees::{Numbers, Paths, SharedEdge};
 
 /// Version of the plan's text form; grows when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -40,43 +37,12 @@ pub struct PlannedFlow {
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "fct_direct_s", with = "optional_seconds")]
     pub fct_direct: Option<Duration>,
-    /// What it pays for egress by itself; what shared legs save is told with them.
+    /// What it pays for egress.
     #[serde(rename = "egress_usd")]
     pub egress: Money,
     /// What moving it here costs, if it ran on another path.
     #[serde(rename = "move_usd", default)]
     pub move_cost: Money,
-}
-
-/// A leg that flows of one source and content share: it carries the content once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SharedLeg {
-    /// What they carry.
-    pub content: ContentId,
-    /// Where they start.
-    pub source: SiteId,
-    /// The relays from there to the leg's end, in order; the leg is the last hop.
-    pub path: Vec<RelayId>,
-    /// The flows, in the problem's order.
-    pub flows: Vec<FlowId>,
-    /// Egress that all but one of them are spared.
-    #[serde(rename = "saved_usd")]
-    pub saved: Money,
-}
-
-impl SharedLeg {
-    fn new(problem: &Problem, relays: &[Vec<PlannedRelay>], edge: &SharedEdge) -> Option<Self> {
-        let first = &problem.flows()[*edge.flows.first()?];
-        let relay = |(offer, number): &(usize, usize)| relays[*offer][*number].id.clone();
-        Some(Self {
-            content: first.content.clone()?,
-            source: first.source.clone(),
-            path: edge.prefix.iter().map(relay).collect(),
-            flows: edge.flows.iter().map(|flow| problem.flows()[*flow].id.clone()).collect(),
-            saved: edge.saved,
-        })
-    }
 }
 
 /// Relays to run and the paths over them.
@@ -91,11 +57,7 @@ pub struct Plan {
     pub relays: Vec<PlannedRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedFlow>,
-    /// Legs that flows of one content share, by the problem's flows and relays; none where no
-    /// content is common.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared_legs: Vec<SharedLeg>,
-    /// Set-up of all relays, egress of all flows and moves, less what shared legs save.
+    /// Set-up of all relays, egress of all flows and moves.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// Sum of all completion times.
@@ -136,7 +98,7 @@ impl Plan {
         bound: Duration,
     ) -> Option<Self> {
         let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
-        let mut numbers: Numbers =
+        let mut numbers: Vec<Vec<usize>> =
             (0..choice.len()).map(|flow| vec![0; chosen(flow).relays.len()]).collect();
         let mut users: Vec<Vec<(usize, usize)>> = vec![Vec::new(); problem.offers().len()];
         for flow in 0..choice.len() {
@@ -155,26 +117,15 @@ impl Plan {
         Self::from_numbers(problem, choice, numbers, solver, bound)
     }
 
-    /// The same, where `numbers` says which relay of its offer each flow takes at each hop; where
-    /// legs can be shared and another numbering costs less, by that one.
+    /// The same, where `numbers` says which relay of its offer each flow takes at each hop.
     pub(crate) fn from_numbers(
         problem: &Problem,
         choice: &[usize],
-        numbers: Numbers,
+        numbers: Vec<Vec<usize>>,
         solver: &str,
         bound: Duration,
     ) -> Option<Self> {
         let chosen = |flow: usize| &problem.candidates(flow)[choice[flow]];
-        let (numbers, shared) = if problem.has_trees() {
-            let paths: Vec<&[usize]> =
-                (0..choice.len()).map(|flow| chosen(flow).relays.as_slice()).collect();
-            let rates: Vec<u64> =
-                (0..choice.len()).map(|flow| chosen(flow).rate.as_bps()).collect();
-            let laid = Paths { problem, paths: &paths, rates: &rates }.lay(Some(numbers))?;
-            (laid.numbers, laid.shared)
-        } else {
-            (numbers, Vec::new())
-        };
         let mut counts = vec![0; problem.offers().len()];
         for (flow, numbers) in numbers.iter().enumerate() {
             for (relay, number) in chosen(flow).relays.iter().zip(numbers) {
@@ -202,20 +153,16 @@ impl Plan {
                 }
             })
             .collect();
-        let shared_legs: Vec<SharedLeg> =
-            shared.iter().filter_map(|edge| SharedLeg::new(problem, &relays, edge)).collect();
         let last = || flows.iter().map(|flow| flow.fct).max().unwrap_or_default();
         let set_up = problem.set_up(&counts, last);
-        let saved: Money = shared_legs.iter().map(|leg| leg.saved).sum();
         let cost = flows.iter().map(|flow| flow.egress + flow.move_cost).sum::<Money>() + set_up;
         Some(Self {
             schema_version: SCHEMA_VERSION,
             solver: solver.to_owned(),
             relays: relays.into_iter().flatten().collect(),
-            cost: cost.checked_sub(saved).unwrap_or_default(),
+            cost,
             total_fct: flows.iter().map(|flow| flow.fct).sum(),
             flows,
-            shared_legs,
             bound,
             bound_cost: Money::ZERO,
         })
@@ -229,7 +176,6 @@ impl Plan {
             solver: "none".to_owned(),
             relays: Vec::new(),
             flows: Vec::new(),
-            shared_legs: Vec::new(),
             cost: Money::ZERO,
             total_fct: Duration::ZERO,
             bound: Duration::ZERO,
@@ -248,13 +194,7 @@ impl Plan {
         let counts: Vec<usize> = problem.offers().iter().map(count).collect();
         let carrying: Money = self.flows.iter().map(|flow| flow.egress + flow.move_cost).sum();
         let cost = carrying + problem.set_up(&counts, || self.makespan());
-        Self { cost: cost.checked_sub(self.saved()).unwrap_or_default(), ..self }
-    }
-
-    /// Egress that shared legs save.
-    #[must_use]
-    pub fn saved(&self) -> Money {
-        self.shared_legs.iter().map(|leg| leg.saved).sum()
+        Self { cost, ..self }
     }
 
     /// What the plan makes of the problem's objective; cost breaks ties. Of a makespan this is the

@@ -16,14 +16,11 @@ use tradewind_model::cost::{FLAT_SET_UP_USD, Prices, path_egress};
 use tradewind_model::fct::{Completion, path_completion};
 use tradewind_model::leg::{RELAY_CAPACITY_MBPS, RELAY_FLOW_MBPS};
 use tradewind_model::{Leg, ModelError, StartUp};
-use tradewind_units::{
-    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId,
-};
+use tradewind_units::{Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayTypeId, SiteId};
 
 use crate::candidates::{Candidate, FlowCandidates, all_candidates};
 
 mod check;
-mod content;
 mod hours;
 mod offers;
 
@@ -52,17 +49,13 @@ pub struct Flow {
     pub weight: u32,
     /// Latest completion time, if there is one: no plan exceeds it.
     pub deadline: Option<Duration>,
-    /// What it carries, where other flows carry the same: those of one source share the legs that
-    /// their paths begin with alike ([`crate::trees`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<ContentId>,
 }
 
 impl Flow {
-    /// A flow of weight 1 without deadline, whose content no other carries.
+    /// A flow of weight 1 without deadline.
     #[must_use]
     pub const fn new(id: FlowId, source: SiteId, destination: SiteId, volume: Bytes) -> Self {
-        Self { id, source, destination, volume, weight: 1, deadline: None, content: None }
+        Self { id, source, destination, volume, weight: 1, deadline: None }
     }
 }
 
@@ -264,8 +257,6 @@ pub struct Problem {
     candidates: Vec<Vec<Candidate>>,
     /// No path of a flow that is not among its candidates takes less; none where all are.
     left_out: Vec<Option<Duration>>,
-    /// The distribution tree that each flow is part of.
-    trees: Vec<Option<usize>>,
 }
 
 impl Problem {
@@ -281,8 +272,7 @@ impl Problem {
         let offers = offers::all(&inputs);
         let shares = vec![check::Share::default(); inputs.flows.len()];
         let (candidates, left_out) = (Vec::new(), Vec::new());
-        let trees = content::trees(&inputs.flows);
-        let mut problem = Self { inputs, offers, shares, candidates, left_out, trees };
+        let mut problem = Self { inputs, offers, shares, candidates, left_out };
         problem.find_candidates()?;
         let capped = [&problem.inputs.site_caps, &problem.inputs.site_caps_outside];
         if capped.iter().any(|caps| !caps.is_empty()) {
@@ -306,7 +296,7 @@ impl Problem {
         let offers = offers::all(&inputs);
         let (shares, candidates) = (Vec::new(), Vec::new());
         let inputs = Inputs { flows: Vec::new(), ..inputs };
-        Ok(Self { inputs, offers, shares, candidates, left_out: Vec::new(), trees: Vec::new() })
+        Ok(Self { inputs, offers, shares, candidates, left_out: Vec::new() })
     }
 
     /// The same problem over the relays that run and no others: its budget is cut to what the
@@ -324,7 +314,7 @@ impl Problem {
             relay_type.set_up = never;
         }
         self.inputs.hourly.clear();
-        self.offers = offers(&self.inputs);
+        self.offers = offers::all(&self.inputs);
         check::money(&self)?;
         self.price_excess()?;
         Ok(self)

@@ -24,7 +24,6 @@ mod obstacle;
 mod portfolio;
 mod proxy_greedy;
 mod registry;
-mod shared_legs;
 
 pub use auto::{Auto, EndGame};
 #[cfg(feature = "highs")]
@@ -123,12 +122,6 @@ pub enum SolveError {
 pub trait Solver {
     /// Its name, as plans record it.
     fn name(&self) -> &'static str;
-
-    /// Whether it serves problems with common content itself; the others serve them by way of
-    /// [`solve`], and by themselves bound plans that share nothing.
-    fn shares_legs(&self) -> bool {
-        false
-    }
 
     /// The best plan that it finds within the limits.
     ///

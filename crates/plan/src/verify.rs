@@ -2,17 +2,13 @@
 //!
 //! Shares no code with the solvers: it asks the problem for the time, egress and set-up of each
 //! path, as they do, and works out loads, costs and totals anew, so that an error of theirs shows.
-//! An error of the model itself does not: the model is held against the papers and the lab. Which
-//! legs flows of one content share follows from the relays on their paths, whatever the plan says
-//! of them.
+//! An error of the model itself does not: the model is held against the papers and the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_units::{
-    Bandwidth, ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId,
-};
+use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId};
 
-use crate::plan::{Plan, PlannedFlow, PlannedRelay, SharedLeg};
+use crate::plan::{Plan, PlannedFlow, PlannedRelay};
 use crate::problem::{Flow, Objective, Problem};
 
 /// Times that differ by no more are the same: plans are written as seconds with a fraction.
@@ -129,17 +125,6 @@ pub enum Violation {
         /// What the prices say.
         expected: Money,
     },
-    /// Shared legs other than those that follow from the flows' paths.
-    #[error("shared legs: {planned} planned, {expected} follow from the paths{}", first_of(first))]
-    WrongSharedLegs {
-        /// How many the plan states.
-        planned: usize,
-        /// How many there are.
-        expected: usize,
-        /// The first that is stated and is not there, or is there and not stated: the relays to its
-        /// end.
-        first: Vec<RelayId>,
-    },
     /// The plan is better than its own bound.
     #[error("the plan is better than the bound that it states")]
     WrongBound,
@@ -171,15 +156,6 @@ pub enum Violation {
     },
 }
 
-fn first_of(path: &[RelayId]) -> String {
-    let names: Vec<&str> = path.iter().map(RelayId::as_str).collect();
-    if names.is_empty() {
-        String::new()
-    } else {
-        format!("; the first wrong one: {}", names.join(" > "))
-    }
-}
-
 /// Everything that is wrong with `plan` as an answer to `problem`; nothing, if it is sound.
 #[must_use]
 pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
@@ -192,14 +168,11 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
         known: plan.relays.iter().rev().map(|relay| (&relay.id, relay)).collect(),
         found: Vec::new(),
         loads: BTreeMap::new(),
-        legs: BTreeMap::new(),
-        saved: Money::ZERO,
         weighted: Duration::ZERO,
         last: Duration::ZERO,
     };
     check.relays();
     check.flows();
-    check.shared_legs();
     check.loads();
     check.totals();
     check.found
@@ -215,25 +188,10 @@ struct Check<'a> {
     found: Vec<Violation>,
     /// Rate through each relay in bit/s.
     loads: BTreeMap<RelayId, u64>,
-    /// Legs from sources and relays to relays over which some content goes: by source, content and
-    /// the relays to their end.
-    legs: BTreeMap<(&'a SiteId, &'a ContentId, &'a [RelayId]), Carried>,
-    /// Egress that shared legs save.
-    saved: Money,
     /// Sum of completion times by their weights.
     weighted: Duration,
     /// The last completion time.
     last: Duration,
-}
-
-/// What goes over such a leg.
-#[derive(Default)]
-struct Carried {
-    flows: Vec<FlowId>,
-    /// Of the fastest flow, in bit/s.
-    rate: u64,
-    /// Egress of one flow over it.
-    egress: Money,
 }
 
 impl<'a> Check<'a> {
@@ -300,7 +258,8 @@ impl<'a> Check<'a> {
         }
         let bits = u128::from(flow.volume.as_u64()) * 8;
         let rate = bits * 1_000_000_000 / fct.as_nanos().max(1);
-        self.carry(index, flow, planned, &offers, u64::try_from(rate).unwrap_or(u64::MAX));
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        planned.path.iter().for_each(|relay| self.load(relay, rate));
         let Ok(egress) = self.problem.egress_cost(index, &offers) else {
             self.found.push(Violation::NoPrice(flow.id.clone()));
             return;
@@ -310,70 +269,9 @@ impl<'a> Check<'a> {
         self.cost(format!("move of flow `{}`", flow.id), planned.move_cost, move_cost);
     }
 
-    /// Adds a flow to the relays on its path: its last leg is its own, the others are its
-    /// content's.
-    fn carry(
-        &mut self,
-        index: usize,
-        flow: &'a Flow,
-        planned: &'a PlannedFlow,
-        offers: &[usize],
-        rate: u64,
-    ) {
-        let Some(content) = &flow.content else {
-            return planned.path.iter().for_each(|relay| self.load(relay, rate));
-        };
-        for end in 1..=planned.path.len() {
-            let key = (&flow.source, content, &planned.path[..end]);
-            let carried = self.legs.entry(key).or_default();
-            carried.flows.push(flow.id.clone());
-            carried.rate = carried.rate.max(rate);
-            let egress = match offers[..end] {
-                [.., from, to] => self.problem.egress_between(index, from, to),
-                [first] => self.problem.egress_to_first(index, first),
-                [] => Ok(Money::ZERO),
-            };
-            carried.egress = egress.unwrap_or_default();
-        }
-        if let Some(last) = planned.path.last() {
-            self.load(last, rate);
-        }
-    }
-
     fn load(&mut self, relay: &RelayId, rate: u64) {
         let load = self.loads.entry(relay.clone()).or_default();
         *load = load.saturating_add(rate);
-    }
-
-    /// Holds the plan's shared legs against those that there are, and adds what goes over them to
-    /// the relays that send it.
-    fn shared_legs(&mut self) {
-        let legs = std::mem::take(&mut self.legs);
-        let mut expected = Vec::new();
-        for ((source, content, path), carried) in legs {
-            if let [.., from, _] = path {
-                self.load(from, carried.rate);
-            }
-            if carried.flows.len() > 1 {
-                let saved = carried.egress.times(carried.flows.len() as u64 - 1);
-                self.saved = self.saved + saved;
-                expected.push(SharedLeg {
-                    content: content.clone(),
-                    source: source.clone(),
-                    path: path.to_vec(),
-                    flows: carried.flows,
-                    saved,
-                });
-            }
-        }
-        let planned = &self.plan.shared_legs;
-        let wrong = planned.iter().find(|leg| !expected.contains(leg));
-        let missing = expected.iter().find(|leg| !planned.contains(leg));
-        let twice = planned.len() != expected.len();
-        if let Some(first) = wrong.or(missing).or(planned.first().filter(|_| twice)) {
-            let (first, planned, expected) = (first.path.clone(), planned.len(), expected.len());
-            self.found.push(Violation::WrongSharedLegs { planned, expected, first });
-        }
     }
 
     /// The offers that a flow's relays are of; `None` when one of them is unknown.
@@ -458,8 +356,7 @@ impl<'a> Check<'a> {
             })
             .sum();
         let carrying = self.plan.flows.iter().map(|flow| flow.egress + flow.move_cost);
-        let apart = carrying.sum::<Money>() + set_up + machines;
-        let cost = apart.checked_sub(self.saved).unwrap_or_default();
+        let cost = carrying.sum::<Money>() + set_up + machines;
         self.cost("the plan".to_owned(), self.plan.cost, cost);
         let budget = self.problem.budget();
         if cost > budget {

@@ -464,31 +464,6 @@ proptest! {
 }
 
 #[test]
-fn common_content_is_read_and_has_one_volume() {
-    let content = SMALL.replacen("\"2 GB\"", "\"2 GB\"\ncontent = \"v\"", 1);
-    let flows = read(&content).unwrap().inputs.flows;
-    assert_eq!(flows[0].content.as_ref().unwrap().as_str(), "v");
-    let refused = |text: String| read(&text).unwrap_err().to_string();
-    let second = |volume: &str| {
-        format!(
-            "{content}[[flow]]\nid = \"x\"\nfrom = \"a\"\nto = \"b\"\nvolume = \"{volume}\"\n\
-             content = \"v\"\n"
-        )
-    };
-    assert_eq!(read(&second("2 GB")).unwrap().inputs.flows[1].content, flows[0].content);
-    assert!(
-        refused(second("3 GB")).starts_with("line 26: content: `v` is 3"),
-        "{}",
-        refused(second("3 GB"))
-    );
-    let drawn = "[generate]\npattern = \"one-to-many\"\nvolume = \"1 GB\"\ncontent = \"w\"\n";
-    let flows = read(&format!("{content}{drawn}")).unwrap().inputs.flows;
-    assert_eq!(flows[1].content.as_ref().unwrap().as_str(), "w");
-    let uneven = refused(format!("{content}{drawn}volume_max = \"2 GB\"\n"));
-    assert!(uneven.starts_with("line 25: volume_max: flows of common `content`"), "{uneven}");
-}
-
-#[test]
 fn what_leaves_a_region_is_capped_where_there_is_one() {
     let capped = |line: &str| SMALL.replacen("id = \"a\"", &format!("id = \"a\"\n{line}"), 1);
     let alone = capped("egress_cap_outside = \"1 Gbit/s\"");

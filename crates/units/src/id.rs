@@ -81,10 +81,6 @@ name_type!(
     FlowId, "flow"
 );
 name_type!(
-    /// An object that several flows of one source carry, e.g. a video sent to many places.
-    ContentId, "content"
-);
-name_type!(
     /// One machine: a virtual machine in a cloud, or a network namespace in the lab.
     HostId, "host"
 );

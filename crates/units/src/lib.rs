@@ -16,7 +16,7 @@
 //! | [`eviction`] | an eviction queue of connections |
 //! | [`share`] | shares of a common limit by a dynamic threshold |
 //! | [`source`] | [`Source`]: a source of connections and datagrams |
-//! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`ContentId`], [`HostId`] |
+//! | [`id`] | [`RegionId`], [`SiteId`], [`RelayId`], [`FlowId`], [`HostId`] |
 //!
 //! Text forms are the same everywhere (TOML, command line): a number, an optional space and a
 //! unit, as in `30 ms`, `2 Gbit/s`, `2.875 MB`. There is no default unit.
@@ -33,7 +33,7 @@ pub mod source;
 mod text;
 pub mod time;
 
-pub use id::{ContentId, FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
+pub use id::{FlowId, HostId, RegionId, RelayId, RelayTypeId, SiteId};
 pub use money::{Money, PricePerGb};
 pub use rate::Bandwidth;
 pub use ratio::Ratio;

@@ -59,21 +59,11 @@ struct Row {
     cost_usd: Option<Money>,
     #[serde(flatten)]
     joint: Option<JointCost>,
-    /// Savings of shared legs, where objects are shared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    saved_usd: Option<Money>,
-    #[serde(skip_serializing_if = "is_zero")]
-    shared_legs: usize,
     relays: Option<usize>,
     bound_s: Option<f64>,
     bound_cost_usd: Option<Money>,
     gap: Option<f64>,
     solve_s: Option<f64>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
 }
 
 pub(super) fn run(args: &CompareArgs) -> Outcome {
@@ -135,8 +125,6 @@ fn compared(
             acceleration: answer.acceleration,
             cost_usd: answer.cost,
             joint: JointCost::of(answer),
-            saved_usd: answer.saved,
-            shared_legs: answer.shared_legs.len(),
             relays: answer.cost.map(|_| answer.relays.iter().map(|group| group.count).sum()),
             bound_s: answer.bound.map(|bound| bound.as_secs_f64()),
             bound_cost_usd: answer.bound_cost,
@@ -152,8 +140,6 @@ fn compared(
             acceleration: None,
             cost_usd: None,
             joint: None,
-            saved_usd: None,
-            shared_legs: 0,
             relays: None,
             bound_s: None,
             bound_cost_usd: None,
@@ -177,7 +163,6 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
     let differs = comparison.algorithms.iter().any(|row| row.value != row.total_fct_s);
     let objective = objective_heading(comparison.objective, differs);
     let has_packets = comparison.streams_budget_usd.is_some();
-    let shares = comparison.algorithms.iter().any(|row| row.saved_usd.is_some());
     let row = |row: &Row| {
         let mut cells = vec![row.algorithm.to_owned(), row.status.to_owned()];
         cells.extend(objective.map(|_| optional(row.value.map(decimals))));
@@ -199,9 +184,6 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
             optional(row.gap.map(percent)),
             optional(row.solve_s.map(decimals)),
         ]);
-        if shares {
-            cells.extend([row.shared_legs.to_string(), optional(row.saved_usd.map(dollars))]);
-        }
         cells
     };
     let rows: Vec<Vec<String>> = comparison.algorithms.iter().map(row).collect();
@@ -212,8 +194,5 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
         heading.extend(JointCost::HEADINGS);
     }
     heading.extend([if by_cost { "bound $" } else { "bound s" }, "gap %", "time s"]);
-    if shares {
-        heading.extend(["shared legs", "saved $"]);
-    }
     table::print(&heading, &rows, 2)
 }

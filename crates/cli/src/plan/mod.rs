@@ -46,11 +46,11 @@ enum PlanSubcommand {
     /// Each budget is that of streams and packet flows together; budgets that are too small for the
     /// packet flows are reported.
     Sweep(sweep::SweepArgs),
-    /// Compare planning for forecasts of a log's past periods with clairvoyant
+    /// Compare plans for forecasts of a log's past periods with clairvoyant plans
     ///
     /// Each of the last periods is forecast from those before it and planned for; then its true
     /// flows take the paths planned between their sites, or go direct; and, besides, are planned
-    /// for again over the same relays. Both are compared with the plan that clairvoyant makes. The
+    /// for again over the same relays. Both are compared with the plan for the true flows. The
     /// highest possible cost of packet flows is reserved from each plan's budget; they are the same
     /// in each period, and no figure includes their cost. See docs/forecast.md.
     Regret(regret::RegretArgs),

@@ -4,8 +4,8 @@ use tradewind_model::cost::Prices;
 use tradewind_model::leg::DEFAULT_WINDOW;
 use tradewind_plan::answer::AnswerFlow;
 use tradewind_plan::assumptions::{AssumedLeg, RttOrigin, WindowOrigin};
-use tradewind_plan::{Answer, Objective, SharedLeg, Status};
-use tradewind_units::{Bytes, Duration, Money, RegionId, RelayId};
+use tradewind_plan::{Answer, Objective, Status};
+use tradewind_units::{Bytes, Duration, Money, RegionId};
 
 use super::packets;
 use super::problem::Read;
@@ -57,7 +57,6 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> anyhow::Result<()> {
     heading.extend(["acceleration", "egress $", "bound by"]);
     table::print(&heading, &flows, 4)?;
     assumptions(answer)?;
-    shared_legs(answer)?;
     for line in summary(answer) {
         output::line(line)?;
     }
@@ -119,24 +118,6 @@ pub(crate) fn prices(prices: &Prices, regions: &[RegionId]) -> anyhow::Result<()
     output::line(format_args!("egress prices of the catalogue: {}", dates.join(", ")))
 }
 
-/// Prints the legs that flows of one object share, if there are some.
-fn shared_legs(answer: &Answer) -> anyhow::Result<()> {
-    let row = |leg: &SharedLeg| {
-        let relays: Vec<&str> = leg.path.iter().map(RelayId::as_str).collect();
-        let path = format!("{} > {}", leg.source, relays.join(" > "));
-        vec![leg.content.to_string(), path, leg.flows.len().to_string(), dollars(leg.saved)]
-    };
-    let rows: Vec<Vec<String>> = answer.shared_legs.iter().map(row).collect();
-    if !rows.is_empty() {
-        table::print(&["content", "shared leg", "flows", "saves $"], &rows, 2)?;
-        output::note(
-            "note: sharing takes relays that send a content on to several next hops, which \
-             `tradewind relay` does not do yet (docs/plan.md)",
-        );
-    }
-    Ok(())
-}
-
 fn summary(answer: &Answer) -> Vec<String> {
     let (total, direct) = (answer.total_fct.map(seconds), answer.direct_fct.map(seconds));
     let proof = match (answer.status, answer.gap) {
@@ -159,7 +140,7 @@ fn summary(answer: &Answer) -> Vec<String> {
             optional(direct),
             optional(answer.acceleration.map(times))
         ),
-        format!("cost ${} ({budget}{})", optional(answer.cost.map(dollars)), saved(answer)),
+        format!("cost ${} ({budget})", optional(answer.cost.map(dollars))),
         format!(
             "{}: {} {least}, {proof}; by {} in {} s",
             answer.status.as_str(),
@@ -188,11 +169,6 @@ pub(super) fn objective_heading(objective: Objective, differs: bool) -> Option<&
         Objective::Makespan => Some("makespan s"),
         Objective::Cost => None,
     }
-}
-
-/// Returns the savings of shared legs, where objects are shared.
-fn saved(answer: &Answer) -> String {
-    answer.saved.map_or_else(String::new, |saved| format!("; shared legs save ${}", dollars(saved)))
 }
 
 pub(crate) fn optional(text: Option<String>) -> String {

@@ -53,12 +53,9 @@ pub struct Group {
 /// relay that may be set up the best group, beside the plan's relays or in place of one of its
 /// offers. Those that are affordable come first, and of them the better ones.
 ///
-/// None where flows share legs: who pays for what cannot be told by flow there. Nor where more than
-/// `most` paths would be looked at; then those in place of an offer are left out first.
+/// None where more than `most` paths would be looked at; then those in place of an offer are left
+/// out first.
 pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize, most: usize) -> Groups {
-    if problem.has_trees() {
-        return Groups::none("flows of one content share legs, so that none pays by itself");
-    }
     let Some(choice) = plan.choice_in(problem) else {
         return Groups::none("the plan has a path that the problem does not look at");
     };
@@ -219,7 +216,7 @@ impl Moves<'_> {
 #[cfg(test)]
 mod tests {
     use tradewind_model::StartUp;
-    use tradewind_units::{ContentId, FlowId};
+    use tradewind_units::FlowId;
 
     use super::*;
     use crate::candidates::example;
@@ -227,11 +224,10 @@ mod tests {
     use crate::solver::{FlowGreedyFct, Limits, Solver};
 
     /// Returns what is said of groups among twenty flows of one pair.
-    fn told(content: Option<&str>, most: usize) -> Groups {
+    fn told(most: usize) -> Groups {
         let inputs = example::problem(1, StartUp::Ignored).inputs().clone();
         let flow = |at: usize| Flow {
             id: FlowId::new(format!("f{at}")).unwrap(),
-            content: content.map(|name| ContentId::new(name).unwrap()),
             ..inputs.flows[0].clone()
         };
         let flows = (0..20).map(flow).collect();
@@ -242,12 +238,10 @@ mod tests {
 
     #[test]
     fn groups_that_are_left_out_are_told() {
-        let all = told(None, MOST_LOOKED_AT);
+        let all = told(MOST_LOOKED_AT);
         assert!(!all.found.is_empty());
         assert_eq!(all.left_out, None);
-        let content = told(Some("video"), MOST_LOOKED_AT);
-        assert!(content.left_out.is_some_and(|why| why.contains("content")));
-        let none = told(None, 10);
+        let none = told(10);
         assert!(none.found.is_empty());
         assert!(none.left_out.is_some_and(|why| why.contains("too large")));
     }

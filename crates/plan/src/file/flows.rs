@@ -1,9 +1,9 @@
 //! Flows, stated one by one or drawn from a seed in one of CP's patterns [CP III].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use toml::Spanned;
-use tradewind_units::{Bytes, ContentId, FlowId, SiteId};
+use tradewind_units::{Bytes, FlowId, SiteId};
 
 use super::draw::Draw;
 use super::error::{FileError, Source};
@@ -29,12 +29,8 @@ pub(super) fn flows(
     let source = places.source;
     let mut flows = Vec::new();
     let mut names = BTreeSet::new();
-    let mut volumes: BTreeMap<ContentId, Bytes> = BTreeMap::new();
     for section in &file.flow {
         let flow = stated(section.get_ref(), places)?;
-        if let Some(content) = &section.get_ref().content {
-            same_volume(&mut volumes, content, flow.volume, source)?;
-        }
         if !names.insert(flow.id.clone()) {
             let span = section.get_ref().id.as_ref().map_or(section.span(), Spanned::span);
             let problem = format!("a second flow `{}`: give each its own `id`", flow.id);
@@ -43,16 +39,6 @@ pub(super) fn flows(
         flows.push(PlacedFlow { flow, span: section.get_ref().from.span() });
     }
     if let Some(generate) = &file.generate {
-        let section = generate.get_ref();
-        if let Some(content) = &section.content {
-            if let Some(most) =
-                section.volume_max.as_ref().filter(|m| *m.get_ref() > *section.volume.get_ref())
-            {
-                let problem = "flows of common `content` all carry the same: leave it out";
-                return Err(source.refuse_at(most, problem));
-            }
-            same_volume(&mut volumes, content, *section.volume.get_ref(), source)?;
-        }
         for flow in drawn(generate, places)? {
             if !names.insert(flow.id.clone()) {
                 let problem = format!("flow `{}` is drawn, and stated as well", flow.id);
@@ -88,27 +74,8 @@ fn stated(section: &FlowSection, places: &Places<'_>) -> Result<Flow, FileError>
     Ok(Flow {
         weight: weight(section.weight.as_ref(), source)?,
         deadline: section.deadline,
-        content: section.content.as_ref().map(|content| content.get_ref().clone()),
         ..Flow::new(id, from, to, volume(&section.volume, source)?)
     })
-}
-
-/// Refuses a content that an earlier flow has with another volume.
-fn same_volume(
-    volumes: &mut BTreeMap<ContentId, Bytes>,
-    content: &Spanned<ContentId>,
-    volume: Bytes,
-    source: Source<'_>,
-) -> Result<(), FileError> {
-    let first = *volumes.entry(content.get_ref().clone()).or_insert(volume);
-    if first == volume {
-        return Ok(());
-    }
-    let problem = format!(
-        "`{}` is {volume} here and {first} in an earlier flow: what is common has one volume",
-        content.get_ref()
-    );
-    Err(source.refuse_at(content, problem))
 }
 
 fn volume(stated: &Spanned<Bytes>, source: Source<'_>) -> Result<Bytes, FileError> {
@@ -154,8 +121,7 @@ fn drawn(generate: &Spanned<GenerateSection>, places: &Places<'_>) -> Result<Vec
         let id = FlowId::new(format!("flow-{number:0digits$}")).expect("a short word");
         let span = most.as_u64() - least.as_u64();
         let volume = Bytes::new(least.as_u64() + draw.below(span + 1));
-        let content = section.content.as_ref().map(|content| content.get_ref().clone());
-        Flow { weight, deadline: section.deadline, content, ..Flow::new(id, from, to, volume) }
+        Flow { weight, deadline: section.deadline, ..Flow::new(id, from, to, volume) }
     };
     Ok((1..).zip(pairs).map(flow).collect())
 }

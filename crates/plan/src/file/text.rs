@@ -9,8 +9,8 @@ use toml::Spanned;
 use tradewind_model::tcp::LossResponse;
 use tradewind_model::{Continent, Coordinates, StartUp};
 use tradewind_units::{
-    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId,
-    Segments, SiteId, time::as_text,
+    Bandwidth, Bytes, Duration, FlowId, Money, PricePerGb, Ratio, RegionId, RelayTypeId, Segments,
+    SiteId, time::as_text,
 };
 
 use crate::packets::BlockCoding;
@@ -196,7 +196,6 @@ pub(super) struct FlowSection {
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default, with = "as_text::option")]
     pub(super) deadline: Option<Duration>,
-    pub(super) content: Option<Spanned<ContentId>>,
 }
 
 /// Who sends to whom, for flows that are drawn [CP III].
@@ -221,7 +220,6 @@ pub(super) struct GenerateSection {
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default, with = "as_text::option")]
     pub(super) deadline: Option<Duration>,
-    pub(super) content: Option<Spanned<ContentId>>,
     pub(super) sources: Option<Vec<Spanned<SiteId>>>,
     pub(super) shares: Option<Spanned<Vec<Ratio>>>,
     pub(super) sites: Option<Spanned<GeneratedSites>>,

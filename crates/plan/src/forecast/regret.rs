@@ -4,7 +4,7 @@
 //! come, and either take the paths that were planned between their sites, the rest direct
 //! ([`AsPlanned`]); or are planned for again over those relays and no others, within what the
 //! set-up left of the budget. The regret is how much worse either is than the best plan for the
-//! true flows, made with clairvoyant: it counts relays in the wrong places, relays that are
+//! true flows: it counts relays in the wrong places, relays that are
 //! missing, and money spent on relays that nothing needs.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::problem::{Flow, Inputs, Offer, Problem, ProblemError};
 use crate::solver::{self, Limits, SolveError, Solver};
 
-/// Plans with and without clairvoyant.
+/// Plans for a forecast and for the true flows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
     /// The plan for the guessed flows; `None` when none were guessed.
@@ -48,7 +48,7 @@ pub struct Values {
     pub as_planned: Option<f64>,
     /// Planned for again over the guessed plan's relays, what setting them up cost included.
     pub applied: f64,
-    /// By the plan made with clairvoyant.
+    /// By the plan for the true flows.
     pub clairvoyant: f64,
     /// The least of those that meet all deadlines.
     pub best: f64,
@@ -97,7 +97,7 @@ pub enum RegretError {
 }
 
 /// Plans for `predicted`, lets the flows of `truth` take what was set up, and compares with the
-/// plan that clairvoyant makes; all by the same solver within the same limits.
+/// plan for the true flows; all by the same solver within the same limits.
 ///
 /// # Errors
 /// When a set of flows makes no problem or has no plan.

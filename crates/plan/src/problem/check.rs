@@ -6,7 +6,7 @@ use tradewind_model::fct::LONGEST;
 use tradewind_model::sharing::max_min;
 use tradewind_model::{Leg, ModelError};
 use tradewind_units::{
-    Bandwidth, Bytes, ContentId, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId,
+    Bandwidth, Bytes, Duration, FlowId, Money, RegionId, RelayId, RelayTypeId, SiteId,
 };
 
 use super::{Inputs, MAX_RELAYS, Offer, Problem};
@@ -34,14 +34,6 @@ pub enum ProblemError {
     /// A flow that counts nothing.
     #[error("flow `{0}`: a weight of 1 or more is needed")]
     NoWeight(FlowId),
-    /// Two flows of one content, but not as much of it.
-    #[error("flow `{flow}`: content `{content}` has another volume in an earlier flow")]
-    ContentVolume {
-        /// The later flow.
-        flow: FlowId,
-        /// What both carry.
-        content: ContentId,
-    },
     /// Two candidate regions of one name.
     #[error("region `{0}`: named twice")]
     RegionTwice(RegionId),
@@ -172,7 +164,6 @@ fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
         return Err(ProblemError::NoFlows);
     }
     let mut seen = BTreeSet::new();
-    let mut volumes: BTreeMap<&ContentId, Bytes> = BTreeMap::new();
     for flow in &inputs.flows {
         if !seen.insert(&flow.id) {
             return Err(ProblemError::FlowTwice(flow.id.clone()));
@@ -186,12 +177,6 @@ fn flows(inputs: &Inputs) -> Result<(), ProblemError> {
         }
         if flow.weight == 0 {
             return Err(ProblemError::NoWeight(flow.id.clone()));
-        }
-        if let Some(content) = &flow.content
-            && *volumes.entry(content).or_insert(flow.volume) != flow.volume
-        {
-            let (flow, content) = (flow.id.clone(), content.clone());
-            return Err(ProblemError::ContentVolume { flow, content });
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ impl Problem {
             let price = hourly.get(&relay_type.id).copied().unwrap_or_default();
             relay_type.set_up = relay_type.set_up.saturating_add(price.times(hours));
         }
-        problem.offers = offers(&problem.inputs);
+        problem.offers = offers::all(&problem.inputs);
         for (offer, own) in problem.offers.iter_mut().zip(&self.offers) {
             offer.beyond = own.beyond;
         }

@@ -13,9 +13,6 @@ use super::{
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-const ALL_FIVE: &[&dyn Solver] =
-    &[&FlowGreedyFct, &FlowGreedyCost, &OneProxy, &TwoProxy, &TwoProxyRollback];
-
 /// The heuristics that take relay by relay, and what of the limits each may take. Chosen: each
 /// takes ten times or more what the one before it takes; where 1-P does not come to its end, nearly
 /// all is left for the rest of `auto`.
@@ -80,16 +77,9 @@ impl Solver for Portfolio {
         "auto"
     }
 
-    fn shares_legs(&self) -> bool {
-        true
-    }
-
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
         if problem.objective() == Objective::Makespan {
             return super::makespan::solve(self, problem, limits);
-        }
-        if problem.has_trees() {
-            return super::shared_legs::searched(self, ALL_FIVE, problem, limits);
         }
         let by_relay = InTurn { solvers: BY_RELAY };
         let starters: [&dyn Solver; 3] = [&FlowGreedyFct, &FlowGreedyCost, &by_relay];

@@ -91,9 +91,8 @@ pub fn by_name(name: &str) -> Option<Box<dyn Solver>> {
 }
 
 /// Returns the plan of a solver for whatever the problem wants to be least: the makespan by way of
-/// [`super::makespan`]; and for whatever it may share: common content by way of the problems
-/// without it ([`crate::trees`]); where machines are paid for as long as the plan takes, by way of
-/// the problems for each number of hours.
+/// [`super::makespan`]; where machines are paid for as long as the plan takes, by way of the
+/// problems for each number of hours.
 ///
 /// # Errors
 /// Those of the solver.
@@ -104,9 +103,6 @@ pub fn solve(
 ) -> Result<Plan, SolveError> {
     if problem.is_paid_by_the_hour() {
         return super::hours::solve(solver, problem, limits);
-    }
-    if problem.has_trees() && !solver.shares_legs() {
-        return super::shared_legs::priced(solver, problem, limits);
     }
     match problem.objective() {
         Objective::Makespan => super::makespan::solve(solver, problem, limits),

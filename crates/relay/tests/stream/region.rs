@@ -39,7 +39,6 @@ fn planned() -> (Plan, Flow) {
             })
             .to_vec(),
         flows: vec![flow],
-        shared_legs: Vec::new(),
         cost: Money::ZERO,
         total_fct: Duration::from_secs(1),
         bound: Duration::from_secs(1),
