@@ -52,7 +52,7 @@ struct Cli {
 enum Command {
     /// Measure, plan, deploy, carry and compare, on this machine (CloudPilot's experiment)
     Demo(demo::DemoArgs),
-    /// Try each ability that Tradewind needs from this kernel once
+    /// Try each feature that Tradewind needs from this kernel once
     ///
     /// Exit code 3 when an ability is missing without which nothing works.
     Doctor(doctor::DoctorArgs),
