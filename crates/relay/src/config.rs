@@ -1,4 +1,4 @@
-//! What a relay and a gateway are told, in TOML. An error is one line that names the key.
+//! The configuration of a relay and of a gateway, in TOML. An error is one line that names the key.
 
 mod checks;
 mod forward;
@@ -33,7 +33,7 @@ use users::User;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayConfig {
-    /// Where gateways and relays reach it; port 0 lets the system choose.
+    /// The addresses that it listens on for gateways and relays; for port 0 the system chooses one.
     #[serde(deserialize_with = "address::list")]
     pub listen: Vec<SocketAddr>,
     /// A file that holds its secret identity.
@@ -41,52 +41,52 @@ pub struct RelayConfig {
     /// The secret identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub identity: Option<IdentityKey>,
-    /// A file that holds the identity that it had before, by which it is known still: during a
-    /// rotation.
+    /// A file that holds its previous identity, which is still accepted during a rotation.
     pub previous_identity_file: Option<PathBuf>,
-    /// That identity itself, instead of the file: for tests.
+    /// The previous identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub previous_identity: Option<IdentityKey>,
     /// Keys that were read at the start of the process.
     #[serde(skip)]
     pub held: HeldKeys,
-    /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
-    /// absent.
+    /// The user that it switches to if root has started it; when absent `tradewind`, if there is
+    /// such a user.
     pub run_as: Option<String>,
-    /// Whose grants it trusts.
+    /// The operators whose grants it trusts.
     pub operators: Vec<OperatorPublicKey>,
-    /// A file of what they have revoked; it is read again when it changes.
+    /// A file of their revocations; it is read again when it changes.
     pub revocations: Option<PathBuf>,
-    /// What it agrees to dial; nothing unless told.
+    /// The destinations and relays that it may dial; none by default.
     #[serde(default)]
     pub policy: PolicyConfig,
-    /// How much it takes on.
+    /// Limits on sessions, connections, rates and memory.
     #[serde(default)]
     pub limits: Limits,
-    /// How long it waits.
+    /// Timeouts.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// How its connections are set up.
+    /// Profiles of its connections.
     #[serde(default)]
     pub leg: LegProfiles,
-    /// Where metrics and health are served; nowhere when absent.
+    /// The address that serves metrics and health; none when absent.
     #[serde(default, deserialize_with = "address::option")]
     pub metrics: Option<SocketAddr>,
-    /// Whether that may be another than a loopback address.
+    /// True if that may be another than a loopback address.
     #[serde(default)]
     pub metrics_expose: bool,
-    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    /// Host names accepted in requests for metrics and health, beside addresses and `localhost`.
     #[serde(default)]
     pub metrics_hosts: Vec<String>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
-    /// The packet plane's part, which `tradewind-node` reads.
+    /// The configuration of the packet plane, which `tradewind-node` reads.
     pub packet: Option<toml::Value>,
     /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
+    /// when absent.
     pub jumpstart: Option<toml::Value>,
-    /// Where sessions are told of at their end; nowhere when absent.
+    /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
-    /// Where sessions are told of that are admitted; nowhere when absent.
+    /// The audit log, which records sessions when they are admitted; none when absent.
     pub audit_log: Option<AuditLogConfig>,
 }
 
@@ -99,122 +99,121 @@ pub struct GatewayConfig {
     /// The secret identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub identity: Option<IdentityKey>,
-    /// A file that holds the identity that it had before, by which it is known still: during a
-    /// rotation.
+    /// A file that holds its previous identity, which is still accepted during a rotation.
     pub previous_identity_file: Option<PathBuf>,
-    /// That identity itself, instead of the file: for tests.
+    /// The previous identity itself, instead of the file: for tests.
     #[serde(default, deserialize_with = "identity_text")]
     pub previous_identity: Option<IdentityKey>,
     /// Keys that were read at the start of the process.
     #[serde(skip)]
     pub held: HeldKeys,
-    /// The user that it goes on as when root has started it: `tradewind`, if there is one, when
-    /// absent.
+    /// The user that it switches to if root has started it; when absent `tradewind`, if there is
+    /// such a user.
     pub run_as: Option<String>,
-    /// What it may do; not needed when every route is direct.
+    /// Its grant; not needed when every route is direct.
     pub grant: Option<SignedGrant>,
     /// A file that holds the grant, as `tradewind grant issue` printed it, instead of `grant`.
     pub grant_file: Option<PathBuf>,
-    /// A file of what the operators of `[packet_endpoint]` have revoked; it is read again when it
+    /// A file of the revocations of the operators of `[packet_endpoint]`; it is read again when it
     /// changes.
     pub revocations: Option<PathBuf>,
     /// Ports whose connections all go to one destination.
     #[serde(default, deserialize_with = "forward::list")]
     pub forward: Vec<Forward>,
-    /// Connections that are taken off their way to where they went.
+    /// Connections that are intercepted and carried to their original destinations.
     #[serde(default)]
     pub tproxy: Vec<Tproxy>,
-    /// Where SOCKS5 is spoken. Who reaches it uses the grant, so loopback unless `expose` is set.
+    /// The addresses that accept SOCKS5. Any client that reaches them uses the grant, so they must
+    /// be loopback addresses unless `expose` is set.
     #[serde(default, deserialize_with = "address::list")]
     pub socks5: Vec<SocketAddr>,
-    /// Where HTTP CONNECT is spoken; as `socks5`.
+    /// The addresses that accept HTTP proxy requests; as for `socks5`.
     #[serde(default, deserialize_with = "address::list")]
     pub connect: Vec<SocketAddr>,
-    /// Whether `socks5` and `connect` may listen on other than loopback addresses; it takes users
-    /// as well.
+    /// True if `socks5` and `connect` may listen on other than loopback addresses, which takes
+    /// users as well.
     #[serde(default)]
     pub expose: bool,
-    /// Whether they may even where there are no users: whoever reaches them uses the grant.
+    /// True if they may even without users: any client that reaches them uses the grant.
     #[serde(default)]
     pub expose_without_password: bool,
-    /// Who may use `socks5` and `connect`; everybody who reaches them when absent.
+    /// The users of `socks5` and `connect`; when absent, any client that reaches them.
     #[serde(default)]
     pub user: Vec<User>,
-    /// Whether `socks5` and `connect` clients hear that their path is open before it is: they save
-    /// a round trip of the path, and a failure shows as a reset.
+    /// True if `socks5` and `connect` clients are sent the success reply before their path is open:
+    /// that saves a round trip of the path, and a failure shows as a reset.
     #[serde(default)]
     pub optimistic: bool,
-    /// Whether routes may be `direct`: this host then dials destinations itself.
+    /// True if routes may be `direct`: this host then dials destinations itself.
     #[serde(default)]
     pub direct: bool,
-    /// Whether direct routes may lead to this host itself: for tests and laboratories.
+    /// True if direct routes may lead to this host itself: for tests and labs.
     #[serde(default)]
     pub allow_loopback: bool,
-    /// How flows are carried.
+    /// The routes of flows.
     #[serde(default)]
     pub routes: RouteTable,
-    /// How much it takes on.
+    /// Limits on sessions, connections, rates and memory.
     #[serde(default)]
     pub limits: Limits,
-    /// How long it waits.
+    /// Timeouts.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// How its connections are set up.
+    /// Profiles of its connections.
     #[serde(default)]
     pub leg: LegProfiles,
-    /// Where metrics and health are served; nowhere when absent.
+    /// The address that serves metrics and health; none when absent.
     #[serde(default, deserialize_with = "address::option")]
     pub metrics: Option<SocketAddr>,
-    /// Whether that may be another than a loopback address.
+    /// True if that may be another than a loopback address.
     #[serde(default)]
     pub metrics_expose: bool,
-    /// Names under which metrics and health are asked for, beside addresses and `localhost`.
+    /// Host names accepted in requests for metrics and health, beside addresses and `localhost`.
     #[serde(default)]
     pub metrics_hosts: Vec<String>,
     /// Threads that carry sessions; one for each core when absent.
     pub workers: Option<usize>,
-    /// UDP ports whose datagrams go to one destination: the packet plane's part, which
+    /// UDP ports whose datagrams go to one destination: configuration of the packet plane, which
     /// `tradewind-node` reads.
     #[serde(default)]
     pub packet: Vec<toml::Value>,
-    /// What this gateway is as an end of packets' paths: likewise.
+    /// The gateway's settings as an end point of overlay paths for packets: likewise.
     pub packet_endpoint: Option<toml::Value>,
-    /// Over which packets' paths the datagrams of SOCKS5 clients go: likewise; UDP is refused when
-    /// absent.
+    /// The overlay paths for the datagrams of SOCKS5 clients: likewise; UDP is refused when absent.
     pub socks5_udp: Option<toml::Value>,
     /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
+    /// when absent.
     pub jumpstart: Option<toml::Value>,
-    /// Where sessions are told of at their end; nowhere when absent.
+    /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
 }
 
-/// Connections that are taken off their way (TPROXY); they go to where they went.
+/// Connections that are intercepted (TPROXY) and carried to their original destinations.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tproxy {
-    /// Where they go: ranges of addresses with ports.
+    /// Their destinations: ranges of addresses with ports.
     pub destinations: Vec<DestinationRule>,
-    /// Whether connections that this host itself opens are taken as well as those that pass it.
+    /// True if connections that this host itself opens are intercepted as well as forwarded ones.
     #[serde(default)]
     pub local_output: bool,
-    /// The port on loopback that they are led to; the system chooses one when absent.
+    /// The loopback port that they are redirected to; the system chooses one when absent.
     #[serde(default)]
     pub port: u16,
     /// The flow that they belong to, for logs.
     #[serde(default = "tproxy_flow")]
     pub flow: FlowId,
-    /// The version of the PROXY protocol that tells the destination whose connection it is; none
-    /// when absent.
+    /// The version of the PROXY header that is sent to the destination; none is sent when absent.
     #[serde(default)]
     pub send_proxy: Option<ProxyVersion>,
-    /// Sources whose connections begin with a PROXY header, always; ports do not count. Others'
-    /// begin with data.
+    /// Sources whose connections always begin with a PROXY header; their ports do not count.
+    /// Connections of other sources begin with data.
     #[serde(default)]
     pub accept_proxy: Vec<DestinationRule>,
 }
 
 impl Tproxy {
-    /// Returns where its connections are led to: loopback, once for each family of its
+    /// Returns the listeners for its connections: on loopback, one for each address family of its
     /// destinations.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = SocketAddr> {
         let ranges = || self.destinations.iter().filter_map(|rule| rule.range());
@@ -234,7 +233,7 @@ fn identity_text<'de, D: serde::Deserializer<'de>>(
     String::deserialize(text)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-/// The identities that a configuration gives or points to, the present one first.
+/// Loads the identities that a configuration holds or points to, the present one first.
 fn load_identities(
     present: (Option<&PathBuf>, Option<&IdentityKey>),
     previous: (Option<&PathBuf>, Option<&IdentityKey>),
@@ -258,7 +257,7 @@ fn load_identities(
     Ok(present.into_iter().chain(previous).collect())
 }
 
-/// The identity that the configuration gives under `key` or points to.
+/// Loads the identity that the configuration holds under `key` or points to.
 fn load_identity(
     key: &str,
     (file, inline): (Option<&PathBuf>, Option<&IdentityKey>),
@@ -271,15 +270,15 @@ fn load_identity(
     }
 }
 
-/// What a relay agrees to dial.
+/// The destinations and relays that a relay may dial.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyConfig {
-    /// Destinations that it dials as the last of a route.
+    /// Destinations that it may dial as the last relay of a route.
     pub destinations: Vec<DestinationRule>,
-    /// Relays that it dials as the next of a route.
+    /// Relays that it may dial as the next ones of a route.
     pub next_hops: Vec<DestinationRule>,
-    /// Whether these rules may cover loopback addresses: for tests and laboratories.
+    /// True if these rules may cover loopback addresses: for tests and labs.
     pub allow_loopback: bool,
     /// Addresses that are never dialled, beside its own listeners.
     #[serde(deserialize_with = "address::list")]
@@ -298,7 +297,7 @@ impl PolicyConfig {
     }
 }
 
-/// Leg profiles by the side that opens the connection, and of single legs.
+/// Leg profiles, by the side that opens the connection and for single legs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegProfiles {
@@ -306,38 +305,39 @@ pub struct LegProfiles {
     pub accept: LegProfile,
     /// Connections to downstream, which this process dials.
     pub dial: LegProfile,
-    /// Legs to neighbours that are told apart from the others.
+    /// Legs to single neighbours with profiles of their own.
     pub to: Vec<LegTo>,
-    /// Listeners that are told apart from the others, at relays.
+    /// Listeners with settings of their own, at relays.
     pub at: Vec<LegAt>,
 }
 
-/// A listener.
+/// A listener's own settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LegAt {
     /// Its address, as in `listen`.
     #[serde(deserialize_with = "address::one")]
     pub address: SocketAddr,
-    /// What it asks of who dials.
+    /// The encryption that it requires of dialling peers.
     pub encryption: Encryption,
 }
 
 impl LegProfiles {
-    /// Returns what these legs need of the host's kernel.
+    /// Returns the socket buffers that these legs need from the host's kernel.
     #[must_use]
     pub fn buffer_needs(&self) -> BufferNeeds {
         let to = self.to.iter().map(|to| &to.dial);
         BufferNeeds::of([&self.accept, &self.dial].into_iter().chain(to))
     }
 
-    /// What the listener of `address` asks of who dials.
+    /// Returns the encryption that the listener of `address` requires of dialling peers.
     pub(crate) fn encryption_at(&self, address: SocketAddr) -> Encryption {
         let told = self.at.iter().find(|at| at.address == address).map(|at| at.encryption);
         told.or(self.accept.encryption).unwrap_or_default()
     }
 
-    /// Who dials decides on encryption, and one neighbour has one profile.
+    /// Checks that dialled legs choose one encryption, and that no neighbour or listener is listed
+    /// twice.
     fn check(&self) -> Result<(), RelayError> {
         let refuse = |key| {
             let problem = "`either` is for who accepts; expected `tls` or `none`";
@@ -360,10 +360,10 @@ impl LegProfiles {
 }
 
 impl RelayConfig {
-    /// Reads a relay's configuration.
+    /// Parses and checks a relay's configuration.
     ///
     /// # Errors
-    /// [`RelayError::Config`] with the key and what would be right there.
+    /// [`RelayError::Config`] with the key and the expected value.
     pub fn parse(text: &str) -> Result<Self, RelayError> {
         let config: Self = parse(text)?;
         check_common(&config.limits, &config.timeouts, config.workers)?;
@@ -392,7 +392,8 @@ impl RelayConfig {
         Ok(config)
     }
 
-    /// The relay's secret identities: its own, and during a rotation the one before.
+    /// Loads the relay's secret identities: the present one, and during a rotation the previous
+    /// one.
     ///
     /// # Errors
     /// When a file cannot be read or holds no identity, or there is none.
@@ -408,22 +409,22 @@ impl RelayConfig {
 }
 
 impl GatewayConfig {
-    /// Reads a gateway's configuration.
+    /// Parses and checks a gateway's configuration.
     ///
     /// # Errors
-    /// [`RelayError::Config`] with the key and what would be right there.
+    /// [`RelayError::Config`] with the key and the expected value.
     pub fn parse(text: &str) -> Result<Self, RelayError> {
         let config: Self = parse(text)?;
         config.check()?;
         Ok(config)
     }
 
-    /// Returns whether other hosts reach one of its proxies.
+    /// Returns whether other hosts can reach one of its proxies.
     pub(crate) fn has_open_proxies(&self) -> bool {
         self.socks5.iter().chain(&self.connect).any(|address| !address.ip().is_loopback())
     }
 
-    /// Where it listens, and the keys that say so.
+    /// Returns the addresses that it listens on, and their keys.
     fn listeners(&self) -> impl Iterator<Item = (String, SocketAddr)> {
         let forwards = self.forward.iter().map(|forward| (forward.key(), forward.listen));
         let one = |key: &'static str| move |at: &SocketAddr| (key.to_owned(), *at);
@@ -436,8 +437,8 @@ impl GatewayConfig {
         forwards.chain(socks5).chain(connect).chain(tproxy).chain(metrics)
     }
 
-    /// The gateway's secret identities, if it has any: its own, and during a rotation the one
-    /// before.
+    /// Loads the gateway's secret identities, if it has any: the present one, and during a rotation
+    /// the previous one.
     ///
     /// # Errors
     /// When a file cannot be read or holds no identity.
@@ -447,8 +448,8 @@ impl GatewayConfig {
         load_identities(present, previous, &self.held)
     }
 
-    /// Of these, the one that the grant names, under which sessions are opened; without a grant
-    /// its own.
+    /// Loads the one of these identities that the grant names, which opens sessions; without a
+    /// grant, the present one.
     ///
     /// # Errors
     /// As [`GatewayConfig::identities`] and [`GatewayConfig::grant`], and when the grant names none
@@ -461,7 +462,7 @@ impl GatewayConfig {
         found.map(Some).ok_or(GrantError::WrongGateway { granted: named, found: own }.into())
     }
 
-    /// Returns the gateway's grant, if it has one.
+    /// Loads the gateway's grant, if it has one.
     ///
     /// # Errors
     /// When its file cannot be read or holds no grant.
@@ -547,7 +548,7 @@ pub(crate) fn refused(key: &str, problem: impl Into<String>) -> RelayError {
     RelayError::Config { place: key.to_owned(), problem: problem.into() }
 }
 
-/// Reads TOML; an error names line and key.
+/// Parses TOML; an error names the line and the key.
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, RelayError> {
     let line_of = |error: &toml::de::Error| match error.span() {
         Some(span) => format!("line {}", text[..span.start].matches('\n').count() + 1),

@@ -1,4 +1,4 @@
-//! Checks that relays' and gateways' configurations have in common.
+//! Checks that the configurations of relays and gateways share.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub(super) fn check_common(
     timeouts: &Timeouts,
     workers: Option<usize>,
 ) -> Result<(), RelayError> {
-    /// More threads than any machine that this is meant for has cores.
+    /// Most workers: more than the cores of any intended machine.
     const MOST_WORKERS: usize = 1024;
-    /// Below this a handful of sessions would stand in each other's way.
+    /// Least memory limit: with less, a handful of sessions would block each other.
     const LEAST_MEMORY: Bytes = Bytes::new(1_000_000);
-    /// Greatest values that tcp(7) takes as TCP_KEEPIDLE, and as TCP_USER_TIMEOUT (milliseconds in
-    /// an integer of 32 bits).
+    /// Ranges that tcp(7) accepts for TCP_KEEPIDLE, and for TCP_USER_TIMEOUT (milliseconds in an
+    /// integer of 32 bits).
     const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
     const LONGEST_KEEPALIVE: Duration = Duration::from_secs(32_767);
     const LEAST_USER_TIMEOUT: Duration = Duration::from_millis(1);
@@ -68,8 +68,7 @@ pub(super) fn check_common(
     Ok(())
 }
 
-/// Refuses two listeners that leave no room for each other, each told with the key that it stands
-/// under.
+/// Refuses two listeners whose addresses conflict; each is given with its key.
 pub(crate) fn check_twice<K: Clone + AsRef<str>>(
     listeners: impl IntoIterator<Item = (K, SocketAddr)>,
 ) -> Result<(), RelayError> {
@@ -87,12 +86,13 @@ pub(super) fn check_exposed(metrics: Option<SocketAddr>, expose: bool) -> Result
     checked.map_err(|problem| refused("metrics", problem))
 }
 
-/// Refuses rules by name where only addresses are ever seen: such a rule would never hold.
+/// Refuses rules by name where connections are matched by address alone: such a rule would never
+/// match.
 pub(super) fn check_ranges(key: &str, rules: &[DestinationRule]) -> Result<(), RelayError> {
     range_problem(rules).map_or(Ok(()), |problem| Err(refused(key, problem)))
 }
 
-/// What is wrong with rules where only addresses are ever seen.
+/// Returns the error for rules by name where connections are matched by address alone.
 pub(super) fn range_problem(rules: &[DestinationRule]) -> Option<String> {
     let rule = rules.iter().find(|rule| rule.range().is_none())?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! Port forwards, and what they say of the client's address.
+//! Port forwards, and their PROXY headers.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use tradewind_units::{FlowId, address};
 
 use super::range_problem;
 
-/// Most ports of one forward. Chosen: each takes descriptors of every worker.
+/// Most ports of one forward. Chosen: each takes descriptors in every worker.
 const MOST_PORTS: usize = 1000;
 
 const LISTEN_EXPECTED: &str =
@@ -20,24 +20,23 @@ const TO_EXPECTED: &str =
 /// A port whose connections all go to one destination.
 #[derive(Debug, Clone)]
 pub struct Forward {
-    /// Number of its `[[forward]]` in the file, from 0.
+    /// The index of its `[[forward]]` in the file, from 0.
     pub section: usize,
-    /// Where applications reach it.
+    /// The address that it listens on for applications.
     pub listen: SocketAddr,
-    /// Where its connections go.
+    /// The destination of its connections.
     pub to: Destination,
     /// The flow that they belong to, for logs.
     pub flow: FlowId,
-    /// The version of the PROXY protocol that tells the destination whose connection it is; none
-    /// when absent.
+    /// The version of the PROXY header that is sent to the destination; none is sent when absent.
     pub send_proxy: Option<ProxyVersion>,
-    /// Sources whose connections begin with a PROXY header, always; ports do not count. Others'
-    /// begin with data.
+    /// Sources whose connections always begin with a PROXY header; their ports do not count.
+    /// Connections of other sources begin with data.
     pub accept_proxy: Vec<DestinationRule>,
 }
 
 impl Forward {
-    /// Returns the key that says where it listens.
+    /// Returns the key of its listening address.
     pub(super) fn key(&self) -> String {
         format!("forward[{}].listen", self.section)
     }
@@ -51,7 +50,7 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// A forward as a file has it: of one port, or of several in a row.
+/// A forward as written in the file: of one port, or of several consecutive ones.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -74,7 +73,7 @@ fn flow() -> FlowId {
 #[serde(try_from = "Text")]
 struct Section(Vec<Forward>);
 
-/// Reads all sections.
+/// Parses all sections.
 pub(super) fn list<'de, D: Deserializer<'de>>(sections: D) -> Result<Vec<Forward>, D::Error> {
     let sections = Vec::<Section>::deserialize(sections)?;
     let numbered = |(section, Section(forwards)): (usize, Section)| {
@@ -138,7 +137,7 @@ impl TryFrom<String> for Listen {
                 (first.parse().map_err(|_| refused())?, ports)
             }
         };
-        // It may be link-local and lack its zone.
+        // A link-local address may lack its zone.
         address::parse(&first.to_string()).map_err(|error| error.to_string())?;
         Ok(Self { first, ports })
     }
@@ -170,14 +169,14 @@ impl TryFrom<String> for To {
                 false => Err(problem),
             };
         };
-        // What is no host is told here, with the key.
+        // An invalid host is reported here, with the key.
         let text = format!("{host}:{}", ports.start());
         text.parse::<Destination>().map_err(|error| error.to_string())?;
         Ok(Self { host: host.to_owned(), ports })
     }
 }
 
-/// A host and its ports, in ascending order, none of them 0 where there are several.
+/// Splits a text into host and ports; the ports ascend, and none is 0.
 fn split(text: &str) -> Option<(&str, RangeInclusive<u16>)> {
     let port = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What a configuration may say, and the lines that tell what it may not.
+//! Tests of valid and invalid configurations and of the error lines.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ fn an_address_that_is_listened_on_twice_is_told_with_both_places() {
     assert_eq!(found, twice("listen", "[::]:7000", "listen", "[::1]:7000"));
     let found = line(relay(&format!("['{all}']"), &format!("metrics = '{one}'")));
     assert_eq!(found, twice("metrics", one, "listen", all));
-    // Each family has its own wildcard, and port 0 is another one each time.
+    // Each address family has its own wildcard, and each port 0 is a different port.
     for listen in [
         "['0.0.0.0:7000', '[::]:7000']",
         "['127.0.0.1:0', '127.0.0.1:0', '0.0.0.0:0']",

@@ -1,4 +1,4 @@
-//! Who may use the proxies: names, and passwords as hashes.
+//! Users of the proxies: names, and password hashes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 use super::refused;
 use crate::RelayError;
 
-/// Most bytes of a name or a password, as RFC 1929 has room for.
+/// Most bytes of a name or a password, the maximum of RFC 1929.
 const MOST_BYTES: usize = 255;
-/// The costliest hash that is checked. Chosen: four of these at a time are affordable.
+/// Limits on the cost of a hash. Chosen: a few checks at a time are affordable.
 const MOST_MEMORY_KIB: u32 = 256 * 1024;
 const MOST_PASSES: u32 = 16;
 const MOST_LANES: u32 = 16;
@@ -55,7 +55,7 @@ impl Hashed {
         Ok(Self(hash.to_string()))
     }
 
-    /// One that costs little: for tests.
+    /// Hashes `password` at the least cost: for tests.
     ///
     /// # Errors
     /// As [`Hashed::of`].
@@ -65,7 +65,8 @@ impl Hashed {
         Self::with(params.map_err(|error| error.to_string())?, password, &[7; 16])
     }
 
-    /// Whether it is the hash of `password`. Takes as long as the hash says.
+    /// Returns whether it is the hash of `password`. Takes as long as the hash's cost parameters
+    /// imply.
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
         let parsed = PasswordHash::new(&self.0);
@@ -117,7 +118,7 @@ impl fmt::Debug for Hashed {
     }
 }
 
-/// Refuses names that no client can send, or that are there twice.
+/// Refuses names that no client can send, and duplicates.
 pub(super) fn check(users: &[User]) -> Result<(), RelayError> {
     let mut seen = BTreeSet::new();
     for (index, user) in users.iter().enumerate() {

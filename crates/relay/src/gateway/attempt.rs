@@ -1,10 +1,11 @@
-//! Opening a flow's path: the ways to its destination one after the other, until one is open.
+//! Opens a flow's path: tries the options for its destination one after the other until one is
+//! open.
 //!
-//! A session goes on to the next way only if no relay had begun to dial the destination: a dial
-//! that never stood, or a proven reply that says so. Where that cannot be known (a relay fell
-//! silent with the header in its hands) the session fails, since the destination might else see it
-//! twice. What the application sent meanwhile is kept and sent again; beyond a bound no more is
-//! taken from it until it is known which.
+//! A session tries the next option only if no relay has begun to dial the destination: the dial of
+//! the first relay failed, or an authenticated reply says so. If that cannot be known (a relay that
+//! has the header does not reply), the session fails, since the destination might otherwise see it
+//! twice. Data that the application sends meanwhile is kept and sent again; beyond a bound no more
+//! is read from it until the outcome is known.
 
 use std::sync::PoisonError;
 
@@ -30,56 +31,57 @@ use crate::relay::unix_now;
 use crate::stripe::Offer;
 use crate::worker::{Cause, Worker};
 
-/// A path that is open: the connection to its first hop, and what has moved already.
+/// An open path: the connection to its first hop, and the state of both directions.
 pub(super) struct OpenPath {
     pub(super) downstream: Connection,
     pub(super) up: Direction,
     pub(super) down: Direction,
-    /// The first leg, where it may be striped.
+    /// The first leg, if it may be striped.
     pub(super) offer: Option<Offer>,
 }
 
-/// Why a path is not open.
+/// The reason why a path is not open.
 pub(super) enum NotOpen {
     Failed {
         failure: Failure,
-        /// What is to be sent on another path; `None` when there must be no other.
+        /// The data to send on another path; `None` if no other path may be tried.
         kept: Option<Vec<u8>>,
     },
     ApplicationGone(std::io::Error),
 }
 
 impl NotOpen {
-    /// The destination may have been dialled.
+    /// Returns a failure after which the destination may have been dialled.
     fn for_good(failure: Failure) -> Self {
         Self::Failed { failure, kept: None }
     }
 
-    /// The destination has surely not been dialled; `kept` is what the application has sent.
+    /// Returns a failure before any dial of the destination; `kept` is the data that the
+    /// application has sent.
     fn before_dial(failure: Failure, kept: impl Into<Option<Vec<u8>>>) -> Self {
         Self::Failed { failure, kept: kept.into() }
     }
 }
 
-/// A flow that wants a path.
+/// A flow whose path is to be opened.
 pub(super) struct Wanted<'a> {
-    /// Whose data goes along while the path opens; absent where all of it that may is there
-    /// already.
+    /// The application's connection, from which data is read and sent while the path opens; absent
+    /// if the caller has read all data that may be sent by then.
     pub(super) application: Option<&'a Connection>,
     pub(super) entrance: &'a Listener,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
-    /// Who causes what is told of it.
+    /// The client's address, which log lines about the flow are attributed to.
     pub(super) source: Source,
 }
 
 impl Wanted<'_> {
-    /// Who causes what is told of it.
+    /// Returns the cause that rate-limited log lines about the flow are attributed to.
     const fn cause(&self) -> Cause {
         Cause::Source(self.source)
     }
 
-    /// Does `work`, unless the application resets its connection before it is done.
+    /// Runs `work` to its end, unless the application resets its connection first.
     async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> Result<T, NotOpen> {
         match self.application {
             Some(application) => {
@@ -111,24 +113,24 @@ impl First {
         }
     }
 
-    /// Whether it was warm and turned out dead: the relay has seen nothing of the session.
+    /// Returns whether it was warm and proved dead: the relay has received nothing of the session.
     fn is_untouched(&self) -> bool {
         matches!(self, Self::Warm(warm) if warm.is_untouched())
     }
 }
 
-/// What a first relay has replied, and the connection that it came over.
+/// The reply of a first relay, and the connection that it was received on.
 struct Reached {
     downstream: Connection,
     up: Direction,
     reply: Reply,
     read_ahead: ReadAhead,
-    /// What the first flight carried, where it may have to go over another path.
+    /// The data that was sent along with the header, if it may have to be sent over another path.
     again: Option<Vec<u8>>,
 }
 
 impl GatewayService {
-    /// Opens a path; `leading` is what the application has sent already.
+    /// Opens a path; `leading` is the data that the application has sent already.
     pub(super) async fn path(
         &self,
         wanted: &Wanted<'_>,
@@ -191,7 +193,8 @@ impl GatewayService {
     ) -> Result<OpenPath, NotOpen> {
         let (dialling, also) = (Dialling::new(&|| {}), wanted.entrance.named());
         let is_local = |ip| self.own_host.holds(ip);
-        // Who reaches a proxy here borrows this host's place in its network.
+        // A client of a proxy gains this host's position in its network, so the destination is
+        // checked against the policy, this host's addresses and its listeners.
         let check = Check {
             also: &also,
             listeners: &self.dialler.own_listeners,
@@ -209,8 +212,8 @@ impl GatewayService {
         };
         let downstream = Connection::plain(downstream);
         let mut up = Direction::new(leading);
-        // If this fails, so does the session's first write: what the destination has sent comes
-        // before.
+        // If this fails, so does the session's first write; data that the destination has sent
+        // already is delivered before that.
         let _started = up.start(&downstream, wanted.worker.means_up());
         Ok(OpenPath { downstream, up, down: Direction::new(Vec::new()), offer: None })
     }
@@ -259,8 +262,8 @@ impl GatewayService {
         }
     }
 
-    /// The reply of the first relay: over a warm connection if there is one, else, or if that
-    /// proves dead, over a fresh one.
+    /// Gets the reply of the first relay: over a warm connection if there is one; otherwise, or if
+    /// that proves dead, over a fresh one.
     async fn reach(
         &self,
         wanted: &Wanted<'_>,
@@ -271,8 +274,8 @@ impl GatewayService {
     ) -> Result<Reached, NotOpen> {
         let hop = &path.route.hops()[0];
         let mut taken = self.pools.as_ref().and_then(|pools| pools.take(&header.from, hop));
-        // Silence does not tell whether the relay has the header. It takes it once and no more, but
-        // another path's relays would take another.
+        // Without a reply it is unknown whether the relay has received the header. A relay accepts
+        // a header only once, but the relays of another path would accept another header.
         let (mut may_have_it, mut has_asked) = (false, false);
         loop {
             let first = match taken.take() {
@@ -298,7 +301,8 @@ impl GatewayService {
                 Waited::Replied(reply, read_ahead) => {
                     self.pools.iter().for_each(|pools| pools.keep_ready(&header.from, hop));
                     let downstream = first.into_connection();
-                    // Who calls it replayed has had it, when its acknowledgement was lost.
+                    // A relay that reports a replay had received the header before, and its
+                    // acknowledgement was lost.
                     let has_it = has_asked && reply.status == Status::Replayed;
                     let again = again.filter(|_| !has_it);
                     return Ok(Reached { downstream, up, reply, read_ahead, again });
@@ -317,8 +321,8 @@ impl GatewayService {
         }
     }
 
-    /// Sends the header and what follows it, and waits for the reply. A warm connection whose other
-    /// end is silent is not waited for longer than a fresh one would be dialled.
+    /// Sends the header and the data after it, and waits for the reply. On a warm connection whose
+    /// other end acknowledges nothing, it waits no longer than a fresh dial would take.
     async fn ask(
         &self,
         wanted: &Wanted<'_>,
@@ -329,7 +333,7 @@ impl GatewayService {
     ) -> Waited {
         let hops = path.route.hops();
         let (connection, address) = (first.connection(), hops[0].address);
-        // If this fails, so will the wait for the reply, which says why.
+        // If this fails, so does the wait for the reply, which reports why.
         let _started = up.start(connection, wanted.worker.means_up());
         let next = NextRelay { connection, address, key: &header.downstream };
         let legs = u32::try_from(hops.len() + 1).unwrap_or(u32::MAX);
@@ -342,8 +346,8 @@ impl GatewayService {
         }
     }
 
-    /// Dials the first relay; where there is another path it is not waited for longer than a dead
-    /// path may be used.
+    /// Dials the first relay. If there is another path, the dial has a shorter limit, so that a
+    /// dead path is left soon.
     async fn dial_first(
         &self,
         wanted: &Wanted<'_>,
@@ -367,7 +371,7 @@ impl GatewayService {
         wanted.unless_reset(dial).await
     }
 
-    /// New sessions avoid the path from now on, unless the fault is this host's own.
+    /// Makes new sessions avoid the path from now on, unless the fault is this host's own.
     fn blame(&self, path: &RelayPath, failure: &Failure) {
         if !is_own_fault(failure) {
             path.blame(self.routes.now(), &failure.message);
@@ -384,8 +388,8 @@ impl GatewayService {
         let request = Request { flow, destination, route: &path.route };
         let first = path.route.hops()[0].address;
         let may_stripe = !self.dialler.legs.to(first).connections.is_one();
-        // Where one relay is all, nobody dials a next one; where there is no other path, a slow
-        // dial is better than none.
+        // With a single relay there is no next one to dial; without another path, a slow dial is
+        // better than none.
         let limits = has_next && path.route.hops().len() > 1;
         let dial_limit = limits.then(|| DialLimit::covering(path.health().inner_dial_limit()));
         let terms = Terms { may_stripe, dial_limit };
@@ -398,7 +402,7 @@ impl GatewayService {
         })
     }
 
-    /// Seals something with a fresh nonce.
+    /// Seals a header with a fresh nonce.
     pub(super) fn with_sealer(
         &self,
         seal: impl FnOnce(&mut Sealer, Nonce) -> Result<SealedHeader, GrantError>,
@@ -415,19 +419,20 @@ impl GatewayService {
     }
 }
 
-/// A failure of the gateway itself.
+/// Marks a failure as the gateway's own.
 pub(super) fn here(failure: Failure) -> Failure {
     failure.of("gateway")
 }
 
-/// Whether this host lacked the means, which says nothing about a path.
+/// Returns whether the failure is this host's own, such as a lack of resources, and so says nothing
+/// about a path.
 pub(super) const fn is_own_fault(failure: &Failure) -> bool {
     matches!(failure.status, Status::Internal | Status::Overloaded | Status::GrantRefused)
 }
 
-/// Whether a reply tells of a relay or of a leg between two, and not of the destination or its
-/// rules. A dial that was given up early because there is another path may have lost one packet:
-/// probes tell whether the leg is dead.
+/// Returns whether a reply reports the failure of a relay or of a leg between two, rather than of
+/// the destination or a refusal by its rules. A dial that ended early because there is another path
+/// does not count, since one lost packet may be the cause: probes show whether the leg is dead.
 fn is_the_paths_fault(reply: &Reply, last_hop: usize, has_next: bool) -> bool {
     match reply.status {
         Status::Draining | Status::NextHopFailed | Status::NextHopRefused => true,
@@ -438,8 +443,8 @@ fn is_the_paths_fault(reply: &Reply, last_hop: usize, has_next: bool) -> bool {
     }
 }
 
-/// Whether a reply, which is not of the path's fault, tells that the leg to the destination leads
-/// nowhere.
+/// Returns whether a reply, which is not the path's fault, reports that the leg to the destination
+/// is broken.
 const fn is_the_last_legs_fault(reply: &Reply, last_hop: usize) -> bool {
     matches!(reply.status, Status::Unreachable | Status::TimedOut) && reply.hop >= last_hop
 }

@@ -1,8 +1,8 @@
-//! Whether a path is fit for new sessions: a state machine that is told what probes and sessions
-//! met.
+//! The health of a path: a state machine that decides by the results of probes and sessions whether
+//! new sessions use the path.
 //!
-//! Pure: the time comes in as an argument, so the tests run in virtual time. Probes go along the
-//! path in [`LANES`] lanes, each on a connection of its own, one probe every [`INTERVAL`] in all.
+//! Pure: the time is an argument, so the tests run in virtual time. Probes are sent along the path
+//! in [`LANES`] lanes, each on a connection of its own, one probe every [`INTERVAL`] in all.
 //!
 //! ```text
 //!            answered                    slow                       silent, or failed
@@ -11,12 +11,12 @@
 //!                       +-- good answers for a while +-----------------------------------+
 //! ```
 //!
-//! *Silent* is a path on which a probe has waited for longer than the patience and no probe sent
-//! later has been answered: one connection that hangs by itself proves nothing. *Slow* is one whose
-//! last three round trips are all well above its own least, or far above an alternative's; to be
-//! good again it must come well below that. Whoever was slow or dead proves itself for
-//! [`FIRST_PROOF`], and for twice as long each time it falls back soon after: a path that flaps is
-//! soon left alone.
+//! A path is *silent* if a probe has waited for longer than the probe timeout and no probe sent
+//! later has been answered: one connection that hangs by itself proves nothing. It is *slow* if its
+//! last three round trips are all well above its own minimum, or far above an alternative's; to be
+//! good again they must come well below that. A path that was slow or dead must do well for
+//! [`FIRST_PROOF`] before it is good again, and for twice as long each time it fails again soon
+//! after: a flapping path is soon avoided.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,48 +24,51 @@ use std::fmt;
 use tradewind_units::time::as_millis_f64;
 use tradewind_units::{Duration, Timestamp};
 
-/// Connections that carry probes at the same time.
+/// The number of connections that carry probes at the same time.
 pub(super) const LANES: usize = 2;
-/// Between two probes of one path. Chosen: with the least patience it makes 0.95 s, so that a path
-/// is known to be dead within a second.
+/// Interval between two probes of one path. Chosen: with the least probe timeout it makes 0.95 s,
+/// so that a path is known to be dead within a second.
 pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 /// Least wait before an unanswered probe counts. Chosen: above Linux's least retransmission timeout
 /// and a few round trips, so that a lost packet is no outage.
 const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(750);
-/// Wait for the first answer ever, when no round trip is known. Chosen.
+/// Probe timeout before the first answer, when no round trip is known. Chosen.
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest dial of a relay while there is another path. Chosen: as a dead path is to be left.
+/// Least dial limit for a relay while there is another path. Chosen: as fast as a dead path is to
+/// be left.
 const LEAST_DIAL: Duration = Duration::from_secs(1);
-/// Round trips that must agree before a path is slow. Chosen: a lost packet delays one or two.
+/// Number of consecutive round trips above the limit that make a path slow. Chosen: a lost packet
+/// delays one or two.
 const SLOW_SAMPLES: usize = 3;
-/// Slow begins at so much of the least round trip and [`SLOW_FLOOR`] above; it ends half way back.
-/// Chosen.
+/// Percentage of the least round trip above which, with [`SLOW_FLOOR`] added, a path is slow; it is
+/// good again half way back. Chosen.
 const SLOW_PERCENT: u32 = 150;
-/// Below this no path is slow: a relay that is scheduled late is no slow path. Chosen.
+/// Least increase over the least round trip that makes a path slow: a relay that is scheduled late
+/// does not. Chosen.
 const SLOW_FLOOR: Duration = Duration::from_millis(20);
-/// Slow is also what takes so many times an alternative's round trip. Chosen: the planner may
-/// prefer a longer path for its shorter legs, but not by as much.
+/// Multiple of an alternative's round trip above which a path is slow as well. Chosen: the planner
+/// may prefer a longer path for its shorter legs, but not by as much.
 const SLOW_TIMES_ALTERNATIVE: u32 = 3;
-/// How long a path must do well to come back. Chosen: ten probes.
+/// Time for which a path must do well to become good again. Chosen: ten probes.
 const FIRST_PROOF: Duration = Duration::from_secs(2);
-/// The longest such span. Chosen.
+/// The longest such time. Chosen.
 const LONGEST_PROOF: Duration = Duration::from_secs(60);
-/// A path that falls within so many proofs of coming back has come back too early.
+/// A path that fails within so many of these times of becoming good became good too early.
 const RELAPSE_PROOFS: u32 = 5;
-/// The least round trip is that of this span or two, so that a longer route is not slow for ever.
-/// Chosen.
+/// The least round trip is taken over the last one to two of these spans, so that a path whose
+/// route has become longer is not slow for ever. Chosen.
 const LOW_SPAN: Duration = Duration::from_secs(300);
 
-/// What is thought of a path, best first.
+/// The state of a path, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// Nothing is known yet: it is used, since somebody must.
+    /// Nothing is known yet; the path is used, since otherwise nothing would be.
     Unproven,
-    /// It answers in its usual time.
+    /// Its probes are answered in the usual time.
     Good,
-    /// It answers late.
+    /// Its probes are answered late.
     Slow,
-    /// It does not answer.
+    /// Its probes are not answered, or it has failed.
     Dead,
 }
 
@@ -81,8 +84,8 @@ impl State {
         }
     }
 
-    /// The rank among alternatives: whoever is fit in the order of the table, then the slow, then
-    /// the dead.
+    /// Returns the rank among alternatives: usable paths first, in the order of the table, then
+    /// slow ones, then dead ones.
     pub(super) const fn rank(self) -> u8 {
         match self {
             Self::Unproven | Self::Good => 0,
@@ -104,11 +107,11 @@ pub(super) struct Health {
     state: State,
     cause: String,
     since: Timestamp,
-    /// When its probes began, all over fresh connections.
+    /// Time at which its probes began, all over fresh connections.
     begun: Timestamp,
-    /// Since when each lane waits for an answer.
+    /// Time since which each lane has waited for an answer.
     waiting: [Option<Timestamp>; LANES],
-    /// When that probe was sent which was sent last of all answered.
+    /// Send time of the latest probe, by send time, that has been answered.
     answered: Option<Timestamp>,
     legs: Vec<Duration>,
     recent: VecDeque<Duration>,
@@ -119,7 +122,7 @@ pub(super) struct Health {
     came_back: Option<Timestamp>,
 }
 
-/// The least round trip of the last [`LOW_SPAN`] to twice that.
+/// The least round trip of the last one to two [`LOW_SPAN`]s.
 #[derive(Debug, Clone, Default)]
 struct Low {
     begun: Timestamp,
@@ -159,22 +162,22 @@ impl Health {
         }
     }
 
-    /// Its probes begin, after none or others that were given up.
+    /// Begins probing, either for the first time or anew after earlier probes were given up.
     pub(super) fn begin(&mut self, now: Timestamp) {
         (self.begun, self.waiting) = (now, [None; LANES]);
     }
 
-    /// A probe becomes due on `lane`.
+    /// Notes that a probe is due on `lane`.
     pub(super) fn due(&mut self, lane: usize, now: Timestamp) {
         self.waiting[lane].get_or_insert(now);
     }
 
-    /// The probe on `lane` never left, by this host's own fault: nobody waits for its answer.
+    /// Notes that the probe on `lane` was not sent, by this host's own fault: no answer is awaited.
     pub(super) fn not_sent(&mut self, lane: usize) {
         self.waiting[lane] = None;
     }
 
-    /// The probe on `lane` that was sent at `sent` is answered.
+    /// Notes the answer to the probe on `lane` that was sent at `sent`.
     pub(super) fn answered(
         &mut self,
         lane: usize,
@@ -194,18 +197,19 @@ impl Health {
         self.weigh(now);
     }
 
-    /// A probe or session met what can only be the path's fault.
+    /// Notes a failure of a probe or session that can only be the path's fault.
     pub(super) fn failed(&mut self, now: Timestamp, cause: &str) {
         self.good_since = None;
         self.turn(now, State::Dead, || cause.to_owned());
     }
 
-    /// The least round trip of the other paths to the same destinations that are good.
+    /// Sets the least round trip of the other good paths to the same destinations.
     pub(super) fn set_alternative(&mut self, rtt: Option<Duration>) {
         self.alternative = rtt;
     }
 
-    /// The state now: silence is found by whoever asks.
+    /// Returns the state now. Silence is detected here, since nothing else happens when no answer
+    /// arrives.
     pub(super) fn state(&mut self, now: Timestamp) -> State {
         if let Some(silence) = self.silence(now) {
             self.good_since = None;
@@ -216,44 +220,44 @@ impl Health {
         self.state
     }
 
-    /// Why it is in its state.
+    /// Returns the reason for its state.
     pub(super) fn cause(&self) -> &str {
         &self.cause
     }
 
-    /// Since when it is in its state.
+    /// Returns the time since which it has been in its state.
     pub(super) const fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// Round trips of the legs, as the last probe found them.
+    /// Returns the round trips of the legs, as the last probe measured them.
     pub(super) fn legs(&self) -> &[Duration] {
         &self.legs
     }
 
-    /// The round trip of all legs, as the last probe found it.
+    /// Returns the round trip of all legs together, as the last probe measured it.
     pub(super) fn rtt(&self) -> Option<Duration> {
         self.recent.back().copied()
     }
 
-    /// The least round trip lately.
+    /// Returns the least recent round trip.
     pub(super) fn low(&self) -> Option<Duration> {
         self.low.get()
     }
 
-    /// How long the dial of the first relay may take while there is another path.
+    /// Returns the dial limit for the first relay while there is another path.
     pub(super) fn dial_limit(&self) -> Duration {
         self.legs.first().map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
     }
 
-    /// How long relays of the path may dial the next one while there is another path: as the first
-    /// one may be dialled.
+    /// Returns the limit for the dials between relays of the path while there is another path, by
+    /// the same rule as for the first relay.
     pub(super) fn inner_dial_limit(&self) -> Duration {
         let longest = self.legs.iter().skip(1).max();
         longest.map_or(LEAST_DIAL, |leg| LEAST_DIAL.max(*leg * 3))
     }
 
-    /// How long a probe may wait: with the interval, a dead path is known after one second or three
+    /// Returns the probe timeout: with the interval, a dead path is known after one second or three
     /// round trips.
     pub(super) fn probe_timeout(&self) -> Duration {
         match self.low() {
@@ -262,7 +266,8 @@ impl Health {
         }
     }
 
-    /// How long a probe has waited too long, with none answered that was sent later.
+    /// Returns the wait of the oldest unanswered probe, if that exceeds the probe timeout and no
+    /// probe sent later has been answered.
     fn silence(&self, now: Timestamp) -> Option<Duration> {
         let begun = |since: &Timestamp| self.answered.is_none_or(|answered| answered < *since);
         let oldest = self.waiting.iter().flatten().filter(|since| begun(since)).min()?;
@@ -272,7 +277,8 @@ impl Health {
         Some(now.since(*oldest)).filter(|waited| *waited > probe_timeout)
     }
 
-    /// What an answer says: slow, good, or good for long enough to come back.
+    /// Updates the state after an answer: to slow, or to good if the path has done well for long
+    /// enough.
     fn weigh(&mut self, now: Timestamp) {
         let (Some(low), Some(rtt)) = (self.low(), self.rtt()) else { return };
         let is_slow = self.recent.len() == SLOW_SAMPLES
@@ -321,8 +327,8 @@ fn slow_above(low: Duration, alternative: Option<Duration>) -> Duration {
     }
 }
 
-/// Half way from the least round trip to where slow begins. Where an alternative sets that limit
-/// below the own least, only the limit itself counts.
+/// Returns the point half way from the least round trip to the limit of slow. If an alternative
+/// sets that limit below the path's own minimum, the limit itself is returned.
 fn good_below(slow_above: Duration, low: Duration) -> Duration {
     if slow_above > low { low + (slow_above - low) / 2 } else { slow_above }
 }
@@ -367,7 +373,8 @@ mod tests {
             }
         }
 
-        /// One step, with the round trip that a packet meets now; `None` when nothing arrives.
+        /// Advances one step, with the round trip that a packet takes now; `None` if nothing
+        /// arrives.
         fn step(&mut self, rtt: Option<Duration>) -> State {
             self.now = self.now + STEP;
             for lane in 0..LANES {
@@ -397,7 +404,7 @@ mod tests {
             self.health.state(self.now)
         }
 
-        /// How long until the path is in `state`.
+        /// Returns the time until the path is in `state`.
         fn until(&mut self, state: State, rtt: Option<Duration>) -> Duration {
             let begun = self.now;
             while self.step(rtt) != state {
@@ -461,7 +468,7 @@ mod tests {
         let at = |millis| Timestamp::ZERO + ms(millis);
         health.due(0, at(0));
         health.answered(0, at(0), at(400), vec![ms(400)]);
-        // Other probes were under way, of which nobody hears any more.
+        // Other probes were under way and have been given up.
         health.due(0, at(400));
         health.begin(at(1000));
         health.due(0, at(1000));

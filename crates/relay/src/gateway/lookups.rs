@@ -1,4 +1,4 @@
-//! Whose names are looked up within which limit.
+//! Limits on the name lookups of each client.
 
 use tradewind_units::Source;
 
@@ -7,9 +7,9 @@ use crate::quota::Place;
 use crate::resolver::Lookups;
 
 impl GatewayService {
-    /// Returns the lookups that a client's names count as, and what keeps its place among those
-    /// that look names up. Clients are told apart by listener and source; programs of this host
-    /// have one source, so a listener's share them, with a larger limit.
+    /// Returns the lookups that a client's names are counted among, and the client's place among
+    /// the clients that resolve names. Clients are told apart by listener and source; programs of
+    /// this host have one source, so those of a listener share one limit, which is larger.
     pub(super) fn lookups_of(
         &self,
         entrance: &Listener,

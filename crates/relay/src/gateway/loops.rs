@@ -1,9 +1,9 @@
-//! Connections that a gateway took off their way, and that come back to it.
+//! Detection of loops: intercepted connections that come back to the gateway.
 //!
-//! What carries a taken connection on dials the same destination. Where that way leads through the
-//! same gateway again, it is taken again, and carried on, and so on: one request becomes as many
-//! sessions as there is room for. So a gateway knows who dials for the connections that it has
-//! taken: the last relays of their paths, or itself.
+//! The host that carries an intercepted connection on dials the same destination. If its route
+//! leads through the same gateway again, that connection is intercepted and carried on again, and
+//! so on: one request becomes as many sessions as the limits allow. So a gateway notes which hosts
+//! dial for the connections that it has intercepted: the last relays of their paths, or itself.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,15 +16,16 @@ use super::paths::PathOption;
 use crate::RelayError;
 use crate::config::Tproxy;
 
-/// Who dials the destination of a taken connection: the last relay at this address, or this host
-/// (`None`).
+/// A destination of an intercepted connection and the address of the relay that dials it; `None`
+/// for this host.
 type Dials = (SocketAddr, Option<IpAddr>);
 
-/// Whoever dials for connections that were taken and are not over.
+/// The dials that open intercepted connections may lead to, with the number of connections for
+/// each.
 #[derive(Debug, Default)]
 pub(super) struct Loops(Mutex<BTreeMap<Dials, usize>>);
 
-/// The entries of one connection, gone with it.
+/// The entries of one connection, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Taken {
     loops: Arc<Loops>,
@@ -32,7 +33,7 @@ pub(crate) struct Taken {
 }
 
 impl Loops {
-    /// Notes a connection to `destination` that is carried on by one of `ways`.
+    /// Notes a connection to `destination` that is carried by one of `ways`.
     pub(super) fn note(self: &Arc<Self>, destination: SocketAddr, ways: &[PathOption]) -> Taken {
         let dials = |way: &PathOption| match way {
             PathOption::Refuse => None,
@@ -48,8 +49,9 @@ impl Loops {
         Taken { loops: Arc::clone(self), entries }
     }
 
-    /// Whether a connection from `source` to `destination` is what one that was taken before has
-    /// become. `marks` says that what this host dials for them is told from what others do there.
+    /// Returns whether a connection from `source` to `destination` continues an earlier intercepted
+    /// one. `marks` says that this host's dials for them carry a mark, which excludes them from
+    /// interception.
     pub(super) fn is_own(&self, source: IpAddr, destination: SocketAddr, marks: bool) -> bool {
         let has = |who| {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,17 +75,17 @@ impl Drop for Taken {
     }
 }
 
-/// Returns whether `ip` is an address of this host. What can be bound does not tell: with
-/// `net.ipv4.ip_nonlocal_bind` all can.
+/// Returns whether `ip` is an address of this host. Binding to it is no test: with
+/// `net.ipv4.ip_nonlocal_bind` any address can be bound.
 fn is_local(ip: IpAddr) -> bool {
     LocalAddresses::open().and_then(|addresses| addresses.contains(ip)).unwrap_or(false)
 }
 
-/// Returns where a relay may be whose name has these addresses: not on this host where that has its
-/// own connections taken, since what the relay dials would be taken, too, without end.
+/// Filters the addresses of a relay's name. If this host's own connections are intercepted, the
+/// relay must not be on this host, since its dials would be intercepted as well, without end.
 ///
 /// # Errors
-/// Why it can be nowhere.
+/// The reason, if no address remains.
 pub(super) fn without_loops(
     entries: &[Tproxy],
     addresses: Vec<SocketAddr>,
@@ -102,8 +104,8 @@ pub(super) fn without_loops(
     }
 }
 
-/// Refuses to take this host's own connections where a relay of `routes` is on this host: what that
-/// dials would be taken, too, without end.
+/// Refuses to intercept this host's own connections if a relay of `routes` is on this host: the
+/// relay's dials would be intercepted as well, without end.
 pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<(), RelayError> {
     let Some(index) = entries.iter().position(|tproxy| tproxy.local_output) else { return Ok(()) };
     let hops = routes.routes().flat_map(|route| match route {
@@ -201,7 +203,7 @@ mod tests {
         check("127.0.0.1:7000", false).unwrap();
         check("198.51.100.2:7000", true).unwrap();
         check("far.example.com:7000", true).unwrap();
-        // A name is judged by what it means.
+        // A name is checked by its addresses.
         let found = |own, addresses: &[&str]| {
             let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
             without_loops(&config("198.51.100.2:7000", own).tproxy, addresses)

@@ -1,15 +1,15 @@
-//! A gateway: it takes an application's connection, asks its route table for the path, and puts
-//! the flow on it.
+//! The gateway: accepts an application's connection, looks its path up in the route table, and
+//! carries the flow over that path.
 //!
-//! `tproxy` takes connections off their way to where they go; the destination is told whose they
-//! are by `proxy_header`, if wanted, as at port forwards.
+//! `tproxy` intercepts connections transparently. There and at port forwards, `proxy_header` passes
+//! the client's address on to the destination if configured.
 //!
-//! A port forward sends the header and the application's data at once. SOCKS5 and CONNECT clients
-//! hear whether the path is open before they send.
+//! A port forward sends the hop header and the application's data at once. SOCKS5 and CONNECT
+//! clients wait for a reply before they send data.
 //!
-//! Where a route has fallbacks, every path of it is probed (`prober`), judged (`health`) and chosen
-//! by what is known (`paths`); a session that finds its path closed goes on to the next
-//! (`attempt`).
+//! If a route has fallbacks, all its paths are probed (`prober`), their health is tracked
+//! (`health`), and sessions choose by it (`paths`). A session whose path does not open tries the
+//! next one (`attempt`).
 
 mod attempt;
 mod health;
@@ -75,8 +75,8 @@ pub struct Gateway {
     interceptions: Option<Held>,
 }
 
-/// Rules that lead others' connections here, and what keeps signals from ending the process without
-/// removing them.
+/// The interception rules in force, with the keeper that sends their heartbeats, and a watch on the
+/// shutdown, by which a signal does not end the process before the rules are removed.
 struct Held {
     _rules: Vec<Interception>,
     _keeper: Option<Keeper>,
@@ -93,7 +93,8 @@ impl Gateway {
         Self::bind_with(config, Handover::take()?, &Additions::default())
     }
 
-    /// The same, with what the process before this one has left, and what the program adds.
+    /// Opens them likewise, with the descriptors inherited from the previous process and the
+    /// program's additions.
     ///
     /// # Errors
     /// As [`Gateway::bind`].
@@ -143,7 +144,7 @@ impl Gateway {
         Ok(Self { server, service, identity: public, tproxy, interceptions: None })
     }
 
-    /// The same gateway, which asks `resolver` what names mean.
+    /// Returns the same gateway, which resolves names by `resolver`.
     ///
     /// # Panics
     /// Never: nobody else holds the service before the gateway runs.
@@ -155,38 +156,39 @@ impl Gateway {
         self
     }
 
-    /// Has `datagrams` carry what SOCKS5 clients send by UDP, from now on; without it UDP is
+    /// Carries the UDP datagrams of SOCKS5 clients over `datagrams` from now on; before that UDP is
     /// refused.
     pub fn carry_datagrams(&self, datagrams: Arc<dyn Datagrams>) {
         let _first = self.service.plane.set(Arc::new(Plane::new(datagrams)));
     }
 
-    /// Who this gateway is, if it has an identity.
+    /// Returns the gateway's public identity, if it has one.
     #[must_use]
     pub const fn identity(&self) -> Option<PublicIdentity> {
         self.identity
     }
 
-    /// Returns the access log that it writes to, for what else this process does.
+    /// Returns the access log, for the other parts of this process to write to.
     #[must_use]
     pub fn access_log(&self) -> Option<Arc<AccessLog>> {
         self.server.access_log().cloned()
     }
 
-    /// What can be seen of it while it runs.
+    /// Returns a handle by which the gateway is observed while it runs.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.server.handle().clone()
     }
 
-    /// What replaces its routes while it runs.
+    /// Returns a reloader, which replaces the gateway's routes while it runs.
     #[must_use]
     pub fn reloader(&self) -> GatewayReloader {
         GatewayReloader(Arc::clone(&self.service))
     }
 
-    /// Leads here what `tproxy` says, until it ends; from now on `shutdown` ends it in order, so
-    /// that the rules are removed. [`Gateway::run`] does it unless it is done.
+    /// Sets the interception rules of `tproxy`, until the gateway ends; from now on `shutdown` ends
+    /// it gracefully, so that the rules are removed. [`Gateway::run`] does it if it has not been
+    /// done.
     ///
     /// # Errors
     /// When the rules cannot be set.
@@ -195,7 +197,8 @@ impl Gateway {
             let watch = shutdown.watch();
             let rules = tproxy::intercept(&self.tproxy, &self.server)?;
             let keep = || {
-                // The next process, or nobody, takes what is new once this one retires or drains.
+                // Once this one retires or drains, the next process intercepts new connections, or
+                // nobody does.
                 let (phase, health) = (watch.clone(), self.server.health().clone());
                 let takes_more = move || *phase.borrow() == Phase::Running && health.live().is_ok();
                 let fails = |error: &_| tracing::warn!(%error, "new connections go their old way");
@@ -209,17 +212,17 @@ impl Gateway {
         Ok(())
     }
 
-    /// Has the process before this one leave what is new to this one, if there is such a process,
-    /// which then retires: for whoever has more to take from it. Blocks for as long as it takes to
-    /// hear which headers it has seen. [`Gateway::run`] does it unless it is done.
+    /// Makes the previous process, if there is one, hand new connections over to this one and
+    /// retire: for a program that has more to take over from it. Blocks until the headers that it
+    /// has seen are received. [`Gateway::run`] does it if it has not been done.
     ///
     /// # Errors
-    /// When the other breaks off.
+    /// When the other process breaks off.
     pub fn take_over(&mut self) -> Result<(), RelayError> {
         self.server.take_over(&self.service)
     }
 
-    /// Serves until `shutdown` tells it to end. Blocks.
+    /// Serves until `shutdown` ends it. Blocks.
     ///
     /// # Errors
     /// When a thread cannot be started, or ends by a bug; or as [`Gateway::intercept`].
@@ -230,7 +233,7 @@ impl Gateway {
     }
 }
 
-/// Shows the paths at the metrics port.
+/// Adds the paths to the metrics and the page `/paths` to the metrics port.
 fn show(registry: &Registry, routes: &Arc<Routes>) {
     let collector = Box::new(report::PathsCollector(Arc::clone(routes)));
     registry.register(|inner| inner.register_collector(collector));
@@ -238,7 +241,7 @@ fn show(registry: &Registry, routes: &Arc<Routes>) {
     registry.add_page("/paths", move |query| report::page(&routes, query));
 }
 
-/// What seals this gateway's headers, if it has an identity and a grant.
+/// Returns the sealer of this gateway's headers, if it has an identity and a grant.
 fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
     let (Some(identity), Some(grant)) = (config.identity()?, config.grant()?) else {
         return Ok(None);
@@ -247,7 +250,7 @@ fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
     Ok(Some(Sealer::new(identity, grant)?))
 }
 
-/// Refuses a grant that is over. One that is not in force yet may be waited for.
+/// Refuses a grant that has expired. One that is not yet in force is accepted.
 fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
     match grant.unverified().check_time(unix_now()) {
         Err(over @ GrantError::Expired { .. }) => Err(over),
@@ -255,10 +258,10 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
     }
 }
 
-/// Port forwards whose connections could only be refused, one line each: their applications would
-/// see resets and no more.
+/// Returns one warning for each port forward whose connections can only be refused: its
+/// applications would see nothing but resets.
 fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
-    // A file that cannot be read has been told.
+    // An unreadable file has been reported already.
     let grant = config.grant().ok().flatten();
     let why = move |to: &Destination| match config.routes.routes_to(to).1.first() {
         None | Some(Route::Refuse) => Some("no route of `routes` covers it"),

@@ -1,5 +1,6 @@
-//! Where the relays are that routes name: asked from time to time, and when one cannot be dialled.
-//! Who they are decides their identity, as for all others: a name only says where to look.
+//! Addresses of relays that routes give by name: looked up from time to time, and when one cannot
+//! be dialled. A relay is authenticated by its identity like all others: its name only yields an
+//! address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,18 +16,18 @@ use super::loops::without_loops;
 use super::session::GatewayService;
 use crate::failure::plain;
 
-/// Between two times that all names are asked for. Chosen: what resolvers keep answers for, or
+/// Interval between lookups of all names. Chosen: the time for which resolvers keep answers, or
 /// less.
 const REFRESH: Duration = Duration::from_secs(30);
 /// The same while a name has no answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// Between a dial that failed and the next question. Chosen: a relay that is gone costs a question
-/// a second.
+/// Delay between a failed dial and the next lookup. Chosen: a relay that is gone costs one lookup a
+/// second.
 const SOON: Duration = Duration::from_secs(1);
-/// How long one name may take. Chosen: what resolvers wait for one server.
+/// Longest lookup of one name. Chosen: the time for which resolvers wait for one server.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where named relays are, as far as is known.
+/// The known addresses of named relays.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     known: Mutex<BTreeMap<Destination, Known>>,
@@ -36,15 +37,15 @@ pub(super) struct Names {
 #[derive(Debug, Default)]
 struct Known {
     address: Option<SocketAddr>,
-    /// Where it could not be dialled.
+    /// The addresses at which it could not be dialled.
     failed: BTreeSet<SocketAddr>,
-    /// Whether it has been told that nobody answers.
+    /// True if it has been logged that the lookup failed.
     is_told: bool,
 }
 
 impl Known {
-    /// Takes what a name means now: the relay stays where it is, unless that has gone or failed and
-    /// there is another address.
+    /// Updates the relay's address from a lookup: it stays the same unless it is no longer in the
+    /// answer or has failed, and there is another address.
     fn found(&mut self, addresses: &[SocketAddr]) {
         let before = self.address;
         self.is_told = false;
@@ -57,20 +58,20 @@ impl Known {
         let next = stays.or_else(|| addresses.iter().copied().find(is_good));
         self.address = next.or(before);
         if self.address == before {
-            // There is no other.
+            // There is no other address.
             self.failed.clear();
         }
     }
 }
 
 impl Names {
-    /// `table` with its named relays where they are.
+    /// Returns `table` with the known addresses of its named relays.
     pub(super) fn place(&self, table: &RouteTable) -> RouteTable {
         let known = self.lock();
         table.placed(|name| known.get(name)?.address)
     }
 
-    /// A relay at `address` could not be dialled.
+    /// Notes that a relay at `address` could not be dialled.
     pub(super) fn suspect(&self, address: SocketAddr) {
         let mut known = self.lock();
         for known in known.values_mut().filter(|known| known.address == Some(address)) {
@@ -83,7 +84,7 @@ impl Names {
         self.lock().entry(name.clone()).or_default().found(addresses);
     }
 
-    /// Says once that nobody answers; tells whether the relay is somewhere nevertheless.
+    /// Logs a failed lookup once; returns whether the relay has an address nevertheless.
     fn missed(&self, name: &Destination, why: &str) -> bool {
         let mut known = self.lock();
         let known = known.entry(name.clone()).or_default();
@@ -98,7 +99,7 @@ impl Names {
     }
 }
 
-/// Keeps relays where their names say.
+/// Keeps the addresses of named relays up to date.
 pub(super) async fn follow(service: &GatewayService) {
     let routes = &service.routes;
     let mut version = routes.version();
@@ -113,7 +114,7 @@ pub(super) async fn follow(service: &GatewayService) {
     }
 }
 
-/// Asks for all names; tells whether every relay is somewhere.
+/// Looks all names up; returns whether every relay has an address.
 pub(super) async fn look_up(service: &GatewayService) -> bool {
     let mut all_known = true;
     let (names, resolver) = (&service.routes.names, &service.dialler.resolver);

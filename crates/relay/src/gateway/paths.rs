@@ -1,8 +1,8 @@
-//! The routes of a gateway while it runs: the table, the health of every path in it, and the
-//! choice.
+//! The routes of a running gateway: the table, the health of every path in it, and the choice of a
+//! path.
 //!
-//! A table is replaced as a whole; the health of paths that the new one holds as well goes on, and
-//! a session keeps the path that it has.
+//! A table is replaced as a whole. Paths that the new table has as well keep their health, and a
+//! session keeps its path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,13 +28,13 @@ use crate::live::Live;
 pub(super) struct RelayPath {
     pub(super) hops: Vec<Hop>,
     pub(super) route: grant::Route,
-    /// Whether it has an alternative and so is probed.
+    /// True if it has an alternative and so is probed.
     pub(super) is_watched: bool,
     health: Arc<Mutex<Health>>,
     pub(super) unreached: Arc<Unreached>,
 }
 
-/// What makes a path the same in two tables.
+/// The identity of a path across tables.
 type Key = Vec<(PublicIdentity, SocketAddr)>;
 
 fn key(hops: &[Hop]) -> Key {
@@ -46,26 +46,26 @@ impl RelayPath {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether both have the same last relay.
+    /// Returns whether both have the same last relay.
     fn ends_with(&self, other: &Self) -> bool {
         let last = |path: &Self| path.hops.last().map(|hop| hop.identity);
         last(self) == last(other)
     }
 
-    /// The names of its relays in order.
+    /// Returns the names of its relays in order.
     pub(super) fn name(&self) -> String {
         let names: Vec<_> = self.hops.iter().map(|hop| hop.name.as_str()).collect();
         names.join(" > ")
     }
 
-    /// Refuses to go over a relay whose name has no address yet.
+    /// Fails if a relay of the path has a name and no address yet.
     pub(super) fn check_placed(&self) -> Result<(), Failure> {
         let Some(hop) = self.hops.iter().find(|hop| !hop.is_placed()) else { return Ok(()) };
         let message = format!("relay `{}`: its name has no address yet", hop.name);
         Err(Failure::new(Status::NameNotFound, message).of_overlay())
     }
 
-    /// A session met what can only be the path's fault.
+    /// Notes a failure of a session that can only be the path's fault.
     pub(super) fn blame(&self, now: Timestamp, cause: &str) {
         if self.is_watched {
             self.health().failed(now, cause);
@@ -73,7 +73,7 @@ impl RelayPath {
     }
 }
 
-/// One way to carry a flow.
+/// One option to carry a flow.
 #[derive(Debug, Clone)]
 pub(super) enum PathOption {
     Refuse,
@@ -82,7 +82,7 @@ pub(super) enum PathOption {
 }
 
 impl PathOption {
-    /// Its name in logs; none where nothing is carried.
+    /// Returns its name in logs; `None` for a refusal.
     pub(super) fn name(&self) -> Option<String> {
         match self {
             Self::Refuse => None,
@@ -99,7 +99,7 @@ impl PathOption {
         }
     }
 
-    /// The rank among alternatives for a session to `to`.
+    /// Returns the rank among alternatives for a session to `to`.
     fn rank(&self, to: Option<&Destination>, now: Timestamp) -> u8 {
         match (self, to) {
             (Self::Relays(path), Some(to)) if path.unreached.holds(to, now) => State::Dead.rank(),
@@ -108,13 +108,13 @@ impl PathOption {
     }
 }
 
-/// One table and its paths.
+/// A table and its paths.
 #[derive(Debug)]
 pub(super) struct Routing {
     pub(super) table: RouteTable,
-    /// What is dialled on direct routes.
+    /// The policy for dials on direct routes.
     pub(super) policy: Policy,
-    /// The ways of each rule, in the table's order, the default's last.
+    /// The options of each rule, in the table's order, the default's last.
     pub(super) rules: Vec<Vec<PathOption>>,
     paths: BTreeMap<Key, Arc<RelayPath>>,
 }
@@ -159,7 +159,7 @@ impl Routing {
         Ok(Self { table, policy, rules, paths })
     }
 
-    /// Lets direct routes lead to loopback, if that is allowed.
+    /// Allows direct routes to loopback addresses if `is_allowed`.
     fn set_loopback(&mut self, is_allowed: bool) {
         self.policy.allow_loopback = is_allowed;
         if is_allowed {
@@ -167,19 +167,19 @@ impl Routing {
         }
     }
 
-    /// The ways to `destination`, the best of the table first.
+    /// Returns the options for `destination`, in the table's order of preference.
     pub(super) fn ways(&self, destination: &Destination) -> &[PathOption] {
         &self.rules[self.table.routes_to(destination).0]
     }
 
-    /// Paths over relays, each once.
+    /// Returns the paths over relays, each once.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Arc<RelayPath>> {
         self.paths.values()
     }
 
-    /// Tells every path the least round trip of its good alternatives. Probes end at a path's last
-    /// relay, so only paths that have the same one are as long: what another one lacks of the way
-    /// to the destination nobody has measured.
+    /// Sets for every path the least round trip of its good alternatives. Probes end at a path's
+    /// last relay, so only paths with the same last relay are comparable: the rest of the way to
+    /// the destination is not measured.
     pub(super) fn compare(&self, now: Timestamp) {
         for path in self.paths.values().filter(|path| path.is_watched) {
             let with_it = |ways: &&Vec<PathOption>| {
@@ -203,8 +203,8 @@ fn rules(texts: [&str; 2]) -> [DestinationRule; 2] {
     texts.map(|text| text.parse().expect("a rule"))
 }
 
-/// What a gateway itself dials: public addresses, and the private ones that a direct route's range
-/// is meant for; its relays never.
+/// Returns the policy for a gateway's own dials: public addresses, and private ones within the
+/// range of a direct route; never its relays.
 fn direct_policy(table: &RouteTable) -> Policy {
     let public = rules(["0.0.0.0/0:*", "[::]/0:*"]);
     let is_direct = |(rule, routes): (Option<&DestinationRule>, &[Route])| {
@@ -222,8 +222,8 @@ fn direct_policy(table: &RouteTable) -> Policy {
     }
 }
 
-/// The order in which `ways` are to be tried: as the table has them, but what is slow behind what
-/// is good, and last what is dead or could not reach `to` lately.
+/// Returns the order in which to try `ways`: the table's order, but slow paths after good ones, and
+/// last those that are dead or recently could not reach `to`.
 pub(super) fn order(ways: &[PathOption], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ways.len()).collect();
     if ways.len() > 1 {
@@ -232,27 +232,28 @@ pub(super) fn order(ways: &[PathOption], to: Option<&Destination>, now: Timestam
     order
 }
 
-/// The routes in force; clones of the inner reference see one table, whole.
+/// The routes in force. A reader that holds the current [`Routing`] sees one whole table.
 #[derive(Debug)]
 pub(super) struct Routes {
     live: Live<Routing>,
     begun: Instant,
     watches_all: bool,
-    /// Sessions that went on to another path before the destination was dialled.
+    /// Sessions that tried another path before the destination was dialled.
     retries: AtomicU64,
-    /// Where relays are that have names.
+    /// The addresses of relays that are given by name.
     pub(super) names: Names,
     allow_loopback: bool,
 }
 
 impl Routes {
-    /// The routes of `table`. Paths that have an alternative are watched; with `watch_all` every
-    /// one.
+    /// Creates the routes of `table`. Paths that have an alternative are probed; with `watch_all`,
+    /// all paths.
     pub(super) fn new(table: RouteTable, watch_all: bool) -> Result<Self, GrantError> {
         Self::with_loopback(table, watch_all, false)
     }
 
-    /// The same, where direct routes may lead to loopback: for tests and laboratories.
+    /// Creates them likewise; with `allow_loopback`, direct routes may lead to loopback: for tests
+    /// and labs.
     pub(super) fn with_loopback(
         table: RouteTable,
         watch_all: bool,
@@ -274,7 +275,7 @@ impl Routes {
         self.live.current()
     }
 
-    /// Makes another table ready, with what is known of the paths that it shares with the one in
+    /// Prepares another table, keeping the health of the paths that it shares with the one in
     /// force.
     pub(super) fn prepare(&self, table: RouteTable) -> Result<Routing, GrantError> {
         let current = self.current();
@@ -284,7 +285,7 @@ impl Routes {
         Ok(routing)
     }
 
-    /// Puts the table in force once more, if named relays are somewhere else by now.
+    /// Replaces the table by itself with new addresses, if those of named relays have changed.
     pub(super) fn place_again(&self) {
         loop {
             let current = self.current();
@@ -295,14 +296,14 @@ impl Routes {
                 Ok(routing) => routing,
                 Err(error) => return tracing::error!("routes: {error}"),
             };
-            // Not over a table that has come meanwhile.
+            // Does not overwrite a table that was set meanwhile.
             if self.live.replace_if(&current, routing) {
                 return;
             }
         }
     }
 
-    /// Puts another table in force; sessions that are open keep their paths.
+    /// Puts another table in force; open sessions keep their paths.
     pub(super) fn replace(&self, routing: Routing) {
         self.live.replace(routing);
     }
@@ -311,17 +312,17 @@ impl Routes {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// Sessions that went on to another path so far, once for each path that they left.
+    /// Returns the number of times that a session left a path for another one.
     pub(super) fn retries(&self) -> u64 {
         self.retries.load(Relaxed)
     }
 
-    /// How often the table was replaced, and a word each time.
+    /// Returns a watch on the number of times that the table was replaced.
     pub(super) fn version(&self) -> watch::Receiver<u64> {
         self.live.version()
     }
 
-    /// The time since the gateway's start, as health counts it.
+    /// Returns the time since the gateway's start, as used by the health.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.begun.elapsed()
     }

@@ -1,7 +1,7 @@
-//! Probes along every path that has an alternative, from a thread of their own.
+//! The prober: sends probes along every path that has an alternative, from a thread of its own.
 //!
 //! Each path has two lanes, each with a connection of its own on which one probe follows the other.
-//! What they find goes to the path's [`Health`](super::health::Health), which judges.
+//! The results go to the path's [`Health`](super::health::Health), which decides its state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +27,11 @@ use crate::relay::unix_now;
 use crate::server::bind_worker;
 use crate::shutdown::Phase;
 
-/// Between two looks at all paths, for the log. Chosen.
+/// Interval at which the states of all paths are compared and logged. Chosen.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long the first sessions may wait for relays' names. Chosen: one lost question, asked again.
+/// Longest time that the first sessions wait for the lookup of relays' names. Chosen: one lost
+/// query and its retry.
 const FIRST_NAMES: Duration = Duration::from_secs(2);
 
 /// A prober that runs until the process drains, or until this is dropped.
@@ -56,11 +57,11 @@ pub(super) fn start(
     let (stop, stopped) = oneshot::channel();
     let runtime =
         Builder::new_current_thread().enable_all().build().map_err(RelayError::Runtime)?;
-    // Sessions that wait already find relays where their names say, if that can be known soon.
+    // Waiting sessions find the named relays' addresses, if those can be looked up soon.
     let looking_up = names::look_up(&service);
     let _known = runtime.block_on(async { timeout(FIRST_NAMES, looking_up).await });
     let probe = move || {
-        // It reads what relays, and whoever has their address, send.
+        // It reads bytes from relays, and from any host that has their address.
         bind_worker();
         runtime.block_on(async {
             tokio::select! {
@@ -77,14 +78,14 @@ pub(super) fn start(
     Ok(Prober { stop: Some(stop), thread: Some(thread) })
 }
 
-/// Probes the paths of the table in force, whichever that is.
+/// Probes the paths of the table in force, also after it is replaced.
 async fn probe_all(service: &Arc<GatewayService>) {
     let buffer_pool = Arc::new(BufferPool::new());
     let mut version = service.routes.version();
     loop {
         version.mark_unchanged();
         let routing = service.routes.current();
-        // Dropped with the turn, and all its tasks with it.
+        // Dropped with this iteration, and all its tasks with it.
         let mut tasks = JoinSet::new();
         for path in routing.paths().filter(|path| path.is_watched) {
             path.health().begin(service.routes.now());
@@ -102,8 +103,9 @@ async fn probe_all(service: &Arc<GatewayService>) {
     }
 }
 
-/// One lane of a path. A connection that has grown old is replaced by one that has carried a probe:
-/// dials take several round trips, during which the old one still tells what becomes of the path.
+/// Runs one lane of a path. An old connection is replaced by another only once that has carried a
+/// probe: dials take several round trips, during which the old one still shows the state of the
+/// path.
 async fn lane(
     service: Arc<GatewayService>,
     path: Arc<RelayPath>,
@@ -122,8 +124,8 @@ async fn lane(
         match younger.try_join_next() {
             Some(Ok(Ok(Ok(dialled)))) => leg = dialled,
             Some(Ok(Ok(Err(failure)))) => missed(&path, service.routes.now(), &failure),
-            // One that is late says nothing while the old one is answered: another is tried, and in
-            // the end awaited.
+            // A late dial proves nothing while the old connection is answered: another is tried
+            // later, and if the old one ends, a dial is awaited.
             _ => {}
         }
         if younger.is_empty() && leg.as_ref().is_some_and(ProbeLeg::is_old) {
@@ -143,14 +145,14 @@ async fn lane(
                 }
                 missed(&path, now, &failure);
             }
-            // Whether the path is silent or this connection alone, its health knows.
+            // The path's health decides whether the path is silent or only this connection.
             Err(_) => leg = None,
         }
         sleep_until(begun + INTERVAL * LANES as u32).await;
     }
 }
 
-/// A probe of `path` has failed: the path has, unless the fault is this host's own.
+/// Notes a failed probe of `path`: the path has failed, unless the fault is this host's own.
 fn missed(path: &RelayPath, now: Timestamp, failure: &Failure) {
     if is_own_fault(failure) {
         tracing::debug!("probe of {}: {}", path.name(), failure.message);
@@ -159,7 +161,7 @@ fn missed(path: &RelayPath, now: Timestamp, failure: &Failure) {
     }
 }
 
-/// Logs what becomes of the paths, and lets them know of each other.
+/// Logs changes of the paths' states, and passes each path the round trip of its alternatives.
 async fn look(service: Arc<GatewayService>) {
     let mut seen: BTreeMap<String, State> = BTreeMap::new();
     let mut turns = interval(LOOK);
@@ -207,7 +209,7 @@ impl GatewayService {
         let reply = answer.reply;
         if reply.status != Status::Ok {
             let at = hops.get(reply.hop).map_or(address, |hop| hop.address);
-            // A relay's own trouble is the path's, not this host's.
+            // A relay's own failure is the path's, not this host's.
             let message = format!("relay {} ({at}): {}", reply.hop + 1, reply.message);
             return Err(Failure::new(Status::NextHopFailed, message));
         }

@@ -1,9 +1,8 @@
-//! The PROXY protocol: whose connection it is, in front of its data [HAProxy, proxy-protocol.txt
-//! 2].
+//! The PROXY protocol: a client's addresses in front of its data [HAProxy, proxy-protocol.txt 2].
 //!
 //! Parser and writer only. Version 1 is a line of text. Version 2 is twelve fixed bytes, version
-//! and command, family, the length of the rest, two addresses, two ports, and what else the sender
-//! has to tell (TLVs). Both are read; what is passed on is version 2.
+//! and command, family, the length of the rest, two addresses, two ports, and optional TLVs. Both
+//! are parsed; version 2 is sent on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -12,9 +11,10 @@ use crate::head::Progress;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const PREFIX_BYTES: usize = 16;
-/// Longest header. Chosen: what fits into one page, far above any that senders are known to write.
+/// Length of the longest header. Chosen: one page, far longer than any that senders are known to
+/// write.
 pub(crate) const MOST_BYTES: usize = 4096;
-/// How a line of version 1 begins, and its longest one.
+/// The prefix of a line of version 1.
 const LINE_BEGINS: &[u8] = b"PROXY ";
 const MOST_LINE_BYTES: usize = 107;
 const VERSION: u8 = 2;
@@ -28,21 +28,21 @@ const TCP_OVER_V6: u8 = 0x21;
 pub(crate) struct Ends {
     /// The client.
     pub(crate) source: SocketAddr,
-    /// Where it connected to.
+    /// The address that it connected to.
     pub(crate) destination: SocketAddr,
 }
 
-/// What a header tells.
+/// A parsed header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProxyHeader {
     pub(crate) ends: Ends,
-    /// The header itself, where it is of version 2: whatever else it tells is passed on with it,
-    /// checksums included.
+    /// The header itself if it is of version 2: it is sent on with all its TLVs, checksums
+    /// included.
     header: Option<Vec<u8>>,
 }
 
 impl ProxyHeader {
-    /// A header of version 2 that tells the same.
+    /// Returns a header of version 2 with the same content.
     pub(crate) fn into_header(self) -> Vec<u8> {
         let ends = self.ends;
         self.header.unwrap_or_else(|| ends.to_header())
@@ -55,13 +55,13 @@ impl From<Ends> for ProxyHeader {
     }
 }
 
-/// Why the first bytes of a connection are no header.
+/// The reason why the first bytes of a connection are no valid header.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProxyError {
     /// They begin with something else.
     #[error("the connection does not begin with a PROXY header of version 1 or 2")]
     Signature,
-    /// A line of version 1 that is none.
+    /// An invalid line of version 1.
     #[error("PROXY line of version 1: expected `PROXY TCP4 SOURCE DESTINATION PORT PORT`, or TCP6")]
     Line,
     /// Another version.
@@ -73,12 +73,12 @@ pub(crate) enum ProxyError {
     /// Other addresses than of TCP over IPv4 or IPv6.
     #[error("PROXY addresses of kind {0:#04x}: expected 0x11 (TCP over IPv4) or 0x21 (IPv6)")]
     Family(u8),
-    /// The length does not hold the addresses, or is absurd.
+    /// The length is too short for the addresses, or longer than is accepted.
     #[error("PROXY header with {0} bytes behind its length")]
     Length(usize),
 }
 
-/// Reads a header: the ends that it tells, or nothing if the sender speaks for itself (LOCAL).
+/// Parses a header: the ends in it, or `None` if the sender connects for itself (LOCAL).
 pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, ProxyError> {
     let known = bytes.len().min(LINE_BEGINS.len());
     if known > 0 && bytes[..known] == LINE_BEGINS[..known] {
@@ -113,7 +113,7 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, Prox
     Ok(Progress::Complete(told, whole))
 }
 
-/// Reads a line of version 1; a sender that does not know the ends speaks for itself.
+/// Parses a line of version 1; `None` if the sender does not know the ends (UNKNOWN).
 fn line(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, ProxyError> {
     let begun = &bytes[..bytes.len().min(MOST_LINE_BYTES)];
     let Some(length) = begun.iter().position(|byte| *byte == b'\n') else {
@@ -136,7 +136,7 @@ fn line(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, ProxyError> {
     Ok(Progress::Complete(ends.map(ProxyHeader::from), length + 1))
 }
 
-/// Two addresses and two ports in words.
+/// Parses two addresses and two ports as text.
 fn in_words<A: FromStr + Into<IpAddr>>(addresses: [&str; 2], ports: [&str; 2]) -> Option<Ends> {
     let port = |text: &str| {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -149,7 +149,7 @@ fn in_words<A: FromStr + Into<IpAddr>>(addresses: [&str; 2], ports: [&str; 2]) -
     Some(Ends { source: at(0)?, destination: at(1)? })
 }
 
-/// Two addresses of `N` bytes and two ports.
+/// Parses two addresses of `N` bytes and two ports.
 fn ends<const N: usize>(bytes: &[u8]) -> Option<Ends>
 where
     [u8; N]: Into<IpAddr>,
@@ -165,7 +165,7 @@ where
 }
 
 impl Ends {
-    /// The header that tells them.
+    /// Encodes them as a header.
     pub(crate) fn to_header(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PREFIX_BYTES + 36);
         bytes.extend_from_slice(&SIGNATURE);

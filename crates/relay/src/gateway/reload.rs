@@ -1,4 +1,4 @@
-//! A gateway's routes, grant, users, limits and timeouts, replaced while it runs.
+//! Reload of a gateway's routes, identities, grant, users, limits and timeouts while it runs.
 
 use std::sync::{Arc, LazyLock, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::reload::{Prepared, Reload};
 use crate::timeouts::LiveTimeouts;
 use crate::{GatewayConfig, RelayError};
 
-/// The keys that a reload takes over.
+/// The keys that a reload applies.
 static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let own = [
         "routes",
@@ -28,13 +28,14 @@ static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
     own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
 });
 
-/// Replaces a gateway's routes, grant, users, limits and timeouts; clones reload the same gateway.
+/// Replaces a gateway's routes, identities, grant, users, limits and timeouts; clones reload the
+/// same gateway.
 #[derive(Clone)]
 pub struct GatewayReloader(pub(super) Arc<GatewayService>);
 
 impl GatewayReloader {
-    /// Takes routes, identities, grant, users, limits and timeouts of `config` over. New sessions
-    /// use them; open ones go on, and so does what is known of paths that remain.
+    /// Applies the routes, identities, grant, users, limits and timeouts of `config`. New sessions
+    /// use them; open ones continue, and paths that remain keep their health.
     ///
     /// # Errors
     /// When an identity cannot be read, the grant has expired or is for another gateway, routes go
@@ -46,7 +47,7 @@ impl GatewayReloader {
 
     fn ready(&self, config: GatewayConfig) -> Result<Prepared, RelayError> {
         let service = Arc::clone(&self.0);
-        // What is taken stays as it was at the start.
+        // The interception rules stay as they were at the start.
         check_own_host(&service.tproxy, &config.routes)?;
         let prepare = |live: &LiveLimits| live.prepare(&config.limits, &config.timeouts);
         let limits = service.limits.as_ref().map(prepare).transpose()?;
@@ -72,7 +73,7 @@ impl GatewayReloader {
             (_, None) => None,
         };
         Ok(Box::new(move || {
-            // Before anything is sealed under one that is new.
+            // Before anything is sealed under a new identity.
             service.dialler.own.set(own);
             if let (Some(sealer), Some(new)) = (&service.sealer, sealer) {
                 sealer.lock().unwrap_or_else(PoisonError::into_inner).replace(new);

@@ -1,9 +1,9 @@
-//! What is known of a gateway's paths, for people and programs: which is taken, how long its legs
-//! take, and why.
+//! Reports on a gateway's paths, for people and programs: which is chosen, the round trips of its
+//! legs, and the reasons.
 //!
-//! A running gateway serves it as JSON at `/paths` of its metrics port, `/paths?to=HOST:PORT` for
-//! one destination; [`survey`](fn@super::survey) makes the same from a configuration alone by
-//! probing.
+//! A running gateway serves the report as JSON at `/paths` of its metrics port,
+//! `/paths?to=HOST:PORT` for one destination; [`survey`](fn@super::survey) produces the same from a
+//! configuration alone by probing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use tradewind_units::{Duration, Timestamp};
 use super::health::State;
 use super::paths::{PathOption, RelayPath, Routes, Routing, order};
 
-/// Version of the form of a [`PathsReport`].
+/// Version of the schema of a [`PathsReport`].
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The paths of a gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathsReport {
-    /// [`SCHEMA_VERSION`].
+    /// The schema's version, [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Whether a running gateway tells this, or probes made from its configuration.
+    /// The source of the report: a running gateway, or probes made from its configuration.
     pub source: Source,
     /// The rules of the route table in order, or the one that covers the destination asked for.
     pub rules: Vec<RuleReport>,
 }
 
-/// Where a report comes from.
+/// The source of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -46,35 +46,35 @@ pub enum Source {
     Probes,
 }
 
-/// One rule and its ways, in the order of the table.
+/// One rule and its options, in the order of the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleReport {
     /// The destinations that it covers; `None` for the default.
     pub destination: Option<String>,
-    /// How it may be carried.
+    /// The options for carrying it.
     pub ways: Vec<WayReport>,
 }
 
-/// One way to carry a flow.
+/// One option to carry a flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WayReport {
     /// `relays`, `direct` or `refuse`.
     pub kind: String,
     /// The relays in order.
     pub relays: Vec<RelayReport>,
-    /// Whether new sessions take it now.
+    /// True if new sessions take it now.
     pub chosen: bool,
     /// `good`, `slow`, `dead`, or `unproven`; `None` where nothing is probed.
     pub state: Option<String>,
-    /// Why it is in this state.
+    /// The reason for this state.
     pub cause: String,
-    /// For how long it has been, in seconds.
+    /// Time that it has been in this state, in seconds.
     pub for_s: f64,
     /// The last round trip from the gateway to the last relay, in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// The least of the last minutes.
+    /// The least round trip of the last minutes, in milliseconds.
     pub rtt_least_ms: Option<f64>,
-    /// The last round trip of each leg, the gateway's first.
+    /// The last round trip of each leg, the gateway's first, in milliseconds.
     pub legs_ms: Vec<f64>,
 }
 
@@ -83,7 +83,7 @@ pub struct WayReport {
 pub struct RelayReport {
     /// Its name.
     pub name: String,
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: String,
 }
 
@@ -132,7 +132,7 @@ impl WayReport {
     }
 }
 
-/// The report of `routing`; of the rule that covers `to` alone, if given.
+/// Returns the report of `routing`; with `to`, of the rule that covers it alone.
 pub(super) fn report(
     routing: &Routing,
     source: Source,
@@ -163,7 +163,7 @@ pub(super) fn report(
     PathsReport { schema_version: SCHEMA_VERSION, source, rules: rules.collect() }
 }
 
-/// The page `/paths` of a running gateway.
+/// Returns the page `/paths` of a running gateway.
 pub(super) fn page(routes: &Routes, query: Option<&str>) -> Result<String, String> {
     let to = match query.map(|query| query.strip_prefix("to=").ok_or(query)) {
         None => None,

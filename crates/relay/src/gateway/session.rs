@@ -45,22 +45,22 @@ use crate::timeouts::LiveTimeouts;
 use crate::worker::{Cause, Permit, Worker};
 use crate::{GatewayConfig, RelayError};
 
-/// A listener: what is spoken there, and the flow that its connections belong to.
+/// A listener: its protocol, and the flow that its connections belong to.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) kind: Kind,
-    /// Its number among all.
+    /// Its index among all listeners.
     pub(super) number: usize,
-    /// The names that programs of this host look up here.
+    /// The lookups that names from programs of this host are counted among.
     pub(super) own_lookups: Lookups,
     pub(super) flow: FlowId,
-    /// Whether destinations are told whose connection it is.
+    /// True if a PROXY header is sent to destinations.
     pub(super) tells_client: bool,
     /// Sources whose connections begin with a PROXY header.
     pub(super) accept_proxy: Vec<DestinationRule>,
 }
 
-/// What is spoken at a listener.
+/// The protocol of a listener.
 #[derive(Debug)]
 pub(super) enum Kind {
     Forward { to: Destination },
@@ -69,17 +69,18 @@ pub(super) enum Kind {
     Connect(Answer),
 }
 
-/// When a client hears that its path is open.
+/// The time at which a client is sent the reply that its path is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// At once.
+    /// At once, before the path is open.
     Optimistic,
-    /// When it is.
+    /// Once the path is open.
     Open,
 }
 
 impl Listener {
-    /// What its clients wait for before they send, once their path is open.
+    /// Returns the reply that its clients wait for before they send, and the time to send it;
+    /// `None` if they wait for none.
     fn opened(&self) -> Option<(Answer, &'static [u8])> {
         match self.kind {
             Kind::Forward { .. } | Kind::Tproxy { .. } => None,
@@ -88,7 +89,7 @@ impl Listener {
         }
     }
 
-    /// Returns the addresses that its configuration names as destinations, private ones too.
+    /// Returns the addresses that its configuration names as destinations, which may be private.
     pub(super) fn named(&self) -> Cow<'_, [DestinationRule]> {
         match &self.kind {
             Kind::Forward { to: to @ Destination::Address(_) } => vec![to.as_rule()].into(),
@@ -98,56 +99,58 @@ impl Listener {
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 struct Asked {
     wish: Wish,
-    /// What the destination is told before the client's data.
+    /// The data to send to the destination before the client's: a PROXY header or nothing.
     leading: Vec<u8>,
 }
 
-/// What a client's connection is to become.
+/// The use that a client's connection is requested for.
 enum Wish {
     /// A session to a destination.
     Session(Destination),
-    /// An association for datagrams of SOCKS5, which come from this port, unless it is 0.
+    /// An association for SOCKS5 datagrams, sent from this port of the client unless it is 0.
     Association(u16),
-    /// Plain requests of HTTP, of which this is the first.
+    /// Plain HTTP requests; this is the first.
     Requests(Box<http::Request>),
 }
 
-/// What a gateway does with a connection.
+/// The gateway's handling of connections.
 pub(super) struct GatewayService {
     pub(super) entrances: Vec<Listener>,
     pub(super) routes: Arc<Routes>,
-    /// Which addresses no direct route leads to.
+    /// The addresses of this host, which direct routes must not lead to.
     pub(super) own_host: OwnHost,
-    /// Shared by all workers; held for a few keyed hashes at a time.
+    /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
     pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
     pub(super) dialler: Arc<Dialler>,
-    /// Connections to first relays that are kept ready; `None` without an identity.
+    /// Connections to first relays that are kept open; `None` without an identity.
     pub(super) pools: Option<Arc<Pools>>,
-    /// Askers of names for direct paths: other hosts' clients, by listener and source.
+    /// Clients on other hosts whose names are looked up for direct paths and UDP, by listener and
+    /// source.
     pub(super) askers: Arc<Members<(usize, Source)>>,
-    /// Those of relays by name: applications' dead names do not hold them up.
+    /// Lookups of relays' names: separate, so that slow lookups of applications' names do not delay
+    /// them.
     pub(super) relay_lookups: Lookups,
     /// The users of the proxies.
     pub(super) users: Users,
-    /// True when some proxy is open to other hosts, and to none of them without a password.
+    /// True if a proxy is open to other hosts and none may be used without a password.
     pub(super) needs_users: bool,
     /// Keys that were read at the start.
     pub(super) held: HeldKeys,
-    /// Which connections are taken off their way.
+    /// The connections to intercept.
     pub(super) tproxy: Vec<Tproxy>,
-    /// What carries the datagrams of SOCKS5 clients, if anything does.
+    /// The packet plane for the datagrams of SOCKS5 clients, if there is one.
     pub(super) plane: OnceLock<Arc<Plane>>,
     pub(super) session_settings: SessionSettings,
-    /// Those that a reload changes; absent where nothing is served.
+    /// Limits that a reload changes; absent if nothing is served.
     pub(super) limits: Option<LiveLimits>,
-    /// Who dials for the connections that were taken off their way.
+    /// The hosts that dial for intercepted connections.
     loops: Arc<Loops>,
 }
 
-/// What a gateway's service has of the process that it serves in.
+/// The resources of the process that a gateway's service uses.
 pub(super) struct Host {
     pub(super) own_listeners: Vec<SocketAddr>,
     pub(super) timeouts: LiveTimeouts,
@@ -155,7 +158,7 @@ pub(super) struct Host {
     pub(super) limits: Option<LiveLimits>,
 }
 
-/// Why a request was not understood, and what to answer.
+/// A refused request: the reason, the answer to send, and the outcome to count.
 pub(super) struct BadRequest {
     pub(super) line: String,
     pub(super) answer: Vec<u8>,
@@ -168,7 +171,7 @@ impl GatewayService {
         &self.session_settings.timeouts
     }
 
-    /// A gateway's service; `legs` is what it dials by.
+    /// Creates a gateway's service, which dials with the profiles of `legs`.
     pub(super) fn new(
         config: &GatewayConfig,
         entrances: Vec<Listener>,
@@ -289,8 +292,8 @@ impl Service for GatewayService {
     }
 }
 
-/// Tells the application that its path could not be opened, by a reset if it has been told that it
-/// is.
+/// Sends the application the reply that its path could not be opened. If it waits for no reply, or
+/// has been told that the path is open, its connection is reset instead.
 async fn refuse(
     application: Connection,
     entrance: &Listener,
@@ -299,7 +302,7 @@ async fn refuse(
     told: Answer,
 ) {
     match entrance.kind {
-        // The application did not ask, so a reset is all that it understands.
+        // The application waits for no reply, so it can be told only by a reset.
         Kind::Forward { .. } | Kind::Tproxy { .. } => {}
         _ if told == Answer::Optimistic => {}
         Kind::Socks5(_) => {
@@ -313,8 +316,8 @@ async fn refuse(
 }
 
 impl GatewayService {
-    /// Reads what the application asks for, and takes its session in. Tells the application where
-    /// either fails.
+    /// Reads the application's request and admits its session. Answers the application if either
+    /// fails.
     async fn admit_session(
         &self,
         application: Connection,
@@ -343,7 +346,7 @@ impl GatewayService {
         Ok((application, asked))
     }
 
-    /// What the application asks for.
+    /// Reads the application's request.
     async fn request(
         &self,
         application: &Connection,
@@ -363,7 +366,7 @@ impl GatewayService {
                     }
                 }
                 Kind::Connect(_) => {
-                    // Its own limit is this one's, and gets an answer.
+                    // It has the same limit of its own, after which it answers the client.
                     let limit = self.timeouts().header();
                     let request =
                         http::read_request(application, worker, read_ahead, limit).await?;
@@ -389,7 +392,7 @@ impl GatewayService {
         timeout(request_limit, asking).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Does what a client wishes, as far as that is no session.
+    /// Serves a request that is not for a session; for a session, returns its destination.
     async fn meet(
         &self,
         wish: Wish,
@@ -409,7 +412,7 @@ impl GatewayService {
         }
     }
 
-    /// Carries plain requests of HTTP.
+    /// Carries plain HTTP requests.
     async fn serve(
         &self,
         application: &Connection,
@@ -436,7 +439,7 @@ impl GatewayService {
         client.serve(first).await
     }
 
-    /// Lets a client's request in, or not.
+    /// Checks the credentials of a client's request.
     pub(super) async fn admit_request(
         &self,
         application: &Connection,
@@ -486,7 +489,7 @@ impl GatewayService {
         read_ahead.read_head(application, buffer_pool, most, socks5::request).await.map_err(refused)
     }
 
-    /// Notes who will dial for a connection that was taken off its way.
+    /// Notes which hosts may dial for an intercepted connection.
     fn note_taken(&self, entrance: &Listener, destination: &Destination) -> Option<Taken> {
         match (&entrance.kind, destination) {
             (Kind::Tproxy { .. }, Destination::Address(address)) => {
@@ -497,7 +500,8 @@ impl GatewayService {
         }
     }
 
-    /// Where a connection went that was taken off its way.
+    /// Returns the original destination of an intercepted connection, unless that is a listener of
+    /// this process or the connection is a loop.
     fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
         let refused = |line: String| silent(line, Outcome::Malformed);
         let local = application.stream().local_addr().map_err(|error| refused(plain(&error)))?;
@@ -517,7 +521,8 @@ impl GatewayService {
     }
 }
 
-/// The two ends of a connection as its client sees them. Who is trusted to tell another's must.
+/// Returns the ends of a connection for a PROXY header. Trusted sources must send such a header;
+/// for others, the socket's addresses are taken.
 async fn client_of(
     application: &Connection,
     entrance: &Listener,
@@ -548,12 +553,12 @@ async fn client_of(
     Ok(Some(told.unwrap_or_else(|| ends.into())))
 }
 
-/// A request that gets no answer.
+/// Returns a refusal that sends no answer.
 const fn silent(line: String, outcome: Outcome) -> BadRequest {
     BadRequest { line, answer: Vec::new(), outcome }
 }
 
-/// A client that is not let in, and what it hears.
+/// Returns the refusal of a client that failed authentication.
 fn not_let_in(application: &Connection, why: NotLetIn, answer: Vec<u8>) -> BadRequest {
     let peer = application.stream().peer_addr();
     let from = peer.map_or_else(|error| plain(&error), |peer| peer.to_string());
@@ -569,7 +574,7 @@ pub(super) fn bad_request<E: std::fmt::Display>(
         HeadError::TooLong(_) => (Vec::new(), Outcome::Malformed),
         HeadError::Io(_) | HeadError::Ended(_) => (Vec::new(), Outcome::NoHeader),
     };
-    // What the client sent may stand in it.
+    // It may contain bytes that the client sent.
     let line = one_line(&error.to_string(), MESSAGE_LIMIT);
     BadRequest { line, answer, outcome }
 }

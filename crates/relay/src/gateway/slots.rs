@@ -1,7 +1,7 @@
-//! Seats of UDP flows, which many sources share.
+//! Slots of UDP flows, shared by all sources.
 //!
-//! A flow keeps its seat however long it is silent. Each source has as many as are still free; one
-//! that has its share gives up that of its flow that was silent longest.
+//! A flow keeps its slot however long it is idle. Each source may hold as many slots as are still
+//! free; one that has its share evicts its flow that has been idle longest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,24 +13,24 @@ use tradewind_units::Source;
 use crate::config::Share;
 use crate::quota::{Members, Place};
 
-/// Flows of all associations. Chosen: each holds two queues and a descriptor.
+/// Most flows of all associations together. Chosen: each holds two queues and a descriptor.
 const MOST_FLOWS: usize = 1024;
 
-/// All seats.
+/// All slots.
 #[derive(Debug)]
 pub(super) struct FlowSlots {
     flows: Arc<Members<Source>>,
     taken: Mutex<Taken>,
 }
 
-/// Seats that are taken, in the order of their numbers.
+/// The occupied slots, by source and number.
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
     held: BTreeMap<(Source, u64), Arc<Held>>,
 }
 
-/// The seat of one flow, which is free when this is dropped.
+/// The slot of one flow, freed on drop.
 #[derive(Debug)]
 pub(super) struct FlowSlot {
     slots: Arc<FlowSlots>,
@@ -38,11 +38,11 @@ pub(super) struct FlowSlot {
     held: Arc<Held>,
 }
 
-/// A flow at its seat.
+/// The state of a flow in its slot.
 #[derive(Debug)]
 pub(super) struct Held {
     last: Mutex<Instant>,
-    /// Absent once another has the seat.
+    /// Absent once the flow is evicted.
     place: Mutex<Option<Place<Source>>>,
     leave: Notify,
 }
@@ -53,8 +53,8 @@ impl FlowSlots {
         Self { flows, taken: Mutex::default() }
     }
 
-    /// Returns a seat for a flow of `source`, and whether another flow of it had to leave for that;
-    /// `None` where it has none that could.
+    /// Returns a slot for a flow of `source`, and whether another flow of that source was evicted
+    /// for it; `None` if there is no free slot and that source has no flow to evict.
     pub(super) fn enter(self: &Arc<Self>, source: Source) -> Option<(FlowSlot, bool)> {
         let mut taken = lock(&self.taken);
         let (place, has_evicted) = match self.flows.enter(source, None) {
@@ -90,17 +90,17 @@ impl Drop for FlowSlot {
 }
 
 impl Held {
-    /// Notes that something moves.
+    /// Notes activity.
     pub(super) fn touch(&self) {
         *lock(&self.last) = Instant::now();
     }
 
-    /// Returns when something moved last.
+    /// Returns the time of the last activity.
     pub(super) fn last(&self) -> Instant {
         *lock(&self.last)
     }
 
-    /// Waits until another has the seat.
+    /// Waits until the flow is evicted.
     pub(super) async fn is_left(&self) {
         self.leave.notified().await;
     }
@@ -119,7 +119,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Flows of one source up to its share; it has no more of them.
+    /// Returns flows of one source up to its share; it can have no more of them.
     fn full(slots: &Arc<FlowSlots>, source: Source) -> Vec<FlowSlot> {
         let enter = |_| slots.enter(source).filter(|(_, has_evicted)| !has_evicted);
         (0..MOST_FLOWS / 2).map_while(enter).map(|(slot, _)| slot).collect()

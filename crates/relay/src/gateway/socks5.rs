@@ -1,7 +1,7 @@
 //! SOCKS version 5 [RFC 1928], the commands CONNECT and UDP ASSOCIATE; without authentication, or
 //! with a name and a password [RFC 1929].
 //!
-//! Parsers and answers only; the session that speaks it is in [`super::session`].
+//! Parsers and replies only; the session is in [`super::session`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::head::Progress;
 const VERSION: u8 = 5;
 /// The method without authentication.
 pub(crate) const NO_AUTHENTICATION: u8 = 0;
-/// The method with a name and a password, and the version of their message.
+/// The method with a name and a password.
 pub(crate) const PASSWORD: u8 = 2;
 const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
@@ -23,27 +23,27 @@ const KIND_V4: u8 = 1;
 const KIND_NAME: u8 = 3;
 const KIND_V6: u8 = 4;
 
-/// Longest message: a name and a password of 255 bytes each and three more.
+/// Length of the longest message: a name and a password of 255 bytes each and three more.
 pub(crate) const MOST_BYTES: usize = 513;
 
-/// Answer to a greeting: go on by `method`.
+/// Returns the answer to a greeting that selects `method`.
 pub(crate) const fn accepted(method: u8) -> [u8; 2] {
     [VERSION, method]
 }
-/// Answer to a greeting that does not offer that.
+/// The answer to a greeting that does not offer the required method.
 pub(crate) const NO_METHOD: [u8; 2] = [VERSION, 0xff];
-/// Answer to a name and a password that are right.
+/// The answer to a correct name and password.
 pub(crate) const RIGHT: [u8; 2] = [PASSWORD_VERSION, 0];
-/// Answer to others.
+/// The answer to a wrong name or password.
 pub(crate) const WRONG: [u8; 2] = [PASSWORD_VERSION, 1];
 
-/// Why a client's bytes were refused.
+/// The reason why a client's bytes were refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocksError {
     /// Another protocol or version.
     #[error("SOCKS version {0}: only version 5 is spoken here")]
     Version(u8),
-    /// The client does not offer the method that is wanted.
+    /// The client does not offer the required method.
     #[error("the client offers no method {0} (0: without authentication, 2: name and password)")]
     Method(u8),
     /// A name and a password in another form.
@@ -55,27 +55,27 @@ pub(crate) enum SocksError {
     /// An unknown kind of address.
     #[error("SOCKS address type {0}: expected 1, 3 or 4")]
     AddressKind(u8),
-    /// A name that is no text.
+    /// A name that is not UTF-8.
     #[error("SOCKS host name is no text")]
     NameBytes,
-    /// A destination that makes no sense.
+    /// An invalid destination.
     #[error(transparent)]
     Destination(#[from] GrantError),
 }
 
 impl SocksError {
-    /// The reply code that tells the client.
+    /// Returns the reply code for the client.
     const fn code(&self) -> u8 {
         match self {
             Self::Command(_) => NO_COMMAND,
             Self::AddressKind(_) => 8,
-            // Nobody has such a name.
+            // No host has such a name.
             Self::NameBytes | Self::Destination(_) => 4,
             Self::Version(_) | Self::Method(_) | Self::PasswordVersion(_) => 1,
         }
     }
 
-    /// What to answer before closing; nothing to a client of another protocol.
+    /// Returns the answer to send before closing; empty for a client of another protocol.
     pub(crate) fn answer(&self) -> Vec<u8> {
         match self {
             Self::Version(_) => Vec::new(),
@@ -115,7 +115,7 @@ pub(crate) fn credentials(bytes: &[u8]) -> Result<Progress<Credentials>, SocksEr
                 return Ok(Progress::Incomplete);
             };
             let used = 3 + name.len() + password.len();
-            // Nobody has a name that is no text.
+            // No user has a name that is not UTF-8.
             let name = String::from_utf8_lossy(&name).into_owned();
             Ok(Progress::Complete(Credentials { name, password }, used))
         }
@@ -123,12 +123,13 @@ pub(crate) fn credentials(bytes: &[u8]) -> Result<Progress<Credentials>, SocksEr
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A session to a destination.
+    /// CONNECT: a session to a destination.
     Connect(Destination),
-    /// A port for datagrams, which it will send from this one, if that is not 0.
+    /// UDP ASSOCIATE: a port for datagrams, which the client will send from this port of its own,
+    /// unless that is 0.
     Associate(u16),
 }
 
@@ -152,7 +153,7 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Progress<Request>, SocksError> {
     Ok(Progress::Complete(request, 3 + used))
 }
 
-/// A host as it stands in a message.
+/// A host as encoded in a message.
 enum Host<'a> {
     Address(IpAddr),
     Name(&'a [u8]),
@@ -170,8 +171,8 @@ impl Host<'_> {
     }
 }
 
-/// Reads a host behind its kind, and a port, and tells how many bytes they take; `None` while some
-/// are missing.
+/// Reads an address type, a host and a port, and returns the host, the port and their length in
+/// bytes; `None` while some bytes are missing.
 fn place(bytes: &[u8]) -> Result<Option<(Host<'_>, u16, usize)>, SocksError> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let host_bytes = match (*kind, rest) {
@@ -196,7 +197,7 @@ fn place(bytes: &[u8]) -> Result<Option<(Host<'_>, u16, usize)>, SocksError> {
     Ok(Some((host, u16::from_be_bytes([*high, *low]), 1 + host_bytes + 2)))
 }
 
-/// Appends an address behind its kind, and its port.
+/// Appends an address type, an address and its port.
 fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => {
@@ -211,14 +212,15 @@ fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
     out.extend_from_slice(&address.port().to_be_bytes());
 }
 
-/// Where a client's datagram is to go, and what it carries; `None` where it is none, or a fragment.
+/// Returns the destination and the payload of a client's datagram; `None` if it is invalid or a
+/// fragment.
 pub(crate) fn unwrap(datagram: &[u8]) -> Option<(Destination, &[u8])> {
     let [0, 0, 0, rest @ ..] = datagram else { return None };
     let (host, port, used) = place(rest).ok()??;
     Some((host.with(port).ok()?, &rest[used..]))
 }
 
-/// A datagram for a client, which came from `source`.
+/// Encodes a datagram for a client, received from `source`.
 pub(crate) fn wrap(source: SocketAddr, data: &[u8]) -> Vec<u8> {
     let mut datagram = Vec::with_capacity(22 + data.len());
     datagram.extend_from_slice(&[0, 0, 0]);
@@ -227,7 +229,7 @@ pub(crate) fn wrap(source: SocketAddr, data: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// The reply to a client whose datagrams are taken at `address`.
+/// Encodes the reply to a client that may send its datagrams to `address`.
 pub(crate) fn associated(address: SocketAddr) -> Vec<u8> {
     let mut reply = vec![VERSION, 0, 0];
     put_address(&mut reply, address);
@@ -242,9 +244,9 @@ pub(crate) const NO_COMMAND: u8 = 7;
 /// The reply to a request whose flow is open.
 pub(crate) const OPENED: [u8; 10] = reply(0);
 
-/// The reply to a request whose flow could not be opened: not allowed (2), network unreachable (3),
-/// which is the overlay's, too, host unreachable (4), refused (5), not in time (6, which says that
-/// a time to live has expired), or failed (1).
+/// Returns the reply to a request whose flow could not be opened: not allowed (2), network
+/// unreachable (3, also for failures of the overlay), host unreachable (4), connection refused (5),
+/// timed out (6, literally "TTL expired"), or general failure (1).
 pub(crate) fn refused(failure: &Failure) -> [u8; 10] {
     reply(match failure.status {
         Status::GrantRefused | Status::DestinationRefused | Status::NextHopRefused => 2,
@@ -262,7 +264,7 @@ pub(crate) fn refused(failure: &Failure) -> [u8; 10] {
     })
 }
 
-/// A reply with `code`; the bound address, which no client needs, is all zeros.
+/// Encodes a reply with `code`; the bound address, which no client needs, is all zeros.
 pub(crate) const fn reply(code: u8) -> [u8; 10] {
     [VERSION, code, 0, KIND_V4, 0, 0, 0, 0, 0, 0]
 }

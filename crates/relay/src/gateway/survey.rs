@@ -1,4 +1,4 @@
-//! The paths of a gateway that does not run, probed from its configuration.
+//! Probes of a gateway's paths by its configuration alone, without running it.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::{GatewayConfig, RelayError};
 
 /// Longest wait for one probe. Chosen: a lost handshake packet is sent again after a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// Between two probes of a path. Chosen: short against a person's patience.
+/// Pause between two probes of a path. Chosen: short for a person who waits.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Probes every path of `config` over relays `count` times and reports what is found; of the rule
-/// that covers `to` alone, if given. Leaves this host's settings as they are. Blocks.
+/// Probes every relayed path of `config` `count` times and reports the results; with `to`, only
+/// those of the rule that covers it. Leaves this host's settings as they are. Blocks.
 ///
 /// # Errors
 /// When the identity cannot be read, the grant is another gateway's, or a thread cannot be started.
@@ -59,7 +59,7 @@ pub fn survey(
     Ok(report(&routes.current(), Source::Probes, to, routes.now()))
 }
 
-/// The paths to `to`, or all of them.
+/// Returns the paths to `to`, or all paths.
 fn asked_for(routes: &Routes, to: Option<&Destination>) -> Vec<Arc<RelayPath>> {
     let routing = routes.current();
     let relayed = |way: &PathOption| match way {
@@ -72,7 +72,8 @@ fn asked_for(routes: &Routes, to: Option<&Destination>) -> Vec<Arc<RelayPath>> {
     }
 }
 
-/// Legs as probes need them: none asks for what would change this host's routes or settings.
+/// Returns the leg profiles for probes, without any option that would change this host's routes or
+/// settings.
 fn without_traces(legs: &LegProfiles) -> LegProfiles {
     let plain = |leg: &LegProfile| LegProfile { initial_window: None, warm: None, ..leg.clone() };
     let to = legs.to.iter().map(|to| LegTo { dial: plain(&to.dial), ..to.clone() }).collect();

@@ -1,8 +1,9 @@
-//! The transparent gateway: connections of others are taken off their way (TPROXY), and go on over
-//! the overlay to where they went.
+//! The transparent gateway: connections of other programs and hosts are intercepted (TPROXY) and
+//! carried over the overlay to their original destinations.
 //!
-//! The rules are the kernel's (`net::interception`) and go with the process, however it ends: new
-//! connections then go their old way. Those that were open are reset by whoever hears of them next.
+//! The rules are the kernel's (`net::interception`) and end with the process, however it ends: new
+//! connections are then no longer intercepted. Open ones are reset by the next host that receives a
+//! packet of theirs.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use crate::resolver::Lookups;
 use crate::server::Server;
 use crate::{GatewayConfig, RelayError};
 
-/// The entrances of all entries, in order.
+/// Returns the listeners of all entries, in order.
 pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
     let entrance = |tproxy: &Tproxy| Listener {
         kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
@@ -29,8 +30,8 @@ pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
         .collect()
 }
 
-/// Makes the listeners of these entrances, which are the last, transparent, and leads connections
-/// to them.
+/// Makes the listeners of these entries, which are the last ones, transparent, and sets the
+/// interception rules.
 pub(super) fn intercept(
     entries: &[Tproxy],
     server: &Server,

@@ -1,10 +1,10 @@
-//! UDP for SOCKS5 clients [RFC 1928 section 7]: datagrams that a client wraps go over the packet
-//! plane to where it says, and the answers come back wrapped.
+//! UDP for SOCKS5 clients [RFC 1928 section 7]: the gateway unwraps a client's datagrams, forwards
+//! them to their destinations over the packet plane, and returns the replies wrapped.
 //!
-//! An association belongs to the connection that asked for it, and ends with it. Its port serves
-//! the one address that its client sends from. Each destination has a task and a flow of its own,
-//! however long it is silent: what a server says after an hour comes. Where there is no room for
-//! another, the one that was silent longest goes.
+//! An association belongs to the connection that requested it, and ends with it. Its port serves
+//! only the one address that its client sends from. Each destination has a task and a flow of its
+//! own, however long it is idle: a server's reply after an hour is still delivered. If there is no
+//! room for another flow, the one that has been idle longest is evicted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,52 +35,52 @@ use crate::failure::plain;
 use crate::resolver::{Lookups, Resolver};
 use crate::worker::{Cause, Permit, Worker};
 
-/// Destinations of an association at a time. Chosen: what a game or a call talks to, and its name
-/// servers.
+/// Most destinations of an association at a time. Chosen: the peers of a game or a call, and its
+/// name servers.
 const MOST_DESTINATIONS: usize = 64;
-/// Bytes of datagrams of one association that wait, for whatever flow. Chosen: the first round
-/// trips of a video call.
+/// Most bytes of datagrams of one association that are queued, over all its flows. Chosen: the
+/// first round trips of a video call.
 const MOST_WAITING_BYTES: usize = 1 << 20;
-/// Datagrams that wait for a flow. Chosen: those of the first round trips; a socket would hold no
-/// more.
+/// Most datagrams that are queued for one flow. Chosen: those of the first round trips; a socket
+/// would hold no more.
 const MOST_WAITING: usize = 64;
-/// How long the first datagrams wait for the far gateway.
+/// Longest time that the first datagrams wait for the far gateway.
 const OPENING: Duration = Duration::from_secs(5);
-/// Between two looks whether it is there.
+/// Interval at which it is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The packet plane, as far as SOCKS5 clients use it.
+/// The packet plane, as used for SOCKS5 clients.
 pub trait Datagrams: Send + Sync {
     /// Opens a flow of `client` to `to`.
     ///
     /// # Errors
-    /// Why there is none, in one line.
+    /// The reason why there is none, in one line.
     fn open(&self, client: SocketAddr, to: SocketAddr) -> Result<Box<dyn DatagramFlow>, String>;
 }
 
-/// Datagrams to one destination, and its answers; its descriptor has input while an answer is
-/// there.
+/// A flow of datagrams to one destination and its replies; its descriptor is readable while a reply
+/// is queued.
 pub trait DatagramFlow: AsFd + Send + Sync {
-    /// Tells whether datagrams get through yet.
+    /// Returns whether datagrams are delivered yet.
     ///
     /// # Errors
-    /// Why none will any more.
+    /// The reason why none will be.
     fn is_open(&self) -> Result<bool, String>;
 
-    /// Sends a datagram, or loses it.
+    /// Sends a datagram; it may be lost.
     ///
     /// # Errors
-    /// Why none is sent any more.
+    /// The reason why none is sent any more.
     fn send(&self, datagram: &[u8]) -> Result<(), String>;
 
-    /// Takes an answer, if one is there.
+    /// Returns a reply, if one is queued.
     ///
     /// # Errors
-    /// Why none comes any more.
+    /// The reason why none is received any more.
     fn receive(&self) -> Result<Option<Vec<u8>>, String>;
 }
 
-/// What carries the datagrams of all associations.
+/// The packet plane of all associations, with the slots of their flows.
 pub(super) struct Plane {
     datagrams: Arc<dyn Datagrams>,
     slots: Arc<FlowSlots>,
@@ -98,25 +98,25 @@ impl fmt::Debug for Plane {
     }
 }
 
-/// A datagram that waits for its flow, and its part of what may wait.
+/// A queued datagram, and its share of the bytes that may be queued.
 type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 
-/// Whom an association serves.
+/// The client of an association.
 struct Client {
     ip: IpAddr,
-    /// Absent until it has sent from one, or said which.
+    /// The port that it sends from; absent until its first datagram, if its request named none.
     port: Option<u16>,
 }
 
 impl Client {
-    /// Whether a datagram from `source` is its own; the first one tells its port.
+    /// Returns whether a datagram from `source` is the client's own; the first one sets its port.
     fn sends_from(&mut self, source: SocketAddr) -> bool {
         let is_own_host = source.ip().to_canonical() == self.ip;
         is_own_host && *self.port.get_or_insert(source.port()) == source.port()
     }
 }
 
-/// A destination that an association talks to.
+/// A destination of an association.
 struct Talk {
     datagrams: Sender<Waiting>,
     held: Arc<Held>,
@@ -125,31 +125,31 @@ struct Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // It may look its name up, or wait for the far gateway, with datagrams in its hands.
+        // It may still be resolving the name or waiting for the far gateway, with datagrams queued.
         self.task.abort();
     }
 }
 
-/// An association: what its talks have in common.
+/// An association: the state that its destinations share.
 struct Association {
     plane: Arc<Plane>,
     resolver: Resolver,
     lookups: Lookups,
-    /// The sealer with the grant, which says what names are looked up.
+    /// The sealer, whose grant decides which names are looked up.
     sealer: Option<Arc<Mutex<Sealer>>>,
     source: Source,
-    /// Its line in the access log.
+    /// Its record in the access log.
     record: Option<Arc<Record>>,
-    /// Bytes that may wait yet.
+    /// The bytes that may still be queued.
     room: Arc<Semaphore>,
-    /// How long a name may take.
+    /// Longest lookup of a name.
     limit: Duration,
     socket: UdpSocket,
 }
 
 impl GatewayService {
     /// Serves an association of the client of `application` until that connection ends; `port` is
-    /// where it says that it will send from, or 0.
+    /// the port that it says it will send from, or 0.
     pub(super) async fn associate(
         &self,
         application: &Connection,
@@ -210,7 +210,7 @@ impl GatewayService {
 }
 
 impl Association {
-    /// Takes the client's datagrams to their destinations, until the socket fails.
+    /// Forwards the client's datagrams to their destinations, until the socket fails.
     async fn serve(self: &Arc<Self>, mut client: Client, worker: &Worker) -> io::Error {
         let mut talks: BTreeMap<Destination, Talk> = BTreeMap::new();
         // Dropped with the association, and all its tasks with it.
@@ -219,12 +219,12 @@ impl Association {
         loop {
             let (length, source) = match self.socket.recv_from(&mut buffer).await {
                 Ok(received) => received,
-                // What an answer met (ICMP) is no failure of the socket.
+                // An ICMP error caused by a reply is no failure of the socket.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return error,
             };
             while tasks.try_join_next().is_some() {}
-            // Others' are dropped, and so are fragments and what makes no sense.
+            // Datagrams of others are dropped, as are fragments and invalid ones.
             if !client.sends_from(source) {
                 continue;
             }
@@ -240,7 +240,7 @@ impl Association {
             }
             let Some(talk) = talks.get(&to) else { continue };
             talk.held.touch();
-            // What finds no room is lost, as in a socket.
+            // A datagram that exceeds the queue is lost, as in a socket.
             let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
             if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(length) {
                 let _lost = talk.datagrams.try_send((data.to_vec(), room));
@@ -248,8 +248,8 @@ impl Association {
         }
     }
 
-    /// Begins to talk to another destination; where there is no room, those that were silent
-    /// longest go. `None` when its source has no flow that could.
+    /// Opens a flow to another destination; if there is no room, the one that has been idle longest
+    /// is evicted. `None` if its source has no flow to evict.
     fn begin(
         self: &Arc<Self>,
         to: &Destination,
@@ -285,8 +285,8 @@ impl Association {
         Some(Talk { datagrams, held, task })
     }
 
-    /// Carries the datagrams to one destination and its answers, until the association ends or
-    /// another takes its seat.
+    /// Carries the datagrams to one destination and its replies, until the association ends or the
+    /// flow is evicted.
     async fn talk(
         &self,
         to: &Destination,
@@ -316,7 +316,7 @@ impl Association {
                     match flow.receive()? {
                         Some(datagram) => {
                             slot.held().touch();
-                            // Who is gone hears nothing.
+                            // If the client is gone, the reply is lost.
                             let wrapped = socks5::wrap(to, &datagram);
                             let length = datagram.len() as u64;
                             self.record.iter().for_each(|kept| kept.moved(Goes::Down, length));
@@ -339,8 +339,8 @@ impl Association {
         self.sealer.as_ref().is_some_and(covers)
     }
 
-    /// Returns where a destination is: a far gateway takes addresses, so a name is looked up here,
-    /// if the grant may cover it.
+    /// Returns the address of a destination: a far gateway accepts addresses alone, so a name is
+    /// looked up here, if the grant may cover it.
     async fn address_of(&self, to: &Destination) -> Result<SocketAddr, String> {
         let (name, port) = match to {
             Destination::Address(address) => return Ok(*address),
@@ -357,7 +357,7 @@ impl Association {
     }
 }
 
-/// Waits until the connection of an association ends; what comes over it means nothing.
+/// Waits until the connection of an association ends; data received on it is ignored.
 async fn ended(application: &Connection, worker: &Worker) {
     let mut read_ahead = crate::head::ReadAhead::default();
     while let Ok(count @ 1..) =

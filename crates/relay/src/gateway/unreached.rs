@@ -1,8 +1,8 @@
-//! Destinations that the last relay of a path could not reach lately.
+//! Destinations that the last relay of a path could not reach recently.
 //!
-//! Probes end at a path's last relay, so nothing is known of the leg behind it but what sessions
-//! meet there. One that fails there was dialled and is not tried again, but those that come after
-//! it take another way first, for a while.
+//! Probes end at a path's last relay, so the state of the leg beyond it is known from sessions
+//! alone. A session that fails there has dialled its destination and is not retried, but later
+//! sessions try the other options first for a while.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,19 +10,19 @@ use std::sync::{Mutex, PoisonError};
 use tradewind_grant::Destination;
 use tradewind_units::{Duration, Timestamp};
 
-/// How long other ways go first. Chosen: as long as a dial may take, so that one session at a time
-/// finds out.
+/// Time for which the other options are tried first. Chosen: the default dial timeout, so that one
+/// session at a time tries the path.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// Destinations that are remembered for one path. Chosen: as many as fit where all sessions of a
-/// large gateway fail at once.
+/// Most destinations that are remembered for one path. Chosen: enough if all sessions of a large
+/// gateway fail at once.
 const MOST: usize = 4096;
 
-/// What one path's last relay could not reach, and when.
+/// The destinations that one path's last relay could not reach, and when.
 #[derive(Debug, Default)]
 pub(super) struct Unreached(Mutex<BTreeMap<Destination, Timestamp>>);
 
 impl Unreached {
-    /// A session's last hop could not reach `to`.
+    /// Notes that a session's last hop could not reach `to`.
     pub(super) fn note(&self, to: &Destination, now: Timestamp) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST {
@@ -33,7 +33,7 @@ impl Unreached {
         }
     }
 
-    /// A session has reached it.
+    /// Notes that a session has reached it.
     pub(super) fn forget(&self, to: &Destination) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.is_empty() {
@@ -41,7 +41,7 @@ impl Unreached {
         }
     }
 
-    /// Whether it could not be reached lately.
+    /// Returns whether it could not be reached recently.
     pub(super) fn holds(&self, to: &Destination, now: Timestamp) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(to).is_some_and(|at| now.since(*at) < REMEMBERED)

@@ -1,5 +1,5 @@
-//! Who may use the proxies: passwords are checked off the workers, a few at a time, and what was
-//! right is remembered by a keyed hash, so that only the first connection of a user takes long.
+//! Users of the proxies. Passwords are checked off the workers, a few at a time, and a correct one
+//! is cached as a keyed hash, so that only a user's first connection is slow.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,28 +12,29 @@ use tradewind_units::Source;
 use crate::config::users::{Hashed, User};
 use crate::live::Live;
 
-/// Passwords that are checked at a time. Chosen: two take 38 MiB, and leave the machine its cores.
+/// Number of passwords that are checked at a time. Chosen: two take 38 MiB, and leave most cores
+/// free.
 const MOST_CHECKS: usize = 2;
-/// Checks that one source waits for. Chosen: who guesses has few guesses on their way, and leaves
-/// room for others.
+/// Most checks under way or waiting of one source. Chosen: a guesser can have few guesses pending,
+/// and others find room.
 const MOST_OF_SOURCE: usize = 4;
-/// Checks that all wait for. Chosen: some seconds' worth.
+/// Most checks under way or waiting in all. Chosen: some seconds' worth.
 const MOST_WAITING: usize = 128;
 
-/// What a client shows: a name and a password.
+/// A client's credentials: a name and a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) name: String,
     pub(super) password: Vec<u8>,
 }
 
-/// Why a client is not let in.
+/// The reason why a client is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotLetIn {
-    /// It has shown nothing.
+    /// It has sent no credentials.
     #[error("a name and a password are needed here")]
     Nothing,
-    /// What it has shown is wrong.
+    /// Its credentials are wrong.
     #[error("the name or the password is wrong")]
     Wrong,
     /// Too many passwords wait to be checked.
@@ -41,28 +42,28 @@ pub(super) enum NotLetIn {
     Busy,
 }
 
-/// Those who may use the proxies: everybody, where there are none. A reload replaces them.
+/// The users of the proxies; if there are none, everybody may use them. A reload replaces them.
 pub(super) struct Users {
     hashes: Live<BTreeMap<String, Hashed>>,
     key: [u8; 32],
-    /// The keyed hash of each user's password, once it was right.
+    /// The keyed hash of each user's password, once checked and correct.
     known: Mutex<BTreeMap<String, blake3::Hash>>,
     free: Arc<Semaphore>,
     waiting: Arc<Waiting>,
 }
 
-/// Checks under way, by source.
+/// The number of checks under way or waiting, by source.
 #[derive(Default)]
 struct Waiting(Mutex<BTreeMap<Source, usize>>);
 
-/// A place among them.
+/// One check among them, removed on drop.
 struct Turn {
     waiting: Arc<Waiting>,
     source: Source,
 }
 
 impl Users {
-    /// Begins with `users`; `key` is secret, and this process's own.
+    /// Creates the set of `users`; `key` is secret and this process's own.
     pub(super) fn new(users: &[User], key: [u8; 32]) -> Self {
         Self {
             hashes: Live::new(hashes_of(users)),
@@ -73,7 +74,7 @@ impl Users {
         }
     }
 
-    /// Lets `users` in from now on, and nobody else. Passwords that stay are known still.
+    /// Replaces the users. Cached passwords remain if they have not changed.
     pub(super) fn set(&self, users: &[User]) {
         let (old, new) = (self.hashes.current(), hashes_of(users));
         let mut known = lock(&self.known);
@@ -86,10 +87,10 @@ impl Users {
         !self.hashes.current().is_empty()
     }
 
-    /// Lets a client from `source` in, or not.
+    /// Checks the credentials of a client from `source`.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the client is refused.
     pub(super) async fn admit(
         &self,
         source: IpAddr,
@@ -101,13 +102,13 @@ impl Users {
         }
         let Credentials { name, password } = shown.ok_or(NotLetIn::Nothing)?;
         let digest = self.digest(&name, &password);
-        // Hashes of this kind are compared in constant time.
+        // `blake3::Hash` compares in constant time.
         if lock(&self.known).get(&name).is_some_and(|known| *known == digest) {
             return Ok(());
         }
         let turn = self.waiting.enter(Source::of(source)).ok_or(NotLetIn::Busy)?;
         let free = Arc::clone(&self.free).acquire_owned().await.map_err(|_| NotLetIn::Busy)?;
-        // A name that nobody has takes as long as any other.
+        // An unknown name takes as long as any other, so that names cannot be probed by timing.
         let own = hashes.get(&name);
         let hash = own.or_else(|| hashes.values().next()).ok_or(NotLetIn::Wrong)?.clone();
         let check = move || {
@@ -119,7 +120,7 @@ impl Users {
             return Err(NotLetIn::Wrong);
         }
         let mut known = lock(&self.known);
-        // A reload may have come meanwhile.
+        // A reload may have happened meanwhile.
         if self.hashes.current().get(&name) != own {
             return Err(NotLetIn::Wrong);
         }
@@ -221,10 +222,10 @@ mod tests {
             users.set(&[user("ann", b"one"), user("bob", b"three"), user("eve", b"five")]);
             assert_eq!(bob(b"two").await, Err(NotLetIn::Wrong), "though it was known");
             assert_eq!(bob(b"three").await, Ok(()));
-            // From now on no check comes to its end.
+            // From now on no check can finish.
             let held = Arc::clone(&users.free).acquire_many_owned(2).await.unwrap();
             assert_eq!(ann().await, Ok(()), "who has stayed is known still");
-            // One that waits for its check when its password goes does not come in by it.
+            // A client that waits for its check when its password is replaced is refused.
             let mut late = pin!(users.admit(source(1), shown("eve", b"five")));
             assert!(poll_fn(|cx| Poll::Ready(late.as_mut().poll(cx).is_pending())).await);
             users.set(&[user("ann", b"four")]);
@@ -241,7 +242,7 @@ mod tests {
         runtime().block_on(async {
             let users = users(1);
             assert_eq!(users.admit(source(1), shown("ann", b"one")).await, Ok(()));
-            // From now on no check comes to its end.
+            // From now on no check can finish.
             let _held = Arc::clone(&users.free).acquire_owned().await.unwrap();
             let guess = |from: u8, password: u8| {
                 let users = Arc::clone(&users);
@@ -253,7 +254,7 @@ mod tests {
             tokio::task::yield_now().await;
             assert_eq!(guess(9, 4).await.unwrap(), Err(NotLetIn::Busy), "of one source");
             let others = (10..u8::MAX).map(|from| guess(from, 0)).collect::<Vec<_>>();
-            // The runtime looks at so many tasks in several turns.
+            // The runtime needs several turns to poll so many tasks.
             for _ in 0..others.len() {
                 tokio::task::yield_now().await;
             }

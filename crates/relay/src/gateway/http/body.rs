@@ -1,47 +1,47 @@
-//! Where a body ends, and how it is written anew: no two readers may differ about that [RFC 9112
-//! section 6].
+//! The framing of bodies: each is parsed strictly and written anew, so that no two parties differ
+//! about its end [RFC 9112 section 6].
 
 use std::io::Write as _;
 
 use super::HttpError;
 
-/// Digits of a chunk's size. Chosen: a quintillion bytes are enough, and no sum overflows.
+/// Most digits of a chunk's size. Chosen: enough for 10^18 bytes, and no sum overflows.
 const MOST_SIZE_DIGITS: u8 = 15;
-/// Longest extension of a chunk, which is dropped. Chosen: nobody is known to send any.
+/// Longest extension of a chunk, which is dropped. Chosen: no program is known to send any.
 const MOST_EXTENSION_BYTES: usize = 256;
-/// Longest trailers, which are dropped. Chosen: what a small head takes.
+/// Longest trailers, which are dropped. Chosen: the length of a small head.
 const MOST_TRAILER_BYTES: usize = 8 * 1024;
 
-/// How a message says where its body ends.
+/// The framing of a body: the way in which its end is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none.
+    /// There is no body.
     None,
     /// After so many bytes.
     Length(u64),
-    /// With a chunk of no bytes.
+    /// With a chunk of size zero.
     Chunked,
-    /// With the connection.
+    /// With the end of the connection.
     UntilEnd,
 }
 
-/// A body on its way, of which the rest is to come.
+/// A body that is being forwarded, of which the rest is still to come.
 #[derive(Debug)]
 pub(super) struct Body {
     state: State,
-    /// Whether it is written in chunks.
+    /// True if it is written in chunks.
     in_chunks: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Over,
-    /// So many bytes are to come.
+    /// So many bytes are still to come.
     Length(u64),
     UntilEnd,
     /// A chunk's size so far, and its digits.
     Size(u64, u8),
-    /// Behind the size: blanks, or an extension of so many bytes.
+    /// After the size: blanks, or an extension of so many bytes.
     Extension(u64, usize),
     /// The size is known, and the line feed is to come.
     SizeEnd(u64),
@@ -50,15 +50,14 @@ enum State {
     /// The end of a chunk's data: carriage return, and line feed.
     DataEnd,
     DataNewline,
-    /// In a line of the trailers, of which so many bytes came in all; whether the line is empty so
-    /// far.
+    /// In a line of the trailers: their length in all so far, and whether the line is empty so far.
     Trailer(usize, bool),
-    /// Behind the carriage return of such a line.
+    /// After the carriage return of such a line.
     TrailerEnd(usize, bool),
 }
 
 impl Body {
-    /// A body that comes in one framing, and is written in chunks if `in_chunks`.
+    /// Creates a body that is received in `framing` and written in chunks if `in_chunks`.
     pub(super) fn new(framing: Framing, in_chunks: bool) -> Self {
         let state = match framing {
             Framing::None | Framing::Length(0) => State::Over,
@@ -69,16 +68,16 @@ impl Body {
         Self { state, in_chunks }
     }
 
-    /// Whether all of it has been passed on.
+    /// Returns whether all of it has been forwarded.
     pub(super) fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Writes what `input` holds of it to `output`, and returns how many bytes of `input` are its
-    /// own.
+    /// Writes the part of the body in `input` to `output`, and returns how many bytes of `input`
+    /// belong to the body.
     ///
     /// # Errors
-    /// When its chunks are none.
+    /// When its chunks are invalid.
     pub(super) fn pass(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<usize, HttpError> {
         let mut used = 0;
         while used < input.len() && !self.is_over() {
@@ -107,10 +106,10 @@ impl Body {
         Ok(used)
     }
 
-    /// Takes the end of the connection that it comes from.
+    /// Handles the end of the connection that it is received on.
     ///
     /// # Errors
-    /// When more should have come.
+    /// When the body is incomplete.
     pub(super) fn end(&mut self, output: &mut Vec<u8>) -> Result<(), HttpError> {
         match self.state {
             State::Over => Ok(()),
@@ -127,7 +126,7 @@ impl Body {
     fn put(&self, rest: &[u8], left: u64, output: &mut Vec<u8>) -> (usize, u64) {
         let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if self.in_chunks {
-            // A vector takes all that is written.
+            // Writing to a vector cannot fail.
             let _taken = write!(output, "{taken:x}\r\n");
         }
         output.extend_from_slice(&rest[..taken]);
@@ -145,7 +144,7 @@ impl Body {
 }
 
 impl State {
-    /// The state after one byte of a line between chunks.
+    /// Returns the state after one byte of a line between chunks.
     fn after(self, byte: u8) -> Result<Self, HttpError> {
         let is_text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
         match (self, byte) {
@@ -182,7 +181,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is written of `input`, which comes in pieces of `size` bytes, and what is left of it.
+    /// Returns the output for `input` when it is received in pieces of `size` bytes, and the number
+    /// of bytes left of it.
     fn passed(mut body: Body, input: &[u8], size: usize) -> Result<(Vec<u8>, usize), HttpError> {
         let (mut output, mut used) = (Vec::new(), 0);
         for piece in input.chunks(size) {

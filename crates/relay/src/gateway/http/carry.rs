@@ -1,9 +1,9 @@
-//! Plain requests, one after the other: each goes to the server that its URL names, and its
-//! response comes back.
+//! Plain requests, one after the other: each is sent to the server that its URL names, and its
+//! response is returned.
 //!
-//! Request and response move at the same time, so that a server may answer early, and a client may
-//! wait for its word to go on. The connection to a server is kept for the next request to the same
-//! one.
+//! Request and response are forwarded at the same time, so that a server may answer early, and a
+//! client may wait for an interim response (100). The connection to a server is kept for the next
+//! request to the same one.
 
 use std::future::{pending, poll_fn};
 use std::io;
@@ -37,10 +37,10 @@ use crate::quota::Meter;
 use crate::side::Side;
 use crate::worker::{Cause, Worker};
 
-/// How long a client's connection waits for another request. Chosen: what common proxies and
-/// servers wait.
+/// Longest time that a client's connection waits for another request. Chosen: the value of common
+/// proxies and servers.
 const KEPT_OPEN: Duration = Duration::from_secs(60);
-/// How long the end of a connection to a server may take.
+/// Longest time to close a connection to a server.
 const PARTING_TIME: Duration = Duration::from_millis(100);
 
 /// A client whose requests are carried.
@@ -49,21 +49,21 @@ pub(in crate::gateway) struct Client<'a> {
     pub(in crate::gateway) entrance: &'a Listener,
     pub(in crate::gateway) application: &'a Connection,
     pub(in crate::gateway) worker: &'a Worker,
-    /// Where it is.
+    /// The client's address.
     pub(in crate::gateway) source: tradewind_units::Source,
-    /// What its connection is to be told as; each request is told by itself.
+    /// The access log's record of its connection; each request has a record of its own.
     pub(in crate::gateway) record: Option<&'a Arc<Record>>,
     pub(in crate::gateway) read_ahead: &'a mut ReadAhead,
-    /// The rates that bind requests, and responses.
+    /// The rate limits of requests, and of responses.
     pub(in crate::gateway) meters: [Option<Meter>; 2],
     pub(in crate::gateway) memory: Option<Arc<Memory>>,
 }
 
-/// What a client's requests have come to.
+/// The outcome of a client's requests.
 pub(in crate::gateway) enum Served {
-    /// It asks for a tunnel.
+    /// It requests a tunnel.
     Tunnel(Destination),
-    /// Its connection is to end in order, after a last word.
+    /// Its connection is to be closed gracefully, after the bytes of `word`.
     Over { word: Vec<u8>, outcome: Outcome },
     /// Its connection is to be reset.
     Broken(Outcome),
@@ -76,19 +76,19 @@ struct Server {
     destination: Destination,
 }
 
-/// Which connections may go on after a response.
+/// The connections that may be reused after a response.
 struct Kept {
     client: bool,
     server: bool,
 }
 
-/// Why a request was not answered to its end.
+/// The reason why a request was not answered completely.
 enum Trouble {
-    /// The path is not open, or the server does not answer: to be told.
+    /// The path is not open, or the server does not answer: the client is sent an error.
     Failed(Failure),
-    /// The server's kept connection ended before it said anything.
+    /// The server's kept connection ended before any byte of a response.
     Stale(Failure),
-    /// What came from the client is no request.
+    /// The client sent an invalid request.
     Malformed(HttpError),
     /// The client is gone.
     ClientGone(io::Error),
@@ -98,14 +98,14 @@ enum Trouble {
     Silent,
 }
 
-/// Why a body was not passed on.
+/// The reason why a body was not forwarded.
 enum Fault {
     Taking(io::Error),
     Giving(io::Error),
     Malformed(HttpError),
 }
 
-/// Reads a request of a client, which has `limit` for it.
+/// Reads a request of a client, within `limit`.
 pub(in crate::gateway) async fn read_request(
     application: &Connection,
     worker: &Worker,
@@ -122,7 +122,8 @@ pub(in crate::gateway) async fn read_request(
             let bad = bad_request(error, HttpError::answer);
             Err(if is_too_long { BadRequest { answer: too_long(), ..bad } } else { bad })
         }
-        // Who has said nothing, as browsers do that connect in advance, hears nothing.
+        // A client that has sent nothing, such as a browser that connects in advance, is sent no
+        // answer.
         Err(_) => Err(BadRequest {
             line: format!("no whole request within {limit:?}"),
             answer: if read_ahead.is_empty() { Vec::new() } else { late() },
@@ -166,7 +167,7 @@ impl Client<'_> {
         }
     }
 
-    /// Who causes what is told of it.
+    /// Returns the cause that rate-limited log lines about the client are attributed to.
     const fn cause(&self) -> Cause {
         Cause::Source(self.source)
     }
@@ -199,7 +200,8 @@ impl Client<'_> {
         }
     }
 
-    /// The next request; `None` when the client has no more, or is to bring it elsewhere.
+    /// Returns the next request; `None` if the client sends none in time, or this process is
+    /// leaving.
     async fn next_request(&mut self) -> Result<Option<Request>, BadRequest> {
         let Self { application, worker, read_ahead, service, .. } = self;
         if read_ahead.is_empty() {
@@ -219,7 +221,8 @@ impl Client<'_> {
         Ok(Some(request))
     }
 
-    /// Carries one request, and tells whether the client's connection may bring another one.
+    /// Carries one request, and returns whether the client's connection may be used for another
+    /// one.
     async fn exchange(
         &mut self,
         request: &Request,
@@ -233,7 +236,7 @@ impl Client<'_> {
         let buffer_pool = &self.worker.buffer_pool;
         let is_same = |server: &Server| server.destination == origin.destination;
         if let Some(mut server) = kept.take() {
-            // What changes something, and may have arrived, must not go again over another
+            // A request with side effects that may have arrived must not be sent again over another
             // connection.
             if request.is_repeatable() && is_same(&server) && server.is_quiet(buffer_pool) {
                 let given = server.connection.write_all(&flight).await;
@@ -257,7 +260,7 @@ impl Client<'_> {
         Ok(after.settle(server, kept).await)
     }
 
-    /// Opens the path to a server, over which `flight` goes first.
+    /// Opens the path to a server; `flight` is sent over it first.
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
         let Self { service, entrance, application, worker, source, .. } = self;
         let destination = &origin.destination;
@@ -285,7 +288,7 @@ impl Client<'_> {
         Ok(Server { connection: downstream, read_ahead, destination })
     }
 
-    /// Sends the rest of a request's body, and passes the response on.
+    /// Sends the rest of a request's body, and forwards the response.
     async fn answer(
         &mut self,
         request: &Request,
@@ -321,7 +324,7 @@ impl Client<'_> {
             tokio::select! {
                 biased;
                 passed = &mut sending, if is_sending => match passed {
-                    // A server that takes no more may have answered.
+                    // A server that stops reading may have answered.
                     Ok(()) | Err(Fault::Giving(_)) => is_sending = false,
                     Err(Fault::Taking(error)) => return Err(Trouble::ClientGone(error)),
                     Err(Fault::Malformed(error)) => return Err(Trouble::Malformed(error)),
@@ -339,7 +342,7 @@ impl Served {
         Self::Over { word, outcome }
     }
 
-    /// What has become of the connection, if that is over.
+    /// Returns the outcome of the connection, if it is over.
     const fn outcome(&self) -> Outcome {
         match self {
             Self::Tunnel(_) => Outcome::Ended,
@@ -349,7 +352,7 @@ impl Served {
 }
 
 impl Kept {
-    /// Keeps the server's connection, or ends it; returns whether the client's goes on.
+    /// Keeps the server's connection or closes it; returns whether the client's may be reused.
     async fn settle(self, server: Server, kept: &mut Option<Server>) -> bool {
         match self.server && self.client {
             true => *kept = Some(server),
@@ -360,26 +363,26 @@ impl Kept {
 }
 
 impl Server {
-    /// Whether it has said nothing since its last response: an end, or data nobody asked for, makes
-    /// it useless.
+    /// Returns whether it has sent nothing since its last response: an end, or unsolicited data,
+    /// makes it unusable.
     fn is_quiet(&self, buffer_pool: &crate::buffer_pool::BufferPool) -> bool {
         let read = buffer_pool.receive(&Side::Lent(&self.connection), 1, <[u8]>::len);
         let is_silent = matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         self.read_ahead.is_empty() && is_silent
     }
 
-    /// Ends the connection in order, as far as that goes at once.
+    /// Closes the connection gracefully, as far as that is possible at once.
     async fn end(self) {
         let ending = async {
             tcp::end_in_order_on_close(&self.connection)?;
             self.connection.end().await
         };
-        // Whether the end is heard or not, there is nothing more to say.
+        // The connection is dropped whether the other end has acknowledged that or not.
         let _heard = timeout(PARTING_TIME, ending).await;
     }
 }
 
-/// Waits for a response, and passes it on.
+/// Waits for a response, and forwards it.
 async fn respond(
     request: &Request,
     from: &mut Source<'_>,
@@ -434,17 +437,17 @@ async fn respond(
     }
 }
 
-/// A response that makes no sense.
+/// Returns the trouble of an invalid response.
 fn wrong(error: HttpError) -> Trouble {
     Trouble::Failed(Failure::new(Status::NextHopFailed, format!("no response: {error}")))
 }
 
-/// The connection to a server is lost.
+/// Returns the failure of a lost connection to a server.
 fn lost(error: &io::Error) -> Failure {
     Failure::new(Status::NextHopFailed, format!("no response: {}", plain(error)))
 }
 
-/// A connection that a body comes from.
+/// A connection that a body is received on.
 struct Source<'a> {
     connection: &'a Connection,
     read_ahead: &'a mut ReadAhead,
@@ -455,7 +458,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Passes the rest of `body` on.
+    /// Forwards the rest of `body`.
     async fn pass(&mut self, body: &mut Body, to: &Connection) -> Result<(), Fault> {
         while !body.is_over() {
             let mut output = Vec::new();
@@ -468,7 +471,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Takes what has come of `body`.
+    /// Converts the received part of `body`.
     fn take(&mut self, body: &mut Body, output: &mut Vec<u8>) -> Result<(), HttpError> {
         let used = body.pass(self.read_ahead.bytes(), output)?;
         self.read_ahead.use_up(used);
@@ -507,7 +510,7 @@ impl Source<'_> {
     }
 }
 
-/// Waits until nothing has moved for as long as is allowed.
+/// Waits until nothing has moved for as long as the idle limits allow.
 async fn silence(moved: &AtomicU64, limits: IdleLimits, client: &TcpStream) {
     let Some(step) = [limits.open, limits.half_closed].into_iter().flatten().min() else {
         return pending().await;
@@ -525,7 +528,7 @@ async fn silence(moved: &AtomicU64, limits: IdleLimits, client: &TcpStream) {
     }
 }
 
-/// Whether a client has ended its direction, and nothing of it waits.
+/// Returns whether a client has closed its direction and no data of it is left to read.
 async fn has_ended(client: &TcpStream) -> bool {
     let mut byte = [0];
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! The heads of requests and responses: read strictly, and written anew for the next one.
+//! The heads of requests and responses: parsed strictly, and written anew for the next hop.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use super::body::{Body, Framing};
 use crate::gateway::users::Credentials;
 use crate::head::Progress;
 
-/// Longest head. Chosen: tickets of Kerberos take 12 kB and more.
+/// Length of the longest head. Chosen: Kerberos tickets take 12 kB and more.
 pub(in crate::gateway) const MOST_BYTES: usize = 64 * 1024;
 /// Most fields of a head. Chosen: far above any that programs send.
 pub(super) const MOST_FIELDS: usize = 200;
-/// Longest word that passes for a method, so that other protocols are told from HTTP at once.
+/// Longest word that is accepted as a method, so that other protocols are told from HTTP at once.
 const MOST_METHOD_BYTES: usize = 24;
-/// Longest part of a target in an error.
+/// Longest part of a target that is shown in an error.
 const MOST_SHOWN_BYTES: usize = 100;
-/// The port of a URL that names none.
+/// The default port of a URL.
 const HTTP_PORT: u16 = 80;
 
-/// Fields that concern one connection alone, and those that are written anew.
+/// Hop-by-hop fields, and those that are written anew.
 const OF_ONE_CONNECTION: [&str; 12] = [
     "connection",
     "content-length",
@@ -39,20 +39,20 @@ const OF_ONE_CONNECTION: [&str; 12] = [
     "upgrade",
 ];
 
-/// How far a head has been looked through, so that one that comes byte by byte costs no more than
-/// another.
+/// The position up to which a head has been scanned, so that a head that arrives byte by byte costs
+/// no more than any other.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct Scan {
-    /// Where the head begins, behind empty lines.
+    /// The start of the head, after empty lines.
     begin: usize,
-    /// Where the line that is looked at begins.
+    /// The start of the current line.
     line: usize,
-    /// What has been looked through.
+    /// The number of bytes that have been scanned.
     looked: usize,
 }
 
 impl Scan {
-    /// Where the head of `bytes` is, once it is whole.
+    /// Returns the range of the head in `bytes`, once it is complete.
     fn head(&mut self, bytes: &[u8], lines: Lines) -> Result<Option<Range<usize>>, HttpError> {
         while let Some(found) = bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
             let newline = self.looked + found;
@@ -75,16 +75,16 @@ impl Scan {
     }
 }
 
-/// How a line may end.
+/// The accepted line endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lines {
-    /// With carriage return and line feed.
+    /// Carriage return and line feed.
     Strict,
-    /// Also with a line feed alone, as some old servers write. What goes on is written anew.
+    /// Also a line feed alone, as some old servers send. The forwarded head is written anew.
     Lenient,
 }
 
-/// A field: its name, and its value without blanks around it.
+/// A field: its name, and its value without surrounding blanks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Field {
     name: String,
@@ -108,7 +108,7 @@ impl Fields {
         named.map(|field| field.value.as_slice())
     }
 
-    /// The words of a field that is a list.
+    /// Returns the elements of a field that is a list.
     fn words<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.values(name)
             .flat_map(|value| value.split(|byte| *byte == b','))
@@ -123,7 +123,7 @@ impl Fields {
         self.lists("connection", "close") || self.lists("proxy-connection", "close")
     }
 
-    /// Appends the fields that go on.
+    /// Appends the end-to-end fields.
     fn put_end_to_end(&self, out: &mut Vec<u8>) {
         for Field { name, value } in &self.0 {
             let is_own = OF_ONE_CONNECTION.iter().any(|own| name.eq_ignore_ascii_case(own));
@@ -133,7 +133,7 @@ impl Fields {
         }
     }
 
-    /// The length that is stated, which is one number or none.
+    /// Returns the `Content-Length`, of which there must be one valid number or none.
     fn length(&self) -> Result<Option<u64>, HttpError> {
         let mut values = self.values("content-length");
         let Some(value) = values.next() else { return Ok(None) };
@@ -146,7 +146,7 @@ impl Fields {
         length.map(Some).ok_or(HttpError::Framing("the length of the body is no number"))
     }
 
-    /// What is stated of the body: a length, chunks, or nothing.
+    /// Returns the stated framing of the body: a length, chunks, or none.
     fn stated(&self, is_http_11: bool) -> Result<Option<Framing>, HttpError> {
         let length = self.length()?;
         let mut codings = self.values("transfer-encoding");
@@ -182,25 +182,25 @@ fn put_framing(out: &mut Vec<u8>, framing: Framing) {
     }
 }
 
-/// Where a request is to go.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::gateway) enum Target {
-    /// CONNECT: a destination for whatever follows.
+    /// CONNECT: the destination of a tunnel.
     Tunnel(Destination),
     /// The server of a URL.
     Origin(Origin),
 }
 
-/// The server of a URL, and what is asked of it.
+/// The server of a URL, and the path requested from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::gateway) struct Origin {
     pub(in crate::gateway) destination: Destination,
-    /// Its host and port as the URL has them.
+    /// Its host and port as given in the URL.
     authority: String,
     path: String,
 }
 
-/// A client's request, but for its body.
+/// A client's request without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::gateway) struct Request {
     pub(in crate::gateway) target: Target,
@@ -249,35 +249,34 @@ impl Request {
         }
         let target = match method {
             "CONNECT" => Target::Tunnel(target.parse()?),
-            // Whoever asks for an echo of what it sent gets fields that a browser keeps from its
-            // pages.
+            // An echo of the request would reveal fields that a browser hides from its pages.
             "TRACE" => return Err(HttpError::Method(method.to_owned())),
             _ => Target::Origin(Origin::of(method, target)?),
         };
         Ok(Self { target, method: method.to_owned(), is_http_11, fields, framing })
     }
 
-    /// Whether the client speaks HTTP/1.1, and so understands chunks and interim responses.
+    /// Returns whether the client speaks HTTP/1.1, and so understands chunks and interim responses.
     pub(super) const fn is_http_11(&self) -> bool {
         self.is_http_11
     }
 
-    /// Whether its connection may bring another one.
+    /// Returns whether its connection may be used for another request.
     pub(super) fn keeps_alive(&self) -> bool {
         self.is_http_11 && !self.fields.says_close()
     }
 
-    /// Whether it may be sent twice, and can: it changes nothing, and has no body.
+    /// Returns whether it may be sent twice: its method is safe, and it has no body.
     pub(super) fn is_repeatable(&self) -> bool {
         matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS") && self.framing == Framing::None
     }
 
-    /// Whether it asks for a head alone.
+    /// Returns whether it is a HEAD request.
     pub(super) fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
 
-    /// The name and password that its client shows to the proxy.
+    /// Returns the name and password in its `Proxy-Authorization`.
     pub(in crate::gateway) fn credentials(&self) -> Option<Credentials> {
         let value = self.fields.values("proxy-authorization").next()?;
         let (scheme, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
@@ -287,12 +286,12 @@ impl Request {
         Some(Credentials { name: name.to_owned(), password: password.as_bytes().to_vec() })
     }
 
-    /// Its body, as it goes on.
+    /// Returns its body, in the framing in which it is to be forwarded.
     pub(super) fn body(&self) -> Body {
         Body::new(self.framing, self.framing == Framing::Chunked)
     }
 
-    /// Its head, as it goes on to `origin`.
+    /// Encodes its head for `origin`.
     pub(super) fn to_origin(&self, origin: &Origin) -> Vec<u8> {
         let mut out = format!("{} {} HTTP/1.1\r\n", self.method, origin.path).into_bytes();
         put_field(&mut out, "Host", origin.authority.as_bytes());
@@ -304,17 +303,16 @@ impl Request {
 }
 
 impl Origin {
-    /// What a URL of `http` names.
+    /// Parses an `http` URL.
     fn of(method: &str, url: &str) -> Result<Self, HttpError> {
-        // Neither a query nor a user, which may hold secrets, is for a log.
+        // The query and the user info may hold secrets, so they are not logged.
         let refused = || {
             let shown = url.split(['?', '#']).next().unwrap_or_default();
             let shown = shown.rsplit_once('@').map_or(shown, |(_, behind)| behind);
             HttpError::Target(one_line(shown, MOST_SHOWN_BYTES))
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(refused)?;
-        // A user's name there serves to deceive people, and a fragment is nobody's but the
-        // client's.
+        // User info serves to deceive people, and a fragment is only for the client itself.
         if !scheme.eq_ignore_ascii_case("http") || url.contains('#') || !url.is_ascii() {
             return Err(refused());
         }
@@ -340,7 +338,7 @@ impl Origin {
     }
 }
 
-/// A server's response, but for its body.
+/// A server's response without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Response {
     status: u16,
@@ -351,7 +349,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Reads a response head, up to its empty line; of an answer to HEAD there is no more.
+    /// Reads a response head, up to its empty line; the response to HEAD has no body.
     pub(super) fn read(
         scan: &mut Scan,
         bytes: &[u8],
@@ -380,23 +378,23 @@ impl Response {
         Ok(Progress::Complete(Self { status, reason, is_http_11, fields, framing }, end))
     }
 
-    /// Whether another response to the same request follows.
+    /// Returns whether another response to the same request follows.
     pub(super) const fn is_interim(&self) -> bool {
         matches!(self.status, 100..200)
     }
 
-    /// Whether the connection goes over to another protocol, which nobody asked for: the wish does
-    /// not go on.
+    /// Returns whether the server switches to another protocol, which was not requested: `Upgrade`
+    /// is not forwarded.
     pub(super) const fn changes_protocol(&self) -> bool {
         self.status == 101
     }
 
-    /// Whether the server's connection may take another request.
+    /// Returns whether the server's connection may be used for another request.
     pub(super) fn keeps_alive(&self) -> bool {
         self.is_http_11 && self.framing != Framing::UntilEnd && !self.fields.says_close()
     }
 
-    /// How its body is told to a client of HTTP/1.1 or 1.0.
+    /// Returns the framing of its body for a client of HTTP/1.1 or 1.0.
     const fn framing_to(&self, is_http_11: bool) -> Framing {
         match self.framing {
             Framing::Chunked | Framing::UntilEnd if is_http_11 => Framing::Chunked,
@@ -405,21 +403,22 @@ impl Response {
         }
     }
 
-    /// Whether a client of HTTP/1.1 or 1.0 learns of its end by the end of the connection alone.
+    /// Returns whether only the end of the connection marks its end for a client of HTTP/1.1 or
+    /// 1.0.
     pub(super) fn ends_connection(&self, is_http_11: bool) -> bool {
         self.framing_to(is_http_11) == Framing::UntilEnd
     }
 
-    /// Its body, as it goes on.
+    /// Returns its body, in the framing in which it is to be forwarded.
     pub(super) fn body(&self, is_http_11: bool) -> Body {
         Body::new(self.framing, self.framing_to(is_http_11) == Framing::Chunked)
     }
 
-    /// Its head, as it goes on to a client of HTTP/1.1 or 1.0, whose connection stays open if
+    /// Encodes its head for a client of HTTP/1.1 or 1.0, whose connection stays open if
     /// `keeps_alive`.
     ///
     /// # Errors
-    /// When what it says of a body that does not come makes no sense.
+    /// When the stated length of an absent body is invalid.
     pub(super) fn to_client(
         &self,
         is_http_11: bool,
@@ -430,7 +429,7 @@ impl Response {
         fields.put_end_to_end(&mut out);
         match (self.framing, status) {
             (Framing::None, 100..200 | 204) => {}
-            // What the body would be that is not there.
+            // The stated length of the body that is absent.
             (Framing::None, _) => {
                 let length = fields.length()?;
                 put_framing(&mut out, length.map_or(Framing::None, Framing::Length));
@@ -445,7 +444,7 @@ impl Response {
     }
 }
 
-/// What is wrong with a head.
+/// Converts a parser's error.
 const fn problem(error: httparse::Error) -> HttpError {
     match error {
         httparse::Error::TooManyHeaders => HttpError::TooManyFields,

@@ -1,4 +1,5 @@
-//! Heads of requests and responses: what is read, refused and written anew.
+//! Tests of heads of requests and responses: which are accepted, which are refused, and how they
+//! are written anew.
 
 use super::*;
 use crate::head::tests::assert_read_in_any_pieces;

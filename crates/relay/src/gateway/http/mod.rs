@@ -1,10 +1,11 @@
-//! HTTP as it is spoken to a proxy [RFC 9110, RFC 9112]: CONNECT, and plain requests with a whole
-//! URL, which `http_proxy` makes programs send.
+//! HTTP as spoken to a proxy [RFC 9110, RFC 9112]: CONNECT, and plain requests with an absolute
+//! URL, which programs send because of `http_proxy`.
 //!
-//! Heads are read by `httparse`, with stricter lines (`head`). Framing is this module's own, since
-//! hyper forgives in silence what makes two parties see two different requests: a length beside a
-//! coding (`body`). What goes on is written anew, never copied, so that nobody behind the gateway
-//! reads it in another way. `carry` moves requests and responses.
+//! Heads are parsed by `httparse`, with stricter line endings (`head`). Framing is this module's
+//! own (`body`), since hyper silently accepts what makes two parties see two different requests: a
+//! length beside a transfer coding. Forwarded heads and framing are written anew, never copied, so
+//! that no server behind the gateway reads them in another way. `carry` moves requests and
+//! responses.
 
 mod body;
 mod carry;
@@ -20,27 +21,27 @@ pub(super) use carry::{Client, Served, read_request};
 pub(super) use head::Scan;
 pub(super) use head::{Request, Target};
 
-/// Longest line of an answer. Chosen: two identities and an address have room beside a sentence.
+/// Longest line of an answer. Chosen: two identities and an address fit beside a sentence.
 const MOST_LINE_BYTES: usize = 1000;
 
-/// Methods that are served, as the answer to another one tells.
+/// The methods that are served, as listed in the answer to any other.
 const ALLOW: &str = "Allow: CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT\r\n";
 
 /// The answer to a CONNECT whose flow is open.
 pub(super) const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// The answer to a request that did not come in time.
+/// Returns the answer to a request that was not received in time.
 pub(super) fn late() -> Vec<u8> {
     answer("408 Request Timeout", "", "the request did not come in time")
 }
 
-/// The answer to a request whose head is too long.
+/// Returns the answer to a request whose head is too long.
 pub(super) fn too_long() -> Vec<u8> {
     let line = format!("the head of the request is longer than {} bytes", head::MOST_BYTES);
     answer("431 Request Header Fields Too Large", "", &line)
 }
 
-/// The answer to a client that is not let in.
+/// Returns the answer to a client whose credentials are missing or wrong, or could not be checked.
 pub(super) fn not_let_in(why: NotLetIn) -> Vec<u8> {
     let ask = "Proxy-Authenticate: Basic realm=\"tradewind\", charset=\"UTF-8\"\r\n";
     let (status, fields) = match why {
@@ -50,7 +51,7 @@ pub(super) fn not_let_in(why: NotLetIn) -> Vec<u8> {
     answer(status, fields, &why.to_string())
 }
 
-/// Why a message was refused.
+/// The reason why a message was refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HttpError {
     /// The first line is no request line.
@@ -65,7 +66,7 @@ pub(super) enum HttpError {
     /// More fields than any program sends.
     #[error("more than {} header fields", head::MOST_FIELDS)]
     TooManyFields,
-    /// A field that is none.
+    /// An invalid field.
     #[error("a header field that makes no sense, or goes on over the next line")]
     Field,
     /// A method that is not served.
@@ -74,16 +75,16 @@ pub(super) enum HttpError {
     /// A target that a proxy cannot serve.
     #[error("`{0}`: expected CONNECT with HOST:PORT, or a URL that begins with http://")]
     Target(String),
-    /// A target that is no destination.
+    /// A target that is not a valid destination.
     #[error(transparent)]
     Destination(#[from] GrantError),
-    /// A length that is none, or that stands beside another one or a coding.
+    /// An invalid length, or one beside another length or a coding.
     #[error("{0}")]
     Framing(&'static str),
     /// A coding of the body other than `chunked`.
     #[error("the transfer coding `{0}` is not served here, only `chunked`")]
     Coding(String),
-    /// Chunks that are none.
+    /// Invalid chunks.
     #[error("the body's chunks make no sense")]
     Chunk,
     /// A body that ended early.
@@ -92,7 +93,7 @@ pub(super) enum HttpError {
 }
 
 impl HttpError {
-    /// What to answer before closing.
+    /// Returns the answer to send before closing.
     pub(super) fn answer(&self) -> Vec<u8> {
         let (status, fields) = match self {
             Self::Method(_) => ("405 Method Not Allowed", ALLOW),
@@ -105,7 +106,8 @@ impl HttpError {
     }
 }
 
-/// The answer to a request whose flow could not be opened; its body is the one line of the error.
+/// Returns the answer to a request whose flow could not be opened; its body is the error as one
+/// line.
 pub(super) fn refused(status: Status, line: &str) -> Vec<u8> {
     let text = match status {
         Status::GrantRefused | Status::DestinationRefused | Status::NextHopRefused => {
