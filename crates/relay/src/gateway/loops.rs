@@ -189,7 +189,7 @@ mod tests {
                 destinations = ['10.0.0.0/8:443']
                 local_output = {own}"
             );
-            // Identity and grant are checked elsewhere.
+            // Identity and grant are tested elsewhere.
             toml::from_str::<GatewayConfig>(&text).unwrap()
         };
         let check = |at, own| {

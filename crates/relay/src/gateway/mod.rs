@@ -147,11 +147,11 @@ impl Gateway {
     /// Returns the same gateway, which resolves names by `resolver`.
     ///
     /// # Panics
-    /// Never: nobody else holds the service before the gateway runs.
+    /// Never: before the gateway runs, nothing else refers to the service.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         let service = Arc::get_mut(&mut self.service).expect("no worker has started");
-        // Pools dial relays, which have no names.
+        // Pools dial relays by address and never use the resolver.
         service.dialler = Arc::new(Dialler { resolver, ..(*service.dialler).clone() });
         self
     }

@@ -19,7 +19,7 @@ use crate::failure::plain;
 /// Interval between lookups of all names. Chosen: the time for which resolvers keep answers, or
 /// less.
 const REFRESH: Duration = Duration::from_secs(30);
-/// The same while a name has no answer.
+/// That interval while a name has no answer.
 const RETRY: Duration = Duration::from_secs(2);
 /// Delay between a failed dial and the next lookup. Chosen: a relay that is gone costs one lookup a
 /// second.

@@ -40,9 +40,9 @@ pub struct PathsReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// The running gateway, whose choice it is.
+    /// The running gateway, whose sessions choose by it.
     Gateway,
-    /// Probes from here, with the gateway's configuration.
+    /// Probes from this host, with the gateway's configuration.
     Probes,
 }
 
@@ -64,7 +64,7 @@ pub struct WayReport {
     pub relays: Vec<RelayReport>,
     /// True if new sessions take it now.
     pub chosen: bool,
-    /// `good`, `slow`, `dead`, or `unproven`; `None` where nothing is probed.
+    /// `good`, `slow`, `dead`, or `unproven`; `None` if it is not probed.
     pub state: Option<String>,
     /// The reason for this state.
     pub cause: String,

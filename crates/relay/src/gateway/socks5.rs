@@ -46,13 +46,13 @@ pub(crate) enum SocksError {
     /// The client does not offer the required method.
     #[error("the client offers no method {0} (0: without authentication, 2: name and password)")]
     Method(u8),
-    /// A name and a password in another form.
+    /// Another version of the name and password message.
     #[error("name and password in version {0}: expected 1")]
     PasswordVersion(u8),
     /// Another command.
     #[error("SOCKS command {0}: CONNECT (1) and UDP ASSOCIATE (3) are served")]
     Command(u8),
-    /// An unknown kind of address.
+    /// An unknown address type.
     #[error("SOCKS address type {0}: expected 1, 3 or 4")]
     AddressKind(u8),
     /// A name that is not UTF-8.

@@ -374,7 +374,7 @@ mod tests {
 
     use super::*;
 
-    /// Flows that lead nowhere.
+    /// A packet plane whose flows deliver nothing.
     struct Nowhere;
 
     struct Silence(std::fs::File);

@@ -92,9 +92,9 @@ enum Trouble {
     Malformed(HttpError),
     /// The client is gone.
     ClientGone(io::Error),
-    /// A response was cut off.
+    /// A response ended early.
     Cut(String),
-    /// Nothing moved for too long.
+    /// Nothing was transferred within the idle limit.
     Silent,
 }
 
