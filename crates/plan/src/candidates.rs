@@ -1,12 +1,13 @@
-//! The paths worth considering for a flow: direct, and over each sequence of offers that is faster.
+//! The candidate paths of a flow: direct, and over each sequence of offers that is faster or
+//! cheaper.
 //!
-//! Only what can never help is left out: a path no faster than the direct one that costs no less,
-//! since that one burdens no relay, and one that misses the flow's deadline. The path that the flow
-//! runs on stays however slow it is: where moves have a price, it may cost less than the direct
-//! one. A slower path over the same offers as a faster one stays, because it takes less of their
-//! capacity; [`undominated`] leaves those out where capacity does not matter.
+//! Only paths that can never help are left out: those that are neither faster nor cheaper than the
+//! direct path, which takes no relay's capacity, and those that miss the flow's deadline. The
+//! flow's current path stays however slow it is: where moves have a price, it may cost less than
+//! the direct one. A slower path over the same offers as a faster one stays, because it takes less
+//! of their capacity; [`undominated`] leaves those out where capacity does not matter.
 //!
-//! A large problem has too many paths to hold: each flow then keeps a few
+//! A large problem has too many paths to hold in memory: each flow then keeps a few
 //! ([`crate::Problem::left_out`]).
 
 use tradewind_model::StartUp;
@@ -21,24 +22,25 @@ mod tables;
 pub(crate) use bounded::depth;
 pub(crate) use tables::{PartialPath, Tables};
 
-/// Paths of all flows up to which all are held. Chosen: a second, a hundred megabytes.
+/// The number of paths of all flows up to which all are held. Chosen: a second, a hundred
+/// megabytes.
 const MOST_PATHS: u64 = 1_000_000;
 
-/// The same where each costs a completion-time model. Chosen: some seconds.
+/// The same limit where a completion-time model is run for each path. Chosen: some seconds.
 const MOST_MODELLED_PATHS: u64 = 100_000;
 
-/// One way to carry a flow.
+/// A path that may carry a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The relays' places in [`Problem::offers`], in the path's order; empty: direct.
+    /// The indexes of its relays in [`Problem::offers`], in the path's order; empty: direct.
     pub relays: Vec<usize>,
     /// Predicted completion time.
     pub fct: Duration,
-    /// What it adds to what is to be made least.
+    /// Its term of the objective.
     pub score: Duration,
-    /// Egress of all its relays, and moving the flow here if it runs elsewhere.
+    /// Egress of all its relays, and the price of moving the flow here from its current path.
     pub cost: Money,
-    /// What it takes of each relay's capacity.
+    /// The capacity that it takes of each relay.
     pub rate: Bandwidth,
 }
 
@@ -49,15 +51,15 @@ impl Candidate {
     }
 }
 
-/// What one flow can choose from.
+/// The candidates of one flow.
 pub(crate) struct FlowCandidates {
-    /// The direct one first, then by rising completion time.
+    /// The direct path first, then by increasing completion time.
     pub(crate) candidates: Vec<Candidate>,
-    /// No path left out takes less; none when all are there.
+    /// A lower bound on the completion time of the paths left out; none when all are there.
     pub(crate) left_out: Option<Duration>,
 }
 
-/// The candidates of every flow, in their order.
+/// Returns the candidates of every flow, in the flows' order.
 pub(crate) fn all_candidates(problem: &Problem) -> Result<Vec<FlowCandidates>, ProblemError> {
     let tables = Tables::new(problem);
     let few = few_paths(problem);
@@ -73,7 +75,7 @@ pub(crate) fn all_candidates(problem: &Problem) -> Result<Vec<FlowCandidates>, P
     (0..problem.flows().len()).map(of).collect()
 }
 
-/// Whether all paths can be held.
+/// Returns whether all paths can be held in memory.
 fn few_paths(problem: &Problem) -> bool {
     let (flows, offers) = (problem.flows().len() as u64, problem.offers().len() as u64);
     let relays = u32::try_from(problem.max_relays()).unwrap_or(u32::MAX);
@@ -85,7 +87,7 @@ fn few_paths(problem: &Problem) -> bool {
         }
 }
 
-/// A time that is surely no more than this number of seconds says.
+/// Returns a time that is no more than this number of seconds, rounding allowed for.
 pub(crate) fn safely(seconds: f64) -> Duration {
     let less = seconds * (1.0 - 1e-12) - 2e-9;
     Duration::try_from_secs_f64(less.max(0.0)).unwrap_or(Duration::MAX)
@@ -107,7 +109,7 @@ impl Maker<'_> {
         fct.map(|fct| self.candidate(tables, Vec::new(), fct)).transpose()
     }
 
-    /// No path that takes longer is a candidate, given the direct one.
+    /// Returns the completion time above which no path is a candidate, given the direct one.
     fn limit(&self, direct: Option<&Candidate>) -> Option<Duration> {
         let deadline = self.problem.flows()[self.flow].deadline;
         direct.map(|direct| direct.fct).into_iter().chain(deadline).min()
@@ -129,7 +131,7 @@ impl Maker<'_> {
         })
     }
 
-    /// Adds the path that the flow runs on now to those found, if it is not one of them.
+    /// Adds the flow's current path to the candidates found, if it is not one of them.
     fn add_running(
         &self,
         tables: &tables::FlowTables<'_>,
@@ -146,7 +148,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The path that the flow runs on now, over each choice of relay types.
+    /// Returns the flow's current path, over each choice of relay types.
     fn running_path(&self) -> Vec<Vec<usize>> {
         let (problem, id) = (self.problem, &self.problem.flows()[self.flow].id);
         let Some(path) = problem.inputs().running.paths.get(id) else { return Vec::new() };
@@ -193,8 +195,8 @@ impl Maker<'_> {
     }
 }
 
-/// Of one flow's candidates, those not beaten in score and cost by one over some of the same
-/// offers.
+/// Returns the candidates of one flow that no other candidate dominates: none over a subset of the
+/// same offers is as good in score and cost and better in one of them.
 ///
 /// Loses nothing when no relay's capacity can bind; see [`capacity_never_binds`].
 #[must_use]
@@ -208,7 +210,7 @@ pub fn undominated(candidates: &[Candidate]) -> Vec<&Candidate> {
     candidates.iter().filter(|candidate| !beaten(candidate)).collect()
 }
 
-/// Whether one relay could carry every flow that might use its offer, for all offers.
+/// Returns whether, for each offer, one relay could carry all flows that may use it.
 #[must_use]
 pub fn capacity_never_binds(problem: &Problem) -> bool {
     let mut most_through = vec![0_u64; problem.offers().len()];
@@ -233,7 +235,8 @@ pub(crate) mod example {
 
     use crate::problem::{Flow, Inputs, Legs, Place, Problem};
 
-    /// One flow from `a` to `b` over eight regions, RTTs drawn from a seed.
+    /// Returns a problem of one flow from `a` to `b` over eight regions, with RTTs drawn from a
+    /// seed.
     pub(crate) fn problem(seed: u64, start_up: StartUp) -> Problem {
         let mut state = seed;
         let mut rtt = || {

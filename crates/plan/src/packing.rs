@@ -1,18 +1,19 @@
-//! How few relays of one region can carry a set of flows: bin packing by rate.
+//! Bin packing by rate: the fewest relays of one region that carry a set of flows.
 //!
-//! First-fit decreasing, which is best whenever it meets the bound "total over capacity, rounded
-//! up"; else a depth-first search that gives up after a fixed number of steps.
+//! First-fit decreasing, which is optimal whenever it meets the bound "total over capacity, rounded
+//! up"; else a depth-first search with a limit of steps.
 
-/// Steps of the exact search over a few relays. Chosen: sixteen flows in one region take far fewer.
+/// The most steps of one exact search. Chosen: sixteen flows in one region take far fewer.
 const MAX_STEPS: u32 = 200_000;
 
-/// Relays up to which the search is worth while: first fit is within a relay or two of the least,
-/// and a search over many finds nothing in reasonable time. Chosen.
+/// The number of relays up to which the exact search runs: first fit is within a relay or two of
+/// the least, and a search over many finds nothing in reasonable time. Chosen.
 const MOST_RELAYS_SEARCHED: usize = 12;
 
-/// The relay, counted from 0, that each rate goes to; `None` when a rate exceeds the capacity.
+/// Returns the relay, counted from 0, of each rate; `None` when a rate exceeds the capacity.
 ///
-/// The number of relays is the least possible, unless the search for it was given up.
+/// The number of relays is the least possible, unless the search reached its limit of steps or
+/// first fit needs too many relays to search.
 pub(crate) fn pack(rates: &[u64], capacity: u64) -> Option<Vec<usize>> {
     if rates.iter().any(|rate| *rate > capacity) {
         return None;
@@ -33,18 +34,18 @@ pub(crate) fn pack(rates: &[u64], capacity: u64) -> Option<Vec<usize>> {
     Some(best)
 }
 
-/// How many relays a packing uses.
+/// Returns the number of relays that a packing uses.
 pub(crate) fn relays_used(packing: &[usize]) -> usize {
     packing.iter().max().map_or(0, |last| last + 1)
 }
 
-/// No packing of this total uses fewer relays.
+/// Returns a lower bound on the relays of any packing of this total.
 pub(crate) fn relays_at_least(total: u64, capacity: u64) -> usize {
     usize::try_from(total.div_ceil(capacity)).unwrap_or(usize::MAX)
 }
 
-/// Whether so many relays cannot carry these rates, each of which one relay can; `None` when the
-/// search for a way was given up.
+/// Returns whether so many relays cannot carry these rates, each of which one relay can; `None`
+/// when the search reached its limit of steps.
 #[cfg(feature = "highs")]
 pub(crate) fn too_few(relays: usize, rates: &[u64], capacity: u64) -> Option<bool> {
     if relays_at_least(rates.iter().sum(), capacity) > relays {
@@ -85,7 +86,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether the rates from `from` on fit; `places` then says where.
+    /// Returns whether the rates from `from` on fit; `places` then holds their relays.
     fn place(&mut self, from: usize, loads: &mut [u64], places: &mut [usize]) -> bool {
         let Some(&index) = self.order.get(from) else { return true };
         for relay in 0..loads.len() {

@@ -2,18 +2,19 @@
 //!
 //! Where connections are split and each leg is bound by its window, a path is as fast as its
 //! longest leg. So [`Router::best`] ranks the simple paths over a number of relays by their largest
-//! leg, then by their whole RTT, then by the relays' places; [`Router::ranking`] does so over all
-//! numbers.
+//! leg, then by their total RTT, then by the relays' indexes; [`Router::ranking`] ranks the paths
+//! over all numbers of relays.
 //!
-//! It is a bottleneck-path dynamic programme: for each relay and number of relays to go it knows
-//! the least largest leg of what remains, and, once the largest leg is settled, the least sum of
-//! RTTs without a longer leg. Both may visit a relay twice, so they are bounds, and a search that
-//! always takes up the most promising beginning finds the simple paths in their order.
+//! The algorithm is a bottleneck-path dynamic programme: for each relay and number of relays to go
+//! it computes the least largest leg of the rest of the path, and, once the largest leg is known,
+//! the least sum of RTTs without a longer leg. Both may visit a relay twice, so they are lower
+//! bounds, and a best-first search over partial paths finds the simple paths in their order.
 //!
-//! [`Router::cloudified`] follows CDD's own rule: in at the relay nearest to the source, out at the
-//! one nearest to the destination, and between them the relays whose largest leg is least; the legs
-//! to the ends do not count. RTTs tell which path, and with [`Router::gain_over_two`] how much more
-//! relays bring than two. Whether any relay is worth it they do not tell: see [`advice`].
+//! [`Router::cloudified`] follows CDD's own rule: the first relay is the nearest to the source, the
+//! last one the nearest to the destination, and between them the largest leg is least; the legs to
+//! the ends do not count. RTTs choose the path, and [`Router::gain_over_two`] estimates from them
+//! how much more relays gain over two. They do not show whether any relay is worth it: see
+//! [`advice`].
 
 use serde::Serialize;
 use tradewind_model::estimator::gain_of_third_relay;
@@ -26,26 +27,27 @@ pub mod table;
 /// A path by the RTTs of its legs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MinMaxPath {
-    /// The relays' places in the list given to [`Router::new`], in the path's order; empty: direct.
+    /// The relays' indexes in the list given to [`Router::new`], in the path's order; empty:
+    /// direct.
     pub relays: Vec<usize>,
     /// RTT of each leg, source to destination.
     pub rtts: Vec<Duration>,
 }
 
 impl MinMaxPath {
-    /// RTT of the longest leg.
+    /// Returns the RTT of the longest leg.
     #[must_use]
     pub fn largest_leg(&self) -> Duration {
         largest(&self.rtts)
     }
 
-    /// RTT of all legs together: what a packet takes that is forwarded end to end.
+    /// Returns the RTT of all legs together: that of a packet forwarded end to end.
     #[must_use]
     pub fn total_rtt(&self) -> Duration {
         total(&self.rtts)
     }
 
-    /// What rankings go by.
+    /// Returns the sort key of rankings.
     fn key(&self) -> (Duration, Duration, usize, &[usize]) {
         (self.largest_leg(), self.total_rtt(), self.relays.len(), &self.relays)
     }
@@ -72,9 +74,9 @@ pub struct Router {
 }
 
 impl Router {
-    /// Looks up all RTTs; `rtt` answers `None` for a pair that cannot be used.
+    /// Looks up all RTTs; `rtt` returns `None` for a pair that cannot be used.
     ///
-    /// Costs one question for each ordered pair of places.
+    /// Calls `rtt` once for each ordered pair of places.
     #[must_use]
     pub fn new<P>(
         source: &P,
@@ -96,19 +98,19 @@ impl Router {
         }
     }
 
-    /// How many relays there are.
+    /// Returns the number of relays.
     #[must_use]
     pub fn relays(&self) -> usize {
         self.first.len()
     }
 
-    /// RTT between two relays.
+    /// Returns the RTT between two relays.
     #[must_use]
     pub fn between(&self, from: usize, to: usize) -> Option<Duration> {
         self.between[from * self.relays() + to]
     }
 
-    /// The path over these relays; `None` when a leg is not known.
+    /// Returns the path over these relays; `None` when a leg is not known.
     #[must_use]
     pub fn path(&self, relays: &[usize]) -> Option<MinMaxPath> {
         let rtts: Option<Vec<Duration>> = match (relays.first(), relays.last()) {
@@ -121,8 +123,8 @@ impl Router {
         Some(MinMaxPath { relays: relays.to_vec(), rtts: rtts? })
     }
 
-    /// The `count` best simple paths over exactly this many relays: least largest leg first, then
-    /// least sum of RTTs, then by the relays' places.
+    /// Returns the `count` best simple paths over exactly this many relays: least largest leg
+    /// first, then least sum of RTTs, then by the relays' indexes.
     #[must_use]
     pub fn best(&self, relays: usize, count: usize) -> Vec<MinMaxPath> {
         if relays == 0 {
@@ -131,8 +133,8 @@ impl Router {
         search::Search::new(self, relays).take(count).collect()
     }
 
-    /// The `count` best simple paths over at most this many relays, as [`Router::best`] ranks them;
-    /// among equals fewer relays come first.
+    /// Returns the `count` best simple paths over at most this many relays, ranked as by
+    /// [`Router::best`]; of equal ones those over fewer relays come first.
     #[must_use]
     pub fn ranking(&self, most_relays: usize, count: usize) -> Vec<MinMaxPath> {
         let mut all: Vec<MinMaxPath> =
@@ -142,12 +144,12 @@ impl Router {
         all
     }
 
-    /// The `count` best paths by CDD's rule over exactly this many relays.
+    /// Returns the `count` best paths by CDD's rule over exactly this many relays.
     ///
-    /// The first and the last relay are the nearest to the ends and never the same one; what lies
-    /// between them is ranked as by [`Router::best`], without the legs to the ends. Two relays
-    /// leave nothing to choose. For one relay CDD found no rule ("finding the best relay is hard");
-    /// here it is the one whose larger leg is least.
+    /// The first and the last relay are the nearest to the ends and never the same one; the relays
+    /// between them are ranked as by [`Router::best`], without the legs to the ends. With two
+    /// relays there is one path only. For one relay CDD found no rule ("finding the best relay is
+    /// hard"); here it is the one whose larger leg is least.
     #[must_use]
     pub fn cloudified(&self, relays: usize, count: usize) -> Vec<MinMaxPath> {
         if relays < 2 {
@@ -166,7 +168,7 @@ impl Router {
         inside.best(relays - 2, count).into_iter().map(whole).collect()
     }
 
-    /// The relay nearest to the source and the one nearest to the destination.
+    /// Returns the relay nearest to the source and the one nearest to the destination.
     ///
     /// Where one relay is nearest to both, one end takes its second nearest: the end for which that
     /// adds least. `None` with fewer than two usable relays.
@@ -186,8 +188,8 @@ impl Router {
             .map(|(a, b)| (a.1, b.1))
     }
 
-    /// CDD's estimate of how much shorter a download gets over this path than over its first and
-    /// last relay alone: the RTT of those two over the largest inner leg.
+    /// Returns CDD's estimate of how much faster a download is over this path than over its first
+    /// and last relay alone: the RTT between those two over the largest inner leg.
     ///
     /// `None` for paths of fewer than three relays, to which the estimate does not apply: it never
     /// decides between direct and relayed.

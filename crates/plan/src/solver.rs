@@ -1,7 +1,7 @@
-//! Solvers: a problem in, a plan out, within limits.
+//! Solvers: they make a plan for a problem, within limits.
 //!
-//! All of them make the problem's [score](crate::Candidate::score) least and, among equals, the
-//! cost.
+//! All of them minimise the problem's objective, the sum of its terms
+//! ([`Candidate::score`](crate::Candidate::score)), and, among equals, the cost.
 
 use tradewind_units::{Duration, Money};
 
@@ -36,28 +36,28 @@ pub use obstacle::Obstacle;
 pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
 
-/// How long a solver may work.
+/// The limits of a solver's run.
 pub struct Limits<'a> {
-    /// Steps, of which each solver takes some hundred thousand to some million a second.
+    /// The most steps; each solver takes some hundred thousand to some million a second.
     pub work: u64,
-    /// Asked now and then; the solver stops when it says true.
+    /// Called now and then; the solver stops when it returns true.
     pub should_stop: ShouldStop<'a>,
-    /// How long the solver may go on from now, for libraries that cannot be stopped and keep a
-    /// clock of their own. The caller reads the clock; with it, equal problems may get unequal
-    /// plans.
+    /// The time left from now, for libraries that cannot be stopped and keep a clock of their own.
+    /// The caller reads the clock; with it, equal problems may get unequal plans.
     pub time_left: Option<TimeLeft<'a>>,
-    /// Who does what can be done at a time. That changes no plan, only how soon there is one.
+    /// Runs pieces of work that may run in parallel. It changes no plan, only the time until there
+    /// is one.
     pub executor: &'a dyn Executor,
 }
 
-/// Whether a solver is to stop. Several of a crew may ask at a time.
+/// Returns whether a solver is to stop. Several threads may call it at the same time.
 pub type ShouldStop<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// How long the solver may go on from now.
+/// Returns how long the solver may go on from now.
 pub type TimeLeft<'a> = &'a (dyn Fn() -> Duration + Sync);
 
 impl Limits<'static> {
-    /// At most `work` steps, never stopped from outside, one piece after another.
+    /// At most `work` steps, never stopped from outside, one piece of work after another.
     #[must_use]
     pub fn work(work: u64) -> Self {
         Self { work, should_stop: &|| false, time_left: None, executor: &OneByOne }
@@ -65,14 +65,14 @@ impl Limits<'static> {
 }
 
 impl<'a> Limits<'a> {
-    /// The same, but for the work.
+    /// Returns the same limits with other work.
     #[must_use]
     pub const fn with_work(&self, work: u64) -> Self {
         Self { work, ..*self }
     }
 }
 
-/// Runs `run` within a part of what is left.
+/// Runs `run` within a share of the remaining limits.
 fn part<T>(limits: &Limits<'_>, share: f64, run: impl FnOnce(&Limits<'_>) -> T) -> T {
     let is_limited = share < 1.0 && limits.work < u64::MAX;
     let work = if is_limited { (limits.work as f64 * share) as u64 } else { limits.work };
@@ -83,31 +83,30 @@ fn part<T>(limits: &Limits<'_>, share: f64, run: impl FnOnce(&Limits<'_>) -> T) 
     run(&Limits { work, should_stop: &should_stop, time_left: Some(&time_left), ..*limits })
 }
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SolveError {
     /// No plan is within the budget, as was proven.
     #[error(transparent)]
     Infeasible(Obstacle),
-    /// The limit was reached first, a heuristic found no way on, or there are paths that were not
-    /// looked at.
+    /// A limit was reached first, a heuristic found no plan, or the problem leaves paths out.
     #[error("stopped before the end; no plan takes less than {:.3} s in all", bound.as_secs_f64())]
     WorkLimit {
         /// The best plan found so far, if any.
         best: Option<Box<Plan>>,
-        /// No plan has a smaller sum of completion times.
+        /// A lower bound on every plan's score.
         bound: Duration,
     },
-    /// The objective has no least value. No problem is like that: none of an exact program's
-    /// columns is unlimited.
+    /// The exact program is unbounded. No problem should make one: all columns of its programs are
+    /// bounded.
     #[error("the exact program has no least value, which is a bug of ours")]
     Unbounded,
-    /// An objective that the solver does not serve.
+    /// The solver does not support the objective.
     #[error("solver `{solver}` does not serve the objective {objective:?}")]
     Objective {
         /// The solver.
         solver: &'static str,
-        /// What the problem wants.
+        /// The problem's objective.
         objective: Objective,
     },
     /// The library behind a solver failed.
@@ -115,22 +114,22 @@ pub enum SolveError {
     Backend(String),
 }
 
-/// Something that makes plans.
+/// An algorithm that makes plans.
 ///
-/// A solver by itself leaves hours out: problems whose machines are paid for as long as the plan
-/// takes ([`Problem::is_paid_by_the_hour`]) are solved by way of [`solve`] alone.
+/// A solver by itself ignores the cost of hours: problems whose machines are paid for as long as
+/// the plan takes ([`Problem::is_paid_by_the_hour`]) are solved by way of [`solve`] alone.
 pub trait Solver {
-    /// Its name, as plans record it.
+    /// Returns its name, as plans record it.
     fn name(&self) -> &'static str;
 
-    /// The best plan that it finds within the limits.
+    /// Returns the best plan that it finds within the limits.
     ///
     /// # Errors
     /// When there is no plan, the limits were reached, or the library behind it failed.
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError>;
 }
 
-/// The best plan of several solvers, those included that reached their limits with a plan in hand.
+/// Returns the best plan of several solvers, those included that reached their limits with a plan.
 ///
 /// # Errors
 /// The last solver's error, when none has a plan.
@@ -165,7 +164,7 @@ pub fn best_of(
     best.map(proved).ok_or(last_error)
 }
 
-/// Counts a solver's steps.
+/// A count of a solver's remaining steps.
 #[derive(Clone)]
 struct Work<'a> {
     left: u64,
@@ -173,7 +172,7 @@ struct Work<'a> {
     stopped: bool,
 }
 
-/// Between two questions to `should_stop`. Chosen: well under a millisecond.
+/// The steps between two calls of `should_stop`. Chosen: well under a millisecond.
 const STEPS_BETWEEN_QUESTIONS: u64 = 256;
 
 impl<'a> Work<'a> {
@@ -181,7 +180,7 @@ impl<'a> Work<'a> {
         Self { left: limits.work, should_stop: limits.should_stop, stopped: false }
     }
 
-    /// Takes one step; false when there is none left, and from then on.
+    /// Takes one step; returns false when there is none left, and from then on.
     fn step(&mut self) -> bool {
         let asked = self.left.is_multiple_of(STEPS_BETWEEN_QUESTIONS) && (self.should_stop)();
         self.stopped = self.stopped || self.left == 0 || asked;
@@ -189,24 +188,24 @@ impl<'a> Work<'a> {
         !self.stopped
     }
 
-    /// What each of so many pieces of work may take that are done at a time.
+    /// Returns the share of each of so many pieces of work that may run in parallel.
     fn share(&self, pieces: usize) -> Self {
         Self { left: self.left / pieces.max(1) as u64, ..*self }
     }
 
-    /// Takes off what the pieces took of their shares. Stopped if one of them was.
+    /// Subtracts the steps that the pieces took of their shares; stops if one of them was stopped.
     fn settle<'p>(&mut self, share: &Self, pieces: impl Iterator<Item = &'p Work<'p>>) {
         for piece in pieces {
             self.left -= share.left - piece.left;
             self.stopped = self.stopped || piece.stopped;
         }
-        // Short pieces may end before they ask.
+        // Short pieces may end before they call it.
         self.stopped = self.stopped || (self.should_stop)();
     }
 }
 
-/// No plan is below it, whatever the budget: of a makespan the slowest flow's best time, else the
-/// sum of each flow's best score.
+/// Returns a lower bound for every budget: of a makespan the slowest flow's best time, else the sum
+/// of each flow's best score.
 fn unlimited_bound(problem: &Problem) -> Duration {
     if problem.objective() == Objective::Makespan {
         return makespan::slowest_flows_best(problem);

@@ -1,8 +1,8 @@
-//! What is wrong with a plan, worked out from the problem alone.
+//! Verification of a plan from the problem alone.
 //!
-//! Shares no code with the solvers: it asks the problem for the time, egress and set-up of each
-//! path, as they do, and works out loads, costs and totals anew, so that an error of theirs shows.
-//! An error of the model itself does not: the model is held against the papers and the lab.
+//! Shares no code with the solvers: it takes the time, egress and set-up of each path from the
+//! problem, as they do, and computes loads, costs and totals anew, so that it finds their errors.
+//! It does not find errors of the model itself, which is compared with the papers and the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use tradewind_units::{Bandwidth, Duration, FlowId, Money, RegionId, RelayId, Rel
 use crate::plan::{Plan, PlannedFlow, PlannedRelay};
 use crate::problem::{Flow, Objective, Problem};
 
-/// Times that differ by no more are the same: plans are written as seconds with a fraction.
+/// The tolerance for times: plans are written as seconds with a fraction.
 const SAME_TIME: Duration = Duration::from_micros(1);
 
-/// Machines are charged by the whole hour.
+/// The nanoseconds of an hour: machines are charged by the whole hour.
 const NANOS_AN_HOUR: u128 = 3_600_000_000_000;
 
-/// One thing that is wrong with a plan.
+/// An error in a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A flow of the problem that the plan does not have exactly once.
@@ -44,7 +44,7 @@ pub enum Violation {
         /// Its type.
         relay_type: RelayTypeId,
     },
-    /// More relays than there may be.
+    /// More relays than are allowed.
     #[error("relays: {count} of `{relay_type}` in region `{region}`, at most {most} may be")]
     TooManyRelays {
         /// Their region.
@@ -56,11 +56,11 @@ pub enum Violation {
         /// Greatest number allowed.
         most: usize,
     },
-    /// A relay that no flow passes, whether it costs money or is running already: a plan lists what
-    /// it uses.
+    /// A relay that no flow passes, whether it costs money or is running already: a plan lists only
+    /// relays that it uses.
     #[error("relay `{0}`: no flow uses it")]
     RelayUnused(RelayId),
-    /// A path over a relay that the plan does not run.
+    /// A path over a relay that is not in the plan.
     #[error("flow `{flow}`: relay `{relay}` is not planned")]
     UnknownRelay {
         /// The flow.
@@ -81,12 +81,12 @@ pub enum Violation {
     PathTooLong {
         /// The flow.
         flow: FlowId,
-        /// Its relays.
+        /// The number of its relays.
         relays: usize,
         /// The problem's limit.
         most: usize,
     },
-    /// A path over a leg that the problem does not know.
+    /// A path over an unknown leg.
     #[error("flow `{0}`: a leg of its path is not known")]
     UnknownLeg(FlowId),
     /// A path over a hop without price.
@@ -108,21 +108,21 @@ pub enum Violation {
     WrongTime {
         /// The flow.
         flow: FlowId,
-        /// Which time.
+        /// The kind of time.
         what: &'static str,
-        /// The plan's figure.
+        /// The plan's value.
         planned: Option<Duration>,
-        /// The model's.
+        /// The model's value.
         expected: Option<Duration>,
     },
-    /// A cost other than the prices make it.
+    /// A cost other than the prices give.
     #[error("{what}: ${} planned, ${} by the prices", planned.as_usd(), expected.as_usd())]
     WrongCost {
-        /// Whose cost.
+        /// The item whose cost it is.
         what: String,
-        /// The plan's figure.
+        /// The plan's value.
         planned: Money,
-        /// What the prices say.
+        /// The cost by the prices.
         expected: Money,
     },
     /// The plan is better than its own bound.
@@ -131,32 +131,32 @@ pub enum Violation {
     /// The sum of completion times is not that of its flows.
     #[error("total of completion times: {planned:?} planned, its flows take {expected:?}")]
     WrongTotal {
-        /// The plan's figure.
+        /// The plan's value.
         planned: Duration,
         /// The sum over its flows.
         expected: Duration,
     },
-    /// More than the budget.
+    /// A cost above the budget.
     #[error("cost ${} is above the budget of ${}", cost.as_usd(), budget.as_usd())]
     OverBudget {
-        /// What the plan truly costs.
+        /// The plan's actual cost.
         cost: Money,
         /// The problem's budget.
         budget: Money,
     },
-    /// More through a relay than it can carry.
+    /// A load above a relay's capacity.
     #[error("relay `{relay}`: its flows need {load} bit/s, it carries {capacity}")]
     OverCapacity {
         /// The relay.
         relay: RelayId,
-        /// Sum of its flows' rates in bit/s.
+        /// The load of its flows in bit/s.
         load: u64,
-        /// What it can carry.
+        /// Its capacity.
         capacity: Bandwidth,
     },
 }
 
-/// Everything that is wrong with `plan` as an answer to `problem`; nothing, if it is sound.
+/// Returns all errors of `plan` as a solution of `problem`; none if it is valid.
 #[must_use]
 pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
     let offers = problem.offers().iter().enumerate();
@@ -181,14 +181,14 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Vec<Violation> {
 struct Check<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
-    /// The places of the problem's offers.
+    /// The indexes of the problem's offers.
     offers: BTreeMap<(&'a RegionId, &'a RelayTypeId), usize>,
     /// The plan's relays by their names.
     known: BTreeMap<&'a RelayId, &'a PlannedRelay>,
     found: Vec<Violation>,
-    /// Rate through each relay in bit/s.
+    /// The load of each relay in bit/s.
     loads: BTreeMap<RelayId, u64>,
-    /// Sum of completion times by their weights.
+    /// The sum of completion times, weighted.
     weighted: Duration,
     /// The last completion time.
     last: Duration,
@@ -213,7 +213,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The place of what a relay is among the problem's offers.
+    /// Returns the index of a relay's offer among the problem's offers.
     fn offer_of(&self, relay: &PlannedRelay) -> Option<usize> {
         self.offers.get(&(&relay.region, &relay.relay_type)).copied()
     }
@@ -274,7 +274,7 @@ impl<'a> Check<'a> {
         *load = load.saturating_add(rate);
     }
 
-    /// The offers that a flow's relays are of; `None` when one of them is unknown.
+    /// Returns the offers of a flow's relays; `None` when one of them is unknown.
     fn path(&mut self, flow: &Flow, planned: &PlannedFlow) -> Option<Vec<usize>> {
         let mut regions = BTreeSet::new();
         let mut offers = Vec::new();

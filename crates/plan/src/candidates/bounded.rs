@@ -1,9 +1,9 @@
-//! A few paths for each flow of a large problem, and a time that none of the others beats.
+//! A few paths for each flow of a large problem, and a lower bound on the time of the others.
 //!
-//! Kept are the fastest paths by their least time ([`super::tables`]), those that are best for some
-//! price of time, the cheapest over each number of relays, and the path that runs. What is left out
-//! is not lost to proofs: [`crate::Problem::left_out`] says how fast it might be, and `Auto` prices
-//! all of it again in its bound.
+//! Kept are the fastest paths by the lower bound on their time ([`super::tables`]), those that are
+//! best at some price of time, the cheapest over each number of relays, and the flow's current
+//! path. Proofs still cover the paths left out: [`crate::Problem::left_out`] bounds their time, and
+//! `Auto` prices all of them in its lower bound.
 
 use tradewind_model::StartUp;
 
@@ -11,19 +11,19 @@ use super::tables::{FlowTables, PartialPath};
 use super::{Candidate, FlowCandidates, Maker};
 use crate::problem::{MAX_RELAYS, Problem, ProblemError};
 
-/// Paths looked at in all at most. Chosen: a second or two.
+/// The most paths enumerated for all flows. Chosen: a second or two.
 const MOST_LOOKED_AT: u64 = 300_000_000;
 
-/// Candidates of all flows together. Chosen: memory of a few hundred megabytes.
+/// The most candidates of all flows together. Chosen: memory of a few hundred megabytes.
 const MOST_KEPT: usize = 1_000_000;
 
-/// The same where each costs a completion-time model. Chosen: some seconds.
+/// The same limit where a completion-time model is run for each. Chosen: some seconds.
 const MOST_MODELLED: usize = 60_000;
 
 /// Prices of time, as multiples of the fastest path's time over its cost.
 const PRICES_OF_TIME: [f64; 4] = [0.1, 0.5, 2.0, 10.0];
 
-/// The number of relays up to which all paths are looked at.
+/// Returns the number of relays up to which all paths are enumerated.
 pub(crate) fn depth(problem: &Problem) -> usize {
     let (flows, offers) = (problem.flows().len() as u64, problem.offers().len() as u64);
     let looked_at = |depth: &usize| {
@@ -33,7 +33,7 @@ pub(crate) fn depth(problem: &Problem) -> usize {
     (1..=problem.max_relays()).take_while(looked_at).last().unwrap_or(0)
 }
 
-/// How many candidates each flow may have.
+/// Returns how many candidates each flow may have.
 fn share(problem: &Problem) -> usize {
     let most = match problem.inputs().start_up {
         StartUp::Ignored => MOST_KEPT,
@@ -42,7 +42,7 @@ fn share(problem: &Problem) -> usize {
     (most / problem.flows().len()).max(6)
 }
 
-/// The candidates of one flow.
+/// Returns the candidates of one flow.
 pub(super) fn candidates(
     maker: &Maker<'_>,
     tables: &FlowTables<'_>,
@@ -69,7 +69,7 @@ pub(super) fn candidates(
     maker.finish(direct, found, left_out)
 }
 
-/// The best ways, and the least time among the others: endless, if there are none.
+/// Returns the best paths, and the least time among the others: infinite if there are no others.
 fn best_ways(
     tables: &FlowTables<'_>,
     depth: usize,
@@ -81,8 +81,8 @@ fn best_ways(
         kept.push(*way);
         limit_s
     });
-    // Half the room at most for paths over one relay, which cost least: the fastest alone would all
-    // be longer.
+    // At most half of the places are for paths over one relay, which cost least: the fastest paths
+    // are mostly longer ones.
     if kept.len() > keep / 2 {
         kept.sort_unstable_by(order);
         left_out_s = kept[keep / 2].least_s;
@@ -101,25 +101,25 @@ fn best_ways(
     (kept, left_out_s)
 }
 
-/// Paths over several relays: the fastest, and of the others those that may be best for some price
-/// of time and the cheapest over each number of relays. Never many more than there is room for,
+/// Paths over several relays: the fastest, and of the others those that may be best at some price
+/// of time and the cheapest over each number of relays. Memory is bounded by the number to keep,
 /// however many are added.
 struct Longer {
     room: usize,
-    /// Whether all cost the same, so that only the fastest count.
+    /// Set if all cost the same, so that only the fastest count.
     one_price: bool,
-    /// The fastest so far, in any order, and those added since they were last sorted out.
+    /// The fastest so far, in any order, and those added since the last pruning.
     fastest: Vec<PartialPath>,
-    /// Of the others, by rising time and falling cost, those below which there is none ([`hull`]).
+    /// The lower convex hull of the others, by increasing time and decreasing cost ([`hull`]).
     others: Vec<PartialPath>,
-    /// No other takes less.
+    /// The least time of all others.
     others_s: f64,
     /// The cheapest of all, by the number of relays.
     cheapest: [Option<PartialPath>; MAX_RELAYS + 1],
 }
 
-/// Paths that are added before all are sorted out again: few where that tells sooner what need not
-/// be looked at. Chosen.
+/// The number of paths added between two prunings: small with one price, where pruning lowers the
+/// limit of the enumeration. Chosen.
 const BATCH_OF_ONE_PRICE: usize = 64;
 const BATCH: usize = 4_096;
 
@@ -141,12 +141,12 @@ impl Longer {
         }
     }
 
-    /// Paths that take longer cannot be among the best.
+    /// Returns the time above which a path cannot be among the best.
     fn limit_s(&self) -> f64 {
         if self.one_price { self.others_s } else { f64::INFINITY }
     }
 
-    /// Keeps as many of the fastest as there is room for, and of the others what counts.
+    /// Keeps as many of the fastest as asked for, and of the others the hull.
     fn sort_out(&mut self) {
         if self.fastest.len() <= self.room {
             return;
@@ -170,14 +170,14 @@ impl Longer {
         }
     }
 
-    /// The least time of those that are not among the fastest; endless, if all are.
+    /// Returns the least time of those that are not among the fastest; infinite if all are.
     fn finish(&mut self) -> f64 {
         self.sort_out();
         self.others_s
     }
 
-    /// Those of the others that are best for some price of time, and the cheapest; the fastest give
-    /// the scale.
+    /// Returns those of the others that are best at some price of time, and the cheapest. The
+    /// prices are scaled by the time and cost of the fastest.
     fn cheap_for_their_time(&self) -> Vec<PartialPath> {
         if self.one_price {
             return Vec::new();
@@ -216,8 +216,8 @@ fn by_cost(a: &PartialPath, b: &PartialPath) -> std::cmp::Ordering {
     a.egress_usd.total_cmp(&b.egress_usd).then_with(|| order(a, b))
 }
 
-/// Keeps, by rising time, the ways that are best for some price of time: the lower convex hull of
-/// time and cost. Of equal ones the first.
+/// Keeps, by increasing time, the paths that are best at some price of time: the lower convex hull
+/// of time and cost. Of equal ones it keeps the first.
 fn hull(ways: &mut Vec<PartialPath>) {
     ways.sort_unstable_by(order);
     let mut kept = 0;
@@ -235,8 +235,8 @@ fn hull(ways: &mut Vec<PartialPath>) {
     ways.truncate(kept);
 }
 
-/// Whether `way` lies above the line between a faster and a cheaper one, so that one of them is
-/// better at any price of time.
+/// Returns whether `way` lies above the line between a faster and a cheaper one, so that one of
+/// them is better at any price of time.
 fn is_above(way: &PartialPath, faster: &PartialPath, cheaper: &PartialPath) -> bool {
     let (slower_s, saved) = (way.least_s - faster.least_s, faster.egress_usd - way.egress_usd);
     let (all_s, all_saved) =
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// The example, with egress that differs from region to region.
+    /// Returns the example with egress prices that differ from region to region.
     fn priced(seed: u64, start_up: StartUp) -> Problem {
         let inputs = example::problem(seed, start_up).inputs().clone();
         let usd = |at: usize| PricePerGb::from_usd_per_gb((at * 5 + seed as usize) as f64 % 7.0);
@@ -306,8 +306,7 @@ mod tests {
                 }
                 f64::INFINITY
             });
-            // All of them in one go, and the same again and again, so that some are sorted out
-            // early.
+            // All paths pruned at once, against the same paths pruned after each addition.
             let mut at_once = Longer::new(10, false);
             let mut early = Longer::new(10, false);
             for way in &all {
@@ -324,8 +323,8 @@ mod tests {
             assert_eq!(relays(&at_once.fastest), relays(&early.fastest), "{seed}");
             let cheap = early.cheap_for_their_time();
             assert_eq!(relays(&at_once.cheap_for_their_time()), relays(&cheap), "{seed}");
-            // By the definition: for each price of time the best of all that are not among the
-            // fastest.
+            // By the definition: for each price of time the best of all paths that are not among
+            // the fastest.
             all.sort_by(order);
             let (fastest, others) = all.split_at(10);
             let dearest = fastest.iter().map(|way| way.egress_usd).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! All paths of a flow that can help, depth first.
+//! All paths of a flow that can help, by depth-first search.
 
 use tradewind_units::Duration;
 
@@ -6,7 +6,7 @@ use super::tables::{FlowTables, Known};
 use super::{Candidate, FlowCandidates, Maker};
 use crate::problem::ProblemError;
 
-/// The candidates of one flow.
+/// Returns the candidates of one flow.
 pub(super) fn candidates(
     maker: Maker<'_>,
     tables: &FlowTables<'_>,
@@ -30,16 +30,16 @@ struct Search<'a> {
     maker: Maker<'a>,
     tables: &'a FlowTables<'a>,
     direct: Option<Candidate>,
-    /// Paths that take this long or longer are not worth it.
+    /// The completion time at and above which paths are pruned.
     slower_than: Option<Duration>,
-    /// The relays of the path so far, and its legs.
+    /// The relays of the partial path, and its legs.
     relays: Vec<usize>,
     legs: Vec<Known>,
     found: Vec<Candidate>,
 }
 
 impl Search<'_> {
-    /// Finds every path that goes on to `offer` over `leg`.
+    /// Adds every path that continues to `offer` over `leg`.
     fn extend(&mut self, offer: usize, leg: &Known) -> Result<(), ProblemError> {
         let is_full = self.relays.len() == self.maker.problem.max_relays();
         if is_full || self.is_too_slow(leg) {
@@ -72,8 +72,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether no path over this leg can be worth it: none completes more than one RTT before what
-    /// its rate says.
+    /// Returns whether no path over this leg can help: none completes more than one RTT before the
+    /// volume over the leg's rate.
     fn is_too_slow(&self, known: &Known) -> bool {
         let limit = self.slower_than.map(|limit| limit + self.tables.longest_rtt());
         limit.is_some_and(|limit| known.rate.time_for(self.maker.volume()) > limit)

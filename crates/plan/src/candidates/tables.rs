@@ -1,7 +1,6 @@
-//! What paths are made of, in dense arrays: legs by offer, their prices, and for each path a time
-//! that it cannot beat.
+//! Legs, prices and lower bounds on time by offer, in dense arrays.
 //!
-//! The least time of a path follows from its legs alone, without the recurrence of
+//! The lower bound on a path's time follows from its legs alone, without the recurrence of
 //! [`tradewind_model::fct`]: a leg that is ready after some dialling needs at least its volume over
 //! its bandwidth, or its volume over its window's rate less one RTT, and then half an RTT for it
 //! and each leg behind it. Without start-up it is the volume over the slowest leg's rate, which is
@@ -16,7 +15,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, RegionId, S
 
 use crate::problem::{MAX_RELAYS, Problem};
 
-/// A leg with its numbers at hand.
+/// A leg with its derived numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     pub(super) leg: Leg,
@@ -24,7 +23,7 @@ pub(crate) struct Known {
     pace: Pace,
 }
 
-/// What the least time of a path needs of a leg, in seconds and seconds a byte.
+/// A leg's part of the lower bound on time, in seconds and seconds a byte.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     rtt: f64,
@@ -48,25 +47,26 @@ impl Known {
     }
 }
 
-/// A leg's pace, endless where it is not known.
+/// Returns a leg's pace, infinite where the leg is not known.
 fn pace_of(known: &Option<Known>) -> Pace {
     let endless = Pace { rtt: 0.0, by_bandwidth: f64::INFINITY, by_window: 0.0 };
     known.map_or(endless, |known| known.pace)
 }
 
-/// Dollars a GB; nothing where the price is not known, which shows when a candidate is made of it.
+/// Returns dollars a GB; zero where the price is not known, an error that building the candidate
+/// reports.
 fn usd_of(price: &Result<PricePerGb, ModelError>) -> f64 {
     price.as_ref().map_or(0.0, |price| price.as_usd_per_gb())
 }
 
-/// A path as far as it is known: its relays, and what they make of its time and egress.
+/// A partial path: its relays, and the time and egress so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartialPath {
     relays: [u16; MAX_RELAYS],
     count: u8,
-    /// Least time to the last byte's arrival at the end of the path so far.
+    /// The lower bound on the time of the last byte's arrival at the end of the path so far.
     pub(crate) least_s: f64,
-    /// When the header is there.
+    /// The lower bound on the time of the hop header's arrival there.
     header_s: f64,
     /// Egress of the relays whose next hop is known.
     pub(crate) egress_usd: f64,
@@ -76,12 +76,12 @@ impl PartialPath {
     const START: Self =
         Self { relays: [0; MAX_RELAYS], count: 0, least_s: 0.0, header_s: 0.0, egress_usd: 0.0 };
 
-    /// Its relays' offers, in order.
+    /// Returns its relays' offers, in order.
     pub(crate) fn relays(&self) -> &[u16] {
         &self.relays[..usize::from(self.count)]
     }
 
-    /// Its relays' offers as [`crate::Candidate`] has them.
+    /// Returns its relays' offers as [`crate::Candidate`] has them.
     pub(super) fn offers(&self) -> Vec<usize> {
         self.relays().iter().map(|relay| usize::from(*relay)).collect()
     }
@@ -94,23 +94,23 @@ impl PartialPath {
     }
 }
 
-/// Legs and prices of all offers and of all sites that flows start or end at.
+/// Legs and prices of all offers and of all sites at which flows start or end.
 pub(crate) struct Tables<'a> {
     problem: &'a Problem,
     offers: usize,
     types: usize,
-    /// Row by row; `None` where it is not known or both are in one region.
+    /// Row by row; `None` where the leg is not known or both offers are in one region.
     between: Vec<Option<Known>>,
     first: BTreeMap<&'a SiteId, Vec<Option<Known>>>,
     last: BTreeMap<&'a SiteId, Vec<Option<Known>>>,
-    /// Their paces, endless where none is known.
+    /// The paces of `between`, infinite where none is known.
     paces: Vec<Pace>,
     between_prices: Vec<Result<PricePerGb, ModelError>>,
-    /// The same in dollars a GB, nothing where none is known.
+    /// The same in dollars a GB, zero where none is known.
     usd: Vec<f64>,
     one_price: bool,
     last_prices: BTreeMap<Option<&'a RegionId>, Vec<Result<PricePerGb, ModelError>>>,
-    /// What the source's cloud charges, by its region: to each offer.
+    /// The egress prices of the source's cloud, by its region: to each offer.
     first_prices: BTreeMap<Option<&'a RegionId>, Vec<Result<PricePerGb, ModelError>>>,
     longest_rtt: Duration,
 }
@@ -164,7 +164,7 @@ impl<'a> Tables<'a> {
         tables
     }
 
-    /// What the flow at this place needs of them.
+    /// Returns the view of one flow.
     pub(crate) fn of(&self, flow: usize) -> FlowTables<'_> {
         let ends = &self.problem.flows()[flow];
         let inputs = self.problem.inputs();
@@ -195,7 +195,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// [`Tables`] as one flow sees them.
+/// The view that one flow has of [`Tables`].
 pub(crate) struct FlowTables<'t> {
     tables: &'t Tables<'t>,
     first: Vec<Option<Known>>,
@@ -235,7 +235,7 @@ impl FlowTables<'_> {
         a / self.tables.types == b / self.tables.types
     }
 
-    /// The completion time over these legs.
+    /// Returns the completion time over these legs.
     pub(super) fn fct(&self, legs: &[Known]) -> Duration {
         if self.start_up == StartUp::Ignored {
             let slowest = legs.iter().map(|known| known.rate).min().unwrap_or(Bandwidth::MAX);
@@ -245,7 +245,7 @@ impl FlowTables<'_> {
         path_fct(&legs, self.volume, self.start_up)
     }
 
-    /// The legs over these offers; `None` when one of them is not known.
+    /// Returns the legs over these offers; `None` when one of them is not known.
     pub(super) fn legs(&self, relays: &[usize]) -> Option<Vec<Known>> {
         let (first, last) = (*relays.first()?, *relays.last()?);
         let between = relays.windows(2).map(|pair| self.between(pair[0], pair[1]));
@@ -256,7 +256,7 @@ impl FlowTables<'_> {
             .collect()
     }
 
-    /// What egress over these offers costs.
+    /// Returns the egress cost over these offers.
     pub(super) fn egress(&self, relays: &[usize]) -> Result<Money, ModelError> {
         let first = relays.first().map_or(&self.direct_price, |first| &self.first_prices[*first]);
         let mut egress = first.clone()?.cost_of(self.volume);
@@ -270,9 +270,9 @@ impl FlowTables<'_> {
         Ok(egress)
     }
 
-    /// Shows `visit` each path of one to `depth` relays whose least time is not above a limit, in a
-    /// fixed order that begins with the fastest first legs. `visit` answers with the limit from
-    /// then on.
+    /// Calls `visit` with each path of one to `depth` relays whose time bound is not above a limit,
+    /// in a fixed order by increasing bound of the first leg. `visit` returns the limit from then
+    /// on.
     pub(crate) fn visit(
         &self,
         depth: usize,
@@ -340,8 +340,8 @@ impl FlowTables<'_> {
         }
     }
 
-    /// Whether each relay's egress costs the same for each byte, and whatever the source's cloud
-    /// charges does.
+    /// Returns whether egress has one price a byte between and behind all relays, and one from the
+    /// source to all relays.
     pub(super) fn one_price(&self) -> bool {
         let first = self.first_usd.first();
         self.tables.one_price && self.first_usd.iter().all(|usd| Some(usd) == first)
@@ -355,9 +355,10 @@ impl FlowTables<'_> {
         reached.map(|(_, usd)| *usd).all(|usd| direct <= usd)
     }
 
-    /// No path over relays takes less, and none costs less a relay for egress: seconds and dollars.
+    /// Returns lower bounds for any path over relays: its time in seconds, and the egress dollars
+    /// of each of its relays.
     ///
-    /// Looks at single legs only, so it holds for any number of relays.
+    /// Takes single legs only, so it holds for any number of relays.
     pub(crate) fn least_of_any(&self) -> (f64, f64) {
         let volume = self.volume.as_u64() as f64;
         let carry = |known: &Known| {

@@ -1,9 +1,9 @@
-//! Whether relays are worth it for one flow, which ones, and why not \[CDD\], \[TRN\].
+//! Advice for one flow: direct or over relays, over which ones, and why \[CDD\], \[TRN\].
 //!
-//! Paths come from min-max routing and from CDD's rule ([`super::Router`]); what they bring is the
-//! completion-time model's word ([`tradewind_model::fct`]), because RTTs alone do not tell direct
-//! from relayed. A relay pays each gigabyte again and must be dialled, so the verdict is "direct"
-//! unless a relayed path is faster by a margin, and it says in words why.
+//! Paths come from min-max routing and from CDD's rule ([`super::Router`]); their times come from
+//! the completion-time model ([`tradewind_model::fct`]), because RTTs alone do not tell direct from
+//! relayed. A relay pays for each gigabyte again and must be dialled, so the verdict is "direct"
+//! unless a relayed path is faster by a margin, and it gives its reasons in words.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ mod verdict;
 
 pub use verdict::{LEAST_GAIN, LEAST_SAVED, Reason, Verdict};
 
-/// What is to be carried, by what machines, at what prices.
+/// The volume of a flow, the machines that may carry it, and prices.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How much is to be carried.
+    /// The flow's volume.
     pub volume: Bytes,
     /// Most relays on a path.
     pub most_relays: usize,
@@ -32,76 +32,75 @@ pub struct Settings {
     pub window: Bytes,
     /// Window of a connection between two relays.
     pub relay_window: Bytes,
-    /// What each end point's access carries, if that is limited.
+    /// The bandwidth of each end point's access link, if that is limited.
     pub last_mile: Option<Bandwidth>,
     /// Random loss on the open Internet, that is on legs with an end point at one of their ends.
     /// Legs between relays run over their clouds' networks and lose nothing \[CDD\].
     pub loss: Option<Loss>,
     /// Parallel connections on each leg.
     pub connections: u32,
-    /// The machine that relays.
+    /// The machine type of relays.
     pub relay_type: RelayType,
-    /// What relays pay for egress.
+    /// The egress prices of relays.
     pub prices: Prices,
-    /// The region that the source lies in, if it does: its cloud charges what it sends.
+    /// The region that the source lies in, if any: its cloud charges for egress.
     pub source: Option<RegionId>,
-    /// The region that the destination lies in, if it does: the last relay pays for egress to
-    /// there.
+    /// The region that the destination lies in, if any: the last relay pays for egress to it.
     pub destination: Option<RegionId>,
-    /// How sessions start.
+    /// The start-up of sessions in the model.
     pub start_up: StartUp,
 }
 
-/// How a path was found.
+/// A rule that chose a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Its largest leg is least among the paths over as many relays.
+    /// Min-max routing: its largest leg is least among the paths over as many relays.
     MinMax,
-    /// CDD's: ends nearest to the end points, the largest inner leg least.
+    /// CDD's rule: ends nearest to the end points, the largest inner leg least.
     Cloudified,
-    /// Over one relay, the least completion time: RTTs do not tell which one that is \[CDD\].
+    /// The least completion time over one relay: RTTs do not tell which relay that is \[CDD\].
     Fastest,
 }
 
-/// One way to carry the flow.
+/// A path for the flow, with its predicted time and cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// Its relays and RTTs.
     pub path: MinMaxPath,
-    /// The rules that choose it first for its number of relays.
+    /// The rules that rank it first for its number of relays.
     pub rules: Vec<Rule>,
-    /// Where its time goes.
+    /// The parts of its completion time.
     pub completion: Completion,
-    /// Completion time of the direct path over this one's; `None` where there is no direct path.
+    /// The direct path's completion time over this one's; `None` where there is no direct path.
     pub gain: Option<f64>,
-    /// CDD's estimate of its gain over its first and last relay alone, for three relays and more.
+    /// CDD's estimate of its gain over its first and last relay alone, for three relays or more.
     pub gain_over_two: Option<f64>,
-    /// What its relays, and a source inside a cloud, pay for egress.
+    /// The egress cost of its relays, and of a source inside a cloud.
     pub egress: Money,
-    /// What setting its relays up costs.
+    /// The set-up cost of its relays.
     pub set_up: Money,
-    /// The slowest leg's place, from 0, if its rate is most of the time.
+    /// The slowest leg's index, if sending at its rate takes most of the time.
     pub slowest_leg: Option<usize>,
-    /// What binds: `start-up`, or what limits the slowest leg.
+    /// The bottleneck: `start-up`, or the limit of the slowest leg.
     pub bound_by: &'static str,
 }
 
 impl Route {
-    /// Completion time.
+    /// Returns the completion time.
     #[must_use]
     pub fn fct(&self) -> Duration {
         self.completion.total()
     }
 
-    /// Egress and set-up.
+    /// Returns the cost of egress and set-up.
     #[must_use]
     pub fn cost(&self) -> Money {
         self.egress + self.set_up
     }
 }
 
-/// The routes worth showing, and what to do.
+/// The routes worth showing, and the verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     /// By largest leg, as [`Router::ranking`] ranks them; the direct one is among them if there is
@@ -134,7 +133,7 @@ pub fn advise(
     Ok(Advice { routes, verdict })
 }
 
-/// The paths to judge, each once, with the rules that choose it.
+/// Returns the paths to judge, each once, with the rules that choose it.
 fn paths(router: &Router, settings: &Settings, count: usize) -> Vec<(MinMaxPath, Vec<Rule>)> {
     let most_relays = settings.most_relays;
     let mut rules: BTreeMap<Vec<usize>, Vec<Rule>> = BTreeMap::new();
@@ -201,13 +200,13 @@ fn route(
     })
 }
 
-/// Predicted completion of the flow over a path.
+/// Returns the flow's predicted completion over a path.
 #[must_use]
 pub fn completion(path: &MinMaxPath, settings: &Settings) -> Completion {
     path_completion(&legs(path, settings), settings.volume, settings.start_up)
 }
 
-/// The legs of a path: windows and caps by what stands at their ends.
+/// Returns the legs of a path, with windows and caps by the kind of their ends.
 #[must_use]
 pub fn legs(path: &MinMaxPath, settings: &Settings) -> Vec<Leg> {
     let last = path.rtts.len() - 1;
@@ -230,7 +229,8 @@ pub fn legs(path: &MinMaxPath, settings: &Settings) -> Vec<Leg> {
     path.rtts.iter().enumerate().map(dressed).collect()
 }
 
-/// The slowest leg and what limits it, if sending at its rate is most of the time; else start-up.
+/// Returns the slowest leg and its limit if sending at its rate takes most of the time; else
+/// start-up.
 fn binds(legs: &[Leg], completion: &Completion) -> (Option<usize>, &'static str) {
     if completion.steady < completion.total() / 2 {
         return (None, "start-up");

@@ -1,8 +1,8 @@
-//! The search behind [`Router::best`]: beginnings of paths, the most promising first.
+//! The best-first search behind [`Router::best`], over partial paths.
 //!
-//! A beginning's promise is the least largest leg of any path that goes on from it, then the least
-//! sum of RTTs among those. The second is worked out only once the beginning's turn has come: it
-//! depends on the first, and most beginnings never get their turn.
+//! A partial path's priority is the least largest leg of any path that extends it, then the least
+//! sum of RTTs among those. The second is computed only when the partial path is first taken from
+//! the queue: it depends on the first, and most partial paths are never taken.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,20 +11,20 @@ use tradewind_units::Duration;
 
 use super::{MinMaxPath, Router};
 
-/// By number of relays to go, then by relay: the best of what remains to the destination.
+/// By number of relays to go, then by relay: the bound for the rest of the path to the destination.
 type ToGo = Vec<Vec<Option<Duration>>>;
 
-/// A path so far. The order of the fields is the order in which beginnings get their turn.
+/// A partial path. The order of the fields is the order of the priority queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Beginning {
-    /// No path that starts so has a smaller largest leg.
+    /// A lower bound on the largest leg of the paths that extend it.
     largest: Duration,
-    /// Among those with that largest leg none has a smaller sum of RTTs.
+    /// A lower bound on the sum of RTTs of those with that largest leg, once settled.
     total: Duration,
     relays: Vec<usize>,
-    /// Whether `total` counts what remains.
+    /// Set once `total` counts the rest of the path.
     settled: bool,
-    /// Sum of RTTs as far as the last relay.
+    /// The sum of RTTs up to the last relay.
     so_far: Duration,
 }
 
@@ -33,13 +33,14 @@ pub(super) struct Search<'a> {
     router: &'a Router,
     relays: usize,
     least_largest: ToGo,
-    /// Least sums without a leg above this RTT. Turns come by rising largest leg, so one will do.
+    /// Least sums without a leg above this RTT. Partial paths are taken by increasing largest leg,
+    /// so one table is enough.
     least_total: (Duration, ToGo),
     waiting: BinaryHeap<Reverse<Beginning>>,
 }
 
 impl<'a> Search<'a> {
-    /// Over exactly `relays` relays, at least one.
+    /// Starts a search over exactly `relays` relays, at least one.
     pub(super) fn new(router: &'a Router, relays: usize) -> Self {
         let least_largest = to_go(router, relays, Duration::max, Duration::MAX);
         let least_total = (Duration::MAX, ToGo::new());
@@ -58,7 +59,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Adds the beginning that goes on from `before` to `relay`, if it can be ended.
+    /// Queues the extension of `before` to `relay`, if it can be completed.
     fn go_on(&mut self, before: &Beginning, relay: usize, leg: Option<Duration>) {
         let Some(leg) = leg.filter(|_| !before.relays.contains(&relay)) else { return };
         let left = self.relays - before.relays.len() - 1;
@@ -76,7 +77,7 @@ impl<'a> Search<'a> {
         }));
     }
 
-    /// The largest leg behind a beginning's last relay.
+    /// Returns the largest leg of a partial path so far.
     fn largest_so_far(&self, beginning: &Beginning) -> Duration {
         let Some(first) = beginning.relays.first() else { return Duration::ZERO };
         let between = beginning.relays.windows(2);
@@ -84,7 +85,7 @@ impl<'a> Search<'a> {
         legs.chain(self.router.first[*first]).max().unwrap_or_default()
     }
 
-    /// The beginning with what remains counted in its total.
+    /// Returns the partial path with the rest counted in its total.
     fn settle(&mut self, mut beginning: Beginning) -> Beginning {
         if self.least_total.1.is_empty() || self.least_total.0 != beginning.largest {
             let limit = beginning.largest;
@@ -121,8 +122,8 @@ impl Iterator for Search<'_> {
     }
 }
 
-/// The least of what remains from each relay over each number of further relays, where `join` adds
-/// a leg to what follows it and no leg may exceed `limit`.
+/// Returns the bound for the rest of the path from each relay over each number of further relays:
+/// `join` adds a leg to the rest after it, and no leg may exceed `limit`.
 fn to_go(
     router: &Router,
     relays: usize,

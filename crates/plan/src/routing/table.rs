@@ -1,23 +1,23 @@
 //! RTTs from a table of text: CSV with the header `src,dst,rtt_ms`, a row for each pair.
 //!
-//! A pair that stands in one direction only has the same RTT in the other: a round trip is one,
-//! whoever starts it. Both directions may stand there, as measurements of two times.
+//! A pair listed in one direction only has the same RTT in the other. Both directions may be
+//! listed, as two measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_units::time::{as_millis_f64, duration_from_millis};
 use tradewind_units::{Duration, SiteId};
 
-/// Headers that tables have; the second is that of minimum RTTs as measured.
+/// The accepted headers; the second is that of measured minimum RTTs.
 const HEADERS: [&str; 2] = ["src,dst,rtt_ms", "src,dst,min_rtt_ms"];
 
-/// Why a table was refused.
+/// The reason why a table was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct TableError {
-    /// Where, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there, the field and its value included.
+    /// What is wrong there, with the field and its value.
     pub message: String,
 }
 
@@ -28,11 +28,11 @@ pub struct RttTable {
 }
 
 impl RttTable {
-    /// Reads a table; empty lines count nothing.
+    /// Parses a table; empty lines are ignored.
     ///
     /// # Errors
-    /// When the header is another, a row has not three fields, a name or an RTT makes no sense, or
-    /// a pair stands there twice.
+    /// When the header is unknown, a row does not have three fields, a name or an RTT is invalid,
+    /// or a pair is listed twice.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let header = lines.next().map_or("", |(_, line)| line.trim_start_matches('\u{feff}'));
@@ -51,14 +51,14 @@ impl RttTable {
         Ok(Self { pairs })
     }
 
-    /// The RTT between two places, measured in either direction.
+    /// Returns the RTT between two places, measured in either direction.
     #[must_use]
     pub fn rtt(&self, from: &SiteId, to: &SiteId) -> Option<Duration> {
         let there = self.pairs.get(&(from.clone(), to.clone()));
         there.or_else(|| self.pairs.get(&(to.clone(), from.clone()))).copied()
     }
 
-    /// All places of the table, by name.
+    /// Returns all places of the table, by name.
     #[must_use]
     pub fn places(&self) -> BTreeSet<&SiteId> {
         self.pairs.keys().flat_map(|(from, to)| [from, to]).collect()

@@ -5,11 +5,11 @@
 //!    ([`dual`]).
 //! 2. Starts: each flow's choice at those prices, its cheapest choice, and the plans of other
 //!    solvers given to it.
-//! 3. Local search from each start: flows change paths, relays and offers close and open, judged by
-//!    score plus priced cost; then the plan is brought into the budget and what is left is spent
-//!    ([`moves`]). Kicks from a seeded generator go on until the limits, until bound and plan meet,
-//!    or until nothing helps any more.
-//! 4. Small problems are handed to an exact solver first.
+//! 3. Local search from each start: flows change paths, relays and offers close and open, evaluated
+//!    by score plus priced cost; then the plan is repaired to meet the budget and the rest of the
+//!    budget is spent ([`moves`]). Seeded random perturbations ("kicks") follow until the limits,
+//!    until bound and plan meet, or until nothing improves.
+//! 4. Small problems are given to an exact solver first.
 //!
 //! All of it is deterministic: the same problem and work give the same plan.
 
@@ -38,29 +38,29 @@ mod sets;
 mod state;
 mod table;
 
-/// An exact solver and the problems that it is asked about.
+/// An exact solver and the size of problem that it is used for.
 #[derive(Clone, Copy)]
 pub struct EndGame<'a> {
-    /// The solver. A plan that it returns without error must be the best there is.
+    /// The solver. A plan that it returns without error must be optimal.
     pub solver: &'a dyn Solver,
-    /// Most flows.
+    /// The most flows.
     pub flows: usize,
-    /// Most candidates of all flows together.
+    /// The most candidates of all flows together.
     pub candidates: usize,
-    /// Its steps at most; never more than half of what `Auto` has.
+    /// Its most steps; never more than half of `Auto`'s.
     pub work: u64,
 }
 
-/// Plans made elsewhere and exact solvers aside, `Auto` needs nothing: `Auto::default()` does.
+/// The solver `auto`. It needs no other solvers: see `Auto::default()`.
 #[derive(Clone, Copy)]
 pub struct Auto<'a> {
     /// Solvers whose plans are starts; `Auto` is never worse than any of them.
     pub starters: &'a [&'a dyn Solver],
-    /// Exact solvers, asked in turn about problems that are small enough for them.
+    /// Exact solvers, tried in turn on problems that are small enough for them.
     pub end_games: &'a [EndGame<'a>],
 }
 
-/// [`Exhaustive`], where it is quick.
+/// [`Exhaustive`], for problems on which it is quick.
 const EXHAUSTIVE: EndGame<'static> =
     EndGame { solver: &Exhaustive, flows: 8, candidates: 240, work: 60_000 };
 
@@ -70,31 +70,30 @@ impl Default for Auto<'static> {
     }
 }
 
-/// Flows up to which the search also starts from the cheapest plan. Chosen: from there it takes
-/// long.
+/// The number of flows up to which the search also starts from the cheapest plan. Chosen: from
+/// there it takes long.
 const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
 
-/// Kicks without a better plan until the search makes way for branching, and until it gives up.
-/// Chosen.
+/// Kicks without improvement until the search goes on to branching, and until it ends. Chosen.
 const FIRST_KICKS: u32 = 400;
 const MOST_KICKS: u32 = 3_000;
 
-/// Kicks without a better set of relays until that search gives up. Chosen by trial.
+/// Kicks without improvement until the search over sets of relays ends. Chosen by trial.
 const SET_KICKS: u32 = 600;
 
 /// Flows times changes of a set up to which sets are searched. Chosen: a second for each of them.
 const MOST_SET_CHANGES: usize = 3_000_000;
 
-/// Rounds of the ascent at most. Chosen: later ones win less than a thousandth.
+/// The most rounds of the ascent. Chosen: later ones win less than a thousandth.
 const MOST_ROUNDS: u64 = 4_000;
 
-/// Rounds after which an ascent is asked how much it has risen, and the part that is worth another
-/// such stretch. Chosen by trial.
+/// Rounds between two checks of an ascent's progress, and the relative rise that is worth another
+/// stretch. Chosen by trial.
 const STRETCH: u64 = 50;
 const LEAST_RISE: f64 = 1e-5;
 const MOST_IDLE_STRETCHES: u32 = 2;
 
-/// Options that one round may look at, in sum over all rounds. Chosen: a third of ten seconds.
+/// The most options evaluated in sum over all rounds. Chosen: a third of ten seconds.
 const MOST_OPTIONS: u64 = 100_000_000;
 
 impl Solver for Auto<'_> {
@@ -113,16 +112,17 @@ impl Solver for Auto<'_> {
 /// How far [`Auto`] goes when its limits allow more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// Not beyond what takes a moment: others go on from there.
+    /// Stops early: other solvers go on from its plan.
     Brief,
-    /// Until nothing helps any more.
+    /// Goes on until nothing improves.
     Full,
 }
 
-/// A plan, if there is one, and what the way to it told of the candidates.
+/// A plan, if there is one, and the candidates' reduced costs.
 pub(super) struct Survey {
     pub(super) found: Result<Plan, SolveError>,
-    /// None where the plan came without a bound of our own.
+    /// None where an exact solver made the plan, or where no relay can carry a flow without a
+    /// direct path.
     pub(super) margins: Option<Margins>,
 }
 
@@ -133,7 +133,7 @@ impl Survey {
 }
 
 impl Auto<'_> {
-    /// Plans a sum of completion times, or the cost.
+    /// Plans for the sum of completion times or for the cost.
     pub(super) fn survey(&self, problem: &Problem, limits: &Limits<'_>, effort: Effort) -> Survey {
         if let Some(plan) = self.exact(problem, limits) {
             return Survey::without_margins(Ok(Plan { solver: "auto".to_owned(), ..plan }));
@@ -177,7 +177,7 @@ impl Auto<'_> {
         Survey { found: finish(problem, search.best, plans, &bound), margins }
     }
 
-    /// The best plan there is, where an exact solver can tell.
+    /// Returns the optimal plan, where an exact solver finds it.
     fn exact(&self, problem: &Problem, limits: &Limits<'_>) -> Option<Plan> {
         let flows = problem.flows().len();
         let candidates: usize = (0..flows).map(|flow| problem.candidates(flow).len()).sum();
@@ -193,7 +193,7 @@ impl Auto<'_> {
         })
     }
 
-    /// The starters' plans that are within the budget.
+    /// Returns the starters' plans that are within the budget.
     fn starts(&self, problem: &Problem, limits: &Limits<'_>) -> Vec<Plan> {
         let plans =
             self.starters.iter().filter_map(|starter| match starter.solve(problem, limits) {
@@ -205,12 +205,12 @@ impl Auto<'_> {
     }
 }
 
-/// What a state makes of what is made least: seconds, or dollars where cost alone counts.
+/// Returns a state's objective: seconds, or dollars where cost alone is minimised.
 fn value(state: &State<'_>) -> f64 {
     if state.table.costs_only { state.cost as f64 / 1e9 } else { state.score_s }
 }
 
-/// The bound, over all paths, those included that are no candidates.
+/// Returns the lower bound, over all paths, those included that are no candidates.
 fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut Work<'_>) -> Bound {
     let rounds = MOST_ROUNDS.min(MOST_OPTIONS / table.len().max(1) as u64).max(20);
     let affordable = work.left / 3 / (table.flows() as u64 / 8 + 1);
@@ -230,7 +230,7 @@ fn bound(problem: &Problem, table: &Table, ascent: &mut Ascent<'_>, work: &mut W
     bound
 }
 
-/// Each flow's cheapest choice.
+/// Returns each flow's cheapest choice.
 fn cheapest(table: &Table) -> Vec<usize> {
     let cheapest = |flow: usize| {
         let all = table.of(flow).iter().enumerate();
@@ -239,7 +239,7 @@ fn cheapest(table: &Table) -> Vec<usize> {
     (0..table.flows()).map(cheapest).collect()
 }
 
-/// The choices that the search starts from.
+/// Returns the choices that the search starts from.
 fn starting_choices(
     problem: &Problem,
     table: &Table,
@@ -252,8 +252,8 @@ fn starting_choices(
     [bound.choices.clone()].into_iter().chain(cheapest).chain(given).collect()
 }
 
-/// The choices of a plan made elsewhere; `None` when it takes a path that is no candidate, or one
-/// that no relay carries.
+/// Returns the choices of a plan made elsewhere; `None` when it uses a path that is no candidate,
+/// or one that no relay can carry.
 fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize>> {
     let choice = |(flow, place): (usize, usize)| {
         table.of(flow).iter().position(|choice| choice.place as usize == place)
@@ -261,7 +261,7 @@ fn choices_of(problem: &Problem, table: &Table, plan: &Plan) -> Option<Vec<usize
     plan.choice_in(problem)?.into_iter().enumerate().map(choice).collect()
 }
 
-/// The better of the search's plan and those given, with what was proved.
+/// Returns the best of the search's plan and those given, with the proven bound.
 fn finish(
     problem: &Problem,
     best: Option<State<'_>>,
@@ -301,10 +301,10 @@ fn finish(
     })
 }
 
-/// Why there is no plan, or that none was found.
+/// Returns the reason why there is no plan, or that none was found.
 fn without_plan(problem: &Problem, least: Duration, least_cost: Money) -> SolveError {
     let budget = problem.budget();
-    // The bound is over all paths, the other reasons are over the candidates.
+    // The bound holds for all paths, the other reasons for the candidates only.
     let seen = obstacle(problem).filter(|_| !problem.leaves_out());
     let bound = Obstacle::Bound { least: least_cost, budget };
     match seen.or((least_cost > budget).then_some(bound)) {

@@ -1,17 +1,18 @@
 //! Exact solvers: the problem as a mixed-integer linear program, solved by HiGHS.
 //!
-//! [`Exact`] takes our own formulation (`aggregated`), [`ExactCp`] CP's, mended (`cloudpilot`).
-//! Both go in rounds: HiGHS finds the best choice of paths, `Plan::from_choice` packs the flows
-//! onto relays and adds up costs in whole nano-dollars; if that needs more relays or money than the
-//! program counted, rows against it are added (`cuts`) and HiGHS starts again. Each round's bound
-//! holds for every plan, so the greatest one does. Once the score is proved least, a last search
-//! among the plans of that score makes the cost least.
+//! [`Exact`] uses our own formulation (`aggregated`), [`ExactCp`] CP's with corrections
+//! (`cloudpilot`). Both work in rounds: HiGHS finds the best choice of paths, `Plan::from_choice`
+//! packs the flows onto relays and adds up costs in whole nano-dollars; if that needs more relays
+//! or money than the program counted, cuts are added (`cuts`) and HiGHS starts again. Each round's
+//! bound holds for every plan, so the greatest one does. Once the score is proved optimal, a last
+//! search among the plans of that score minimises the cost.
 //!
 //! Where the problem leaves paths out, nothing is proved of them: the bound on the score stays the
-//! sum of all flows' best ones, that on cost stays nothing, and that the candidates make no plan
-//! does not mean that there is none.
+//! sum of all flows' best ones, the bound on cost stays zero, and infeasibility over the candidates
+//! does not prove that there is no plan.
 //!
-//! Makespan is for a caller who asks with [`Problem::within`]; here it counts as the sum of scores.
+//! A makespan is minimised by a caller that uses [`Problem::within`]; here it counts as the sum of
+//! scores.
 
 use tradewind_units::{Duration, Money};
 
@@ -43,29 +44,29 @@ const STEPS_A_NODE: u64 = 1_000;
 /// Steps that a simplex iteration of HiGHS counts as. Chosen: a node has some hundred iterations.
 const STEPS_AN_ITERATION: u64 = 10;
 
-/// Nodes of the search for the least cost among plans of the best score. Chosen: ties are few, and
-/// it must not take longer than what it completes.
+/// The node limit of the search for the least cost among plans of the best score. Chosen: ties are
+/// few, and it must not take longer than the search before it.
 const TIE_NODES: u64 = 100;
 
-/// The part of the limits that the greedy start may take. Chosen: a poor start costs little.
+/// The share of the limits for the greedy start. Chosen: a poor start costs little.
 const START_SHARE: f64 = 0.2;
 
-/// Most steps of the greedy start. Chosen: a step of it looks at every path of every flow.
+/// The most steps of the greedy start. Chosen: each step looks at every path of every flow.
 const START_STEPS: u64 = 50_000;
 
-/// The part of the limits in which linear programs rule out what relays cannot carry, and the most
-/// rounds of that, and of counts after it. Chosen: later rounds bring little.
+/// The share of the limits for linear programs that add pattern cuts, and the most rounds of that,
+/// and of the integer counts after it. Chosen: later rounds bring little.
 const PATTERNS_SHARE: f64 = 0.4;
 const MOST_PATTERN_ROUNDS: usize = 40;
 
-/// Tells of a flow and a place among its candidates whether a program is to have that one.
+/// Returns, for a flow and the index of one of its candidates, whether the program has that one.
 pub(in crate::solver) type Kept<'a> = &'a dyn Fn(usize, usize) -> bool;
 
 /// The exact solver by our own formulation, `exact`.
 ///
 /// `Limits::work` bounds the nodes of HiGHS's search tree, which does not stop within the first
-/// one, and `Limits::should_stop` is asked between rounds only: HiGHS cannot be interrupted from
-/// Rust without `unsafe`. What bounds the time of a round is `Limits::time_left`.
+/// one, and `Limits::should_stop` is called between rounds only: HiGHS cannot be interrupted from
+/// Rust without `unsafe`. The time of a round is bounded by `Limits::time_left`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exact<'a> {
     /// A plan to start from instead of the greedy one; ignored if it does not pass
@@ -81,7 +82,7 @@ pub struct ExactCp<'a> {
 }
 
 impl Exact<'_> {
-    /// How large the program for this problem is; `None` when a flow has no affordable path.
+    /// Returns the size of the program for this problem; `None` when a flow has no affordable path.
     #[must_use]
     pub fn size(problem: &Problem) -> Option<Size> {
         aggregated::aggregated(problem).map(|formulation| formulation.size())
@@ -91,7 +92,7 @@ impl Exact<'_> {
 impl Exact<'_> {
     /// Solves the problem over the candidates that are `kept`, among which are those of `start`.
     ///
-    /// What it proves holds of all plans if no plan that is better has another candidate.
+    /// Its proofs hold for all plans if no better plan uses another candidate.
     pub(super) fn over(
         problem: &Problem,
         start: Plan,
@@ -103,11 +104,11 @@ impl Exact<'_> {
         Search::new(problem, formulation, limits, "exact", Some(start)).run()
     }
 
-    /// Returns the plan with what is proved when only the counts of relays must be whole.
+    /// Returns the plan with the bounds proved when only the counts of relays must be integers.
     ///
-    /// That takes few nodes, where a search for whole paths, too, takes many before it has decided
-    /// on the relays. What a relay cannot carry of the paths that flows take in part is ruled out
-    /// ([`patterns`]) and the counts are sought anew, until nothing is left or the limits end.
+    /// That takes few nodes, where a search for integer paths, too, takes many before it has
+    /// decided on the relays. Fractional paths that a relay cannot carry are cut off ([`patterns`])
+    /// and the counts are solved for again, until there is no cut left or the limits end.
     pub(super) fn by_counts(
         problem: &Problem,
         start: Plan,
@@ -133,8 +134,8 @@ impl Exact<'_> {
         Plan { bound: search.bound.min(score), bound_cost: search.bound_cost.min(cost), ..start }
     }
 
-    /// Returns the cheapest plan of the same score as `plan`, as far as the limits go; none where
-    /// no program can be made.
+    /// Returns the cheapest plan found within the limits that has at most the score of `plan`; none
+    /// where there is no better one or no program.
     pub(super) fn cheapest(problem: &Problem, plan: &Plan, limits: &Limits<'_>) -> Option<Plan> {
         let formulation = aggregated::aggregated(problem)?;
         let start = Some(plan.clone());
@@ -146,8 +147,8 @@ impl Exact<'_> {
 }
 
 impl ExactCp<'_> {
-    /// How large the program for this problem is; `None` when a flow has no affordable path, or it
-    /// is beyond 400,000 columns.
+    /// Returns the size of the program for this problem; `None` when a flow has no affordable path,
+    /// or there would be more than 400,000 columns.
     #[must_use]
     pub fn size(problem: &Problem) -> Option<Size> {
         cloudpilot::cloudpilot(problem).ok().map(|formulation| formulation.size())
@@ -183,8 +184,8 @@ impl Solver for ExactCp<'_> {
     }
 }
 
-/// The plan to start from: the one given if it is sound, else the greedy one, or what there is of
-/// that after a part of the limits.
+/// Returns the plan to start from: the one given if it is valid, else the greedy one, or the best
+/// that it finds within its share of the limits.
 fn first(problem: &Problem, limits: &Limits<'_>, given: Option<&Plan>) -> Option<Plan> {
     if let Some(plan) = given.filter(|plan| verify(problem, plan).is_empty()) {
         return Some(plan.clone());
@@ -204,12 +205,12 @@ fn first(problem: &Problem, limits: &Limits<'_>, given: Option<&Plan>) -> Option
     plan.filter(|plan| plan.cost <= problem.budget())
 }
 
-/// How a search ended.
+/// The end of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The best plan in hand is the best there is.
+    /// The incumbent is proved optimal.
     Proved,
-    /// A limit came first.
+    /// A limit was reached first.
     Stopped,
     /// There is no plan.
     Infeasible,
@@ -222,11 +223,11 @@ struct Search<'a> {
     name: &'static str,
     steps: u64,
     best: Option<Plan>,
-    /// No plan has a smaller score.
+    /// A lower bound on every plan's score.
     bound: Duration,
-    /// No plan costs less.
+    /// A lower bound on every plan's cost.
     bound_cost: Money,
-    /// Whether a choice was ruled out without proof; what comes after proves nothing.
+    /// Set once a choice was cut off without proof: later bounds prove nothing.
     unproved: bool,
 }
 
@@ -272,7 +273,7 @@ impl<'a> Search<'a> {
         self.best.take().map(|plan| self.finished(plan)).ok_or_else(|| lost("the plan"))
     }
 
-    /// Rounds until the goal is proved least or a limit comes.
+    /// Runs rounds until the goal is proved optimal or a limit is reached.
     fn minimise(&mut self, goal: Goal) -> Result<End, SolveError> {
         loop {
             let Some(limits) = self.next_run() else { return Ok(End::Stopped) };
@@ -301,7 +302,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Runs with some columns in part, from the best plan.
+    /// Runs with some columns relaxed to fractions, from the best plan.
     fn relaxed(&mut self, goal: Goal, run: RunLimits) -> Option<milp::Answer> {
         let start = self.best.as_ref();
         let start = start.and_then(|plan| self.formulation.values_of_any(self.problem, plan));
@@ -313,7 +314,7 @@ impl<'a> Search<'a> {
         Some(answer)
     }
 
-    /// Adds rows against what no relay carries of these values; says whether there were any.
+    /// Adds pattern cuts against these values; returns whether there were any.
     fn add_patterns(&mut self, values: &[f64]) -> bool {
         let rows = patterns::rows(self.problem, &self.formulation, values);
         let some = !rows.is_empty();
@@ -321,7 +322,8 @@ impl<'a> Search<'a> {
         some
     }
 
-    /// Adds such rows until linear programs bring no more of them, or a part of the limits is gone.
+    /// Adds pattern cuts until linear programs yield no more of them, or their share of the limits
+    /// is used.
     fn rule_out_patterns(&mut self, goal: Goal) {
         let kept = 1.0 - PATTERNS_SHARE;
         let steps = (self.steps as f64 * kept) as u64;
@@ -341,7 +343,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The limits of the next run; `None` when there is to be none.
+    /// Returns the limits of the next run; `None` when no run is allowed.
     fn next_run(&self) -> Option<RunLimits> {
         let nodes = self.steps / STEPS_A_NODE;
         let time = self.limits.time_left.map(|left| left());
@@ -350,8 +352,8 @@ impl<'a> Search<'a> {
         (!over && !(self.limits.should_stop)()).then_some(limits)
     }
 
-    /// Takes the plan that the values mean, if it is affordable and better; adds rows against them
-    /// and says false when it does not do what they promise.
+    /// Accepts the plan of these values as incumbent if it is affordable and better; adds cuts
+    /// against them and returns false when the plan costs more than they say.
     fn admit(&mut self, goal: Goal, values: &[f64]) -> bool {
         let choice = self.formulation.choice(values);
         let plan = Plan::from_choice(self.problem, &choice, self.name, Duration::ZERO);
@@ -371,8 +373,8 @@ impl<'a> Search<'a> {
         }
         let cuts = cuts::packing_cuts(self.problem, &self.formulation, &choice, values);
         if cuts.rows.is_empty() {
-            // A tolerance of HiGHS, or a packing that could not be proved: only this choice goes,
-            // and one that is affordable is in hand.
+            // A tolerance of HiGHS, or a packing that could not be proved: only this choice is cut
+            // off, and if it is affordable, it has been considered as the incumbent.
             self.unproved |= cuts.gave_up || found_any;
             self.formulation.rows.push(cuts::forbid(&self.formulation, &choice));
         }
@@ -380,13 +382,13 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// What is to be least, in this order.
+    /// Returns the lexicographic objective.
     fn key(&self, plan: &Plan) -> (Duration, Money) {
         plan.score(self.problem)
     }
 
     fn note_bound(&mut self, goal: Goal, above: f64) {
-        // The program knows the candidates only.
+        // The program covers the candidates only.
         if self.unproved || self.problem.leaves_out() {
             return;
         }

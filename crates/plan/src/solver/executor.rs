@@ -1,24 +1,23 @@
-//! Who does pieces of work that do not depend on each other: one after another, or several at a
-//! time.
+//! Executors of independent pieces of work: one after another, or several in parallel.
 //!
-//! Solvers start no threads. They cut their work into pieces and put what comes of them together so
-//! that the plan does not depend on the crew.
+//! Solvers start no threads. They divide their work into pieces and combine the results so that the
+//! plan does not depend on the executor.
 
 use std::num::NonZeroUsize;
 
-/// A piece of work, to be done once.
+/// A piece of work, to be run once.
 pub type Piece<'p> = &'p mut (dyn FnMut() + Send);
 
-/// Someone who does pieces of work.
+/// Runs pieces of work.
 pub trait Executor: Sync {
-    /// How many pieces may be done at a time: one at least.
+    /// Returns how many pieces may run in parallel: at least one.
     fn hands(&self) -> NonZeroUsize;
 
-    /// Does every piece once, in any order, and comes back when all are done.
+    /// Runs every piece once, in any order, and returns when all are done.
     fn work_off(&self, pieces: &mut [Piece<'_>]);
 }
 
-/// Does one piece after another.
+/// Runs one piece after another.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OneByOne;
 
@@ -32,7 +31,7 @@ impl Executor for OneByOne {
     }
 }
 
-/// Has the crew do `work` for each item.
+/// Runs `work` for each item on the executor.
 pub(super) fn each<T: Send>(
     executor: &dyn Executor,
     items: &mut [T],

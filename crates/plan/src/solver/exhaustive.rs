@@ -1,12 +1,12 @@
-//! Exact search for small problems: which offers are taken up, then which path each flow takes.
+//! Exact search for small problems: over the offers to use, then over each flow's path.
 //!
-//! Both levels are depth-first with a bound from [`super::knapsack`], which wants a price for each
-//! path of each flow, while set-up is paid for each relay. Two shares of it never add up to more
-//! than its truth: an equal share for every flow of the problem (there is at least one relay where
-//! a flow passes), and the flow's rate over a relay's capacity (there are at least as many relays
-//! as the rates fill). Any mix of the two is as safe; the best of a few mixes is taken, so nothing
-//! good is cut off. Offers of which some relays run already are free in the bounds. How few relays
-//! carry an offer's flows is worked out exactly ([`crate::packing`]).
+//! Both levels are depth-first branch and bound with a bound from [`super::knapsack`], which needs
+//! a cost for each path of each flow, while set-up is paid for each relay. Two shares of it never
+//! add up to more than its true cost: an equal share for every flow of the problem (there is at
+//! least one relay where a flow passes), and the flow's rate over a relay's capacity (there are at
+//! least as many relays as the rates fill). Any convex combination of the two is valid, too; the
+//! best of a few is taken. Offers of which some relays run already are free in the bounds. The
+//! number of relays that carry an offer's flows is computed exactly ([`crate::packing`]).
 //!
 //! It prunes by score. Under [`Objective::Cost`], and among plans of equal score, another search
 //! prunes by cost ([`cheapest`]).
@@ -24,11 +24,11 @@ use crate::problem::{Objective, Offer, Problem};
 
 mod cheapest;
 
-/// Gains below this are none: a nanosecond, the resolution of completion times.
+/// The least gain that counts: a nanosecond, the resolution of completion times.
 const LEAST_GAIN_S: f64 = 1e-9;
 
-/// Weights of the equal share against the share of capacity. Chosen: more of them cost more than
-/// they cut.
+/// Weights of the equal share against the share of capacity. Chosen: the time for more of them
+/// exceeds the time that they save.
 const MIXES: [f64; 3] = [0.0, 0.5, 1.0];
 
 /// The exact solver. Starts from the greedy one's plan.
@@ -76,7 +76,7 @@ impl Solver for Exhaustive {
     }
 }
 
-/// What the first level has decided of an offer.
+/// The first level's decision on an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Undecided,
@@ -84,15 +84,15 @@ enum Fate {
     Unused,
 }
 
-/// One way of a flow, with its numbers at hand.
+/// One candidate of a flow, with its derived numbers.
 #[derive(Debug, Clone)]
 struct Choice<'a> {
     candidate: &'a Candidate,
-    /// Its place among the problem's candidates of the flow.
+    /// Its index among the problem's candidates of the flow.
     place: usize,
     cost_usd: f64,
     score_s: f64,
-    /// Its part of its relays' set-up by what it takes of their capacity.
+    /// Its share of its relays' set-up by the capacity that it takes.
     set_up_part_usd: f64,
 }
 
@@ -100,9 +100,9 @@ struct Search<'a> {
     problem: &'a Problem,
     /// Flows in the order of branching.
     order: Vec<usize>,
-    /// For each flow of `order`, its choices by rising completion time.
+    /// For each flow of `order`, its choices by increasing score.
     choices: Vec<Vec<Choice<'a>>>,
-    /// What the first relay of each offer costs.
+    /// The cost of the first relay of each offer.
     set_up_usd: Vec<f64>,
     budget_usd: f64,
     best: Option<Plan>,
@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
         self.best.as_ref().map_or(f64::INFINITY, score)
     }
 
-    /// The first level: decides offers from `next` on, then the flows.
+    /// Runs the first level: decides offers from `next` on, then the flows.
     fn choose_offers(&mut self, fates: &mut Vec<Fate>, next: usize) {
         if !self.work.step() {
             return;
@@ -150,7 +150,7 @@ impl<'a> Search<'a> {
         fates[next] = Fate::Undecided;
     }
 
-    /// No plan that agrees with these fates takes less; `None` when none is affordable.
+    /// Returns a lower bound for all plans with these decisions; `None` when none is affordable.
     fn bound_of(&self, fates: &[Fate]) -> Option<f64> {
         let offers = fates.iter().zip(&self.set_up_usd);
         let used = offers.filter(|(fate, _)| **fate == Fate::Used);
@@ -176,7 +176,7 @@ impl<'a> Search<'a> {
         Some(best)
     }
 
-    /// The second level: the best paths over the offers used.
+    /// Runs the second level: finds the best paths over the offers used.
     fn choose_paths(&mut self, fates: &[Fate]) {
         let choices: Vec<Vec<Choice<'a>>> =
             self.choices.iter().map(|all| open(all, fates).cloned().collect()).collect();
@@ -199,7 +199,7 @@ impl<'a> Search<'a> {
         self.choose_path(&choices, &menus, &mut node);
     }
 
-    /// No way to go on from this node takes less; `None` when none is affordable.
+    /// Returns a lower bound for all completions of this node; `None` when none is affordable.
     fn bound_from(&self, menus: &[Vec<Menu>], node: &Node) -> Option<f64> {
         let counts = self.problem.offers().iter().zip(&node.relays);
         let set_up: Money = counts.map(|(offer, count)| offer.set_up(*count)).sum();
@@ -235,7 +235,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes the choice as the best so far if it is affordable with its true number of relays.
+    /// Accepts the choice as incumbent if it is better and affordable with its true number of
+    /// relays.
     fn offer(&mut self, taken: &[usize]) {
         let mut choice = vec![0; taken.len()];
         for (flow, place) in self.order.iter().zip(taken) {
@@ -250,8 +251,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A flow's choices, those left out that no relay could carry and, with `prune`, those that never
-/// help.
+/// Returns a flow's choices without those that no relay could carry and, with `prune`, without
+/// dominated ones.
 fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
     let all = problem.candidates(flow);
     let kept: Vec<&Candidate> = if prune { undominated(all) } else { all.iter().collect() };
@@ -275,18 +276,18 @@ fn choices_of(problem: &Problem, flow: usize, prune: bool) -> Vec<Choice<'_>> {
     choices
 }
 
-/// What the first relay of an offer costs: nothing if one runs already.
+/// Returns the cost of the first relay of an offer: nothing if one runs already.
 fn first_set_up_usd(offer: &Offer) -> f64 {
     offer.set_up(1).as_usd()
 }
 
-/// The part of a relay's set-up that fits what the candidate takes of its capacity.
+/// Returns the share of a relay's set-up by the capacity that the candidate takes.
 fn set_up_part_usd(candidate: &Candidate, offer: &Offer) -> f64 {
     let share = candidate.rate.as_bps() as f64 / offer.capacity_bps() as f64;
     share * first_set_up_usd(offer)
 }
 
-/// The choices that pass no unused offer.
+/// Returns the choices that pass no unused offer.
 fn open<'c, 'a>(
     choices: &'c [Choice<'a>],
     fates: &'c [Fate],
@@ -297,12 +298,12 @@ fn open<'c, 'a>(
     choices.iter().filter(allowed)
 }
 
-/// The flows decided so far on the second level.
+/// A node of the second level: the flows decided so far.
 #[derive(Debug, Clone)]
 struct Node {
     /// Rate through each offer's relays.
     loads: Vec<u64>,
-    /// Relays that each offer needs at least.
+    /// A lower bound on the relays of each offer.
     relays: Vec<usize>,
     set_up_parts_usd: f64,
     cost_usd: f64,

@@ -1,28 +1,28 @@
 //! CP's flow-greedy heuristics F-FCT and F-Cost [CP VI-A, Algorithms 1 and 2].
 //!
-//! Every flow starts direct. Again and again the flow whose best path promises the largest gain
-//! gets that path, if the budget and the relays allow; if not, the flow's next best path takes its
-//! place. A flow that has a path keeps it. F-FCT's gain is the score that the path saves; F-Cost's
-//! is that for each dollar of egress and of its share of the set-up.
+//! Every flow starts direct. In each step the flow whose best path has the largest gain gets that
+//! path, if the budget and the relays allow; if not, its next best path is tried in its turn. A
+//! flow that has a path keeps it. F-FCT's gain is the score that the path saves; F-Cost's is that
+//! for each dollar of egress and of its share of the set-up.
 //!
 //! **Repairs of the text.** Algorithm 1 is garbled in print; this is how it is read here:
 //!
 //! - A path is on a list if it is faster than the direct one: the direct path costs nothing and is
-//!   always allowed, so what is listed behind it is never reached.
+//!   always allowed, so paths listed behind it are never reached.
 //! - The printed greedy step drops the head of a list; footnote 2 drops all heads that cannot be
-//!   afforded after each success. Both make the same plan, and so does what is done here, to drop a
-//!   head when its turn comes: what is not feasible once never is again. Room at relays only
-//!   shrinks within one run. A path becomes cheaper only when a relay that it needs is set up for
-//!   another flow, and that takes at least as much from the budget.
-//! - "Find a relay with room" (lines 25 and 26) does not say which: the first that was set up.
-//! - Ties are open in the paper: the flow that comes first in the problem; of its paths the
+//!   afforded after each success. Both make the same plan, and so does this code, which drops a
+//!   head when its turn comes: a path that is infeasible once stays so. Free capacity of relays
+//!   only shrinks within one run. A path becomes cheaper only when a relay that it needs is set up
+//!   for another flow, and that takes at least as much from the budget.
+//! - "Find a relay with room" (lines 25 and 26) does not say which: here the first that was set up.
+//! - Ties are open in the paper: here the flow that comes first in the problem; of its paths the
 //!   cheaper, then the one that comes first among its candidates.
 //!
 //! **Beyond the paper.** Paths have up to four relays and relays are of several types: lists and
-//! steps stay as they are. A weight multiplies what a flow gains. Relays that run cost no set-up,
-//! in F-Cost's gain too. A flow without direct path comes before all others, the fastest first.
-//! Where leaving the running path costs, a flow starts with that cost and gets it back when it
-//! moves on; only then the order in which heads are dropped matters.
+//! steps stay as they are. A weight multiplies a flow's gain. Running relays cost no set-up, in
+//! F-Cost's gain too. Flows without a direct path come before all others, the fastest first. Where
+//! leaving the running path costs, a flow starts with that cost and gets it back when it moves on;
+//! only then the order in which heads are dropped matters.
 //!
 //! Costs O(m P log P) for the lists of m flows with P paths each, O(m + n) for each step with n
 //! relays.
@@ -50,20 +50,20 @@ pub struct FlowGreedyFct;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlowGreedyCost;
 
-/// F-Cost with the ratio of times in the place of their difference, as the authors' published
-/// program has it. Not one of the paper's five; it comes nearer to the paper's figures than F-Cost
-/// as printed.
+/// F-Cost with the ratio of times in the place of their difference, as in the authors' published
+/// program. Not one of the paper's five; it comes nearer to the paper's figures than F-Cost as
+/// printed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlowGreedyRatio;
 
-/// What makes one path come before another.
+/// The gain by which paths are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gain {
     /// The score it saves [CP VI, Algorithm 1, line 13].
     Fct,
-    /// That, for each dollar [CP VI, Algorithm 2].
+    /// The same for each dollar [CP VI, Algorithm 2].
     FctPerCost,
-    /// How many times faster the flow becomes, for each dollar.
+    /// The direct score over the path's, for each dollar.
     RatioPerCost,
 }
 
@@ -113,7 +113,8 @@ fn solve(
     finish(problem, &lists, run.taken(), name, bound, &work)
 }
 
-/// The plan of a run; an error when it leaves a flow out, exceeds the budget, or was cut short.
+/// Returns the plan of a run; an error when it leaves a flow out, exceeds the budget, or was
+/// stopped.
 pub(super) fn finish(
     problem: &Problem,
     lists: &Lists,
@@ -170,7 +171,7 @@ fn plan(
     (plan.cost <= problem.budget()).then_some(plan)
 }
 
-/// Whether plans are compared by cost, because all have one score.
+/// Returns whether plans are compared by cost, because all have one score.
 pub(super) fn cheapest_wins(problem: &Problem) -> bool {
     problem.objective() == Objective::Cost
 }

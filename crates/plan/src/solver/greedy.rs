@@ -1,10 +1,10 @@
 //! Greedy search that shares relays, after the idea of CP's proxy-greedy family [CP VI-B].
 //!
-//! A set of relays is judged by the flows it can serve: each starts direct, and the upgrade that
-//! saves most time for each dollar of egress is made, again and again, while budget and capacity
+//! A set of relays is evaluated by the flows that it can serve: each starts direct, and the upgrade
+//! that saves most time for each dollar of egress is made repeatedly while budget and capacity
 //! last. From no relays at all, the set moves to its best neighbour (one or two relays more, one
-//! less, one replaced) as long as that helps. The paper's own five heuristics are other solvers;
-//! this one makes no claim to be them.
+//! less, one replaced) as long as that improves it. The paper's own five heuristics are other
+//! solvers; this one is none of them.
 
 use std::cmp::Reverse;
 
@@ -19,10 +19,10 @@ use crate::problem::Problem;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Greedy;
 
-/// How many relays of each offer there are.
+/// The number of relays of each offer.
 type Relays = Vec<usize>;
 
-/// What a set of relays makes of the flows.
+/// The choices, score and cost that a set of relays gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
     /// Each flow's candidate; none for a flow that has no path over this set.
@@ -32,7 +32,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Flows without a path count first, then time, then cost.
+    /// Returns the lexicographic objective: flows without a path, then score, then cost.
     fn key(&self) -> (usize, Duration, Money) {
         let unserved = self.choice.iter().filter(|choice| choice.is_none()).count();
         (unserved, self.score, self.cost)
@@ -68,7 +68,8 @@ impl Solver for Greedy {
     }
 }
 
-/// The sets with one or two relays more, one less, and one replaced, that the budget can set up.
+/// Returns the sets with one or two relays more, one less, or one replaced, that the budget can set
+/// up.
 fn neighbours(problem: &Problem, relays: &Relays) -> Vec<Relays> {
     let offers = 0..problem.offers().len();
     let with = |set: &Relays, offer: usize| {
@@ -109,14 +110,14 @@ fn serve(problem: &Problem, relays: &Relays, work: &mut Work<'_>) -> Outcome {
     serving.outcome()
 }
 
-/// Flows being assigned to a set of relays.
+/// An assignment of flows to a set of relays.
 struct Serving<'a> {
     problem: &'a Problem,
-    /// Room left on each relay, offer by offer.
+    /// The free capacity of each relay, by offer.
     room: Vec<Vec<u64>>,
-    /// Candidates whose offers all hold a relay: place and candidate, flow by flow.
+    /// Candidates whose offers all have a relay: index and candidate, by flow.
     open: Vec<Vec<(usize, &'a Candidate)>>,
-    /// The candidate each flow has, and its relays' numbers.
+    /// Each flow's candidate, and its relays' numbers.
     choice: Vec<Option<(usize, Vec<usize>)>>,
     left: Money,
     set_up: Money,
@@ -133,7 +134,7 @@ impl<'a> Serving<'a> {
                 all.filter(|(_, c)| c.relays.iter().all(|offer| relays[*offer] > 0)).collect()
             })
             .collect();
-        // A flow that runs elsewhere pays for its move, so that direct is not always free.
+        // A flow that runs elsewhere pays for its move, so direct is not always free.
         let free = |c: &Candidate| c.relays.is_empty() && c.cost == Money::ZERO;
         let direct = |flow: &[(usize, &Candidate)]| {
             flow.first().filter(|(_, c)| free(c)).map(|(at, _)| (*at, Vec::new()))
@@ -144,10 +145,10 @@ impl<'a> Serving<'a> {
         Self { problem, room, open, choice, left, set_up }
     }
 
-    /// The affordable change of one flow's path that saves most for each dollar: flow and
+    /// Returns the affordable change of one flow's path that saves most for each dollar: flow and
     /// candidate.
     ///
-    /// A flow without any path comes first; what costs nothing more comes before what does.
+    /// A flow without any path comes first; a change without extra cost comes before one with it.
     fn best_upgrade(&self) -> Option<(usize, usize)> {
         let mut best: Option<((bool, f64), (usize, usize))> = None;
         for (flow, open) in self.open.iter().enumerate() {
@@ -178,8 +179,8 @@ impl<'a> Serving<'a> {
         Some(&self.problem.candidates(flow)[*place])
     }
 
-    /// The fullest relay with room of each offer of the candidate, its own present share given
-    /// back.
+    /// Returns the fullest relay with the capacity of each offer of the candidate, the flow's
+    /// present share released.
     fn numbers(&self, flow: usize, candidate: &Candidate) -> Option<Vec<usize>> {
         let need = candidate.rate.as_bps();
         let room_at =
@@ -192,7 +193,7 @@ impl<'a> Serving<'a> {
         candidate.relays.iter().map(fullest).collect()
     }
 
-    /// What a flow takes of this relay now.
+    /// Returns the rate that a flow takes of this relay now.
     fn held(&self, flow: usize, offer: usize, number: usize) -> u64 {
         let (Some(candidate), Some((_, numbers))) = (self.current(flow), &self.choice[flow]) else {
             return 0;
@@ -228,7 +229,7 @@ impl<'a> Serving<'a> {
     }
 }
 
-/// The order in which flows are branched on: those with most to gain first.
+/// Returns the flows in the order of branching: those with most to gain first.
 pub(super) fn by_gain(problem: &Problem) -> Vec<usize> {
     let spread = |flow: &usize| {
         let times = problem.candidates(*flow).iter().map(|candidate| candidate.score);

@@ -1,8 +1,8 @@
-//! Problems whose machines are paid for as long as the plan takes: one problem for each number of
-//! whole hours ([`Problem::paid_for`]), and of their plans the best.
+//! Problems whose machines are paid for as long as the plan takes: solved for each number of whole
+//! hours ([`Problem::paid_for`]), and the best of the plans is taken.
 //!
-//! Whatever plan there is takes some whole number of hours, and is a plan of that one's problem. So
-//! the least of the bounds of all these problems holds for it.
+//! Every plan takes some whole number of hours, and is a plan of that number's problem. So the
+//! least of the bounds of all these problems holds for it.
 
 use tradewind_units::{Duration, Money};
 
@@ -10,7 +10,7 @@ use super::{Limits, SolveError, Solver, part, registry, unlimited_bound};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
-/// Returns the best plan that `solver` finds for any number of hours, each within its part of the
+/// Returns the best plan that `solver` finds for any number of hours, each within its share of the
 /// limits.
 ///
 /// # Errors
@@ -34,14 +34,14 @@ pub(super) fn solve(
     found.best()
 }
 
-/// The findings for all numbers of hours so far.
+/// The results for all numbers of hours so far.
 struct Found<'a> {
     problem: &'a Problem,
     best: Option<Plan>,
-    /// Bounds on the plans of all numbers of hours together.
+    /// Lower bounds for the plans of all numbers of hours together.
     bound: Duration,
     bound_cost: Money,
-    /// True once some limit came before the end.
+    /// Set once some limit was reached.
     is_cut: bool,
     /// The reason why there is no plan for some number of hours.
     obstacle: Option<SolveError>,
@@ -49,8 +49,8 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn new(problem: &'a Problem) -> Self {
-        // A path that is none of the candidates may take any number of hours; no plan costs more
-        // than the budget.
+        // A path left out of the candidates may take any number of hours; no plan costs more than
+        // the budget.
         let (bound, bound_cost) = if problem.leaves_out() {
             (unlimited_bound(problem), Money::ZERO)
         } else {
@@ -59,7 +59,7 @@ impl<'a> Found<'a> {
         Self { problem, best: None, bound, bound_cost, is_cut: false, obstacle: None }
     }
 
-    /// Takes what came of one number of hours.
+    /// Adds the result for one number of hours.
     fn add(&mut self, outcome: Result<Plan, SolveError>) -> Result<(), SolveError> {
         let (plan, bound) = match outcome {
             Ok(plan) => {
@@ -78,7 +78,7 @@ impl<'a> Found<'a> {
         };
         self.bound = self.bound.min(bound);
         self.bound_cost = self.bound_cost.min(plan.as_ref().map_or(Money::ZERO, |p| p.bound_cost));
-        // It may take less than the hours that it was made for.
+        // It may take fewer hours than it was made for.
         let Some(plan) = plan.map(|plan| plan.priced_in(self.problem)) else { return Ok(()) };
         let rank = |plan: &Plan| plan.rank(self.problem);
         if self.best.as_ref().is_none_or(|best| rank(&plan) < rank(best)) {
@@ -113,7 +113,7 @@ mod tests {
     use crate::problem::Inputs;
     use crate::solver::Exhaustive;
 
-    /// A problem whose flow takes hours, with half a dollar for each hour of a machine.
+    /// Returns a problem whose flow takes hours, with half a dollar for each hour of a machine.
     fn problem(seed: u64) -> Problem {
         let mut inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
         for flow in &mut inputs.flows {

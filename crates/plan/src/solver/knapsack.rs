@@ -1,10 +1,11 @@
-//! A lower bound on the sum of completion times when each flow picks one option within a budget.
+//! A lower bound on the sum of completion times when each flow takes one option within a budget.
 //!
-//! The multiple-choice knapsack, relaxed: each flow's options shrink to the convex hull of cost and
-//! time, and the budget buys the steepest steps first, the last one in part. No choice within the
-//! budget is better [Kellerer, Pferschy, Pisinger: Knapsack Problems, 11.2].
+//! The linear relaxation of the multiple-choice knapsack problem: each flow's options are reduced
+//! to the convex hull of cost and time, and the budget buys the steepest steps first, the last one
+//! in part. No choice within the budget is better [Kellerer, Pferschy, Pisinger: Knapsack Problems,
+//! 11.2].
 
-/// The worthwhile options of one flow, as a first one and steps of falling worth.
+/// The efficient options of one flow: the cheapest one, and steps of decreasing worth.
 #[derive(Debug, Clone)]
 pub(super) struct Menu {
     cost: f64,
@@ -12,7 +13,7 @@ pub(super) struct Menu {
     steps: Vec<Step>,
 }
 
-/// Paying `cost` more saves `saves` seconds.
+/// A step to the next option: it costs `cost` more and saves `saves` seconds.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     cost: f64,
@@ -26,7 +27,7 @@ impl Step {
 }
 
 impl Menu {
-    /// The hull of options given as cost and completion time; `None` when there are none.
+    /// Returns the hull of options given as cost and completion time; `None` when there are none.
     pub(super) fn new(options: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let mut options: Vec<(f64, f64)> = options.into_iter().collect();
         options.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -49,8 +50,8 @@ impl Menu {
     }
 }
 
-/// No choice of one option from each menu that costs at most `budget` takes less; `None` when even
-/// the cheapest options cost more.
+/// Returns a lower bound on the time of all choices of one option from each menu that cost at most
+/// `budget`; `None` when even the cheapest options cost more.
 pub(super) fn bound<'a>(menus: impl Iterator<Item = &'a Menu>, budget: f64) -> Option<f64> {
     let mut left = budget;
     let mut total = 0.0;
@@ -60,7 +61,7 @@ pub(super) fn bound<'a>(menus: impl Iterator<Item = &'a Menu>, budget: f64) -> O
         total += menu.fct;
         steps.extend(&menu.steps);
     }
-    // Sums of dollars in binary fractions: a nano-dollar short is not short.
+    // The sums are floating-point dollars: allow for rounding of a nano-dollar.
     if left < -1e-9 {
         return None;
     }

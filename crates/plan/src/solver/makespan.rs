@@ -1,8 +1,8 @@
-//! The least makespan, by any solver that serves total completion time.
+//! The minimum makespan, by any solver for total completion time.
 //!
-//! Within a limit on every flow's completion time the cheapest plan tells whether the budget
-//! affords the limit; so does, of a solver that does not serve cost, whether it has any plan within
-//! the budget. Such limits are the candidates' completion times; the least affordable one is found
+//! Under a limit on every flow's completion time the cheapest plan shows whether the budget affords
+//! the limit; with a solver that does not support cost, it is whether there is any plan within the
+//! budget. The limits tried are the candidates' completion times; the least affordable one is found
 //! by bisection, then the cheapest plan within it, and then the least total for that money: nothing
 //! is spent that the makespan does not need.
 
@@ -12,10 +12,10 @@ use super::{Limits, SolveError, Solver, part};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// The plan of least makespan that `solver` finds, of those the cheapest, and of those one of least
-/// total completion time.
+/// Returns the plan of least makespan that `solver` finds, of those the cheapest, and of those one
+/// of least total completion time.
 ///
-/// Its `bound` is on the makespan: no plan within the budget has all flows done before.
+/// Its `bound` is a lower bound on the makespan of every plan within the budget.
 ///
 /// # Errors
 /// Those of `solver`, when it has no plan for the problem without a limit.
@@ -25,8 +25,8 @@ pub fn solve(
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let times = times(problem);
-    // A bisection and the two plans at its end, all with the same work, and the same part of the
-    // time that is left.
+    // A bisection and the two plans at its end, all with the same work, and the same share of the
+    // remaining time.
     let steps = (usize::BITS - times.len().leading_zeros()) + 2;
     let share = 1.0 / f64::from(steps + 1);
     let mut bound = slowest_flows_best(problem);
@@ -72,20 +72,20 @@ pub fn solve(
     Ok(Plan { bound: bound.min(plan.makespan()), bound_cost: Default::default(), ..plan })
 }
 
-/// What is known of a limit on every flow's completion time.
+/// The result for a limit on every flow's completion time.
 enum Within {
     /// A plan within the budget.
     Affordable(Box<Plan>),
-    /// It is proved that there is none.
+    /// A proof that there is none.
     None,
     NotFound,
 }
 
-/// Asks for the cheapest plan in which no flow takes longer than `limit`; a solver that does not
-/// serve cost, for the one of least total, which is within the budget too.
+/// Solves for the cheapest plan in which no flow takes longer than `limit`; with a solver that does
+/// not support cost, for the one of least total, which is within the budget too.
 ///
 /// # Errors
-/// When the solver serves neither.
+/// When the solver supports neither.
 fn within(
     solver: &dyn Solver,
     problem: &Problem,
@@ -100,8 +100,7 @@ fn within(
         Some(Err(SolveError::Objective { .. })) => ask(Objective::TotalFct),
         answer => answer,
     };
-    // Paths that are no candidates may be within the limit too; only a bound on cost speaks of
-    // them.
+    // Paths that are no candidates may be within the limit too; only a bound on cost covers them.
     let nothing = if problem.leaves_out() { Within::NotFound } else { Within::None };
     Ok(match answer {
         Some(Ok(plan)) if plan.cost <= problem.budget() => Within::Affordable(Box::new(plan)),
@@ -112,7 +111,7 @@ fn within(
     })
 }
 
-/// The plan in hand, if there is one.
+/// Returns the plan found, if there is one.
 fn found(result: Result<Plan, SolveError>) -> Result<Plan, SolveError> {
     match result {
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => Ok(*plan),
@@ -120,8 +119,8 @@ fn found(result: Result<Plan, SolveError>) -> Result<Plan, SolveError> {
     }
 }
 
-/// Completion times that may be the makespan, rising: those of candidates, from the slowest flow's
-/// best on.
+/// Returns the completion times that may be the makespan, increasing: those of candidates, from the
+/// slowest flow's best on.
 fn times(problem: &Problem) -> Vec<Duration> {
     let of = |flow| problem.candidates(flow).iter().map(|candidate| candidate.fct);
     let flows = 0..problem.flows().len();
@@ -132,7 +131,8 @@ fn times(problem: &Problem) -> Vec<Duration> {
     times
 }
 
-/// The longest of all flows' least completion times: no plan is done before, whatever the budget.
+/// Returns the longest of all flows' least completion times: a lower bound on every plan's
+/// makespan.
 pub(super) fn slowest_flows_best(problem: &Problem) -> Duration {
     let best = |flow| {
         let candidates = problem.candidates(flow).iter().map(|candidate| candidate.fct);

@@ -1,4 +1,4 @@
-//! Why no plan is within the budget.
+//! The reasons why no plan is within the budget.
 
 use tradewind_units::{FlowId, Money};
 
@@ -6,10 +6,10 @@ use super::{SolveError, unlimited_bound};
 use crate::candidates::Candidate;
 use crate::problem::Problem;
 
-/// What keeps the budget from affording any plan.
+/// The reason why the budget does not afford any plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// A flow that could only go over relays, which are all too small for it.
+    /// A flow that has only paths over relays, which are all too small for it.
     #[error(
         "flow `{flow}`: it has no direct path{}, and no relay on offer is large enough for it",
         in_time(*has_deadline)
@@ -17,7 +17,7 @@ pub enum Obstacle {
     TooLarge {
         /// The flow.
         flow: FlowId,
-        /// Whether it has a deadline, which its direct path may miss.
+        /// Set if it has a deadline, which its direct path may miss.
         has_deadline: bool,
     },
     /// A flow that the budget does not afford, even if nothing else is carried.
@@ -31,23 +31,23 @@ pub enum Obstacle {
     TooDear {
         /// The flow, or one of several.
         flow: FlowId,
-        /// Whether it has a deadline, which cheaper paths may miss.
+        /// Set if it has a deadline, which cheaper paths may miss.
         has_deadline: bool,
-        /// What it costs at least.
+        /// The least cost of its paths.
         least: Money,
         /// The problem's budget.
         budget: Money,
     },
-    /// A bound on the cost of all plans that is above the budget.
+    /// A lower bound on the cost of all plans is above the budget.
     #[error("flows: no plan costs less than ${}; the budget is \
         ${}", least.as_usd(), budget.as_usd())]
     Bound {
-        /// No plan costs less.
+        /// The lower bound.
         least: Money,
         /// The problem's budget.
         budget: Money,
     },
-    /// The budget affords each flow, but not all of them with as many relays as there may be.
+    /// The budget affords each flow, but not all of them with the allowed number of relays.
     #[error(
         "flows: the budget of ${} and the most relays that there may be allow each of them, but \
          not all together",
@@ -69,8 +69,8 @@ fn in_time(has_deadline: bool) -> &'static str {
     if has_deadline { " that meets its deadline" } else { "" }
 }
 
-/// The error that a problem has no plan, given that none of its candidates makes one. Where there
-/// are other paths, that proves nothing: then the error says that none was found.
+/// Returns the error that the problem has no plan, given that its candidates allow none. Where
+/// paths are left out, that proves nothing: then the error says that none was found.
 pub(super) fn infeasible(problem: &Problem) -> SolveError {
     if problem.leaves_out() {
         return SolveError::WorkLimit { best: None, bound: unlimited_bound(problem) };
@@ -83,7 +83,7 @@ pub(super) fn infeasible(problem: &Problem) -> SolveError {
     SolveError::Infeasible(obstacle(problem).unwrap_or_else(together))
 }
 
-/// What is seen at a glance to keep the budget from affording any plan of the problem's candidates.
+/// Returns the obstacle that simple bounds over the problem's candidates show, if any.
 pub(super) fn obstacle(problem: &Problem) -> Option<Obstacle> {
     let flows = 0..problem.flows().len();
     let least = |flow: usize, cost: &dyn Fn(&Candidate) -> Money| {
@@ -110,7 +110,7 @@ pub(super) fn obstacle(problem: &Problem) -> Option<Obstacle> {
     (carrying > budget).then_some(Obstacle::Together { budget })
 }
 
-/// Whether a relay of each offer on the path is large enough for it.
+/// Returns whether a relay of each offer on the path has the capacity for it.
 pub(super) fn fits(problem: &Problem, candidate: &Candidate) -> bool {
     let mut offers = candidate.relays.iter().map(|relay| &problem.offers()[*relay]);
     offers.all(|offer| candidate.rate <= offer.relay_type.capacity)

@@ -1,6 +1,5 @@
-//! The solver that users get as `auto`: [`Auto`] from the plans of the paper's heuristics, then
-//! fix-and-optimise and the exact solver from there. It ends as soon as a plan is proved to be the
-//! best.
+//! The solver behind `auto`: [`Auto`] from the plans of the paper's heuristics, then
+//! fix-and-optimise and the exact solver from there. It ends as soon as a plan is proved optimal.
 
 #[cfg(feature = "highs")]
 use super::auto::{Effort, Survey};
@@ -13,25 +12,25 @@ use super::{
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// The heuristics that take relay by relay, and what of the limits each may take. Chosen: each
-/// takes ten times or more what the one before it takes; where 1-P does not come to its end, nearly
-/// all is left for the rest of `auto`.
+/// The heuristics that add relay by relay, and the share of the limits of each. Chosen: each takes
+/// ten times or more of the time of the one before; where 1-P does not finish, nearly all is left
+/// for the rest of `auto`.
 const BY_RELAY: &[(&dyn Solver, f64)] =
     &[(&OneProxy, 0.05), (&TwoProxy, 0.15), (&TwoProxyRollback, 0.4)];
 
-/// What comes after [`Auto`].
+/// A stage after [`Auto`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Fix and optimise.
     Parts,
-    /// A bound by whole counts of relays.
+    /// A bound by integer counts of relays.
     Counts,
     /// The exact solver.
     Whole,
 }
 
-/// The parts of the limits that [`Auto`] with its starts, and each stage after it, may take. What
-/// one leaves the next ones have.
+/// The shares of the limits for [`Auto`] with its starts, and for each stage after it. Later stages
+/// get the time that earlier ones leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
     auto: f64,
@@ -39,10 +38,10 @@ struct Shares {
 }
 
 impl Shares {
-    /// By the paths of all flows together. Chosen by trial: the exact program has a column for each
-    /// of them. Up to some thousand it can be proved best, so that most of the time goes there.
-    /// With more the best plan comes from its parts, and beyond [`MOST_PATHS_FOR_EXACT`] the whole
-    /// does not end even its first relaxation.
+    /// Returns the shares by the number of paths of all flows. Chosen by trial: the exact program
+    /// has a column for each of them. Up to some thousand it can be solved to optimality, so that
+    /// most of the time goes there. With more the best plan comes from parts, and beyond
+    /// [`MOST_PATHS_FOR_EXACT`] the whole program does not finish even its first relaxation.
     fn of(paths: usize) -> Self {
         use Stage::{Counts, Parts, Whole};
         match paths {
@@ -62,13 +61,13 @@ impl Shares {
     }
 }
 
-/// What is kept for making the proved plan cheaper. Chosen: ties are few.
+/// The share for making the proved plan cheaper. Chosen: ties are few.
 const TIE_SHARE: f64 = 0.05;
 
 const MOST_PATHS_FOR_EXACT: usize = 20_000;
 
-/// The solver. Starts from the paper's heuristics, of those that take relay by relay as far as a
-/// part of the limits goes; what it could not prove to be the best is handed on.
+/// The solver `auto`. Starts from the paper's heuristics, of those that add relay by relay as far
+/// as their share of the limits goes; a plan that is not proved optimal goes on to the next stage.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Portfolio;
 
@@ -90,7 +89,7 @@ impl Solver for Portfolio {
     }
 }
 
-/// The plan, or a cheaper one of the same score: what is proved of one holds for the other.
+/// Returns the plan, or a cheaper one of the same score: the bound of one holds for the other.
 #[cfg(feature = "highs")]
 fn as_cheap_as_can_be(problem: &Problem, plan: Plan, limits: &Limits<'_>) -> Plan {
     if problem.objective() == Objective::Cost {
@@ -110,8 +109,8 @@ fn as_cheap_as_can_be(_: &Problem, plan: Plan, _: &Limits<'_>) -> Plan {
     plan
 }
 
-/// Solvers by rising effort, each within its part of the limits, as long as the one before came to
-/// its end: the next would come to its even less.
+/// Solvers by increasing effort, each within its share of the limits, until one of them reaches its
+/// limits: the next would not finish either.
 struct InTurn<'a> {
     solvers: &'a [(&'a dyn Solver, f64)],
 }
@@ -142,7 +141,7 @@ fn paths(problem: &Problem) -> usize {
     (0..problem.flows().len()).map(|flow| problem.candidates(flow).len()).sum()
 }
 
-/// [`Auto`] within its share, then parts of the problem and the whole by HiGHS.
+/// Runs [`Auto`] within its share, then HiGHS on parts of the problem and on the whole.
 #[cfg(feature = "highs")]
 fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Plan, SolveError> {
     let paths = paths(problem);
@@ -179,14 +178,14 @@ fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Pla
     Ok(best)
 }
 
-/// The limits of what comes after this share of the work; the time left says itself what is left.
+/// Returns the limits after this share of the work; `time_left` keeps its own account.
 fn left_after<'a>(limits: &Limits<'a>, share: f64) -> Limits<'a> {
     let is_limited = limits.work < u64::MAX;
     let left = (limits.work as f64 * (1.0 - share)).max(0.0) as u64;
     limits.with_work(if is_limited { left } else { u64::MAX })
 }
 
-/// The exact solver's plan and bound, where they are better than those at hand.
+/// Returns the exact solver's plan and bound, where they are better than those given.
 #[cfg(feature = "highs")]
 fn better_of(problem: &Problem, start: Plan, kept: Kept<'_>, limits: &Limits<'_>) -> Plan {
     let exact = match Exact::over(problem, start.clone(), kept, limits) {
@@ -202,7 +201,7 @@ fn better_of(problem: &Problem, start: Plan, kept: Kept<'_>, limits: &Limits<'_>
     Plan { solver: "auto".to_owned(), bound, bound_cost, ..best }
 }
 
-/// [`Auto`] alone, where there is no HiGHS.
+/// Runs [`Auto`] alone, where there is no HiGHS.
 #[cfg(not(feature = "highs"))]
 fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Plan, SolveError> {
     auto.solve(problem, limits)
@@ -219,7 +218,7 @@ mod tests {
     use crate::candidates::example;
     use crate::solver::{Greedy, TimeLeft};
 
-    /// Notes how much it may do; comes to its end if told so.
+    /// Records its limits; finishes if `ends` is set.
     struct Probe<'a> {
         ends: bool,
         asked: &'a Mutex<Vec<(u64, Option<Duration>)>>,

@@ -2,8 +2,8 @@
 //!
 //! A set of relays grows as long as that helps: of all sets with one relay more (1-P), with two
 //! more (2-P), or with one less and two more (2-P RB), the one is kept on which F-FCT makes the
-//! best plan. The set says how many relays of each offer there are; set-up is paid only for those
-//! that F-FCT uses.
+//! best plan. The set is the number of relays of each offer; set-up is paid only for those that
+//! F-FCT uses.
 //!
 //! **Repairs of the text.**
 //!
@@ -22,9 +22,10 @@
 //! one.
 //!
 //! **Speed.** Results are those of the listings; only work that cannot change them is saved. Paths
-//! are sorted once. A run over one relay more begins where it was first lacking ([`trials`]), and
-//! ends as soon as it cannot win any more ([`bounds`]). Costs O(m P L) runs of O(m + n) steps for
-//! 1-P, with L offers and P relays in the end; L times that for 2-P and L^2 times for 2-P RB.
+//! are sorted once. A run over one more relay resumes where the relay was first lacking
+//! ([`trials`]), and ends as soon as it cannot win any more ([`bounds`]). Costs O(m P L) runs of
+//! O(m + n) steps for 1-P, with L offers and P relays in the end; L times that for 2-P and L^2
+//! times for 2-P RB.
 
 use tradewind_units::Duration;
 
@@ -53,7 +54,7 @@ pub struct TwoProxy;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TwoProxyRollback;
 
-/// How a set's candidates differ from it.
+/// The change from a set to its candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     AddOne,
@@ -91,7 +92,7 @@ impl Solver for TwoProxyRollback {
     }
 }
 
-/// How many relays of each offer there are.
+/// The number of relays of each offer.
 type Relays = Vec<usize>;
 
 fn solve(

@@ -1,4 +1,4 @@
-//! The algorithms by the names that users give. A new one takes a line in `ALGORITHMS`.
+//! The algorithms by name. A new one takes an entry in `ALGORITHMS`.
 
 use super::portfolio::Portfolio;
 use super::{
@@ -8,19 +8,19 @@ use super::{
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// The algorithm of a user who names none.
+/// The default algorithm.
 pub const DEFAULT: &str = "auto";
 
-/// An algorithm that users may name.
+/// An algorithm that users may choose.
 pub struct Algorithm {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// Its description in a few words.
     pub about: &'static str,
     make: fn() -> Box<dyn Solver>,
 }
 
-/// All of them, in the order that help and comparisons show.
+/// All of them, in the order of help texts and comparisons.
 const ALGORITHMS: &[Algorithm] = &[
     Algorithm {
         name: "greedy",
@@ -73,24 +73,24 @@ const ALGORITHMS: &[Algorithm] = &[
     },
 ];
 
-/// Every algorithm.
+/// Returns every algorithm.
 #[must_use]
 pub fn algorithms() -> &'static [Algorithm] {
     ALGORITHMS
 }
 
-/// The names of all algorithms.
+/// Returns the names of all algorithms.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALGORITHMS.iter().map(|algorithm| algorithm.name)
 }
 
-/// The algorithm of this name.
+/// Returns the algorithm of this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<Box<dyn Solver>> {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).map(|algorithm| (algorithm.make)())
 }
 
-/// Returns the plan of a solver for whatever the problem wants to be least: the makespan by way of
+/// Returns the plan of a solver for any objective and any problem: a makespan by way of
 /// [`super::makespan`]; where machines are paid for as long as the plan takes, by way of the
 /// problems for each number of hours.
 ///

@@ -1,4 +1,4 @@
-//! Direct or relayed: the verdict and its reasons, in words.
+//! The verdict, direct or relayed, and its reasons in words.
 
 use tradewind_model::fct::path_rate;
 use tradewind_units::time::as_millis_f64;
@@ -6,50 +6,51 @@ use tradewind_units::{Bandwidth, Bytes, Duration};
 
 use super::{Route, Settings, legs};
 
-/// Least gain in completion time for which a relay is advised. Chosen: a relay costs money, and
-/// completion times of equal transfers differ by as much from one to the next.
+/// The least gain in completion time for which a relay is advised. Chosen: a relay costs money, and
+/// completion times of equal transfers vary by as much.
 pub const LEAST_GAIN: f64 = 1.05;
-/// Least time that a relay must save where dialling and slow start are most of a flow. Chosen: for
-/// a small file between near cities the model lets relays save up to 50 ms, and CDD measured them
-/// to be 30 % slower there; what a session's start costs at a relay is not in the model.
+/// The least time that a relay must save where dialling and slow start are most of a flow's time.
+/// Chosen: for a small file between near cities the model lets relays save up to 50 ms, and CDD
+/// measured them to be 30 % slower there; a relay's own delay at a session's start is not in the
+/// model.
 pub const LEAST_SAVED: Duration = Duration::from_millis(100);
-/// A largest leg above this share of the direct RTT is no shorter. Chosen: within the spread of
-/// RTTs.
+/// The share of the direct RTT above which a largest leg does not count as shorter. Chosen: within
+/// the variation of RTTs.
 const HARDLY_SHORTER: f64 = 0.9;
 
-/// What to do with the flow.
+/// The decision for a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Carry it over the route at this place of the list, the fastest of all.
+    /// Carry it over the route at this index, the fastest of all.
     Relay(usize),
-    /// Carry it directly; at least one reason.
+    /// Carry it directly, for at least one reason.
     Direct(Vec<Reason>),
     /// No path is known.
     NoPath,
 }
 
-/// Why direct is best.
+/// A reason for the direct path.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
-    /// No relays were asked for.
+    /// No relays were allowed.
     NoneAsked,
     /// No relayed path has all its legs known.
     NoRelay,
-    /// The flow is over before its rate matters: dialling and the initial windows are most of it.
+    /// The flow ends before its rate matters: dialling and slow start are most of its time.
     Small {
-        /// How much it is.
+        /// The flow's volume.
         volume: Bytes,
-        /// How much of the direct completion time is dialling and slow start.
+        /// The time of dialling and slow start on the direct path.
         start: Duration,
         /// The direct completion time.
         fct: Duration,
     },
-    /// The direct path already runs at what its ends allow \[TRN\].
+    /// The direct path already runs at the rate of its ends' access \[TRN\].
     Tuned {
         /// That rate.
         rate: Bandwidth,
     },
-    /// No relay lies so that the largest leg gets shorter.
+    /// No relay is located so that the largest leg gets shorter.
     Near {
         /// RTT of the direct path.
         direct: Duration,
@@ -58,12 +59,12 @@ pub enum Reason {
     },
     /// The fastest relayed path gains less than [`LEAST_GAIN`].
     LittleGain {
-        /// What it gains.
+        /// Its gain.
         gain: f64,
     },
     /// The fastest relayed path saves less than [`LEAST_SAVED`] of a small flow.
     LittleSaved {
-        /// What it saves.
+        /// The time that it saves.
         saved: Duration,
     },
 }

@@ -1,11 +1,11 @@
-//! Closes the gap where a problem is of middle size: branches on how many relays of an offer there
-//! are, and on what a flow's path costs.
+//! Branch and bound for problems of middle size: branches on the number of relays of an offer, and
+//! on the cost of a flow's path.
 //!
-//! The relaxation lets an offer have part of a relay, and a flow go over several paths in part.
-//! Where it does, either there are as many relays as the whole part says at most, or one more at
-//! least; or the flow's egress costs no more than in the mean, or more. Both sides are bounded
-//! again from the prices at hand. The least bound of what is still open holds for all plans [Land
-//! and Doig 1960].
+//! The relaxation allows an offer a fraction of a relay, and a flow several paths in fractions.
+//! Where it uses that, either there are at most as many relays as the whole part, or at least one
+//! more; or the flow's egress costs no more than in the mean, or more. Both children are bounded
+//! from the parent's prices. The least bound of the open nodes holds for all plans [Land and Doig
+//! 1960].
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use crate::solver::Work;
 /// Rounds of the ascent for each node. Chosen by trial.
 const ROUNDS: u64 = 60;
 
-/// Options looked at by all nodes. Chosen: two or three seconds.
+/// The most options evaluated by all nodes. Chosen: two or three seconds.
 const MOST_OPTIONS: u64 = 250_000_000;
 
-/// What a branch must be about at least, as a part of the dearest set-up: no unit of money matters.
-/// Chosen.
+/// The least difference worth a branch, as a part of the dearest set-up, so that it is independent
+/// of the unit of money. Chosen.
 const LEAST_PART: f64 = 2e-4;
 
-/// Nodes below which it is not worth while to begin.
+/// The number of nodes below which branching is not started.
 const FEWEST_NODES: u64 = 50;
 
-/// Raises the bound as far as the work allows, at most to `enough`; shows `visit` each node's
-/// choices.
+/// Raises the bound as far as the work allows, at most to the least value returned by `enough`,
+/// which is called with the choices of some nodes and returns an upper bound on the optimum.
 pub(super) fn raise(
     table: &Table,
     ascent: &mut Ascent<'_>,
@@ -48,7 +48,7 @@ pub(super) fn raise(
     let mut closed = f64::INFINITY;
     for number in 1..=nodes {
         let Some(((least, _), prices)) = open.pop_first() else {
-            // Every node was cut off: nothing is better than what is at hand.
+            // Every node was pruned: nothing is better than the incumbent.
             bound.least = bound.least.max(target.min(closed));
             return;
         };
@@ -90,17 +90,17 @@ fn least_of(open: &BTreeMap<(u64, u64), Prices>, target: f64) -> f64 {
     open.first_key_value().map_or(target, |((least, _), _)| f64::from_bits(*least).min(target))
 }
 
-/// One side of a branch.
+/// One child of a branch.
 enum Part {
-    /// An offer and how many relays it has.
+    /// An offer and its allowed number of relays.
     Relays(usize, Range),
-    /// A flow and what its path costs, in nano-dollars.
+    /// A flow and the allowed cost of its path, in nano-dollars.
     Costs(usize, (i64, i64)),
 }
 
-/// Branches on what would be dearest to round.
+/// Branches on the fraction that is dearest to round.
 fn branch(table: &Table, prices: &Prices, used: &Used) -> Option<[Part; 2]> {
-    // Parts of nearly nothing may be the ascent's unrest.
+    // Tiny fractions may be oscillations of the ascent.
     let dearest = table.supplies.iter().map(|supply| supply.set_up_usd).fold(0.0, f64::max);
     let mut best: (f64, Option<[Part; 2]>) = (LEAST_PART * dearest, None);
     for (offer, relays) in used.relays(table, &prices.ranges).into_iter().enumerate() {

@@ -1,10 +1,10 @@
-//! A lower bound by Lagrangian relaxation: what the budget, the set-up and the capacity of relays
-//! are worth.
+//! A lower bound by Lagrangian relaxation, with prices of the budget, of set-up and of relays'
+//! capacity.
 //!
-//! Let a dollar be worth `lambda` seconds. The set-up `S` of an offer `k` is shared out beforehand:
-//! flow `f` pays `v_fk S` if it passes there, whatever it takes, and `m_k S` for each relay's worth
-//! of capacity that it takes. Shares that add up to no more than one never make a plan pay more
-//! than it does: there are at least as many relays as capacity is filled, and at least one where
+//! Let a dollar be worth `lambda` seconds. The set-up `S` of an offer `k` is divided beforehand:
+//! flow `f` pays `v_fk S` if it passes it, whatever its rate, and `m_k S` for each relay's worth of
+//! capacity that it takes. Shares that add up to no more than one never make a plan pay more than
+//! its real cost: there are at least as many relays as capacity is filled, and at least one where
 //! any flow passes. So each flow may choose for itself, and
 //!
 //! ```text
@@ -15,63 +15,63 @@
 //! ```
 //!
 //! is below every plan within the budget. Relays that run already cost nothing, so only `m` is
-//! charged there. The multipliers rise where the flows' choices use what they pay for more than its
-//! price allows: multiplied by exponentials, which keeps shares non-negative and adding up to one
+//! charged there. The multipliers rise where the flows' choices use more of a resource than is paid
+//! for: they are multiplied by exponentials, which keeps shares non-negative and adding up to one
 //! (mirror ascent; Beck and Teboulle 2003). With scores of zero and `lambda` of one the same is a
 //! bound on cost.
 //!
-//! Where the number of an offer's relays is confined to a [`Range`], as [`super::branch`] does,
-//! those that there must be are paid for beforehand and then run like others, and where there may
-//! be no more, capacity may cost more than set-up: the difference, `e_k S_k`, is given back for
-//! each relay that there may be.
+//! Where the number of an offer's relays is limited to a [`Range`], as [`super::branch`] does, the
+//! required relays are paid for beforehand and then count as running, and under an upper limit
+//! capacity may cost more than set-up: the difference, `e_k S_k`, is given back for each relay
+//! allowed.
 
 use super::table::{Choice, Supply, Table};
 use crate::solver::Work;
 
-/// First step of the multipliers' exponents. Chosen by trial on problems of 5 to 10,000 flows.
+/// The first step of the multipliers' exponents. Chosen by trial on problems of 5 to 10,000 flows.
 const FIRST_STEP: f64 = 0.6;
 
-/// Rounds after which steps begin to shrink. Chosen likewise.
+/// The number of rounds after which steps begin to shrink. Chosen likewise.
 const ROUNDS_BEFORE_SHRINKING: f64 = 8.0;
 
-/// The round that an ascent goes on with from prices that are nearly right. Chosen likewise.
+/// The round at which an ascent resumes from prices that are nearly right. Chosen likewise.
 const RESUMED_ROUND: u32 = 60;
 
-/// How many relays of an offer there may be.
+/// The allowed number of relays of an offer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
-    /// As many run already or must be set up.
+    /// The number that run already or must be set up.
     pub(super) least: usize,
     pub(super) most: Option<usize>,
 }
 
-/// What money, set-up and capacity are worth.
+/// The multipliers: prices of money, set-up and capacity.
 #[derive(Debug, Clone)]
 pub(super) struct Prices {
     /// By offer.
     pub(super) ranges: Vec<Range>,
-    /// Between which costs, in nano-dollars, each flow's choice must be.
+    /// The allowed range of each flow's cost, in nano-dollars.
     pub(super) spans: Vec<(i64, i64)>,
-    /// What capacity costs on top where there may be no more relays, as a share of the set-up.
+    /// The surcharge on capacity under an upper limit of relays, as a share of the set-up.
     on_top: Vec<f64>,
     /// Seconds a dollar.
     pub(super) lambda: f64,
-    /// Share of an offer's set-up that is paid by capacity.
+    /// The share of an offer's set-up that is paid by capacity.
     pub(super) by_capacity: Vec<f64>,
-    /// Share that each flow pays of each offer that it may pass, as [`Table::uses`] has them.
+    /// The share that each flow pays of each offer that it may pass, indexed as [`Table::uses`].
     by_flow: Vec<f64>,
 }
 
 impl Prices {
-    /// Dollars that a path costs the flow, set-up included.
+    /// Returns the dollars that a path costs the flow, set-up included.
     pub(super) fn usd(&self, table: &Table, choice: &Choice) -> f64 {
         let charge =
             |(offer, at): (usize, usize)| self.charge(table, offer, self.by_flow[at], choice.rate);
         choice.usd + choice.relays_used().map(charge).sum::<f64>()
     }
 
-    /// Dollars that a flow pays of an offer's set-up, of which it pays this share whatever it
-    /// takes.
+    /// Returns the dollars that a flow pays of an offer's set-up, where it pays this share whatever
+    /// its rate.
     pub(super) fn charge(&self, table: &Table, offer: usize, share: f64, rate: u64) -> f64 {
         if self.ranges[offer].most == Some(0) {
             return f64::INFINITY;
@@ -81,7 +81,7 @@ impl Prices {
         supply.set_up_usd * (share + (self.by_capacity[offer] + self.on_top[offer]) * filled)
     }
 
-    /// Offers of which a flow pays a share whatever it takes, and the share.
+    /// Returns the offers of which a flow pays a share whatever its rate, and the share.
     pub(super) fn shares<'a>(
         &'a self,
         table: &'a Table,
@@ -91,8 +91,8 @@ impl Prices {
         table.uses_of(flow).map(shared)
     }
 
-    /// Dollars that are paid without any flow: the budget, and what capacity is worth that is there
-    /// anyway.
+    /// Returns the dollars that are given without any flow: the budget, and the value of capacity
+    /// that is there anyway.
     pub(super) fn given_usd(&self, table: &Table) -> f64 {
         let given = |(offer, supply): (usize, &Supply)| {
             let Range { least, most } = self.ranges[offer];
@@ -105,7 +105,7 @@ impl Prices {
         given + if table.costs_only { 0.0 } else { table.budget_usd() }
     }
 
-    /// Confines an offer further.
+    /// Tightens the range of an offer's relays.
     pub(super) fn confine(&mut self, table: &Table, offer: usize, range: Range) {
         self.ranges[offer] = range;
         if range.least > 0 {
@@ -120,25 +120,25 @@ impl Prices {
     }
 }
 
-/// The bound and the prices that prove it.
+/// The lower bound and the prices that prove it.
 #[derive(Debug, Clone)]
 pub(super) struct Bound {
-    /// Seconds; dollars where cost alone is made least.
+    /// In seconds; in dollars where cost alone is minimised.
     pub(super) least: f64,
     pub(super) prices: Prices,
     /// Each flow's choice at these prices.
     pub(super) choices: Vec<usize>,
 }
 
-/// The ascent.
+/// The ascent of the multipliers.
 pub(super) struct Ascent<'t> {
     table: &'t Table,
     prices: Prices,
-    /// The flows' choices at these prices, and what follows from them.
+    /// The flows' choices at these prices, and the relays' loads that follow.
     choices: Vec<usize>,
     loads: Vec<f64>,
     round: u32,
-    /// Which way the budget was missed last, as a part, and how much faster `lambda` goes because
+    /// The last relative excess over the budget, and the factor by which `lambda` speeds up because
     /// of it.
     trend: f64,
     gain: f64,
@@ -146,22 +146,21 @@ pub(super) struct Ascent<'t> {
     pub(super) best: Bound,
 }
 
-/// What the choices of all rounds since the last resumption used.
+/// The resources used by the choices of all rounds since the last resumption.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Used {
-    /// Relays' worth of capacity, by offer.
+    /// Load in relays' worth of capacity, by offer.
     loads: Vec<f64>,
-    /// How often each flow passed each offer, as [`Table::uses`] has them; empty when that is not
-    /// counted.
+    /// How often each flow passed each offer, indexed as [`Table::uses`]; empty when not counted.
     passes: Vec<u32>,
-    /// Least, most and sum of each flow's costs, in nano-dollars; empty when they are not counted.
+    /// Least, most and sum of each flow's costs, in nano-dollars; empty when not counted.
     costs: Vec<(i64, i64, f64)>,
     rounds: u32,
 }
 
 impl Used {
-    /// Relays of each offer, in the mean over the rounds: what capacity takes or, where none runs,
-    /// the flow that passes most often.
+    /// Returns the relays of each offer, in the mean over the rounds: by capacity or, where none
+    /// runs, by the flow that passes most often.
     pub(super) fn relays(&self, table: &Table, ranges: &[Range]) -> Vec<f64> {
         let rounds = f64::from(self.rounds.max(1));
         let mut relays: Vec<f64> = self.loads.iter().map(|load| load / rounds).collect();
@@ -174,7 +173,7 @@ impl Used {
         relays
     }
 
-    /// Each flow's costs in nano-dollars: the least, the mean and the most.
+    /// Returns each flow's costs in nano-dollars: the least, the mean and the most.
     pub(super) fn costs(&self) -> impl Iterator<Item = (i64, f64, i64)> + '_ {
         let rounds = f64::from(self.rounds.max(1));
         self.costs.iter().map(move |(least, most, sum)| (*least, sum / rounds, *most))
@@ -224,7 +223,7 @@ impl<'t> Ascent<'t> {
         }
     }
 
-    /// Goes on from other prices, whose bound is at least `least`; counts anew what is used.
+    /// Resumes from other prices, whose bound is at least `least`, and resets the counts of use.
     pub(super) fn resume(&mut self, prices: Prices, least: f64) {
         let (flows, offers) = (self.table.flows(), self.table.supplies.len());
         let loads = vec![0.0; offers];
@@ -238,7 +237,7 @@ impl<'t> Ascent<'t> {
         (self.prices, self.round) = (prices, RESUMED_ROUND);
     }
 
-    /// Goes on for at most this many rounds, or until the bound meets `enough`.
+    /// Runs at most this many rounds, or until the bound reaches `enough`.
     pub(super) fn run(&mut self, rounds: u64, enough: f64, work: &mut Work<'_>) {
         for _ in 0..rounds {
             if self.best.least >= enough || !(0..=self.table.flows() / 8).all(|_| work.step()) {
@@ -253,7 +252,8 @@ impl<'t> Ascent<'t> {
         }
     }
 
-    /// Each flow's choice at the present prices; the bound that they prove and what all flows pay.
+    /// Chooses for each flow at the present prices; returns the bound that they prove and the
+    /// dollars that all flows pay.
     fn choose(&mut self) -> (f64, f64) {
         let (table, prices) = (self.table, &self.prices);
         let (mut total, mut paid_usd) = (0.0, 0.0);
@@ -295,7 +295,7 @@ impl<'t> Ascent<'t> {
         (total - given, paid_usd)
     }
 
-    /// Moves the prices to where they were too low.
+    /// Updates the prices: up where they were too low.
     fn rise(&mut self, paid_usd: f64) {
         let table = self.table;
         let rounds = f64::from(self.round) / ROUNDS_BEFORE_SHRINKING;
@@ -304,7 +304,8 @@ impl<'t> Ascent<'t> {
         let given_usd = self.prices.given_usd(table);
         if !table.costs_only {
             let excess = (paid_usd - given_usd) / paid_usd.max(given_usd).max(1e-9);
-            // Faster as long as it goes one way: near the budget the excess is small but may last.
+            // Speeds up while the sign stays the same: near the budget the excess is small but may
+            // last.
             let goes_on = excess * self.trend > 0.0;
             self.gain = (self.gain * if goes_on { 1.3 } else { 0.5 }).clamp(0.5, 30.0);
             self.trend = excess;
@@ -330,7 +331,8 @@ impl<'t> Ascent<'t> {
                 *on_top = (*on_top * (step * excess).exp()).clamp(1e-6, 1e6);
             }
             let share = &mut self.prices.by_capacity[offer];
-            // Where relays run or must, what capacity does not pay is paid by nobody.
+            // Where relays run or are required, the share that capacity does not pay is paid by no
+            // flow.
             let nobody = if least > 0 { 1.0 - *share } else { 0.0 };
             *share = (*share * (step * excess).exp()).max(1e-9);
             *sum += *share + nobody;
@@ -343,15 +345,16 @@ impl<'t> Ascent<'t> {
     }
 }
 
-/// No plan is below the sum of each flow's best score, or least cost where cost alone counts.
+/// Returns the sum of each flow's best score, or least cost where cost alone counts: a lower bound.
 fn fastest(table: &Table) -> f64 {
     let value = |choice: &Choice| if table.costs_only { choice.usd } else { choice.score_s };
     let best = |flow| table.of(flow).iter().map(value).fold(f64::INFINITY, f64::min);
     (0..table.flows()).map(best).sum()
 }
 
-/// Seconds won for a dollar if each flow went from its cheapest to its best option, each paying for
-/// what it fills of relays. Not zero where money is worth anything: products never leave that.
+/// Returns the seconds won for a dollar if each flow went from its cheapest to its best option and
+/// paid for its part of relays. Positive where money is worth anything: multiplicative updates
+/// never leave zero.
 fn first_lambda(table: &Table) -> f64 {
     let filled_usd = |choice: &Choice| -> f64 {
         let part = |relay: usize| {

@@ -1,28 +1,28 @@
-//! Candidates that no better plan takes, by the bound's prices.
+//! Reduced-cost fixing: candidates that no better plan uses.
 //!
 //! At the prices of a Lagrangian bound each flow chooses for itself. A plan in which a flow takes
-//! another candidate than its best one lies above the bound by the difference of the two, at least.
-//! Where that comes to more than a plan in hand has, no better plan takes the candidate. That is
-//! known as fixing variables by reduced costs.
+//! another candidate than its best one lies above the bound by at least the difference of the two,
+//! the candidate's reduced cost. Where bound and reduced cost exceed the incumbent, no better plan
+//! uses the candidate.
 
 use super::dual::Bound;
 use super::table::Table;
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// What is taken for rounding, as a part of the whole. Far more than sums of doubles lose.
+/// The relative allowance for rounding. Far more than sums of doubles lose.
 const ROUNDING: f64 = 1e-9;
 
-/// A bound, and by how much it rises at least when a flow takes a candidate.
+/// A lower bound, and the reduced costs of the candidates.
 #[derive(Debug, Clone)]
 pub(in crate::solver) struct Margins {
     least: f64,
-    /// By flow and place among its candidates; infinite where no relay carries the candidate.
+    /// By flow and index of the candidate; infinite where no relay can carry it.
     rises: Vec<Vec<f64>>,
 }
 
 impl Margins {
-    /// Works them out from a bound whose prices confine nothing.
+    /// Computes the reduced costs from a bound whose prices restrict no range.
     pub(super) fn new(problem: &Problem, table: &Table, bound: &Bound) -> Self {
         let prices = &bound.prices;
         let mut proved = -prices.lambda * prices.given_usd(table);
@@ -39,11 +39,11 @@ impl Margins {
             rises
         };
         let rises = (0..table.flows()).map(&mut rises).collect();
-        // The bound may come from elsewhere than from its prices, where they never rose above it.
+        // The bound may not come from its prices, where these never proved more.
         Self { least: bound.least.min(proved), rises }
     }
 
-    /// The candidates of each flow that a plan at least as good as `plan` may have, by place.
+    /// Returns which candidates of each flow a plan at least as good as `plan` may use, by index.
     pub(in crate::solver) fn kept(&self, problem: &Problem, plan: &Plan) -> Vec<Vec<bool>> {
         let (score, cost) = plan.score(problem);
         let own = match problem.objective() {
@@ -72,7 +72,8 @@ mod tests {
     use crate::solver::auto::{Auto, Effort};
     use crate::solver::{Exhaustive, Limits, Solver};
 
-    /// Four flows of one pair over eight regions, with money for a relay or two.
+    /// Returns a problem of four flows of one pair over eight regions, with money for a relay or
+    /// two.
     fn problem(seed: u64) -> Problem {
         let inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
         let one = &inputs.flows[0];

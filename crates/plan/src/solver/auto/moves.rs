@@ -1,18 +1,19 @@
-//! Moves of the local search: one flow, one relay's flows, an offer opened; each judged by score
-//! plus what it costs.
+//! Moves of the local search: one flow, one relay's flows, an offer opened; each evaluated by score
+//! plus priced cost.
 
 use super::state::{Assignment, State};
 use super::table::Choice;
 use crate::solver::Work;
 
-/// Gains below this part of the whole are rounding.
+/// The relative gain below which a difference is rounding.
 const LEAST_PART: f64 = 1e-11;
 
-/// Offers and flows up to which two offers are opened at once. Chosen: some milliseconds a round.
+/// The numbers of offers and flows up to which two offers are opened at once. Chosen: some
+/// milliseconds a round.
 const MOST_OFFERS_PAIRED: usize = 40;
 const MOST_FLOWS_PAIRED: usize = 400;
 
-/// A change of one flow.
+/// A change of one flow's choice.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     worth: f64,
@@ -21,7 +22,7 @@ struct Change {
 }
 
 impl State<'_> {
-    /// Score plus cost, at `lambda` seconds a dollar.
+    /// Returns score plus cost, at `lambda` seconds a dollar.
     pub(super) fn merit(&self, lambda: f64) -> f64 {
         self.score_s + lambda * (self.cost as f64 / 1e9)
     }
@@ -30,12 +31,12 @@ impl State<'_> {
         LEAST_PART * self.merit(lambda).abs()
     }
 
-    /// What a choice adds to the merit if the flow is nowhere.
+    /// Returns what a choice adds to the merit of a state without the flow.
     fn merit_of(&self, choice: &Choice, lambda: f64) -> f64 {
         choice.score_s + lambda * (choice.usd + self.set_up_for(choice) as f64 / 1e9)
     }
 
-    /// The best choice of a flow that is nowhere, among those allowed.
+    /// Returns the best choice of a detached flow, among those allowed.
     fn best_choice(
         &self,
         flow: usize,
@@ -55,7 +56,7 @@ impl State<'_> {
         best
     }
 
-    /// Gives each flow its best choice, in turn; whether any changed.
+    /// Gives each flow its best choice, in turn; returns whether any changed.
     pub(super) fn descend(&mut self, lambda: f64, work: &mut Work<'_>) -> bool {
         let least = self.least_gain(lambda) / self.assignments.len() as f64;
         let mut changed = false;
@@ -76,8 +77,8 @@ impl State<'_> {
         changed
     }
 
-    /// Takes these flows off and lets each choose again, `forbidden` left out; undone unless that
-    /// helps or is wanted.
+    /// Detaches these flows and lets each choose again, without the offer `forbidden`; undone
+    /// unless that improves the plan or is wanted anyway.
     pub(super) fn reseat(
         &mut self,
         flows: &[usize],
@@ -109,7 +110,7 @@ impl State<'_> {
         false
     }
 
-    /// The flows through each offer.
+    /// Returns the flows through each offer.
     pub(super) fn users(&self) -> Vec<Vec<usize>> {
         let mut users = vec![Vec::new(); self.table.supplies.len()];
         for flow in 0..self.assignments.len() {
@@ -120,7 +121,7 @@ impl State<'_> {
         users
     }
 
-    /// Tries to empty each relay, and each offer of few relays; whether any was.
+    /// Tries to empty each relay, and each offer of few relays; returns whether any was.
     pub(super) fn close(&mut self, lambda: f64, work: &mut Work<'_>) -> bool {
         let mut changed = false;
         for (offer, users) in self.users().into_iter().enumerate() {
@@ -153,7 +154,7 @@ impl State<'_> {
     }
 
     /// Tries one relay more of each offer and, with `pairs`, of pairs of offers where they are few;
-    /// whether any helped.
+    /// returns whether any helped.
     pub(super) fn open(&mut self, lambda: f64, pairs: bool, work: &mut Work<'_>) -> bool {
         let offers = self.table.supplies.len();
         let mut changed = false;
@@ -195,8 +196,8 @@ impl State<'_> {
             let mark = self.merit(lambda);
             let assignment = self.detach(change.flow);
             self.attach(change.flow, change.choice);
-            // Nobody wants to be the first, who pays for all; from then on each must be glad to
-            // come.
+            // The first flow pays the whole set-up and may lose by the move; once the set-up has
+            // paid off, each further flow must gain.
             if !assignments.is_empty() && self.merit(lambda) >= mark && best.1 > 0 {
                 self.detach(change.flow);
                 self.attach_at(change.flow, assignment);
@@ -219,8 +220,8 @@ impl State<'_> {
         best.1 > 0
     }
 
-    /// What flows gain over new relays of both offers, set-up there left out; each flow's best
-    /// change.
+    /// Returns the flows' gains over new relays of both offers, their set-up left out: each flow's
+    /// best change.
     fn gains_over(&self, a: usize, b: usize, lambda: f64) -> Vec<Change> {
         let mut gains: Vec<Change> = Vec::new();
         for (flow, index) in self.table.through(a) {
@@ -261,7 +262,7 @@ impl State<'_> {
         }
     }
 
-    /// Spends what is left of the budget where it wins most score, flow by flow.
+    /// Spends the rest of the budget where it gains most score, flow by flow.
     pub(super) fn spend(&mut self, work: &mut Work<'_>) {
         let mut changed = true;
         while changed && !work.stopped {
@@ -282,8 +283,8 @@ impl State<'_> {
         }
     }
 
-    /// Each flow's best change by a worth (less is better) of its change of score and cost; best
-    /// first.
+    /// Returns each flow's best change by a worth (less is better) of its change of score and cost;
+    /// best first.
     fn changes(
         &mut self,
         work: &mut Work<'_>,
@@ -321,7 +322,7 @@ impl State<'_> {
         found
     }
 
-    /// Makes the change if score and cost before and after are as wanted.
+    /// Makes the change if `wanted` accepts score and cost before and after it.
     fn try_change(
         &mut self,
         change: Change,

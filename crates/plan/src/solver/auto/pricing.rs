@@ -1,4 +1,4 @@
-//! The bound over all paths, where a problem's candidates are only some of them.
+//! Pricing: the lower bound over all paths, where a problem's candidates are only some of them.
 
 use tradewind_model::StartUp;
 
@@ -7,9 +7,9 @@ use super::table::{Choice, Table};
 use crate::candidates::{PartialPath, Tables, depth};
 use crate::problem::Problem;
 
-/// What the prices prove when each flow may take any path at all.
+/// Returns the bound that the prices prove when each flow may take any path.
 ///
-/// A path that is not a candidate counts with a time that it cannot beat, so the bound holds for it
+/// A path that is not a candidate counts with a lower bound on its time, so the bound holds for it
 /// too.
 pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) -> f64 {
     let tables = Tables::new(problem);
@@ -25,16 +25,16 @@ pub(super) fn bound_over_all(problem: &Problem, table: &Table, prices: &Prices) 
         }
     };
     let total: f64 = (0..table.flows()).map(of).sum();
-    // A candidate's rate is whole bits a second, which is less than a billionth of it.
+    // A candidate's rate is rounded to whole bits a second, which is less than a billionth of it.
     total * (1.0 - 1e-8) - prices.lambda * prices.given_usd(table)
 }
 
-/// The paths of one flow that are left out.
+/// The paths of one flow that are left out of its candidates.
 struct LeftOut<'a> {
     problem: &'a Problem,
     flow: usize,
     lambda: f64,
-    /// How much a second counts.
+    /// The weight of a second.
     weight: f64,
     /// Dollars for passing an offer, and for each byte a second through it.
     passing: Vec<f64>,
@@ -79,7 +79,7 @@ impl<'a> LeftOut<'a> {
         }
     }
 
-    /// The least value of the flow's paths, of which those kept have `kept`.
+    /// Returns the least value of the flow's paths; the candidates' least is `kept`.
     fn best(&self, tables: &Tables<'_>, depth: usize, kept: f64) -> f64 {
         let tables = tables.of(self.flow);
         let mut best = kept;
@@ -99,7 +99,7 @@ impl<'a> LeftOut<'a> {
         best
     }
 
-    /// No path over these relays is worth less.
+    /// Returns a lower bound on the value of the path over these relays.
     fn value(&self, way: &PartialPath) -> f64 {
         let (mut usd, mut filling) = (way.egress_usd, 0.0);
         for relay in way.relays() {
@@ -107,8 +107,8 @@ impl<'a> LeftOut<'a> {
             filling += self.filling[usize::from(*relay)];
         }
         let rate_price = self.lambda * filling * self.volume;
-        // A slower path takes less capacity: the time between the least and the limit at which both
-        // together are least.
+        // A slower path takes less capacity: the time between the least and the limit at which the
+        // sum of both is least.
         let fct_s = match self.problem.inputs().start_up {
             StartUp::Ignored => way.least_s,
             StartUp::Cold | StartUp::Warm if self.weight > 0.0 => {
@@ -116,7 +116,7 @@ impl<'a> LeftOut<'a> {
             }
             StartUp::Cold | StartUp::Warm => self.limit_s.max(way.least_s),
         };
-        // Without a limit on it, the time of a path whose seconds count nothing is endless.
+        // Without a limit, the time of a path whose seconds have no weight is infinite.
         let waiting = if self.weight > 0.0 { self.weight * fct_s } else { 0.0 };
         waiting + self.lambda * usd + rate_price / fct_s
     }

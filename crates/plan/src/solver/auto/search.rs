@@ -1,4 +1,4 @@
-//! Local search over the moves, from several starts, with kicks out of local optima.
+//! Iterated local search over the moves, from several starts, with kicks out of local optima.
 
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
@@ -7,22 +7,22 @@ use super::state::{State, better};
 use super::table::Table;
 use crate::solver::Work;
 
-/// Kicks without a better plan until the search returns to the best. Chosen.
+/// Kicks without improvement until the search returns to the best plan. Chosen.
 const KICKS_BEFORE_RETURN: u32 = 40;
 
-/// How much worse, as a part, a plan may be that the search goes on from. Chosen.
+/// How much worse, as a part, an accepted plan may be. Chosen.
 const MOST_WORSE: f64 = 0.004;
 
 /// Rounds of moves after each start. Chosen: more change little.
 const ROUNDS: usize = 3;
 
-/// Where kicks come from. Any number would do.
+/// The seed of the kicks. Any number would do.
 const SEED: u128 = 0xcafe_f00d_d15e_a5e5;
 
 /// The search.
 pub(super) struct Search<'t> {
     table: &'t Table,
-    /// Seconds a dollar, by the bound's proof.
+    /// Seconds a dollar, from the bound's prices.
     pub(super) lambda: f64,
     generator: Pcg64Mcg,
     pub(super) best: Option<State<'t>>,
@@ -38,7 +38,7 @@ impl<'t> Search<'t> {
         }
     }
 
-    /// Keeps a plan as it is: what there is when no work is left for more.
+    /// Keeps a plan unchanged: the incumbent when no work is left for more.
     pub(super) fn fall_back(&mut self, choices: &[usize]) {
         self.best = Some(State::new(self.table, choices));
     }
@@ -54,8 +54,8 @@ impl<'t> Search<'t> {
     /// Kicks and improves until the work is done, the best meets the bound `least`, or `most_idle`
     /// kicks in a row have not helped.
     ///
-    /// Goes on from where it is, better or a little worse, and back to the best when that has led
-    /// nowhere.
+    /// Continues from a plan that is better or a little worse, and returns to the best after some
+    /// kicks without improvement.
     pub(super) fn kick(&mut self, most_idle: u32, least: f64, work: &mut Work<'_>) {
         let Some(mut now) = self.best.clone() else { return };
         let mut idle = 0;
@@ -104,7 +104,7 @@ impl<'t> Search<'t> {
         (self.fraction() * count as f64) as usize
     }
 
-    /// Closes an offer, lets some flows choose again, or sends one over a path drawn at random.
+    /// Closes an offer, lets some flows choose again, or moves some to paths drawn at random.
     fn disturb(&mut self, state: &mut State<'t>, lambda: f64, work: &mut Work<'_>) {
         let flows = self.table.flows();
         match self.below(3) {
@@ -153,7 +153,7 @@ impl<'t> Search<'t> {
         }
     }
 
-    /// Brings a plan into the budget, spends what is left, and keeps it if it is the best.
+    /// Repairs a plan to meet the budget, spends the rest, and keeps it if it is the best.
     pub(super) fn settle(
         &mut self,
         mut state: State<'t>,
@@ -185,7 +185,7 @@ impl<'t> Search<'t> {
     }
 }
 
-/// A price of money so small that cost only breaks ties.
+/// Returns a price of money so small that cost only breaks ties.
 fn least_lambda(table: &Table) -> f64 {
     let (mut score_s, mut usd) = (0.0, 0.0);
     for flow in 0..table.flows() {

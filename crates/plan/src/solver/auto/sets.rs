@@ -1,13 +1,12 @@
-//! Search over how many relays of each offer there are, within the budget.
+//! Local search over the number of relays of each offer, within the budget.
 //!
-//! Where setting up a relay is dear and transfer is cheap, a plan is its set of relays: the flows
-//! follow from it, as in a knapsack: where they do not all fit, those go first that gain most for
-//! what they fill. Moves judged at a price of money do not find such sets, for the budget buys
-//! whole relays only. So here a set is changed by a relay: one more, one less, one in the place of
-//! another. Each set is judged by what its flows come to when they choose in turn, within its
-//! relays' capacity; money below the budget counts nothing. From local optima the search goes on
-//! after a few changes drawn at random, as far as they help (iterated local search; swaps as for
-//! p-medians: [Teitz and Bart 1968]).
+//! Where setting up a relay is dear and transfer is cheap, the set of relays determines the plan:
+//! where not all flows fit, those go first that gain most for the capacity that they take, as in a
+//! knapsack. Moves evaluated at a price of money do not find such sets, for the budget buys whole
+//! relays only. So here a set is changed by one relay: added, dropped or swapped. Each set is
+//! evaluated by letting the flows choose in turn, within its relays' capacity; money below the
+//! budget has no value. From local optima the search continues after a few random changes, as long
+//! as they help (iterated local search; swaps as for p-medians: [Teitz and Bart 1968]).
 
 use super::search::Search;
 use super::state::State;
@@ -15,36 +14,36 @@ use super::table::{Choice, Table};
 use crate::problem::MAX_RELAYS;
 use crate::solver::Work;
 
-/// How much a dollar above the budget counts beside what it is worth. Chosen.
+/// The penalty on a dollar above the budget, as a multiple of its price. Chosen.
 const OVER: f64 = 3.0;
 
-/// Flows that a step of work is for. Chosen: a step is then as long as elsewhere.
+/// The number of flows that count as a step of work. Chosen: a step is then as long as elsewhere.
 const FLOWS_A_STEP: usize = 8;
 
-/// Changes drawn at random from a local optimum, at most. Chosen by trial.
+/// The most random changes of a kick. Chosen by trial.
 const MOST_CHANGES: usize = 4;
 
-/// Kicks after which the search goes back to the best set. Chosen.
+/// Kicks after which the search returns to the best set. Chosen.
 const KICKS_BEFORE_RETURN: u32 = 10;
 
-/// Relays of each offer.
+/// The number of relays of each offer.
 type Set = Vec<usize>;
 
-/// What a set comes to.
+/// The choices and the objective that a set gives.
 struct Outcome {
     choices: Vec<usize>,
     value: f64,
 }
 
-/// What filling a relay counts as, in set-ups of it, when flows choose. Chosen by trial: which is
-/// best differs from set to set.
+/// The charges for filling a relay, in set-ups of it, when flows choose. Chosen by trial: the best
+/// one differs from set to set.
 const FILLED: [f64; 4] = [0.5, 0.0, 1.0, 2.0];
 
-/// How flows choose.
+/// The order in which flows choose, and their preferences.
 struct Turn {
     /// Each flow's choices, the best first.
     ranked: Vec<Vec<u32>>,
-    /// The flows, those first that gain most for what they fill.
+    /// The flows, those first that gain most for the capacity that they take.
     order: Vec<usize>,
 }
 
@@ -81,16 +80,16 @@ impl Turn {
     }
 }
 
-/// The search.
+/// The local search over sets.
 pub(super) struct Sets<'t> {
     table: &'t Table,
     lambda: f64,
     turns: Vec<Turn>,
-    /// The place in `turns` of the one in use.
+    /// The index in `turns` of the one in use.
     now: usize,
 }
 
-/// The place of nothing in [`FILLED`].
+/// The index of the zero in [`FILLED`].
 const UNFILLED: usize = 1;
 
 impl<'t> Sets<'t> {
@@ -134,7 +133,7 @@ impl<'t> Sets<'t> {
         }
     }
 
-    /// Changes the set by a relay as long as that helps; the value that it then has.
+    /// Changes the set by one relay as long as that helps; returns the value that it then has.
     fn descend(
         &self,
         search: &mut Search<'t>,
@@ -143,7 +142,7 @@ impl<'t> Sets<'t> {
         work: &mut Work<'_>,
     ) -> f64 {
         let offers = set.len();
-        // Each pair of an offer that gives a relay and one that gets it, or none.
+        // Each pair of an offer that loses a relay and one that gets it, or none.
         let mut pairs: Vec<(usize, usize)> =
             (0..=offers).flat_map(|from| (0..=offers).map(move |to| (from, to))).collect();
         let mut tried = 0;
@@ -168,7 +167,7 @@ impl<'t> Sets<'t> {
         value
     }
 
-    /// Returns whether there is a relay to give, and money for the one to get.
+    /// Returns whether there is a relay to drop, and money for the one to add.
     fn may_change(&self, set: &Set, from: usize, to: usize) -> bool {
         let gives = from == set.len() || set[from] > self.table.supplies[from].running;
         let gets = to == set.len() || set[to] < self.table.flows();
@@ -196,15 +195,15 @@ impl<'t> Sets<'t> {
         }
     }
 
-    /// Makes a plan of the set, which is kept if it is the best.
+    /// Makes a plan of the set and keeps it if it is the best.
     fn keep(&self, search: &mut Search<'t>, set: &Set, work: &mut Work<'_>) {
         if let Some(outcome) = self.serve(set, work) {
             search.settle(State::new(self.table, &outcome.choices), self.lambda, work);
         }
     }
 
-    /// What the set comes to when the flows choose in turn, and once more; none where one of them
-    /// has nowhere to go, or when no work is left.
+    /// Returns the outcome when the flows choose in turn, twice; none where one of them does not
+    /// fit, or when no work is left.
     fn serve(&self, set: &Set, work: &mut Work<'_>) -> Option<Outcome> {
         if !(0..=self.table.flows() / FLOWS_A_STEP).all(|_| work.step()) {
             return None;
@@ -236,13 +235,13 @@ impl<'t> Sets<'t> {
             cost as f64 / 1e9
         } else {
             let over = (cost - self.table.budget).max(0) as f64 / 1e9;
-            // Of equal scores the cheaper one.
+            // Breaks ties in score by cost.
             score_s + self.lambda * (OVER * over + 1e-6 * cost as f64 / 1e9)
         };
         Some(Outcome { choices, value })
     }
 
-    /// What the relays cost that some flow passes.
+    /// Returns the cost of the relays in use.
     fn cost_in_use(&self, set: &Set, rooms: &[Vec<u64>]) -> i64 {
         let of = |at: usize| {
             let supply = &self.table.supplies[at];
@@ -252,7 +251,7 @@ impl<'t> Sets<'t> {
         (0..set.len()).map(of).sum()
     }
 
-    /// The flow's first choice for which there is room, and the fullest relays that have it.
+    /// Returns the flow's first choice that fits, with the fullest relays that have the capacity.
     fn take(
         &self,
         flow: usize,
@@ -279,7 +278,7 @@ impl<'t> Sets<'t> {
     }
 }
 
-/// Moves a relay; the place after the last offer stands for none.
+/// Moves a relay; the index after the last offer stands for none.
 fn change(set: &mut Set, from: usize, to: usize) {
     if let Some(count) = set.get_mut(from) {
         *count -= 1;

@@ -1,9 +1,9 @@
-//! A plan in the making: each flow's choice and the relays that carry it, changed flow by flow.
+//! A partial plan for local search: each flow's choice and the relays that carry it.
 
 use super::table::{Choice, Table};
 use crate::problem::MAX_RELAYS;
 
-/// Where a flow is: its choice, and the number of the relay at each hop.
+/// A flow's assignment: its choice, and the number of the relay at each hop.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Assignment {
     pub(super) choice: u32,
@@ -13,10 +13,10 @@ pub(super) struct Assignment {
 /// The relays of one offer.
 #[derive(Debug, Clone, Default)]
 struct Fleet {
-    /// Rate through each, in bit/s; none where it is not set up.
+    /// The load of each, in bit/s; zero where it is not set up.
     loads: Vec<u64>,
     used: usize,
-    /// Most that one of those in use could carry on top, in bit/s.
+    /// The greatest free capacity of those in use, in bit/s.
     most_room: u64,
 }
 
@@ -26,7 +26,7 @@ impl Fleet {
         self.most_room = used.map(|load| capacity - load).max().unwrap_or(0);
     }
 
-    /// The fullest relay that has room, else one not in use.
+    /// Returns the fullest relay that has the capacity, else one not in use.
     fn place(&self, rate: u64, capacity: u64) -> usize {
         let rooms = self.loads.iter().enumerate().filter(|(_, load)| **load > 0);
         let roomy = rooms.filter(|(_, load)| *load + rate <= capacity);
@@ -60,20 +60,20 @@ impl Fleet {
     }
 }
 
-/// The plan in the making.
+/// The current plan of the search.
 #[derive(Debug, Clone)]
 pub(super) struct State<'t> {
     pub(super) table: &'t Table,
     pub(super) assignments: Vec<Assignment>,
     fleets: Vec<Fleet>,
-    /// Seconds.
+    /// In seconds.
     pub(super) score_s: f64,
-    /// Nano-dollars.
+    /// In nano-dollars.
     pub(super) cost: i64,
 }
 
 impl<'t> State<'t> {
-    /// Flow `f` on its choice `choices[f]`, with relays filled from the largest rate down.
+    /// Puts flow `f` on its choice `choices[f]`, with relays filled by decreasing rate.
     pub(super) fn new(table: &'t Table, choices: &[usize]) -> Self {
         let mut state = Self {
             table,
@@ -91,7 +91,7 @@ impl<'t> State<'t> {
         state
     }
 
-    /// Packs each offer's flows anew where that takes fewer relays.
+    /// Repacks each offer's flows where that takes fewer relays.
     pub(super) fn tidy(&mut self) {
         for (offer, mut users) in self.users().into_iter().enumerate() {
             let supply = self.table.supplies[offer];
@@ -119,7 +119,7 @@ impl<'t> State<'t> {
         }
     }
 
-    /// The relays of an offer that its users take, numbered without gaps.
+    /// Returns the relays of an offer that its users take, numbered without gaps.
     pub(super) fn packing(&self, offer: usize, users: &[usize]) -> Vec<usize> {
         let loads = self.fleets[offer].loads.iter();
         let number = |used: &mut usize, load: &u64| {
@@ -136,30 +136,30 @@ impl<'t> State<'t> {
         &self.table.of(flow)[self.assignments[flow].choice as usize]
     }
 
-    /// How many relays of an offer are in use.
+    /// Returns the number of relays of an offer in use.
     pub(super) fn used(&self, offer: usize) -> usize {
         self.fleets[offer].used
     }
 
-    /// The number of the flow's relay of this offer, if it passes there.
+    /// Returns the number of the flow's relay of this offer, if it passes one.
     pub(super) fn number_at(&self, flow: usize, offer: usize) -> Option<u32> {
         let at = self.choice(flow).relays().position(|relay| relay == offer)?;
         Some(self.assignments[flow].relays[at])
     }
 
-    /// Nano-dollars of set-up if a flow that is nowhere took this choice.
+    /// Returns the nano-dollars of set-up if a detached flow took this choice.
     pub(super) fn set_up_for(&self, choice: &Choice) -> i64 {
         choice.relays().map(|relay| self.set_up_at(relay, choice.rate)).sum()
     }
 
-    /// Nano-dollars of set-up for this rate on an offer.
+    /// Returns the nano-dollars of set-up for this rate on an offer.
     pub(super) fn set_up_at(&self, offer: usize, rate: u64) -> i64 {
         let fleet = &self.fleets[offer];
         let fits = fleet.used > 0 && rate <= fleet.most_room;
         if fits { 0 } else { self.table.supplies[offer].cost_of_next(fleet.used) }
     }
 
-    /// Takes the flow off its path; the seat says how to bring it back.
+    /// Takes the flow off its path; the assignment returned restores it.
     pub(super) fn detach(&mut self, flow: usize) -> Assignment {
         let (assignment, choice) = (self.assignments[flow], self.choice(flow));
         for (relay, number) in choice.relays().zip(assignment.relays) {
@@ -173,7 +173,7 @@ impl<'t> State<'t> {
         assignment
     }
 
-    /// Puts a flow that is nowhere on the fullest relays that have room for this choice.
+    /// Assigns a detached flow to the fullest relays that have the capacity for this choice.
     pub(super) fn attach(&mut self, flow: usize, choice: usize) {
         let chosen = &self.table.of(flow)[choice];
         let mut relays = [0; MAX_RELAYS];
@@ -199,7 +199,7 @@ impl<'t> State<'t> {
         self.attach_at(flow, Assignment { choice, relays });
     }
 
-    /// Puts a flow that is nowhere on this seat.
+    /// Assigns a detached flow to this assignment's relays.
     pub(super) fn attach_at(&mut self, flow: usize, assignment: Assignment) {
         let choice = &self.table.of(flow)[assignment.choice as usize];
         for (relay, number) in choice.relays().zip(assignment.relays) {
@@ -213,13 +213,13 @@ impl<'t> State<'t> {
         self.assignments[flow] = assignment;
     }
 
-    /// What it is to be made least: money above the budget, then score, then money.
+    /// Returns the lexicographic objective: money above the budget, then score, then money.
     pub(super) fn key(&self) -> (i64, f64, i64) {
         ((self.cost - self.table.budget).max(0), self.score_s, self.cost)
     }
 }
 
-/// Whether one key is below another; scores that differ by rounding are equal.
+/// Returns whether one key is below another; scores that differ by rounding are equal.
 pub(super) fn better(a: (i64, f64, i64), b: (i64, f64, i64)) -> bool {
     if a.0 != b.0 {
         return a.0 < b.0;

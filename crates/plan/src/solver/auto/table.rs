@@ -6,41 +6,41 @@ use tradewind_units::Money;
 use crate::problem::{MAX_RELAYS, Objective, Problem};
 use crate::solver::obstacle::fits;
 
-/// One way to carry a flow.
+/// A candidate as plain numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {
-    /// What it adds to what is to be made least, in seconds.
+    /// Its term of the objective, in seconds.
     pub(super) score_s: f64,
-    /// Its egress and move, in dollars and exactly.
+    /// Its egress and move, in dollars, and exactly in nano-dollars.
     pub(super) usd: f64,
     pub(super) cost: i64,
-    /// What it takes of each relay, in bit/s.
+    /// The capacity that it takes of each relay, in bit/s.
     pub(super) rate: u64,
-    /// Its place among the problem's candidates of the flow.
+    /// Its index among the problem's candidates of the flow.
     pub(super) place: u32,
-    /// Where the table has the flow's use of each of its relays: [`Table::uses`].
+    /// The indexes in [`Table::uses`] of the flow's use of each of its relays.
     uses: [u32; MAX_RELAYS],
     relays: [u16; MAX_RELAYS],
     count: u8,
 }
 
 impl Choice {
-    /// Its relays' offers.
+    /// Returns its relays' offers.
     pub(super) fn relays(&self) -> impl Iterator<Item = usize> + '_ {
         self.relays[..usize::from(self.count)].iter().map(|relay| usize::from(*relay))
     }
 
-    /// Its relays' offers, each with the place of the flow's use of it in [`Table::uses`].
+    /// Returns its relays' offers, each with the index of the flow's use of it in [`Table::uses`].
     pub(super) fn relays_used(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.relays().zip(self.uses.iter().map(|place| *place as usize))
     }
 
-    /// How many relays it passes.
+    /// Returns the number of relays on it.
     pub(super) const fn hops(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether it passes a relay of this offer.
+    /// Returns whether it passes a relay of this offer.
     pub(super) fn passes(&self, offer: usize) -> bool {
         self.relays().any(|relay| relay == offer)
     }
@@ -49,24 +49,24 @@ impl Choice {
 /// An offer's numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Supply {
-    /// Setting one up, in nano-dollars.
+    /// Set-up of one relay, in nano-dollars.
     pub(super) set_up: i64,
     pub(super) set_up_usd: f64,
     pub(super) running: usize,
-    /// Greatest number of them, and the extra cost of each beyond.
+    /// The greatest number of relays, and the extra cost of each beyond it.
     pub(super) most: usize,
     pub(super) beyond: i64,
     pub(super) capacity: u64,
 }
 
 impl Supply {
-    /// What `count` relays cost, in nano-dollars.
+    /// Returns the cost of `count` relays, in nano-dollars.
     pub(super) const fn cost_of(&self, count: usize) -> i64 {
         let set_up = self.set_up.saturating_mul(count.saturating_sub(self.running) as i64);
         set_up.saturating_add(self.beyond.saturating_mul(count.saturating_sub(self.most) as i64))
     }
 
-    /// What one more than `count` costs, in nano-dollars.
+    /// Returns the cost of one more than `count`, in nano-dollars.
     pub(super) const fn cost_of_next(&self, count: usize) -> i64 {
         let set_up = if count >= self.running { self.set_up } else { 0 };
         if count >= self.most { set_up.saturating_add(self.beyond) } else { set_up }
@@ -78,24 +78,24 @@ impl Supply {
 pub(super) struct Table {
     all: Vec<Choice>,
     starts: Vec<usize>,
-    /// The offers that some choice of a flow passes, flow by flow, rising.
+    /// The offers that some choice of a flow passes, flow by flow, increasing.
     uses: Vec<u16>,
     use_starts: Vec<usize>,
     /// Flow and choice of all that pass an offer, by offer.
     through: Vec<Vec<(u32, u32)>>,
     pub(super) supplies: Vec<Supply>,
-    /// Nano-dollars.
+    /// In nano-dollars.
     pub(super) budget: i64,
     pub(super) costs_only: bool,
 }
 
-/// Nano-dollars; sums over a plan fit too, as [`Problem::new`] has seen to.
+/// Returns nano-dollars; sums over a plan fit too, as [`Problem::new`] checks.
 pub(super) fn nanos(money: Money) -> i64 {
     i64::try_from(money.as_nano_usd()).unwrap_or(i64::MAX)
 }
 
 impl Table {
-    /// None where no relay can carry a flow that has no direct path.
+    /// Returns `None` where no relay can carry a flow that has no direct path.
     pub(super) fn new(problem: &Problem) -> Option<Self> {
         let supplies: Vec<Supply> = (problem.offers().iter())
             .map(|offer| Supply {
@@ -148,12 +148,12 @@ impl Table {
         Some(Self { all, starts, uses, use_starts, through, supplies, budget, costs_only })
     }
 
-    /// The offers that flows may pass: each flow's, rising, one flow after another.
+    /// Returns the offers that flows may pass: each flow's, increasing, one flow after another.
     pub(super) fn uses(&self) -> &[u16] {
         &self.uses
     }
 
-    /// Where a flow's offers are among [`Table::uses`].
+    /// Returns the range of a flow's offers in [`Table::uses`].
     pub(super) fn uses_of(&self, flow: usize) -> std::ops::Range<usize> {
         self.use_starts[flow]..self.use_starts[flow + 1]
     }
@@ -166,7 +166,7 @@ impl Table {
         &self.all[self.starts[flow]..self.starts[flow + 1]]
     }
 
-    /// Flow and choice of all that pass an offer, by flow.
+    /// Returns flow and choice of all that pass an offer, by flow.
     pub(super) fn through(&self, offer: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.through[offer].iter().map(|(flow, choice)| (*flow as usize, *choice as usize))
     }
@@ -175,14 +175,14 @@ impl Table {
         self.budget as f64 / 1e9
     }
 
-    /// Options of all flows together.
+    /// Returns the number of options of all flows together.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 }
 
-/// The offers of each flow's choices and where each flow's begin; tells the choices where theirs
-/// are.
+/// Returns the offers of each flow's choices and where each flow's begin; sets their indexes in the
+/// choices.
 fn note_uses(all: &mut [Choice], starts: &[usize]) -> (Vec<u16>, Vec<usize>) {
     let (mut uses, mut use_starts) = (Vec::new(), vec![0]);
     for flow in starts.windows(2) {

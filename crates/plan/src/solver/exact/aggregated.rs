@@ -1,4 +1,4 @@
-//! Our own formulation: relays of one offer are counted, not told apart.
+//! Our own formulation: relays of one offer are counted, not individual columns.
 //!
 //! | column | meaning |
 //! |---|---|
@@ -12,11 +12,11 @@
 //! | capacity | sum over f, c through o of share(rate / capacity) u(f, c) <= r(o) + p(o) |
 //! | budget | cost of paths and of p <= budget |
 //!
-//! The capacity row stands there three times: with the plain share, and with two functions of it
-//! that no packing exceeds either (dual feasible functions, [Fekete, Schepers: New classes of fast
-//! lower bounds for bin packing]): more than half a relay counts as one, more than a third as a
-//! half. What they still miss is cut off by [`super::cuts`] when it turns up. Rows that cannot bind
-//! are left out.
+//! The capacity row is there three times: with the plain share, and with two dual feasible
+//! functions of it, which no packing exceeds either ([Fekete, Schepers: New classes of fast lower
+//! bounds for bin packing]): more than half a relay counts as one, more than a third as a half.
+//! Packings that they still allow are cut off by [`super::cuts`] when they occur. Rows that cannot
+//! bind are left out.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ use super::formulation::{Formulation, Pick, Relays, Row, demands, most_relays, p
 use crate::candidates::Candidate;
 use crate::problem::Problem;
 
-/// The formulation; none where a flow has no affordable path.
+/// Returns the formulation; none where a flow has no affordable path.
 pub(super) fn aggregated(problem: &Problem) -> Option<Formulation> {
     aggregated_over(problem, |_, _| true)
 }
 
-/// The formulation over those candidates, by flow and place, that `is_kept` says.
+/// Returns the formulation over the candidates, by flow and index, for which `is_kept` is true.
 pub(super) fn aggregated_over(
     problem: &Problem,
     is_kept: impl Fn(usize, usize) -> bool,
@@ -111,8 +111,8 @@ impl Formulation {
     }
 }
 
-/// The part of a relay that a rate counts as: plainly, or by the dual feasible function of this
-/// step.
+/// Returns the share of a relay that a rate counts as: plainly, or by the dual feasible function of
+/// this step.
 fn share(rate: u64, capacity: u64, step: Option<u64>) -> f64 {
     let plain = rate as f64 / capacity as f64;
     let Some(step) = step else { return plain };
@@ -121,7 +121,7 @@ fn share(rate: u64, capacity: u64, step: Option<u64>) -> f64 {
     if times.is_multiple_of(capacity) { plain } else { (times / capacity) as f64 / step as f64 }
 }
 
-/// The columns by which one flow passes an offer, each with its rate in bit/s.
+/// The columns in which one flow passes an offer, each with its rate in bit/s.
 #[derive(Debug, Clone)]
 struct User {
     columns: Vec<(usize, u64)>,
@@ -153,11 +153,11 @@ impl Through {
     }
 }
 
-/// The candidates not beaten by another of the flow.
+/// Returns the candidates that no other candidate of the flow dominates.
 ///
-/// One beats another if it is no worse in score and cost, passes some of the same offers, and takes
-/// no more of those whose capacity may bind. Whoever takes the beaten one may as well take the
-/// other, so nothing is lost.
+/// One dominates another if it is no worse in score and cost, passes a subset of its offers, and
+/// takes no more of those whose capacity may bind. It can replace the other in every plan, so
+/// nothing is lost.
 fn undominated<'a>(
     candidates: &[(usize, &'a Candidate)],
     binds: &[bool],
@@ -189,7 +189,7 @@ fn sorted(relays: &[usize]) -> Vec<usize> {
     sorted
 }
 
-/// The members whose bit is set in `mask`.
+/// Returns the members whose bit is set in `mask`.
 fn subset(of: &[usize], mask: usize) -> Vec<usize> {
     (0..of.len()).filter(|bit| mask >> bit & 1 == 1).map(|bit| of[bit]).collect()
 }

@@ -14,15 +14,15 @@
 //! | symmetry | x(o, n) >= x(o, n + 1) |
 //! | budget | cost of paths and set-up <= budget |
 //!
-//! Four things in the figure cannot be meant. "1 if needed" has the number of instances a region in
-//! front of x, which keeps more flows than that off a relay; the number of flows must stand there.
-//! Its pairs of proxies include a proxy with itself, which would fill it twice; a path passes no
-//! region twice. Of the cases of T, two have one condition: the second is meant for one proxy. And
-//! nothing says how large the set of instances is: here it is as large as a plan may need
+//! Four things in the figure need correction. "1 if needed" has the number of instances a region in
+//! front of x, which keeps more flows than that off a relay; it must be the number of flows. Its
+//! pairs of proxies include a proxy with itself, which would count its load twice; here a path
+//! passes no region twice. Of the cases of T, two have one condition: the second is meant for one
+//! proxy. And the size of the set of instances is not given: here it is as large as a plan may need
 //! ([`most_relays`]), so nothing is lost.
 //!
-//! Paths are not pruned, and flows are not told to use an offer at all before one of its relays:
-//! that is what [`super::aggregated`] is for.
+//! Dominated paths are kept, and there is no row by which a flow needs an offer at all before one
+//! of its relays: [`super::aggregated`] has both improvements.
 
 use tradewind_units::{Duration, Money};
 
@@ -30,10 +30,10 @@ use super::formulation::{Formulation, Pick, Relays, Row, demands, most_relays, p
 use crate::candidates::Candidate;
 use crate::problem::Problem;
 
-/// Most columns. Chosen: beyond, HiGHS takes a minute to read the program and finds nothing in it.
+/// The most columns. Chosen: beyond, HiGHS takes a minute to read the program and finds nothing.
 const MAX_COLUMNS: usize = 400_000;
 
-/// Why there is no formulation.
+/// The reason why there is no formulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// A flow has no affordable path.
@@ -42,7 +42,7 @@ pub(super) enum Refused {
     TooLarge,
 }
 
-/// The formulation.
+/// Returns the formulation.
 pub(super) fn cloudpilot(problem: &Problem) -> Result<Formulation, Refused> {
     let all: Vec<Vec<(usize, &Candidate)>> =
         (0..problem.flows().len()).map(|flow| possible(problem, flow)).collect();
@@ -86,7 +86,7 @@ pub(super) fn cloudpilot(problem: &Problem) -> Result<Formulation, Refused> {
 }
 
 impl Formulation {
-    /// Adds a flow's u, and notes in `through` which relays each burdens, and with what rate.
+    /// Adds a flow's columns u, and records in `through` the relays that each passes and its rate.
     fn allocate(
         &mut self,
         candidates: &[(usize, &Candidate)],
@@ -123,7 +123,7 @@ impl Formulation {
     }
 }
 
-/// Every way to number the relays of a path.
+/// Returns all combinations of relay numbers on a path.
 fn combinations(relays: &[usize], instances: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for relay in relays {

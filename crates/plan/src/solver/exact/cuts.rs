@@ -1,8 +1,8 @@
-//! Rows that take away what a formulation allows and no plan can do.
+//! Cuts: rows that exclude what a formulation allows and no plan can do.
 //!
-//! The aggregated formulation counts capacity, not how flows fit into relays. Where a set S of
-//! flows does not fit into n relays of an offer, each flow left out saves at most one relay, so
-//! every plan keeps
+//! The aggregated formulation counts capacity and ignores how flows fit into relays. Where a set S
+//! of flows does not fit into n relays of an offer, each flow left out saves at most one relay, so
+//! every plan satisfies
 //!
 //! > relays of the offer >= n + 1 - (flows of S that do not pass it at the rate they have, or more)
 
@@ -12,18 +12,18 @@ use super::formulation::{Formulation, Relays, Row};
 use crate::packing::too_few;
 use crate::problem::Problem;
 
-/// The rows against one choice.
+/// The cuts against one choice.
 #[derive(Debug, Default)]
 pub(super) struct Cuts {
     pub(super) rows: Vec<Row>,
-    /// Whether some set could not be proved too large: then no row is against it.
+    /// Set if some set could not be proved too large: then there is no cut against it.
     pub(super) gave_up: bool,
 }
 
-/// A flow of an offer, by its place, and its rate in bit/s.
+/// A flow of an offer, by its index, and its rate in bit/s.
 type User = (usize, u64);
 
-/// The rows against a choice whose flows do not fit into the relays that the program counted.
+/// Returns cuts against a choice whose flows do not fit into the relays that the program counted.
 pub(super) fn packing_cuts(
     problem: &Problem,
     formulation: &Formulation,
@@ -49,7 +49,7 @@ pub(super) fn packing_cuts(
     cuts
 }
 
-/// The row that forbids just this choice.
+/// Returns the row that cuts off exactly this choice.
 pub(super) fn forbid(formulation: &Formulation, choice: &[usize]) -> Row {
     let mut terms = Vec::new();
     for (picks, place) in formulation.picks.iter().zip(choice) {
@@ -59,7 +59,7 @@ pub(super) fn forbid(formulation: &Formulation, choice: &[usize]) -> Row {
     Row::at_most(choice.len() as f64 - 1.0, terms)
 }
 
-/// The flows that pass an offer.
+/// Returns the flows that pass an offer.
 fn users(problem: &Problem, choice: &[usize], offer: usize) -> Vec<User> {
     let chosen = choice.iter().enumerate();
     let through = chosen.filter_map(|(flow, place)| {
@@ -73,7 +73,7 @@ fn rates(users: &[User]) -> Vec<u64> {
     users.iter().map(|(_, rate)| *rate).collect()
 }
 
-/// A part of the set that is still too much for so many relays, and no more so without any of it.
+/// Returns a minimal subset that does not fit into so many relays.
 fn smallest(mut set: Vec<User>, relays: usize, capacity: u64) -> Vec<User> {
     set.sort_by_key(|(flow, rate)| (*rate, *flow));
     let mut at = 0;
@@ -111,7 +111,7 @@ fn cut(
     Row::at_least(least, terms)
 }
 
-/// Whether the choice needs more relays, and so money, than the program counted.
+/// Returns whether the choice needs more relays, and so more money, than the program counted.
 pub(super) fn costs_more(formulation: &Formulation, values: &[f64], cost: Money) -> bool {
     cost > formulation.cost(values)
 }

@@ -1,6 +1,6 @@
-//! A problem as a mixed-integer linear program, before any library sees it.
+//! A problem as a mixed-integer linear program, independent of the solver library.
 //!
-//! Times and money stay whole nanoseconds and nano-dollars here; [`super::milp`] scales them.
+//! Times and money are whole nanoseconds and nano-dollars here; [`super::milp`] scales them.
 
 use tradewind_units::{Duration, Money};
 
@@ -9,23 +9,23 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::solver::obstacle::fits;
 
-/// What a formulation weighs.
+/// The size of a formulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Whole numbers to be found.
+    /// The number of integer variables.
     pub columns: usize,
-    /// Constraints, the budget included.
+    /// The number of constraints, the budget included.
     pub rows: usize,
-    /// Coefficients in them that are not zero.
+    /// The number of non-zero coefficients.
     pub entries: usize,
 }
 
-/// A whole number from 0 to `most`.
+/// An integer variable from 0 to `most`.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
-    /// What each unit adds to the score, above [`Formulation::least_score`].
+    /// The score of each unit, above [`Formulation::least_score`].
     pub(super) score: Duration,
-    /// What each unit costs.
+    /// The cost of each unit.
     pub(super) cost: Money,
     pub(super) most: usize,
 }
@@ -56,33 +56,34 @@ impl Row {
 #[derive(Debug, Clone)]
 pub(super) struct Pick {
     pub(super) column: usize,
-    /// The candidate's place in [`Problem::candidates`].
+    /// The candidate's index in [`Problem::candidates`].
     pub(super) place: usize,
-    /// Which relay of each offer on the path, where the formulation tells them apart; else empty.
+    /// The relay's number of each offer on the path, where the formulation has a column for each
+    /// relay; else empty.
     pub(super) numbers: Vec<usize>,
 }
 
-/// How the formulation counts an offer's relays.
+/// The columns for an offer's relays.
 #[derive(Debug, Clone)]
 pub(super) enum Relays {
-    /// Not at all: they cost nothing, or those that run are enough.
+    /// No column: they cost nothing, or the running ones are enough.
     Uncounted,
-    /// The column is how many are set up beyond those that run.
+    /// The column of the number that are set up beyond the running ones.
     Count(usize),
     /// One column of 0 or 1 for each.
     Each(Vec<usize>),
 }
 
-/// The program: columns, rows, and what they mean.
+/// The program: columns, rows, and their meaning.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Formulation {
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
     /// The picks of each flow.
     pub(super) picks: Vec<Vec<Pick>>,
-    /// Offer by offer.
+    /// By offer.
     pub(super) relays: Vec<Relays>,
-    /// Whether more than one relay of an offer may be needed, offer by offer.
+    /// Whether more than one relay of an offer may be needed, by offer.
     pub(super) binds: Vec<bool>,
     /// The sum of the flows' best scores, which the columns' scores leave out.
     pub(super) least_score: Duration,
@@ -100,7 +101,7 @@ impl Formulation {
         Size { columns: self.columns.len(), rows: self.rows.len() + 1, entries }
     }
 
-    /// The candidate of each flow that these values of the columns mean.
+    /// Returns each flow's candidate by these values of the columns.
     pub(super) fn choice(&self, values: &[f64]) -> Vec<usize> {
         let value = |pick: &&Pick| values[pick.column];
         let taken = |picks: &Vec<Pick>| {
@@ -110,13 +111,13 @@ impl Formulation {
         self.picks.iter().map(taken).collect()
     }
 
-    /// What these values of the columns cost by the program's own count of relays.
+    /// Returns the cost of these values of the columns by the program's own count of relays.
     pub(super) fn cost(&self, values: &[f64]) -> Money {
         let paid = |(column, value): (&Column, &f64)| column.cost.times(value.round() as u64);
         self.columns.iter().zip(values).map(paid).sum()
     }
 
-    /// The values of the columns that mean this plan; `None` when the program left out one of its
+    /// Returns the values of the columns for this plan; `None` when the program left out one of its
     /// paths.
     pub(super) fn values(&self, problem: &Problem, plan: &Plan) -> Option<Vec<f64>> {
         let mut values = vec![0.0; self.columns.len()];
@@ -147,8 +148,8 @@ impl Formulation {
         Some(values)
     }
 
-    /// The values of the columns that mean this plan, or one that is no worse: a path that the
-    /// program left out has another of the flow beside it that beats it.
+    /// Returns the values of the columns for this plan, or for one that is no worse: for a path
+    /// that the program left out it has another of the flow that dominates it.
     pub(super) fn values_of_any(&self, problem: &Problem, plan: &Plan) -> Option<Vec<f64>> {
         if let Some(values) = self.values(problem, plan) {
             return Some(values);
@@ -172,7 +173,7 @@ impl Formulation {
     }
 }
 
-/// How many relays of an offer the plan runs.
+/// Returns the number of an offer's relays in the plan.
 pub(super) fn planned_relays(problem: &Problem, plan: &Plan, offer: usize) -> usize {
     plan.relays.iter().filter(|relay| is_of(problem, relay, offer)).count()
 }
@@ -182,7 +183,7 @@ fn is_of(problem: &Problem, relay: &crate::PlannedRelay, offer: usize) -> bool {
     relay.region == offer.region && relay.relay_type == offer.relay_type.id
 }
 
-/// Which of its offer's relays this one is, counted from 0.
+/// Returns the relay's number among its offer's relays, counted from 0.
 fn number_of(problem: &Problem, plan: &Plan, id: &tradewind_units::RelayId) -> Option<usize> {
     let at = plan.relays.iter().position(|relay| relay.id == *id)?;
     let same = |offer: &usize| is_of(problem, &plan.relays[at], *offer);
@@ -190,8 +191,8 @@ fn number_of(problem: &Problem, plan: &Plan, id: &tradewind_units::RelayId) -> O
     Some(plan.relays[..at].iter().filter(|relay| is_of(problem, relay, offer)).count())
 }
 
-/// The candidates of a flow that some plan could have: no relay is too small for it, and the budget
-/// affords it if nothing else is carried. Each with its place.
+/// Returns the candidates of a flow that some plan could use, each with its index: every relay has
+/// the capacity, and the budget affords it if nothing else is carried.
 pub(super) fn possible(problem: &Problem, flow: usize) -> Vec<(usize, &Candidate)> {
     let offer = |relay: &usize| &problem.offers()[*relay];
     let affordable = |candidate: &Candidate| {
@@ -202,7 +203,7 @@ pub(super) fn possible(problem: &Problem, flow: usize) -> Vec<(usize, &Candidate
     all.filter(|(_, candidate)| fits(problem, candidate) && affordable(candidate)).collect()
 }
 
-/// The most that flows may take of each offer, in bit/s, and how many flows may take some of it.
+/// Returns the greatest load on each offer, in bit/s, and how many flows may take some of it.
 pub(super) fn demands(
     problem: &Problem,
     flows: &[Vec<(usize, &Candidate)>],
@@ -224,9 +225,9 @@ pub(super) fn demands(
     (rates, users)
 }
 
-/// How many relays of an offer a plan may need at most: one a user, as many as the budget sets up,
-/// and fewer than twice what the rates fill, since two relays that could be merged are one too
-/// many.
+/// Returns an upper bound on the relays of an offer in a plan: one a user, as many as the budget
+/// sets up, and fewer than twice what the rates fill, since two relays that could be merged are one
+/// too many.
 pub(super) fn most_relays(problem: &Problem, offer: usize, rate: u64, users: usize) -> usize {
     let (budget, offer) = (problem.budget(), &problem.offers()[offer]);
     let filled = rate / offer.capacity_bps().max(1);

@@ -1,4 +1,4 @@
-//! HiGHS: one run over a formulation.
+//! The interface to HiGHS: one run over a formulation.
 //!
 //! One thread, a fixed seed, no output. Objective and budget are scaled so that the library's
 //! absolute tolerances (10^-6) mean less than 10^-10 of the whole.
@@ -11,11 +11,11 @@ use tradewind_units::{Duration, Money};
 use super::formulation::{Column, Formulation};
 use crate::solver::SolveError;
 
-/// What the largest sum of the objective, and the budget, are scaled to. Chosen: a tolerance of
-/// 10^-6 is then 6 * 10^-11 of it, and coefficients stay near those that HiGHS is made for.
+/// The scaled value of the largest objective, and of the budget. Chosen: a tolerance of 10^-6 is
+/// then 6 * 10^-11 of it, and coefficients stay in the range that HiGHS is made for.
 const SCALE: f64 = 16384.0;
 
-/// What a run makes least.
+/// The objective of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     /// The score.
@@ -26,52 +26,52 @@ pub(super) enum Goal {
     CostWithin(Duration),
 }
 
-/// How far a run may go.
+/// The limits of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunLimits {
-    /// Nodes of the search tree.
+    /// The most nodes of the search tree.
     pub(super) nodes: u64,
-    /// Time by the library's own clock.
+    /// The time limit by the library's own clock.
     pub(super) time: Option<Duration>,
-    /// The columns that must be whole.
+    /// The columns with integer values.
     pub(super) whole: Whole,
 }
 
-/// The choice of columns that must be whole numbers.
+/// The choice of columns that must be integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whole {
     /// All of them.
     All,
-    /// The counts of relays: a flow may take several paths in part.
+    /// The counts of relays: a flow may be split over several paths.
     Counts,
-    /// Nothing: a linear program.
+    /// None: a linear program.
     Nothing,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// The values are the best there are.
+    /// The values are optimal.
     Optimal,
-    /// A limit came first.
+    /// A limit was reached first.
     Limit,
-    /// No values keep all the rows.
+    /// No values satisfy all rows.
     Infeasible,
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) status: Status,
     /// The best values found of all columns, if any.
     pub(super) values: Option<Vec<f64>>,
-    /// No values make less of the goal: nanoseconds above the least score, or nano-dollars.
+    /// A lower bound on the goal: nanoseconds above the least score, or nano-dollars.
     pub(super) bound: f64,
     /// Simplex iterations.
     pub(super) iterations: u64,
 }
 
-/// Makes `goal` least over the formulation within `budget`, from the values `start` if they are
+/// Minimises `goal` over the formulation within `budget`, from the values `start` if they are
 /// given.
 pub(super) fn run(
     formulation: &Formulation,
@@ -95,7 +95,7 @@ pub(super) fn run(
         return Err(failed("does not know an option"));
     }
     if let Some(start) = start {
-        // A start that it does not like costs time, not correctness.
+        // A start that HiGHS rejects costs time, not correctness.
         let _ = model.try_set_solution(Some(start), None, None, None);
     }
     let solved = model.try_solve().map_err(|_| failed("failed"))?;
@@ -110,8 +110,8 @@ pub(super) fn run(
     })
 }
 
-/// Returns weights from 0 to 1 of items that come to one at most in each pattern, which names items
-/// by their places, and to as much as they can with these values; none where HiGHS finds none.
+/// Returns weights from 0 to 1 of items that add up to at most one in each pattern (a list of
+/// items' indexes) and maximise their sum weighted by these values; none where HiGHS finds none.
 pub(super) fn heaviest_weights(values: &[f64], patterns: &[Vec<usize>]) -> Option<Vec<f64>> {
     let mut program = RowProblem::default();
     let columns: Vec<Col> =
@@ -126,7 +126,7 @@ pub(super) fn heaviest_weights(values: &[f64], patterns: &[Vec<usize>]) -> Optio
     is_best.then(|| solved.get_solution().columns().to_vec())
 }
 
-/// What HiGHS says of its end.
+/// Converts HiGHS's model status.
 fn ended(status: HighsModelStatus) -> Result<Status, SolveError> {
     match status {
         HighsModelStatus::Optimal => Ok(Status::Optimal),
@@ -140,7 +140,7 @@ fn ended(status: HighsModelStatus) -> Result<Status, SolveError> {
     }
 }
 
-/// The goal's share of one unit of a column, in nanoseconds or nano-dollars.
+/// Returns the goal's coefficient of a column, in nanoseconds or nano-dollars.
 fn weight(column: &Column, goal: Goal) -> f64 {
     match goal {
         Goal::Score => column.score.as_nanos() as f64,
@@ -152,7 +152,7 @@ fn nano_usd(money: Money) -> f64 {
     (money.as_usd() * 1e9).round()
 }
 
-/// What one unit of the scaled objective stands for.
+/// Returns the value of one unit of the scaled objective.
 fn objective_unit(formulation: &Formulation, goal: Goal) -> f64 {
     let most = |flow: &Vec<super::formulation::Pick>| {
         let weights = flow.iter().map(|pick| weight(&formulation.columns[pick.column], goal));
@@ -210,8 +210,8 @@ fn program(
 mod tests {
     use super::*;
 
-    /// How HiGHS ends with columns of these ranges, each counted -1, under these rows of all
-    /// columns, and no node or all.
+    /// Returns the status of a program with integer columns of these ranges, each with objective
+    /// -1, under these rows of all columns, with this node limit.
     fn end_of(
         ranges: &[std::ops::RangeInclusive<f64>],
         rows: &[std::ops::RangeInclusive<f64>],

@@ -1,15 +1,14 @@
-//! Fix and optimise: HiGHS improves a plan by a part of the problem at a time.
+//! Fix and optimise: HiGHS improves a plan, a part of the problem at a time.
 //!
 //! Local search moves a flow, or opens or closes an offer. Where setting up a relay is dear and
 //! transfer is cheap, better plans differ in several offers and most flows at once, and each step
-//! on the way there is worse. Here some choices stay as they are and HiGHS makes the best of the
-//! others:
+//! towards them is worse. Here some choices are fixed and HiGHS optimises the others:
 //!
 //! - [`Part::Offers`]: all flows, over the offers in use and some others drawn at random;
 //! - [`Part::Flows`]: some flows, which share an offer or are drawn at random, over all offers.
 //!
-//! Parts grow while HiGHS solves them to the end without a better plan, and shrink when it does not
-//! come to an end. The best plan is never given up, so the result is never worse than the start.
+//! Parts grow while HiGHS solves them without finding a better plan, and shrink when it reaches its
+//! limits. The incumbent is always kept, so the result is never worse than the start.
 //!
 //! Source: the matheuristic known as fix-and-optimise or large neighbourhood search [Shaw 1998:
 //! Using constraint programming and local search methods to solve vehicle routing problems].
@@ -26,11 +25,11 @@ use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 use crate::solver::Limits;
 
-/// Seeds the draws. Any number would do.
+/// The seed of the draws. Any number would do.
 const SEED: u128 = 0x5eed_0f0f_f1e7_0001;
 
-/// Columns of the first parts, of the smallest and of the largest. Chosen by trial: HiGHS ends
-/// programs of some hundred columns within a tenth of a second.
+/// The size of the first, the smallest and the largest parts, in columns. Chosen by trial: HiGHS
+/// solves programs of some hundred columns within a tenth of a second.
 const FIRST_COLUMNS: f64 = 500.0;
 const LEAST_COLUMNS: f64 = 60.0;
 const MOST_COLUMNS: f64 = 6_000.0;
@@ -39,15 +38,15 @@ const MOST_COLUMNS: f64 = 6_000.0;
 const GROWS: f64 = 1.15;
 const SHRINKS: f64 = 0.7;
 
-/// Most nodes of HiGHS's search tree for one part. Chosen: a part that needs more is too large.
+/// The most nodes of HiGHS's search tree for one part. Chosen: a part that needs more is too large.
 const MOST_NODES: u64 = 500;
 
-/// The part of the time left, and of the work, that one run may take; the time that it may take at
-/// least. Chosen: ten runs or so at least, and none that ends before it has begun.
+/// The share of the remaining time and work for one run, and the least time of a run. Chosen: ten
+/// runs or so at least, and each has time to begin.
 const RUN_SHARE: f64 = 0.1;
 const LEAST_RUN: Duration = Duration::from_millis(200);
 
-/// What is free to change.
+/// The kind of part that is free to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// All flows, over the offers in use and some more.
@@ -56,8 +55,8 @@ enum Part {
     Flows,
 }
 
-/// Improves `start` over the candidates that are `kept`, until the limits end or the plan meets its
-/// own bound. Returns the best plan.
+/// Improves `start` over the candidates that are `kept`, until the limits end or the plan is proved
+/// optimal. Returns the best plan.
 pub(in crate::solver) fn improve(
     problem: &Problem,
     start: Plan,
@@ -88,7 +87,7 @@ struct Search<'a> {
     limits: &'a Limits<'a>,
     steps: u64,
     generator: Pcg64Mcg,
-    /// The values of the formulation's columns that mean `best`.
+    /// The values of the formulation's columns for `best`.
     values: Vec<f64>,
     best: Plan,
 }
@@ -106,7 +105,7 @@ impl Search<'_> {
             let free = self.draw(part, *size);
             let is_whole = free.iter().all(|free| *free);
             match self.solve(&free, run) {
-                // There is nothing else to draw: what is left is not found this way.
+                // All columns were free: no other part can improve the plan.
                 Some(Ended::Solved) if is_whole => return,
                 Some(Ended::Better) => {}
                 Some(Ended::Solved) => *size = (*size * GROWS).min(MOST_COLUMNS),
@@ -116,7 +115,7 @@ impl Search<'_> {
         }
     }
 
-    /// The limits of the next run; `None` when there is to be none.
+    /// Returns the limits of the next run; `None` when no run is allowed.
     fn next_run(&self) -> Option<RunLimits> {
         let time = self.limits.time_left.map(|left| left());
         let over = self.steps < STEPS_A_NODE || time.is_some_and(|left| left.is_zero());
@@ -129,7 +128,7 @@ impl Search<'_> {
         Some(RunLimits { nodes, time: time.map(of), whole: Whole::All })
     }
 
-    /// Draws the columns that are free, some `size` of them.
+    /// Draws the free columns, some `size` of them.
     fn draw(&mut self, part: Part, size: f64) -> Vec<bool> {
         match part {
             Part::Offers => self.draw_offers(size),
@@ -143,7 +142,7 @@ impl Search<'_> {
         let mut free = self.columns_over(&in_part);
         let mut closed: Vec<usize> = (0..count).filter(|offer| !in_part[*offer]).collect();
         self.shuffle(&mut closed);
-        // One other at least, or nothing is new.
+        // At least one more offer, or there is nothing new.
         for (added, offer) in closed.into_iter().enumerate() {
             in_part[offer] = true;
             let more = self.columns_over(&in_part);
@@ -160,7 +159,7 @@ impl Search<'_> {
         let mut order: Vec<usize> = (0..self.formulation.picks.len()).collect();
         self.shuffle(&mut order);
         if let Some(offer) = self.some_offer_in_use() {
-            // Those that pass this offer first: only together can they leave it.
+            // Flows that pass this offer first: only together can they leave it.
             order.sort_by_key(|flow| !self.passes(*flow, offer));
         }
         let mut free = self.counts();
@@ -176,7 +175,7 @@ impl Search<'_> {
         free
     }
 
-    /// The offers that the best plan uses, or that need no set-up.
+    /// Returns the offers that the best plan uses, or that need no set-up.
     fn offers_in_use(&self) -> Vec<bool> {
         let mut in_use: Vec<bool> = (self.formulation.relays.iter())
             .map(|relays| match relays {
@@ -191,7 +190,7 @@ impl Search<'_> {
         in_use
     }
 
-    /// The columns of counts, and of the picks that pass these offers alone.
+    /// Returns the columns of counts, and of the picks that pass these offers alone.
     fn columns_over(&self, offers: &[bool]) -> Vec<bool> {
         let mut free = self.counts();
         for (flow, picks) in self.formulation.picks.iter().enumerate() {
@@ -249,8 +248,8 @@ impl Search<'_> {
         })
     }
 
-    /// Notes what is proved of the program as a whole, whose answer this is. No plan that is better
-    /// has a path that the program leaves out.
+    /// Records the bound from this answer to the whole program. It holds for all plans, as no
+    /// better one uses a path that the program leaves out.
     fn note_bound(&mut self, answer: &Answer) {
         let (score, cost) = self.best.score(self.problem);
         let optimum = answer.values.as_ref().filter(|_| answer.status == Status::Optimal);
@@ -266,13 +265,13 @@ impl Search<'_> {
         }
     }
 
-    /// Returns what the paths that these values mean add up to.
+    /// Returns the score of the paths that these values choose.
     fn score_of(&self, values: &[f64]) -> Duration {
         let choice = self.formulation.choice(values).into_iter().enumerate();
         choice.map(|(flow, place)| self.problem.candidates(flow)[place].score).sum()
     }
 
-    /// Keeps the plan that these values mean if it is better.
+    /// Accepts the plan of these values if it is better.
     fn admit(&mut self, reduced: &Reduced, values: &[f64]) -> bool {
         let mut all = self.values.clone();
         for (column, value) in reduced.columns.iter().zip(values) {
@@ -290,7 +289,7 @@ impl Search<'_> {
             return false;
         }
         // The plan's own counts: flows may fit into fewer relays, or need more, than the program
-        // says.
+        // counts.
         let Some(values) = self.formulation.values(self.problem, &plan) else { return false };
         self.values = values;
         let (bound, bound_cost) = (self.best.bound, self.best.bound_cost);
@@ -310,14 +309,14 @@ impl Search<'_> {
     }
 }
 
-/// How a run over a part ended.
+/// The end of a run over a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// With a better plan.
+    /// It found a better plan.
     Better,
-    /// With the proof that this part has none.
+    /// It proved that this part has none.
     Solved,
-    /// At a limit.
+    /// It reached a limit.
     Cut,
 }
 
@@ -325,12 +324,12 @@ fn free_columns(free: &[bool]) -> usize {
     free.iter().filter(|free| **free).count()
 }
 
-/// A formulation in which some columns have their values for good.
+/// A formulation in which some columns are fixed.
 struct Reduced {
     formulation: Formulation,
-    /// The columns of the whole formulation that are left, in order.
+    /// The free columns of the whole formulation, in order.
     columns: Vec<usize>,
-    /// The columns that are fixed cost this much.
+    /// The cost of the fixed columns.
     fixed_cost: Money,
 }
 
@@ -361,7 +360,7 @@ impl Reduced {
     }
 }
 
-/// The row without its fixed columns; `None` where nothing of it is left.
+/// Returns the row without its fixed columns; `None` where no free one is in it.
 fn reduced_row(row: &Row, values: &[f64], place: &[Option<usize>]) -> Option<Row> {
     let mut fixed = 0.0;
     let mut terms = Vec::new();
@@ -386,7 +385,8 @@ mod tests {
     use crate::problem::{Flow, Inputs};
     use crate::solver::{Exhaustive, Greedy, Solver};
 
-    /// Three flows of one pair over eight regions, with money for a relay or two.
+    /// Returns a problem of three flows of one pair over eight regions, with money for a relay or
+    /// two.
     fn problem(seed: u64, objective: Objective) -> Problem {
         let inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
         let flow = |at: u32| Flow {

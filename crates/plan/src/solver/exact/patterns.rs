@@ -1,35 +1,35 @@
-//! Rows that say how many flows one relay carries, where flows take paths in part.
+//! Pattern cuts: rows that limit the flows on one relay, where paths are fractional.
 //!
-//! The load of one relay is a pattern: paths of some flows, at most one of each, whose rates it
-//! bears together. Where weights `w` of the paths through an offer come to at most one in every
-//! pattern, every plan keeps
+//! The load of one relay is a pattern: paths of some flows, at most one of each, that fit into its
+//! capacity together. Where weights `w` of the paths through an offer add up to at most one in
+//! every pattern, every plan satisfies
 //!
 //! > sum over f, c of w(f, c) u(f, c) <= relays of the offer
 //!
-//! since each of its relays carries one pattern. Capacity rows are of that form. The weights that
-//! given values violate most come from a linear program with a row for each pattern, which are made
-//! as they are needed: each time the pattern that the weights so far make heaviest
-//! [Gilmore, Gomory: A linear programming approach to the cutting-stock problem].
-//! Paths that are not taken get what is left beside the heaviest patterns (sequential lifting).
+//! since each of its relays carries one pattern. Capacity rows are of that form. The weights of the
+//! most violated row come from a linear program with a row for each pattern, by row generation:
+//! each time the heaviest pattern under the weights so far is added [Gilmore, Gomory: A linear
+//! programming approach to the cutting-stock problem]. Paths that are not taken get the weight that
+//! the heaviest patterns leave (sequential lifting).
 
 use super::formulation::{Formulation, Relays, Row};
 use super::milp;
 use crate::problem::Problem;
 
-/// Parts that a relay's capacity has here. Rates are rounded down to them, so that no pattern is
-/// missed. Chosen: what that loses is below a thousandth of a relay for each flow.
+/// The units of a relay's capacity in the knapsack. Rates are rounded down to them, so that no
+/// pattern is missed. Chosen: the loss is below a thousandth of a relay for each flow.
 const UNITS: usize = 2048;
 
-/// Most patterns of an offer. Chosen by trial: a dozen flows have fewer that matter.
+/// The most patterns of an offer. Chosen by trial: a dozen flows have fewer that matter.
 const MOST_PATTERNS: usize = 40;
 
-/// Values that are less are rounding.
+/// The value below which a column counts as zero.
 const LEAST_VALUE: f64 = 1e-6;
 
-/// Relays by which a row must be violated to be worth its columns. Chosen.
+/// The least violation of a useful row, in relays. Chosen.
 const LEAST_VIOLATION: f64 = 1e-3;
 
-/// The loss of weights by rounding; they are made less by it.
+/// The relative rounding error of weights, by which they are reduced.
 const ROUNDING: f64 = 1e-7;
 
 /// A path of a flow through an offer.
@@ -38,13 +38,13 @@ struct Item {
     flow: usize,
     column: usize,
     rate: u64,
-    /// The rate in parts of a relay's capacity.
+    /// The rate in units of a relay's capacity.
     units: usize,
-    /// The part of the flow that takes the path, from 0 to 1.
+    /// The fraction of the flow on this path, from 0 to 1.
     value: f64,
 }
 
-/// Returns rows that every plan keeps and these values do not.
+/// Returns rows that every plan satisfies and these values violate.
 pub(super) fn rows(problem: &Problem, formulation: &Formulation, values: &[f64]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (offer, relays) in formulation.relays.iter().enumerate() {
@@ -81,8 +81,8 @@ fn items(problem: &Problem, formulation: &Formulation, offer: usize, values: &[f
     items
 }
 
-/// Returns weights of the paths, by their columns, that come to one at most in every pattern and to
-/// more than `there` with their values; none where none were found.
+/// Returns weights of the paths, by their columns, that add up to at most one in every pattern and,
+/// weighted by the values, to more than `there`; none where none were found.
 fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
     let taken: Vec<Item> = items.iter().filter(|item| item.value > LEAST_VALUE).cloned().collect();
     let sum = |weights: &[f64]| -> f64 {
@@ -93,7 +93,7 @@ fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
     let mut weights = vec![1.0; taken.len()];
     let mut patterns = Vec::new();
     let most = loop {
-        // No weights that keep more patterns come to more.
+        // Further patterns only lower the sum.
         if too_little(&weights) {
             return None;
         }
@@ -109,7 +109,7 @@ fn weighted(items: &[Item], there: f64) -> Option<Vec<(usize, f64)>> {
     (!too_little(&weights)).then(|| lifted(items, &taken, &weights))
 }
 
-/// Returns the heaviest pattern of the items, by their places, and its weight.
+/// Returns the heaviest pattern of the items, by their indexes, and its weight.
 fn heaviest(items: &[Item], weights: &[f64]) -> (f64, Vec<usize>) {
     let mut packing = Packing::new();
     let mut chosen = Vec::new();
@@ -128,7 +128,7 @@ fn heaviest(items: &[Item], weights: &[f64]) -> (f64, Vec<usize>) {
     (packing.best[UNITS], pattern)
 }
 
-/// Returns the places of each flow's items, which stand together.
+/// Returns the range of each flow's items, which are adjacent.
 fn groups(items: &[Item]) -> Vec<std::ops::Range<usize>> {
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     for (at, item) in items.iter().enumerate() {
@@ -140,8 +140,9 @@ fn groups(items: &[Item]) -> Vec<std::ops::Range<usize>> {
     groups
 }
 
-/// Returns weights of all paths, by their columns: of flows that are in part taken those of the
-/// paths that take no more of a relay; of the others what every pattern has left.
+/// Returns weights of all paths, by their columns: a path of a flow in `taken` has the greatest
+/// weight of the flow's taken paths of no greater rate; a path of another flow has what every
+/// pattern leaves.
 fn lifted(items: &[Item], taken: &[Item], weights: &[f64]) -> Vec<(usize, f64)> {
     let mut packing = Packing::new();
     let mut terms = Vec::new();
@@ -179,7 +180,7 @@ fn lifted(items: &[Item], taken: &[Item], weights: &[f64]) -> Vec<(usize, f64)> 
     terms
 }
 
-/// The most that patterns of the flows so far weigh within each number of units.
+/// The greatest weight of patterns of the flows so far, by units of capacity.
 struct Packing {
     best: Vec<f64>,
 }
@@ -189,11 +190,11 @@ impl Packing {
         Self { best: vec![0.0; UNITS + 1] }
     }
 
-    /// Adds a flow by the units and weights of its paths; returns which of them, if any, the
-    /// heaviest pattern within each number of units has.
+    /// Adds a flow by the units and weights of its paths; returns, for each number of units, its
+    /// path in the heaviest pattern, if any.
     fn add(&mut self, of_flow: &[(usize, f64)]) -> Vec<Option<usize>> {
         let mut choice = vec![None; UNITS + 1];
-        // From above: what is below is still without this flow.
+        // From above: the entries below do not have this flow yet.
         for within in (0..=UNITS).rev() {
             let before = self.best[within];
             for (at, (units, weight)) in of_flow.iter().enumerate() {
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(weighted(&items, 1.34), None);
     }
 
-    /// Returns the most that the weights come to in a pattern, by trying all.
+    /// Returns the greatest sum of weights in a pattern, by enumeration.
     fn most(items: &[Item], weights: &[(usize, f64)], capacity: u64) -> f64 {
         let weight = |item: &Item| {
             let own = weights.iter().find(|(column, _)| *column == item.column);

@@ -1,4 +1,4 @@
-//! The exact solver: its rows, its bounds and what it proves on small problems.
+//! Tests of the exact solver's rows, bounds and proofs on small problems.
 
 use tradewind_model::StartUp;
 use tradewind_units::{Bandwidth, Bytes, FlowId};
@@ -9,8 +9,8 @@ use crate::problem::{Flow, Inputs, Place};
 use crate::solver::Exhaustive;
 
 /// Returns a problem of seven flows of one pair over three regions whose relays carry three flows
-/// each, though their rates would fill it less: for `TotalFct` with money for one or two relays,
-/// for `Cost` with too little time for direct paths.
+/// each, though their rates do not fill one: for `TotalFct` with money for one or two relays, for
+/// `Cost` with too little time for direct paths.
 fn problem(seed: u64, objective: Objective) -> Problem {
     let mut inputs = example::problem(seed, StartUp::Ignored).inputs().clone();
     let flow = |at: u64| Flow {
@@ -33,14 +33,14 @@ fn problem(seed: u64, objective: Objective) -> Problem {
     if objective == Objective::Cost { problem.within(TIME, objective).unwrap() } else { problem }
 }
 
-/// More than relays take, and less than direct paths.
+/// More than relayed paths take, and less than direct ones.
 const TIME: Duration = Duration::from_secs(20);
 
 fn mbps(number: f64) -> Bandwidth {
     Bandwidth::from_mbps(number).unwrap()
 }
 
-/// Returns the problems, each with a plan of which nothing is proved.
+/// Returns the problems, each with a plan without proven bounds.
 fn problems() -> impl Iterator<Item = (u64, Problem, Plan)> {
     (0..12).map(|seed| {
         let objective = [Objective::TotalFct, Objective::Cost][seed as usize % 2];
@@ -54,8 +54,8 @@ fn goal(problem: &Problem) -> Goal {
     if problem.objective() == Objective::Cost { Goal::Cost } else { Goal::Score }
 }
 
-/// Returns what the program comes to at best, in the goal's unit, with so much of it whole and no
-/// rows against patterns.
+/// Returns the program's optimum, in the goal's unit, with these columns integer and without
+/// pattern cuts.
 fn least(problem: &Problem, whole: Whole) -> f64 {
     let formulation = aggregated::aggregated(problem).unwrap();
     let run = RunLimits { nodes: 100_000, time: None, whole };
@@ -69,7 +69,7 @@ fn least(problem: &Problem, whole: Whole) -> f64 {
     columns.map(|(column, value)| weight(column) * value).sum()
 }
 
-/// Returns what the bound of the plan comes to, as [`least`] does.
+/// Returns the plan's bound in the unit of [`least`].
 fn proved(problem: &Problem, plan: &Plan) -> f64 {
     if problem.objective() == Objective::Cost {
         return plan.bound_cost.as_nano_usd() as f64;

@@ -1,8 +1,8 @@
 //! The cheapest plan by exact search: of all plans, or of those whose score is no more than a
 //! limit.
 //!
-//! Depth-first over the flows, each trying its cheapest paths first, with a bound from each flow's
-//! cheapest path and from the relays that the loads so far need at least.
+//! Depth-first branch and bound over the flows, each trying its cheapest paths first, with a bound
+//! from each flow's cheapest path and from the fewest relays for the loads so far.
 
 use tradewind_units::{Duration, Money};
 
@@ -45,8 +45,8 @@ pub(super) fn solve(problem: &Problem, limits: &Limits<'_>) -> Result<Plan, Solv
     }
 }
 
-/// Returns the cheapest plan whose score is no more than `most`, starting from `best`; what there
-/// is when `work` ends.
+/// Returns the cheapest plan whose score is no more than `most`, starting from `best`; the
+/// incumbent when `work` ends.
 pub(super) fn within(
     problem: &Problem,
     most: Duration,
@@ -77,22 +77,22 @@ pub(super) fn within(
 
 struct Search<'a> {
     problem: &'a Problem,
-    /// Flows in the order of branching, and for each its choices by rising cost.
+    /// Flows in the order of branching, and for each its choices by increasing cost.
     order: Vec<usize>,
     choices: Vec<Vec<Choice<'a>>>,
-    /// What the flows from each on cost and score at least.
+    /// Lower bounds on cost and score of the flows from each index on.
     least: Vec<(Money, Duration)>,
     most: Duration,
     best: Option<Plan>,
     taken: Vec<usize>,
 }
 
-/// The flows decided so far.
+/// A node: the flows decided so far.
 #[derive(Clone)]
 struct Node {
     /// Rate through each offer's relays.
     loads: Vec<u64>,
-    /// Relays that each offer needs at least.
+    /// A lower bound on the relays of each offer.
     relays: Vec<usize>,
     cost: Money,
     score: Duration,
@@ -139,7 +139,7 @@ impl Search<'_> {
         next
     }
 
-    /// Takes the choice if it is cheaper with its true number of relays.
+    /// Accepts the choice as incumbent if it is cheaper with its true number of relays.
     fn offer(&mut self) {
         let mut choice = vec![0; self.taken.len()];
         for (flow, place) in self.order.iter().zip(&self.taken) {

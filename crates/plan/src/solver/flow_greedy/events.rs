@@ -1,32 +1,32 @@
-//! Where a run would have gone on otherwise with one relay more.
+//! The states from which runs over a larger supply can be resumed.
 //!
-//! Until a run lacks a relay of an offer for the first time, it is step for step the run over a
-//! supply with one more of them. So that one need not be made from its beginning: it goes on from
-//! the state noted there; and where no relay was ever lacking, it is the same run.
+//! Until a run lacks a relay of an offer for the first time, it equals step by step the run over a
+//! supply with one more of them. So that run need not start from the beginning: it resumes from the
+//! state saved there; and where no relay was ever lacking, it is the same run.
 
 use super::list::Rank;
 use super::run::State;
 
-/// The first lack of a relay of each offer in one run. Kept between runs for its memory.
+/// The first lack of a relay of each offer in one run. Reused between runs to save allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// How many offers a path may lack a relay of to be noted.
+    /// The most offers without a relay that a recorded path may have.
     pub(super) lacks: usize,
     first: Vec<Option<Rank>>,
     is_lost: Vec<bool>,
     states: Vec<State>,
-    /// By offer: what a run may come to must exceed this where it goes on with a relay more.
+    /// By offer: the value that a run resumed with one more relay must exceed.
     pub(crate) beat: Vec<i128>,
 }
 
-/// What came of a relay that a run might lack.
+/// The state of a run at its first lack of a relay.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lack<'e> {
-    /// It was never lacking.
+    /// No relay was lacking.
     Never,
-    /// It was, when nothing could be won any more.
+    /// A relay was lacking when the run could not win any more.
     Lost,
-    /// It was, and this was the state.
+    /// A relay was lacking in this state.
     Since(&'e State),
 }
 
@@ -41,26 +41,25 @@ impl Events {
         }
     }
 
-    /// Forgets the last run. In the next one, paths count that lack relays of at most so many
-    /// offers.
+    /// Clears the last run's records. In the next one, only paths are recorded that lack relays of
+    /// at most so many offers.
     pub(crate) fn begin(&mut self, lacks: usize) {
         self.lacks = lacks;
         self.first.fill(None);
         self.beat.fill(i128::MIN);
     }
 
-    /// What a run may come to must exceed this for any relay more to matter.
+    /// Returns the least value to exceed over all offers.
     pub(crate) fn least_to_beat(&self) -> i128 {
         self.beat.iter().copied().min().unwrap_or(i128::MIN)
     }
 
-    /// Whether it has been noted that a relay of the offer is lacking.
+    /// Returns whether a lack of the offer has been recorded.
     pub(super) fn has(&self, offer: usize) -> bool {
         self.first[offer].is_some()
     }
 
-    /// Notes that a relay of the offer is lacking by the path of this rank, if it is the first
-    /// time.
+    /// Records that the path of this rank lacks a relay of the offer, if it is the first one.
     pub(super) fn note(&mut self, offer: usize, time: Rank, state: &State) {
         if self.has(offer) {
             return;
@@ -72,7 +71,7 @@ impl Events {
         }
     }
 
-    /// Notes that nothing can be won with what was not lacking so far.
+    /// Records that a run with one more relay cannot win, for all offers not lacking so far.
     pub(crate) fn lose_the_rest(&mut self) {
         for offer in 0..self.first.len() {
             if !self.has(offer) {
@@ -82,12 +81,12 @@ impl Events {
         }
     }
 
-    /// When a relay of the offer was lacking first; if never, after all others.
+    /// Returns a sort key by the first lack of the offer; offers that never lack a relay come last.
     pub(crate) fn time(&self, offer: usize) -> (bool, Option<Rank>) {
         (self.first[offer].is_none(), self.first[offer])
     }
 
-    /// How far the run was then.
+    /// Returns the state at the first lack of the offer.
     pub(crate) fn lack(&self, offer: usize) -> Lack<'_> {
         match self.first[offer] {
             None => Lack::Never,

@@ -1,4 +1,4 @@
-//! The flows' paths, sorted by gain: made once for a problem [CP VI, footnotes 1 and 4].
+//! The flows' paths, sorted by gain, computed once for a problem [CP VI, footnotes 1 and 4].
 
 use std::cmp::Reverse;
 
@@ -9,29 +9,28 @@ use super::rows::Rows;
 use crate::candidates::Candidate;
 use crate::problem::{MAX_RELAYS, Problem};
 
-/// A path's place among the paths of all flows, in the order in which they are tried.
+/// A path's index among the paths of all flows, in the order in which they are tried.
 pub(crate) type Rank = u32;
 
-/// One path of a flow.
+/// One relayed path of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
-    /// Nanoseconds of score that it saves against the direct path; without one, the score below
-    /// zero.
+    /// Nanoseconds of score that it saves against the direct path; without one, the negative score.
     pub(crate) gain: i64,
-    /// Nano-dollars of egress and move, less what the direct path costs.
+    /// Nano-dollars of egress and move, less the direct path's cost.
     pub(crate) more: i64,
-    /// What it takes of each of its relays, in bit/s.
+    /// The capacity that it takes of each of its relays, in bit/s.
     pub(crate) rate: u64,
     /// Its flow.
     pub(crate) flow: u32,
-    /// Its place among the flow's candidates.
+    /// Its index among the flow's candidates.
     pub(crate) candidate: u32,
     relays: [u32; MAX_RELAYS],
     relay_count: u8,
 }
 
 impl Entry {
-    /// The offers that it passes.
+    /// Returns the offers that it passes.
     pub(crate) fn relays(&self) -> &[u32] {
         &self.relays[..usize::from(self.relay_count)]
     }
@@ -40,44 +39,44 @@ impl Entry {
 /// A flow's paths, the best first.
 #[derive(Debug, Clone)]
 pub(crate) struct List {
-    /// What the direct path costs, where there is one: nothing, or a move.
+    /// The direct path's cost, where there is one: zero, or that of a move.
     pub(crate) direct: Option<Money>,
     /// The relayed paths.
     pub(crate) ranks: Vec<Rank>,
 }
 
-/// Offers that a path needs, in a machine word: one bit for each of the first ones, the others have
-/// none.
+/// A bit set of the offers that a path needs: one bit for each of the first offers, none for the
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Needs(u128);
 
 impl Needs {
-    /// Nothing.
+    /// The empty set.
     pub(crate) const NONE: Self = Self(0);
-    /// Offers that have a bit of their own.
+    /// The number of offers with a bit of their own.
     pub(crate) const OFFERS: usize = 128;
 
     fn of(relays: &[u32]) -> Self {
         relays.iter().fold(Self::NONE, |all, offer| all.or(Self::offer(*offer as usize)))
     }
 
-    /// A relay of this offer.
+    /// Returns the set of this offer.
     pub(crate) const fn offer(offer: usize) -> Self {
         if offer < Self::OFFERS { Self(1 << offer) } else { Self::NONE }
     }
 
-    /// The offers of a set of relays.
+    /// Returns the offers that have relays.
     pub(crate) fn all_of(set: &[usize]) -> Self {
         let there = (0..set.len()).filter(|offer| set[*offer] > 0);
         there.fold(Self::NONE, |all, offer| all.or(Self::offer(offer)))
     }
 
-    /// The offers among these that are not among the others.
+    /// Returns the set difference: the offers that are not in `there`.
     pub(crate) const fn lacking(self, there: Self) -> Self {
         Self(self.0 & !there.0)
     }
 
-    /// The offers.
+    /// Returns the offers' indexes.
     pub(crate) fn offers(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -87,7 +86,7 @@ impl Needs {
         })
     }
 
-    /// What either needs.
+    /// Returns the union.
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -98,13 +97,13 @@ impl Needs {
 pub(crate) struct Lists {
     /// Flow by flow.
     pub(crate) flows: Vec<List>,
-    /// All relayed paths, in the order in which they are tried: those of flows without direct path,
-    /// then by what they promise, then by flow, then by place in the flow's list.
+    /// All relayed paths, in the order in which they are tried: first those of flows without a
+    /// direct path, then by decreasing gain, then by flow, then by index in the flow's list.
     pub(crate) entries: Vec<Entry>,
-    /// What each of them needs.
+    /// The offers that each of them needs.
     pub(crate) needs: Vec<Needs>,
     pub(crate) rows: Rows,
-    /// What any relayed path costs at least more than the direct one, in nano-dollars.
+    /// The least extra cost of any relayed path over the direct one, in nano-dollars.
     pub(crate) cheapest: i64,
     /// The same of paths over several relays.
     pub(crate) cheapest_several: i64,
@@ -132,7 +131,7 @@ impl Lists {
             }
             all.extend(entries.into_iter().map(|(worth, e)| (direct(flow).is_none(), worth, e)));
         }
-        // What is equal is in the flows' order, and each flow's paths are in theirs.
+        // The sort is stable: equal ones stay in the flows' order, and each flow's paths in theirs.
         all.sort_by_key(|(urgent, worth, _)| Reverse((*urgent, *worth)));
         let entries: Vec<Entry> = all.into_iter().map(|(_, _, entry)| entry).collect();
         let list =
@@ -153,13 +152,13 @@ impl Lists {
         Self { flows, entries, needs, rows, cheapest, cheapest_several, all_direct }
     }
 
-    /// The path of this rank.
+    /// Returns the path of this rank.
     pub(crate) fn entry(&self, rank: Rank) -> &Entry {
         &self.entries[rank as usize]
     }
 }
 
-/// A flow's paths that help, each with its worth, which is what they are sorted by.
+/// Returns a flow's paths that are better than the direct one, each with its sort key.
 fn helpful(
     problem: &Problem,
     flow: usize,
@@ -178,19 +177,18 @@ fn helpful(
         .collect()
 }
 
-/// Leaves out paths that no run takes: another of the flow is tried sooner, passes some of the same
-/// relays and none besides, and takes no more of them and no more money. Whenever such a path could
-/// be taken, the other one could have been. That does not hold where flows get money back, which
-/// can make a path affordable after its turn.
+/// A filter of paths that no run takes: another path of the flow is tried sooner, passes a subset
+/// of its offers, and takes no more of their capacity and no more money. Whenever the path could be
+/// taken, the other one could have been. That does not hold where flows get money back, which can
+/// make a path affordable after its turn.
 #[derive(Debug, Default)]
 struct Useful {
-    /// Paths kept so far, by the first offer that each passes: all its offers, what it costs, its
-    /// rate.
+    /// Paths kept so far, by the first offer of each: all its offers, its cost, its rate.
     kept: Vec<Vec<(Needs, i64, u64)>>,
 }
 
 impl Useful {
-    /// Keeps what may be taken of one flow's paths, which are in the order in which they are tried.
+    /// Keeps the useful ones of one flow's paths, which are in the order in which they are tried.
     fn keep(&mut self, entries: &mut Vec<(i64, Entry)>, offers: usize) {
         if offers > Needs::OFFERS {
             return;
@@ -245,11 +243,10 @@ fn entry(
     (worth, entry)
 }
 
-/// Algorithm 2's gain: what is saved for each dollar of egress and of the share of the relays'
-/// set-up that the flow's rate has in their capacity; without direct path, speed for each dollar.
+/// Returns Algorithm 2's gain: the saving for each dollar of egress and of the share of the relays'
+/// set-up by the flow's rate over their capacity; without a direct path, speed for each dollar.
 ///
-/// As a whole number of the same order, because positive floating-point numbers have the order of
-/// their bits.
+/// As an integer of the same order: positive floating-point numbers are ordered as their bits are.
 fn per_cost(
     problem: &Problem,
     candidate: &Candidate,
@@ -272,12 +269,12 @@ fn per_cost(
     if per_dollar.is_nan() { 0 } else { per_dollar.to_bits().cast_signed() }
 }
 
-/// A score in nanoseconds, 292 years at most.
+/// Converts a score to nanoseconds, 292 years at most.
 fn nanoseconds(score: Duration) -> i64 {
     i64::try_from(score.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// An amount that may be subtracted from.
+/// Converts an amount to nano-dollars that may be subtracted from.
 pub(super) fn nano_dollars(amount: Money) -> i128 {
     i128::from(amount.as_nano_usd())
 }

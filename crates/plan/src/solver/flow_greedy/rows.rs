@@ -1,39 +1,38 @@
-//! Sets of paths, with a bit for each path in the order in which paths are tried.
+//! Bit sets of paths, with a bit for each path in the order in which paths are tried.
 //!
-//! A run is a walk over such a set. What it does to later paths is done to many at once: when a
-//! flow has its path, its others go; when an offer is exhausted, all that pass it go.
+//! A run iterates over such a set. Later paths are removed many at once: when a flow has its path,
+//! its other paths; when an offer is exhausted, all paths over it.
 
 use super::list::{Entry, Rank};
 
-/// Bits of a word.
+/// The bits of a word.
 const WORD: usize = u64::BITS as usize;
 
-/// Words that are worked on together: all rows are whole blocks. Chosen: a cache line.
+/// The words of a block; rows are whole blocks. Chosen: a cache line.
 const BLOCK: usize = 8;
 
-/// Words of all rows together up to which there are rows. Chosen: 16 MiB. Beyond, paths are tried
-/// one by one.
+/// The most words of all rows together. Chosen: 16 MiB. Beyond, paths are tried one by one.
 const MOST_WORDS: usize = 1 << 21;
 
-/// Rows of an offer: the paths that pass it, and those of them that take more than some rates.
-/// Chosen by trial.
+/// The rows of an offer: the paths that pass it, and those of them above some rates. Chosen by
+/// trial.
 pub(super) const CLASSES: usize = 32;
 
-/// Flows up to which each has a row. Chosen: with more, passing over a flow's paths one by one is
-/// quicker.
+/// The number of flows up to which each has a row. Chosen: with more, skipping a flow's paths one
+/// by one is faster.
 const MOST_FLOWS: usize = 256;
 
-/// The paths of each flow and of each offer.
+/// The bit sets of each flow's and each offer's paths.
 #[derive(Debug)]
 pub(crate) struct Rows {
     ranks: usize,
     words: usize,
-    /// Row after row, [`CLASSES`] for each offer; none where they would take too much memory.
+    /// Row after row, [`CLASSES`] for each offer; empty where they would take too much memory.
     by_offer: Vec<u64>,
-    /// What the paths of each of these rows exceed, in bit/s; rising for each offer.
+    /// The rate that the paths of each of these rows exceed, in bit/s; increasing for each offer.
     limits: Vec<[u64; CLASSES]>,
     by_flow: Vec<u64>,
-    /// Paths over several relays.
+    /// The paths over several relays.
     several: Vec<u64>,
 }
 
@@ -80,18 +79,17 @@ impl Rows {
         row(&self.by_offer, self.words, offer * CLASSES + class)
     }
 
-    /// The first of an offer's rows whose paths all take more than this rate.
+    /// Returns the first of an offer's rows whose paths all exceed this rate.
     pub(super) fn class_above(&self, offer: usize, rate: u64) -> usize {
         self.limits[offer].partition_point(|limit| *limit < rate)
     }
 
-    /// What the paths of the row before this one exceed; nothing can be below zero, the first
-    /// row's.
+    /// Returns the rate that the paths of the row before this one exceed; zero for the first row.
     pub(super) fn limit_below(&self, offer: usize, class: usize) -> u64 {
         class.min(CLASSES).checked_sub(1).map_or(0, |before| self.limits[offer][before])
     }
 
-    /// All paths.
+    /// Sets `left` to all paths.
     pub(super) fn all(&self, left: &mut Left) {
         left.words.clear();
         left.words.resize(self.ranks / WORD, u64::MAX);
@@ -102,7 +100,7 @@ impl Rows {
         left.from = 0;
     }
 
-    /// Leaves only paths that lack at most `lacks` (up to two) of the offers that have no relays.
+    /// Keeps only paths over at most `lacks` (up to two) offers without relays.
     pub(crate) fn keep_within(&self, supply: &[usize], lacks: usize, left: &mut Left) {
         let absent = (0..supply.len()).filter(|offer| supply[*offer] == 0);
         if lacks == 0 {
@@ -127,8 +125,8 @@ impl Rows {
     }
 }
 
-/// Rates that divide the paths over each offer into as many parts of equal size; the first one
-/// divides nothing.
+/// Returns the rates that divide the paths over each offer into parts of equal size; the first one
+/// is below all of them.
 fn limits(entries: &[Entry], offers: usize) -> Vec<[u64; CLASSES]> {
     let mut rates = vec![Vec::new(); offers];
     for entry in entries {
@@ -148,11 +146,11 @@ fn row(rows: &[u64], words: usize, at: usize) -> &[u64] {
     rows.get(at * words..(at + 1) * words).unwrap_or(&[])
 }
 
-/// Paths that a run may still try.
+/// The paths that a run may still try.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     words: Vec<u64>,
-    /// All words before this one are done with.
+    /// The index of the first word that is not done.
     from: usize,
 }
 
@@ -163,7 +161,7 @@ impl Clone for Left {
 
     fn clone_from(&mut self, other: &Self) {
         let done = other.from / BLOCK * BLOCK;
-        // What is done with is empty.
+        // Words before it are empty.
         self.words.resize(other.words.len(), 0);
         self.words[..done].fill(0);
         self.words[done..].copy_from_slice(&other.words[done..]);
@@ -172,7 +170,7 @@ impl Clone for Left {
 }
 
 impl Left {
-    /// The first path; it stays.
+    /// Returns the first path without removing it.
     pub(super) fn first(&mut self) -> Option<Rank> {
         while let Some(word) = self.words.get(self.from) {
             if *word != 0 {

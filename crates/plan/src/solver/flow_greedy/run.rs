@@ -1,7 +1,7 @@
-//! The greedy steps themselves [CP VI, Algorithm 1], over a given supply of relays.
+//! The greedy steps [CP VI, Algorithm 1], over a given supply of relays.
 //!
-//! A flow's list is a part of the list of all paths, in the same order. So the steps are one walk
-//! over that list: a path is taken if its flow has none yet and relays and budget allow it.
+//! A flow's list is a sublist of the list of all paths, in the same order. So the steps are one
+//! pass over that list: a path is taken if its flow has none yet and relays and budget allow it.
 
 use std::cmp::Reverse;
 
@@ -14,55 +14,55 @@ use super::rows::{CLASSES, Left};
 use crate::problem::Problem;
 use crate::solver::Work;
 
-/// How good a run is: the greater, the better.
+/// The value of a run: the greater, the better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
-    /// Flows without direct path that got one.
+    /// The number of flows without a direct path that got a path.
     urgent: usize,
     /// Nanoseconds of score saved.
     pub(crate) gain: i128,
-    /// What is paid, where only that counts.
+    /// The cost, where only that counts.
     cost: Reverse<i128>,
 }
 
-/// What a relay type in a region offers, as the steps need it.
+/// An offer's numbers for the greedy steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// What one carries, in bit/s.
+    /// The capacity of one relay, in bit/s.
     pub(crate) capacity: u64,
-    /// Nano-dollars.
+    /// The set-up of one relay, in nano-dollars.
     pub(crate) set_up: i128,
-    /// Relays that cost no set-up.
+    /// The number of relays that cost no set-up.
     pub(crate) running: usize,
-    /// Relays that there may be.
+    /// The most relays.
     most: usize,
-    /// The least that a path takes of one.
+    /// The least rate of a path over it.
     least_rate: u64,
 }
 
 /// The relays of an offer.
 #[derive(Debug, Clone, Copy)]
 struct Fleet {
-    /// How many are in use.
+    /// The number in use.
     used: usize,
-    /// Most room that one of them has, in bit/s.
+    /// The greatest free capacity of one of them, in bit/s.
     room: u64,
-    /// What one more would have, if there may be one.
+    /// The free capacity of one more; zero where there may be none.
     next: u64,
-    /// What that would cost, in nano-dollars.
+    /// The cost of one more, in nano-dollars.
     price: i128,
-    /// From which class on the paths over it have been removed.
+    /// The class from which on the paths over it have been removed.
     closed_from: u8,
-    /// More are to be removed once there is room for no more than this, in bit/s.
+    /// The free capacity, in bit/s, at which more paths are to be removed.
     watched: u64,
 }
 
 impl Fleet {
-    /// None in use, all paths there.
+    /// A fleet with none in use and all paths left.
     const OPEN: Self =
         Self { used: 0, room: 0, next: 0, price: 0, closed_from: CLASSES as u8, watched: u64::MAX };
 
-    /// What room for the rate costs, if there is some.
+    /// Returns the cost of capacity for the rate; none if there is not enough.
     fn cost_of(&self, rate: u64) -> Option<i128> {
         if rate <= self.room {
             return Some(0);
@@ -71,24 +71,24 @@ impl Fleet {
     }
 }
 
-/// How far a run is.
+/// The state of a run.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Paths that are to be tried.
+    /// The paths left to try.
     pub(crate) paths: Left,
-    /// Flow by flow: whether it has its path.
+    /// By flow: whether it has its path.
     pub(crate) is_done: Vec<bool>,
     fleets: Vec<Fleet>,
-    /// Room of each relay in use: `stride` places for each offer.
+    /// The free capacity of each relay in use: `stride` entries for each offer.
     rooms: Vec<u64>,
     stride: usize,
-    /// Whether paths over several relays have been removed.
+    /// Set once paths over several relays have been removed.
     has_no_several: bool,
-    /// Nano-dollars.
+    /// The budget left, in nano-dollars.
     left: i128,
     urgent: usize,
     gain: i128,
-    /// What the run can come to, if prices tell.
+    /// An upper bound on the run's value, where prices are given.
     pub(crate) hope: i128,
 }
 
@@ -110,41 +110,41 @@ impl Clone for State {
     }
 }
 
-/// Tells when a run cannot win any more.
+/// A bound by which a run ends early that cannot win any more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Race<'p> {
     /// Each path's gain less its price.
     pub(crate) reduced: &'p [i64],
-    /// The most of it that each flow could have.
+    /// The greatest such difference of each flow.
     pub(crate) most: &'p [i64],
-    /// What must be exceeded.
+    /// The value to exceed.
     pub(crate) beat: i128,
 }
 
-/// One run of the greedy steps. Kept between runs for its memory.
+/// One run of the greedy steps. Reused between runs to save allocations.
 #[derive(Debug, Clone)]
 pub(crate) struct Run<'a> {
     lists: &'a Lists,
     budget: i128,
     cheapest_wins: bool,
     terms: Vec<Terms>,
-    /// The most set-up of any relay.
+    /// The greatest set-up of any relay.
     most_set_up: i128,
-    /// Whether no path gives anything back.
+    /// Set if no path gives money back.
     only_costs: bool,
-    /// Most relays that may be used, offer by offer.
+    /// The most relays that may be used, by offer.
     pub(crate) supply: Vec<usize>,
     pub(crate) state: State,
     /// The paths taken since the run was started.
     taken: Vec<Rank>,
-    /// Paths tried since the beginning.
+    /// The number of paths tried since the beginning.
     tried: u64,
 }
 
-/// Paths tried for one step of work. Chosen: some million are tried in a second.
+/// The paths tried in one step of work. Chosen: some million are tried in a second.
 const PATHS_PER_STEP: u64 = 16;
 
-/// Relays of an offer that there is room for at first. Chosen: few problems need more.
+/// The initial number of entries for relays of an offer. Chosen: few problems need more.
 const FIRST_STRIDE: usize = 4;
 
 impl<'a> Run<'a> {
@@ -179,22 +179,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a run is as good as what it gains, and never gets money back.
+    /// Returns whether a run's value is its gain alone, and no path gives money back.
     pub(crate) fn is_plain(&self) -> bool {
         self.only_costs && self.lists.all_direct && !self.cheapest_wins
     }
 
-    /// What is there to spend, in nano-dollars.
+    /// Returns the budget in nano-dollars, less the direct paths' costs.
     pub(crate) const fn budget(&self) -> i128 {
         self.budget
     }
 
-    /// What the offers have.
+    /// Returns the offers' numbers.
     pub(crate) fn terms(&self) -> &[Terms] {
         &self.terms
     }
 
-    /// Begins anew, with paths that lack at most so many of the offers that have no relays.
+    /// Starts anew, with paths over at most so many offers without relays.
     pub(crate) fn start(&mut self, lacks: usize) {
         let state = &mut self.state;
         self.lists.rows.all(&mut state.paths);
@@ -212,14 +212,14 @@ impl<'a> Run<'a> {
         self.taken.clear();
     }
 
-    /// Goes on from this state, with a supply that has one relay more of the offer than the one
-    /// that led to it.
+    /// Resumes from this state, with a supply that has one relay more of the offer than the one in
+    /// the run that led to it.
     pub(crate) fn resume(&mut self, state: &State, offer: usize) {
         self.state.clone_from(state);
         self.count(offer);
     }
 
-    /// Looks up what one relay more of the offer would have and cost.
+    /// Updates capacity and cost of one more relay of the offer.
     fn count(&mut self, offer: usize) {
         let (terms, fleet) = (&self.terms[offer], &mut self.state.fleets[offer]);
         let supply = self.supply[offer].min(terms.most);
@@ -227,9 +227,9 @@ impl<'a> Run<'a> {
         fleet.price = if fleet.used < terms.running { 0 } else { terms.set_up };
     }
 
-    /// Takes greedy steps until no path is left that could be taken, and notes in `events` where a
-    /// larger supply would have mattered. Stops early, and says so by `false`, once the race is
-    /// lost, or when there is no work left.
+    /// Takes greedy steps until no path is left that could be taken, and records in `events` where
+    /// a larger supply would have mattered. Returns false when it stops early: once the run cannot
+    /// win any more, or when there is no work left.
     pub(crate) fn go(
         &mut self,
         race: Option<Race<'_>>,
@@ -261,8 +261,8 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Takes all steps that are left, as [`Run::go`] does; none when the race is lost, in which
-    /// case all that was not lacking so far is lost too.
+    /// Takes all remaining steps, as [`Run::go`] does; returns none when the run cannot win or no
+    /// work is left, in which case all lacks not recorded so far count as lost.
     pub(crate) fn finish(
         &mut self,
         race: Option<Race<'_>>,
@@ -277,15 +277,16 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// Counts what is lost with this path against the flow's best one; says whether that is too
-    /// much.
+    /// Subtracts the loss of this path against the flow's best one; returns whether the run cannot
+    /// win any more.
     fn is_lost_by(&mut self, rank: Rank, entry: &Entry, race: Race<'_>) -> bool {
         let (most, own) = (race.most[entry.flow as usize], race.reduced[rank as usize]);
         self.state.hope -= i128::from(most) - i128::from(own);
         self.state.hope <= race.beat
     }
 
-    /// What the path costs on top, relays included; `None` when relays or budget do not allow it.
+    /// Returns the path's extra cost, relays included; `None` when relays or budget do not allow
+    /// it.
     fn cost_of(&self, entry: &Entry) -> Option<i128> {
         let mut cost = i128::from(entry.more);
         for offer in entry.relays() {
@@ -294,8 +295,8 @@ impl<'a> Run<'a> {
         (cost <= self.state.left).then_some(cost)
     }
 
-    /// Notes which offers the path lacks a relay of, unless it lacks too many or could not be paid
-    /// for with them either.
+    /// Records the offers of which the path lacks a relay, unless it lacks too many or exceeds the
+    /// budget with them, too.
     fn note_short(&mut self, rank: Rank, entry: &Entry, events: &mut Events) {
         let is_short = |run: &Self, offer: usize| {
             let fleet = &run.state.fleets[offer];
@@ -324,7 +325,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Gives the flow its path, on the first relays with room or on new ones.
+    /// Gives the flow its path, on the first relays with the capacity or on new ones.
     fn take(&mut self, rank: Rank, entry: &Entry, cost: i128, events: Option<&Events>) {
         for offer in entry.relays() {
             self.place(*offer as usize, entry.rate);
@@ -344,7 +345,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the rate of the first relay with room.
+    /// Takes the rate from the first relay with the capacity, or from a new one.
     fn place(&mut self, offer: usize, rate: u64) {
         if self.state.fleets[offer].used == self.state.stride {
             self.grow();
@@ -360,7 +361,7 @@ impl<'a> Run<'a> {
             rooms[fleet.used] = self.terms[offer].capacity - rate;
             fleet.used += 1;
         }
-        // Relays that are not in use have none.
+        // Entries of relays that are not in use are zero.
         let (quads, _) = rooms.as_chunks::<FIRST_STRIDE>();
         let most = |[a, b, c, d]: &[u64; FIRST_STRIDE]| (*a.max(b)).max(*c.max(d));
         fleet.room = quads.iter().map(most).max().unwrap_or(0);
@@ -369,7 +370,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Makes places for twice as many relays of each offer.
+    /// Doubles the entries for relays of each offer.
     fn grow(&mut self) {
         let state = &mut self.state;
         let wider = state.stride * 2;
@@ -380,8 +381,8 @@ impl<'a> Run<'a> {
         (state.rooms, state.stride) = (rooms, wider);
     }
 
-    /// Removes paths over an offer that has no room for them, once it has been noted that it has
-    /// not.
+    /// Removes paths over an offer that lacks the capacity for them, once its lack has been
+    /// recorded.
     fn remove_exhausted(&mut self, offer: usize, events: Option<&Events>) {
         let fleet = &self.state.fleets[offer];
         let room = fleet.room.max(fleet.next);
@@ -390,7 +391,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Removes the paths that lack more than `lacks` of the offers that have no relays.
+    /// Removes the paths over more than `lacks` offers without relays.
     pub(crate) fn keep_within(&mut self, lacks: usize) {
         self.lists.rows.keep_within(&self.supply, lacks, &mut self.state.paths);
         if lacks > 0 {
@@ -412,7 +413,7 @@ impl<'a> Run<'a> {
         fleet.watched = rows.limit_below(offer, usize::from(fleet.closed_from));
     }
 
-    /// Removes paths that cost more than is left, where that is seen at a glance.
+    /// Removes paths that cost more than is left, where cheap checks find them.
     fn remove_unaffordable(&mut self) {
         let (lists, state) = (self.lists, &mut self.state);
         let is_short = state.left < i128::from(lists.cheapest_several);
@@ -432,14 +433,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How good the run is.
+    /// Returns the value of the run.
     pub(crate) fn value(&self) -> Value {
         let spent = self.budget - self.state.left;
         let cost = if self.cheapest_wins { spent } else { 0 };
         Value { urgent: self.state.urgent, gain: self.state.gain, cost: Reverse(cost) }
     }
 
-    /// The paths taken, in the order in which they were, if the run was not resumed.
+    /// Returns the paths taken, in order, if the run was not resumed.
     pub(crate) fn taken(&self) -> &[Rank] {
         &self.taken
     }

@@ -1,4 +1,5 @@
-//! F-FCT on a set that relays are added to, and where the runs with relays more go on from there.
+//! F-FCT on a set that relays are added to, with the states from which runs over more relays
+//! resume.
 
 use super::bounds::{Bounds, Prospects};
 use super::found::Found;
@@ -6,18 +7,18 @@ use super::{Change, Relays};
 use crate::solver::Work;
 use crate::solver::flow_greedy::{Events, Run, Value};
 
-/// A set that relays are added to. Kept between rounds for its memory.
+/// A set that relays are added to. Reused between rounds to save allocations.
 #[derive(Debug)]
 pub(super) struct Base<'a> {
     run: Run<'a>,
-    /// Its place in the listing.
+    /// Its index in the listing.
     pub(super) at: usize,
     pub(super) relays: Relays,
     /// The offer that a relay was removed from.
     removed: Option<usize>,
-    /// What F-FCT makes of it. None when no set of two more can be better.
+    /// F-FCT's value on it. None when no set of two more can be better.
     pub(super) value: Option<Value>,
-    /// Where relays are lacking.
+    /// The first lacks of relays in its run.
     pub(super) events: Events,
     pub(super) prospects: Option<Prospects>,
 }
@@ -36,12 +37,12 @@ impl<'a> Base<'a> {
         }
     }
 
-    /// Takes the place of another one.
+    /// Replaces the base by another one.
     pub(super) fn become_that(&mut self, at: usize, removed: Option<usize>, relays: Relays) {
         (self.at, self.removed, self.relays) = (at, removed, relays);
     }
 
-    /// Makes the run on this set, with what it lacks noted.
+    /// Runs F-FCT on this set and records the relays that it lacks.
     pub(super) fn make_run(
         &mut self,
         bounds: Option<&Bounds<'_>>,
@@ -68,13 +69,13 @@ impl<'a> Base<'a> {
         self.value = self.run.finish(race, Some(&mut self.events), work);
     }
 
-    /// Whether the set with relays of both offers more is none that an earlier base leads to: with
-    /// what was removed put back, the first base leads to all.
+    /// Returns whether no earlier base leads to the set with relays of both offers more: the first
+    /// base leads to all sets in which the removed relay is added again.
     pub(super) fn is_new(&self, one: usize, two: usize) -> bool {
         self.at == 0 || self.removed.is_none_or(|removed| removed != one && removed != two)
     }
 
-    /// What no set with a relay of this offer more can exceed, at a glance.
+    /// Returns a cheap upper bound on the values of all sets with one more relay of this offer.
     pub(super) fn hope_with(&self, one: usize) -> i128 {
         let hope = |prospects: &Prospects| prospects.of_set + prospects.more_by_two(one);
         self.prospects.as_ref().map_or(i128::MAX, hope)

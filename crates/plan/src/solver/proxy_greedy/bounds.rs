@@ -1,8 +1,8 @@
-//! What no run over a set of relays can exceed.
+//! Upper bounds on the runs over a set of relays.
 //!
 //! Let a dollar be worth `lambda` seconds of score, and a bit/s of an offer's capacity `m`. A
 //! path's reduced gain is its gain less what it pays at these prices. Whatever paths a run takes,
-//! they cost at most the budget, set-up included, and fill at most the relays there are; so
+//! they cost at most the budget, set-up included, and fill at most the relays of the set; so
 //!
 //! ```text
 //! gain of any run <= sum over flows of the most reduced gain of a path over the set, or none
@@ -11,34 +11,34 @@
 //!
 //! for any `lambda, m >= 0` (a Lagrangian bound). A step that gives a flow a path of less reduced
 //! gain than it could have lowers the bound by the difference, so a run is known to lose long
-//! before its end. Prices only decide how soon; they follow the sets by a few subgradient steps a
-//! round.
+//! before its end. Prices affect only how soon; a few subgradient steps before each round adapt
+//! them to the set.
 //!
-//! Sums are exact: prices are rounded down and allowances up to whole nanoseconds, by more than
-//! rounding in between can matter.
+//! Sums are exact: prices are rounded down and allowances up to whole nanoseconds, by more than the
+//! rounding errors in between.
 
 use crate::problem::MAX_RELAYS;
 use crate::solver::flow_greedy::{Entry, List, Lists, Needs, Race, Rank, Run, Terms};
 
-/// Share by which products of floating-point numbers are moved to the safe side. Chosen: a thousand
-/// times their errors.
+/// The relative margin by which products of floating-point numbers are moved to the safe side.
+/// Chosen: a thousand times their errors.
 const MARGIN: f64 = 1e-12;
 
-/// Subgradient steps before each round, and before the first one. Chosen by trial: more take longer
-/// than they save.
+/// The number of subgradient steps before each round, and before the first one. Chosen by trial:
+/// more take longer than they save.
 const STEPS: usize = 12;
 const FIRST_STEPS: usize = 36;
 
-/// Paths beyond which there are no bounds. Chosen: prices for more take tenths of a second, in
-/// which nobody asks whether to stop.
+/// The number of paths above which there are no bounds. Chosen: prices for more take tenths of a
+/// second, in which `should_stop` is not called.
 const MOST_PATHS: usize = 100_000;
 
-/// How far the first step of a round goes, as a share, and the part that the last one still goes.
-/// Chosen by trial.
+/// The relative size of a round's first step, and the last step's size as a part of it. Chosen by
+/// trial.
 const STEP: f64 = 0.3;
 const LAST_PART: f64 = 0.1;
 
-/// What a path gains and pays for, as the steps need it.
+/// A path's gain, cost and rate as the steps need them.
 #[derive(Debug)]
 struct PricedPath {
     gain: f64,
@@ -59,56 +59,56 @@ impl PricedPath {
         Self { gain, more, rate, needs, relays, relay_count: entry.relays().len() as u8 }
     }
 
-    /// The offers that it passes.
+    /// Returns the offers that it passes.
     fn relays(&self) -> impl Iterator<Item = usize> + '_ {
         self.relays[..usize::from(self.relay_count)].iter().map(|offer| usize::from(*offer))
     }
 }
 
-/// Prices, and what they make of each path. The same for all sets of a round.
+/// Prices, and the reduced gain of each path. The same for all sets of a round.
 #[derive(Debug)]
 pub(super) struct Bounds<'a> {
     lists: &'a Lists,
-    /// All paths flow by flow, the best first, and where each flow's end.
+    /// All paths flow by flow, the best first, and the end of each flow's.
     paths: Vec<PricedPath>,
     ends: Vec<usize>,
     terms: Vec<Terms>,
-    /// Nano-dollars.
+    /// In nano-dollars.
     budget: f64,
-    /// Nanoseconds for a nano-dollar.
+    /// Nanoseconds a nano-dollar.
     lambda: f64,
-    /// By offer: nanoseconds for a bit/s.
+    /// By offer: nanoseconds a bit/s.
     prices: Vec<f64>,
     /// By rank.
     reduced: Vec<i64>,
-    /// By flow: paths that the sets of this round could want most, with their reduced gains.
+    /// By flow: paths that may have the most reduced gain over a set of this round, with that gain.
     kept: Vec<Vec<(i64, Needs)>>,
-    /// What a relay more may save at these prices, by offer: one that is set up, one that runs.
+    /// The most that one more relay may save at these prices, by offer: if set up, and if running.
     allowances: Vec<[i64; 2]>,
     rounds: usize,
 }
 
-/// Bounds on runs over one set of relays, and what one or two more relays would make of them.
+/// Bounds on runs over one set of relays, and by how much one or two more relays raise them.
 #[derive(Debug, Default)]
 pub(super) struct Prospects {
-    /// What no run over the set can exceed.
+    /// The upper bound on runs over the set.
     pub(super) of_set: i128,
-    /// By flow: the most reduced gain over the set.
+    /// By flow: the greatest reduced gain over the set.
     pub(super) most: Vec<i64>,
-    /// By the one offer that is lacking: flows that would have more, and how much.
+    /// By the one offer that is lacking: flows that would gain more, and their reduced gain.
     with_one: Vec<Vec<(u32, i64)>>,
-    /// By the two offers, the lower in the row.
+    /// The same by the two offers that are lacking, the lower one as the row.
     with_two: Vec<Vec<(u32, i64)>>,
-    /// How much more these are together than what the flows have over the set.
+    /// The sums of these over the flows, less the flows' gains over the set.
     sum_with_one: Vec<i64>,
     sum_with_two: Vec<i64>,
-    /// What one relay more may save, by offer.
+    /// The most that one more relay may save, by offer.
     allowances: Vec<i64>,
 }
 
 impl<'a> Bounds<'a> {
-    /// None where they would not hold, or would not fit: what counts is not the gain alone, or
-    /// numbers are out of the ordinary.
+    /// Returns none where the bounds would not hold or be too large: where the gain alone is not
+    /// the objective, or numbers are out of range.
     pub(super) fn new(lists: &'a Lists, run: &Run<'_>) -> Option<Self> {
         let flows = &lists.flows;
         let gain =
@@ -143,7 +143,7 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// Prices for sets that differ from this one by a relay less and some more.
+    /// Adapts the prices to sets that differ from this one by a relay less and some more.
     pub(super) fn begin_round(&mut self, set: &[usize]) {
         self.rounds += 1;
         let steps = if self.rounds == 1 { FIRST_STEPS } else { STEPS };
@@ -167,14 +167,14 @@ impl<'a> Bounds<'a> {
         self.lists.needs[rank as usize]
     }
 
-    /// What a path pays, in nanoseconds.
+    /// Returns the price of a path, in nanoseconds.
     fn price_of(&self, entry: &Entry) -> i64 {
         let capacity: f64 = entry.relays().iter().map(|offer| self.prices[*offer as usize]).sum();
         let price = self.lambda * entry.more as f64 + capacity * entry.rate as f64;
         (price * (1.0 - MARGIN)) as i64
     }
 
-    /// Moves the prices towards those that make the bound for this set least.
+    /// Takes a subgradient step towards the prices that minimise the bound for this set.
     fn step(&mut self, set: &[usize], size: f64) {
         let there = Needs::all_of(set);
         let mut loads = vec![0.0; set.len()];
@@ -211,8 +211,8 @@ impl<'a> Bounds<'a> {
         self.lambda *= (2.0 * size * over).clamp(-0.5, 0.5).exp();
     }
 
-    /// Keeps the flow's paths whose reduced gain is at least that of its best one over the set,
-    /// whichever offer goes.
+    /// Keeps the flow's paths whose reduced gain is at least that of its best one over the set
+    /// without any one of its offers.
     fn keep(&mut self, flow: usize, there: Needs) {
         let ranks = &self.lists.flows[flow].ranks;
         let best = |there: Needs| {
@@ -242,7 +242,7 @@ impl<'a> Bounds<'a> {
         self.kept[flow].extend(kept);
     }
 
-    /// Looks up what this set, and what it lacks, means to each flow.
+    /// Computes the bounds for this set, and for the relays that it lacks.
     pub(super) fn look_up(&self, set: &[usize], prospects: &mut Prospects) {
         let relays = set.iter().zip(&self.terms).zip(&self.allowances);
         let worth = relays.map(|((count, terms), [new, running])| {
@@ -257,12 +257,12 @@ impl<'a> Bounds<'a> {
         prospects.look_up(&self.kept, Needs::all_of(set));
     }
 
-    /// What a run needs to know when it has lost.
+    /// Returns the bound by which a run ends early.
     pub(super) fn race<'p>(&'p self, most: &'p [i64], beat: i128) -> Race<'p> {
         Race { reduced: &self.reduced, most, beat }
     }
 
-    /// What a relay may save at these prices, in nanoseconds.
+    /// Returns the most that a relay may save at these prices, in nanoseconds.
     fn allowance(&self, offer: usize, running: bool) -> i64 {
         let terms = &self.terms[offer];
         let pays = if running { 0.0 } else { self.lambda * terms.set_up as f64 * (1.0 - MARGIN) };
@@ -303,27 +303,27 @@ impl Prospects {
         self.of_set += i128::from(self.most.iter().sum::<i64>());
     }
 
-    /// How much more at most it is with a relay of this offer, at a glance.
+    /// Returns a cheap upper bound on the increase by a relay of this offer.
     pub(super) fn more_by(&self, offer: usize) -> i128 {
         i128::from(self.sum_with_one[offer]) + self.allowance(offer)
     }
 
-    /// How much more at most it is with a relay of the second offer, where there is one of the
-    /// first already.
+    /// Returns a cheap upper bound on the increase by a relay of the second offer, where one of the
+    /// first has been added.
     pub(super) fn more_by_second(&self, one: usize, two: usize) -> i128 {
         let alone = if one == two { 0 } else { self.sum_with_one[two] };
         let together = self.sum_with_two[self.pair(one, two)];
         i128::from(alone) + i128::from(together) + self.allowance(two)
     }
 
-    /// How much more at most it is with a relay of this offer and one of any.
+    /// Returns a cheap upper bound on the increase by a relay of this offer and one of any.
     pub(super) fn more_by_two(&self, one: usize) -> i128 {
         let second = (0..self.allowances.len()).map(|two| self.more_by_second(one, two)).max();
         self.more_by(one) + second.unwrap_or(0)
     }
 
-    /// How much more it is with a relay of this offer, where there may be one more of another
-    /// already, for flows that have no path yet. Raises their `most`.
+    /// Returns the increase by a relay of this offer, where one of another may have been added, for
+    /// flows that have no path yet. Raises their `most`.
     pub(super) fn raise(
         &self,
         offer: usize,
@@ -347,13 +347,13 @@ impl Prospects {
         one.min(two) * self.allowances.len() + one.max(two)
     }
 
-    /// What one relay more may save.
+    /// Returns the most that one more relay may save.
     fn allowance(&self, offer: usize) -> i128 {
         i128::from(self.allowances[offer])
     }
 }
 
-/// One of the sets near this one: other offers each time.
+/// Returns a set near this one: with other offers in each step.
 fn near(set: &[usize], step: usize, round: usize) -> Vec<usize> {
     let mut near = set.to_vec();
     let there: Vec<usize> = (0..set.len()).filter(|offer| set[*offer] > 0).collect();

@@ -10,23 +10,24 @@ use crate::solver::flow_greedy::Value;
 pub(super) struct Found {
     pub(super) relays: Option<Relays>,
     value: Option<Value>,
-    /// Its place in this round's listing; none if it is of an earlier round.
+    /// Its position in this round's listing; none if it is of an earlier round.
     place: Option<Place>,
 }
 
-/// A set's place in the listing, of which the first of equals counts: the base, the offers added.
+/// A set's position in the listing, of which the first of equals counts: the base, the offers
+/// added.
 pub(super) type Place = (usize, usize, Option<usize>);
 
 impl Found {
-    /// Forgets in which place the best set came; says whether there was a better one in this round.
+    /// Clears the position of the best set; returns whether this round found a better one.
     pub(super) fn end_round(&mut self) -> bool {
         self.place.take().is_some()
     }
 
-    /// What the gain of a set on this base must exceed to matter.
+    /// Returns the gain that a set on this base must exceed to matter.
     pub(super) fn beat(&self, base: usize) -> i128 {
         let Some(value) = self.value else { return i128::MIN };
-        // A set of this base may be as good and come first.
+        // A set of this base may be as good and come first in the listing.
         value.gain - i128::from(self.place.is_some_and(|place| place.0 >= base))
     }
 
@@ -41,7 +42,7 @@ impl Found {
         }
     }
 
-    /// Both become the better one of this and of what others found in the same round.
+    /// Sets both to the better one of this and of `others`, found in the same round.
     pub(super) fn exchange(&mut self, others: &Mutex<Self>) {
         let mut best = others.lock().unwrap_or_else(PoisonError::into_inner);
         if (best.value, best.place) == (self.value, self.place) {

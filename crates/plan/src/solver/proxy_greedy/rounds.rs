@@ -1,11 +1,11 @@
-//! One round after another, each in pieces that do not depend on each other.
+//! The rounds, each divided into independent pieces of work.
 //!
-//! First come the runs over a round's bases, then trials of relays added to them, those first that
-//! promise most: of the rest most lose early against what these found. Hands that try at the same
-//! time tell each other after each trial what they found. What is tried to its end depends on who
-//! is faster; the best set, and of equal ones the first in the listing, does not, since nothing
-//! else is ever left out. Where steps are limited there is one hand only, so that the limit ends
-//! every crew at the same plan.
+//! First come the runs over a round's bases, then trials of relays added to them, by decreasing
+//! upper bound: later trials mostly lose early against the best so far. Threads exchange the best
+//! set after each trial. Which trials run to their end depends on the threads' timing; the best
+//! set, and of equal ones the first in the listing, does not, since only trials that cannot win are
+//! cut short. Where steps are limited there is one thread only, so that the limit gives the same
+//! plan on every executor.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -21,20 +21,20 @@ use crate::solver::executor::{Executor, OneByOne, each};
 use crate::solver::flow_greedy::{Lists, Rank, Run};
 use crate::solver::{Limits, Work};
 
-/// Bases of which trials are made together. Chosen: few rounds have more; each holds a state for
-/// each offer.
+/// The most bases of which trials are made together. Chosen: few rounds have more; each holds a
+/// state for each offer.
 const MOST_BASES: usize = 16;
 
-/// A relay's offer added to a base.
+/// A base and an offer of which a relay is added.
 type Trial = (usize, usize);
 
-/// What the rounds hold.
+/// The state of the rounds.
 pub(super) struct Rounds<'a> {
     change: Change,
     executor: &'a dyn Executor,
     bounds: Option<Bounds<'a>>,
     bases: Vec<Base<'a>>,
-    /// One for each hand.
+    /// One for each thread.
     trials: Vec<Trials<'a>>,
     run: Run<'a>,
     pub(super) found: Found,
@@ -48,7 +48,7 @@ impl<'a> Rounds<'a> {
         limits: &Limits<'a>,
     ) -> Self {
         let run = Run::new(problem, lists);
-        // 1-P makes too few runs for prices, or several hands, to pay.
+        // 1-P makes too few runs for prices, or several threads, to pay off.
         let is_short = change == Change::AddOne;
         let is_limited = limits.work < u64::MAX;
         let executor = if is_short || is_limited { &OneByOne } else { limits.executor };
@@ -63,12 +63,12 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// What F-FCT makes of this set.
+    /// Returns the paths that F-FCT takes on this set.
     pub(super) fn taken_on(&mut self, set: &Relays) -> &[Rank] {
         self.trials[0].taken_on(set)
     }
 
-    /// One pass of Algorithm 3's loop: tries all candidate sets.
+    /// Runs one pass of Algorithm 3's loop: tries all candidate sets.
     pub(super) fn pass(&mut self, set: &Relays, work: &mut Work<'_>) {
         if let Some(bounds) = &mut self.bounds {
             bounds.begin_round(set);
@@ -88,7 +88,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// The runs over the first `count` bases.
+    /// Runs the first `count` bases.
     fn run_bases(&mut self, count: usize, work: &mut Work<'_>) {
         let share = work.share(count);
         let bases = self.bases.iter_mut().take(count);
@@ -98,7 +98,7 @@ impl<'a> Rounds<'a> {
         work.settle(&share, pieces.iter().map(|(_, work)| work));
     }
 
-    /// All trials on the first `count` bases, those that promise most first.
+    /// Runs all trials on the first `count` bases, by decreasing upper bound.
     fn try_all(&mut self, count: usize, work: &mut Work<'_>) {
         let offers = self.run.supply.len();
         let on_base = |base: usize| (0..offers).map(move |one| (base, one));
@@ -121,7 +121,7 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// The sets that relays are added to, each with the offer that a relay was removed from.
+/// Returns the sets that relays are added to, each with the offer that a relay was removed from.
 fn bases(relays: &Relays, change: Change) -> Vec<(Option<usize>, Relays)> {
     let empty = relays.iter().all(|count| *count == 0);
     if change != Change::RemoveOneAddTwo || empty {

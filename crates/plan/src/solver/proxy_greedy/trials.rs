@@ -1,11 +1,11 @@
 //! F-FCT on sets of relays that differ by one or two relays.
 //!
 //! For each base set there is one run over the base, one over each offer's relay added (a parent),
-//! and one over each two added. A run with one relay more is the same as that without until the
-//! relay is lacking for the first time ([`Events`]), and is made from there only. Where it is never
-//! lacking, no run is made; nor where a bound tells then that nothing can be won. Of two added
-//! relays the one that is lacking first in the base's run comes first. So that no path over both is
-//! missed, the base's run notes both relays of a path that lacks two.
+//! and one over each two added. A run with one more relay is the same as that without until the
+//! relay is lacking for the first time ([`Events`]), and is resumed from there. Where it is never
+//! lacking, no run is made; nor where a bound shows that the run cannot win. Of two added relays
+//! the one that is lacking first in the base's run is added first. So that no path over both is
+//! missed, the base's run records both relays of a path that lacks two.
 
 use std::cmp::Reverse;
 
@@ -16,19 +16,19 @@ use super::{Change, Relays};
 use crate::solver::flow_greedy::{Events, Lack, Rank, Run, Value};
 use crate::solver::{Limits, Work};
 
-/// Makes runs with relays added to a base. Kept between them for its memory.
+/// Runs with relays added to a base. Reused to save allocations.
 #[derive(Debug)]
 pub(super) struct Trials<'a> {
     run: Run<'a>,
-    /// Where relays are lacking on a parent.
+    /// The first lacks of relays in a parent's run.
     on_parent: Events,
-    /// By flow: the most reduced gain, on a parent, and with two relays more.
+    /// By flow: the greatest reduced gain, on a parent, and with two more relays.
     most: [Vec<i64>; 2],
     /// Scratch: the second offers.
     children: Vec<usize>,
 }
 
-/// A base, and what bounds the runs over it, if anything does.
+/// A base, and the bounds on the runs over it, if any.
 #[derive(Debug, Clone, Copy)]
 struct BoundedBase<'b> {
     base: &'b Base<'b>,
@@ -41,7 +41,7 @@ impl<'a> Trials<'a> {
         Self { run, on_parent, most: Default::default(), children: Vec::new() }
     }
 
-    /// What F-FCT makes of this set.
+    /// Returns the paths that F-FCT takes on this set.
     pub(super) fn taken_on(&mut self, set: &Relays) -> &[Rank] {
         self.run.supply.clone_from(set);
         self.run.start(0);
@@ -50,7 +50,7 @@ impl<'a> Trials<'a> {
     }
 
     /// Tries the new sets of this base and a relay of the offer, or of it and one of those that are
-    /// lacking no sooner.
+    /// not lacking earlier.
     pub(super) fn with(
         &mut self,
         base: &Base<'_>,
@@ -73,7 +73,7 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// The run on the base with one relay more, which is the last to be added.
+    /// Runs the base with one more relay, the last to be added.
     fn run_with_one(
         &mut self,
         bounded: BoundedBase<'_>,
@@ -90,7 +90,7 @@ impl<'a> Trials<'a> {
         self.run.finish(None, None, work)
     }
 
-    /// Tries the sets of one relay more than the base with `one`.
+    /// Tries the sets of one more relay than the base with `one`.
     fn with_two(
         &mut self,
         bounded: BoundedBase<'_>,
@@ -107,8 +107,8 @@ impl<'a> Trials<'a> {
         children.clear();
         children.extend((0..base.relays.len()).filter(|two| is_child(*two)));
         if let Some((_, prospects)) = bounds {
-            // The sooner a good set is found, the more others have lost; listed order decides
-            // between equals all the same.
+            // The sooner a good set is found, the more of the others end early; the order in the
+            // listing still decides between equals.
             children.sort_by_cached_key(|two| Reverse(prospects.more_by_second(one, *two)));
         }
         let beat = found.beat(base.at);
@@ -127,7 +127,7 @@ impl<'a> Trials<'a> {
         self.children = children;
     }
 
-    /// The run on the base with `one`, with what it lacks of the children's offers noted. None when
+    /// Runs the base with `one` and records its lacks of the children's offers. Returns none when
     /// none of them can be better.
     fn run_on_parent(
         &mut self,
@@ -164,7 +164,7 @@ impl<'a> Trials<'a> {
         self.run.finish(race, Some(&mut self.on_parent), work)
     }
 
-    /// The run on the base with relays of both offers.
+    /// Runs the base with relays of both offers.
     fn run_with_both(
         &mut self,
         bounded: BoundedBase<'_>,
