@@ -93,7 +93,7 @@ pub(crate) fn safely(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(less.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// Makes candidates of one flow.
+/// A builder of one flow's candidates.
 struct Maker<'a> {
     problem: &'a Problem,
     flow: usize,
@@ -196,7 +196,7 @@ impl Maker<'_> {
 }
 
 /// Returns the candidates of one flow that no other candidate dominates: none over a subset of the
-/// same offers is as good in score and cost and better in one of them.
+/// same offers is no worse in score and cost and better in one of them, or shorter.
 ///
 /// Loses nothing when no relay's capacity can bind; see [`capacity_never_binds`].
 #[must_use]

@@ -40,20 +40,21 @@ pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};
 pub struct Limits<'a> {
     /// The most steps; each solver takes some hundred thousand to some million a second.
     pub work: u64,
-    /// Called now and then; the solver stops when it returns true.
+    /// The stop signal, called now and then; the solver stops when it returns true.
     pub should_stop: ShouldStop<'a>,
     /// The time left from now, for libraries that cannot be stopped and keep a clock of their own.
     /// The caller reads the clock; with it, equal problems may get unequal plans.
     pub time_left: Option<TimeLeft<'a>>,
-    /// Runs pieces of work that may run in parallel. It changes no plan, only the time until there
-    /// is one.
+    /// The executor of pieces of work that may run in parallel. It changes no plan, only the time
+    /// until there is one.
     pub executor: &'a dyn Executor,
 }
 
-/// Returns whether a solver is to stop. Several threads may call it at the same time.
+/// A stop signal: returns true once the solver is to stop. Several threads may call it at the same
+/// time.
 pub type ShouldStop<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Returns how long the solver may go on from now.
+/// A clock: returns the time that the solver may go on from now.
 pub type TimeLeft<'a> = &'a (dyn Fn() -> Duration + Sync);
 
 impl Limits<'static> {
@@ -94,7 +95,7 @@ pub enum SolveError {
     WorkLimit {
         /// The best plan found so far, if any.
         best: Option<Box<Plan>>,
-        /// A lower bound on every plan's score.
+        /// A lower bound on every plan's score, or on its makespan where that is minimised.
         bound: Duration,
     },
     /// The exact program is unbounded. No problem should make one: all columns of its programs are

@@ -25,7 +25,7 @@ pub enum Violation {
     FlowCount {
         /// The flow.
         flow: FlowId,
-        /// How often the plan has it.
+        /// The number of times that the plan has it.
         count: usize,
     },
     /// A flow that the problem does not have.
@@ -98,7 +98,7 @@ pub enum Violation {
     Late {
         /// The flow.
         flow: FlowId,
-        /// Its true completion time.
+        /// Its completion time by the model.
         fct: Duration,
         /// Its deadline.
         deadline: Duration,

@@ -68,7 +68,7 @@ pub(crate) struct PartialPath {
     pub(crate) least_s: f64,
     /// The lower bound on the time of the hop header's arrival there.
     header_s: f64,
-    /// Egress of the relays whose next hop is known.
+    /// The egress dollars of the relays whose next hop is known.
     pub(crate) egress_usd: f64,
 }
 
@@ -340,15 +340,15 @@ impl FlowTables<'_> {
         }
     }
 
-    /// Returns whether egress has one price a byte between and behind all relays, and one from the
-    /// source to all relays.
+    /// Returns whether the egress of all relays has one price, and the source's egress to all
+    /// relays, too.
     pub(super) fn one_price(&self) -> bool {
         let first = self.first_usd.first();
         self.tables.one_price && self.first_usd.iter().all(|usd| Some(usd) == first)
     }
 
-    /// Returns whether no path over relays costs less than the direct one, so that slower ones are
-    /// worth nothing.
+    /// Returns whether no path over relays costs less than the direct one, so that slower ones
+    /// never help.
     pub(crate) fn direct_is_cheapest(&self) -> bool {
         let direct = usd_of(&self.direct_price);
         let reached = self.first.iter().zip(&self.first_usd).filter(|(leg, _)| leg.is_some());

@@ -26,7 +26,7 @@ pub use verdict::{LEAST_GAIN, LEAST_SAVED, Reason, Verdict};
 pub struct Settings {
     /// The flow's volume.
     pub volume: Bytes,
-    /// Most relays on a path.
+    /// The most relays on a path.
     pub most_relays: usize,
     /// Window of a connection with an end point at one of its ends, or at both.
     pub window: Bytes,
@@ -106,7 +106,7 @@ pub struct Advice {
     /// By largest leg, as [`Router::ranking`] ranks them; the direct one is among them if there is
     /// one.
     pub routes: Vec<Route>,
-    /// Relay or direct, and why.
+    /// The verdict, relay or direct, with its reasons.
     pub verdict: Verdict,
 }
 

@@ -17,7 +17,7 @@ const HEADERS: [&str; 2] = ["src,dst,rtt_ms", "src,dst,min_rtt_ms"];
 pub struct TableError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there, with the field and its value.
+    /// The error in that line, with the field and its value.
     pub message: String,
 }
 

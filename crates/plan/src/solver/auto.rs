@@ -87,8 +87,8 @@ const MOST_SET_CHANGES: usize = 3_000_000;
 /// The most rounds of the ascent. Chosen: later ones win less than a thousandth.
 const MOST_ROUNDS: u64 = 4_000;
 
-/// Rounds between two checks of an ascent's progress, and the relative rise that is worth another
-/// stretch. Chosen by trial.
+/// Rounds between two checks of an ascent's progress, the least relative rise that counts as
+/// progress, and the checks without progress until the ascent ends. Chosen by trial.
 const STRETCH: u64 = 50;
 const LEAST_RISE: f64 = 1e-5;
 const MOST_IDLE_STRETCHES: u32 = 2;
@@ -109,7 +109,7 @@ impl Solver for Auto<'_> {
     }
 }
 
-/// How far [`Auto`] goes when its limits allow more.
+/// The effort of [`Auto`] when its limits allow more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     /// Stops early: other solvers go on from its plan.

@@ -59,7 +59,7 @@ const START_STEPS: u64 = 50_000;
 const PATTERNS_SHARE: f64 = 0.4;
 const MOST_PATTERN_ROUNDS: usize = 40;
 
-/// Returns, for a flow and the index of one of its candidates, whether the program has that one.
+/// A predicate on a flow and the index of one of its candidates: whether the program has that one.
 pub(in crate::solver) type Kept<'a> = &'a dyn Fn(usize, usize) -> bool;
 
 /// The exact solver by our own formulation, `exact`.

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 /// A piece of work, to be run once.
 pub type Piece<'p> = &'p mut (dyn FnMut() + Send);
 
-/// Runs pieces of work.
+/// An executor of pieces of work.
 pub trait Executor: Sync {
     /// Returns how many pieces may run in parallel: at least one.
     fn hands(&self) -> NonZeroUsize;
@@ -17,7 +17,7 @@ pub trait Executor: Sync {
     fn work_off(&self, pieces: &mut [Piece<'_>]);
 }
 
-/// Runs one piece after another.
+/// An executor that runs one piece after another.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OneByOne;
 

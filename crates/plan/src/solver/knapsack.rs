@@ -35,7 +35,7 @@ impl Menu {
         let mut steps: Vec<Step> = Vec::new();
         let mut last = (cost, fct);
         for (cost, fct) in options {
-            // In this order an option is slower than a cheaper one, or faster and dearer.
+            // In this order an option is slower than a cheaper one, or faster and more expensive.
             if fct >= last.1 {
                 continue;
             }

@@ -218,7 +218,7 @@ mod tests {
     use crate::candidates::example;
     use crate::solver::{Greedy, TimeLeft};
 
-    /// Records its limits; finishes if `ends` is set.
+    /// A solver that records its limits, and finishes if `ends` is set.
     struct Probe<'a> {
         ends: bool,
         asked: &'a Mutex<Vec<(u64, Option<Duration>)>>,

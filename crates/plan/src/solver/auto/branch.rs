@@ -19,8 +19,8 @@ const ROUNDS: u64 = 60;
 /// The most options evaluated by all nodes. Chosen: two or three seconds.
 const MOST_OPTIONS: u64 = 250_000_000;
 
-/// The least difference worth a branch, as a part of the dearest set-up, so that it is independent
-/// of the unit of money. Chosen.
+/// The least difference worth a branch, as a part of the most expensive set-up, so that it is
+/// independent of the unit of money. Chosen.
 const LEAST_PART: f64 = 2e-4;
 
 /// The number of nodes below which branching is not started.
@@ -98,7 +98,7 @@ enum Part {
     Costs(usize, (i64, i64)),
 }
 
-/// Branches on the fraction that is dearest to round.
+/// Branches on the fraction that is most expensive to round.
 fn branch(table: &Table, prices: &Prices, used: &Used) -> Option<[Part; 2]> {
     // Tiny fractions may be oscillations of the ascent.
     let dearest = table.supplies.iter().map(|supply| supply.set_up_usd).fold(0.0, f64::max);

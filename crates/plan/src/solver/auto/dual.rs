@@ -151,7 +151,8 @@ pub(super) struct Ascent<'t> {
 pub(super) struct Used {
     /// Load in relays' worth of capacity, by offer.
     loads: Vec<f64>,
-    /// How often each flow passed each offer, indexed as [`Table::uses`]; empty when not counted.
+    /// The number of times that each flow passed each offer, indexed as [`Table::uses`]; empty when
+    /// not counted.
     passes: Vec<u32>,
     /// Least, most and sum of each flow's costs, in nano-dollars; empty when not counted.
     costs: Vec<(i64, i64, f64)>,

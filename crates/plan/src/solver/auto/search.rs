@@ -10,7 +10,7 @@ use crate::solver::Work;
 /// Kicks without improvement until the search returns to the best plan. Chosen.
 const KICKS_BEFORE_RETURN: u32 = 40;
 
-/// How much worse, as a part, an accepted plan may be. Chosen.
+/// The greatest relative loss of an accepted plan. Chosen.
 const MOST_WORSE: f64 = 0.004;
 
 /// Rounds of moves after each start. Chosen: more change little.
@@ -19,7 +19,7 @@ const ROUNDS: usize = 3;
 /// The seed of the kicks. Any number would do.
 const SEED: u128 = 0xcafe_f00d_d15e_a5e5;
 
-/// The search.
+/// The state of the local search.
 pub(super) struct Search<'t> {
     table: &'t Table,
     /// Seconds a dollar, from the bound's prices.

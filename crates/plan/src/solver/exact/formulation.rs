@@ -83,7 +83,7 @@ pub(super) struct Formulation {
     pub(super) picks: Vec<Vec<Pick>>,
     /// By offer.
     pub(super) relays: Vec<Relays>,
-    /// Whether more than one relay of an offer may be needed, by offer.
+    /// Set where more than one relay of an offer may be needed, by offer.
     pub(super) binds: Vec<bool>,
     /// The sum of the flows' best scores, which the columns' scores leave out.
     pub(super) least_score: Duration,

@@ -1,8 +1,8 @@
 //! Fix and optimise: HiGHS improves a plan, a part of the problem at a time.
 //!
-//! Local search moves a flow, or opens or closes an offer. Where setting up a relay is dear and
-//! transfer is cheap, better plans differ in several offers and most flows at once, and each step
-//! towards them is worse. Here some choices are fixed and HiGHS optimises the others:
+//! Local search moves a flow, or opens or closes an offer. Where setting up a relay is expensive
+//! and transfer is cheap, better plans differ in several offers and most flows at once, and each
+//! step towards them is worse. Here some choices are fixed and HiGHS optimises the others:
 //!
 //! - [`Part::Offers`]: all flows, over the offers in use and some others drawn at random;
 //! - [`Part::Flows`]: some flows, which share an offer or are drawn at random, over all offers.

@@ -95,7 +95,7 @@ impl Needs {
 /// The lists of all flows.
 #[derive(Debug)]
 pub(crate) struct Lists {
-    /// Flow by flow.
+    /// By flow.
     pub(crate) flows: Vec<List>,
     /// All relayed paths, in the order in which they are tried: first those of flows without a
     /// direct path, then by decreasing gain, then by flow, then by index in the flow's list.
@@ -107,7 +107,7 @@ pub(crate) struct Lists {
     pub(crate) cheapest: i64,
     /// The same of paths over several relays.
     pub(crate) cheapest_several: i64,
-    /// Whether every flow has a direct path.
+    /// Set if every flow has a direct path.
     pub(crate) all_direct: bool,
 }
 

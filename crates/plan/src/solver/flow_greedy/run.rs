@@ -19,7 +19,7 @@ use crate::solver::Work;
 pub(crate) struct Value {
     /// The number of flows without a direct path that got a path.
     urgent: usize,
-    /// Nanoseconds of score saved.
+    /// The nanoseconds of score saved.
     pub(crate) gain: i128,
     /// The cost, where only that counts.
     cost: Reverse<i128>,

@@ -79,7 +79,7 @@ pub(super) struct Bounds<'a> {
     lambda: f64,
     /// By offer: nanoseconds a bit/s.
     prices: Vec<f64>,
-    /// By rank.
+    /// The reduced gains, by rank.
     reduced: Vec<i64>,
     /// By flow: paths that may have the most reduced gain over a set of this round, with that gain.
     kept: Vec<Vec<(i64, Needs)>>,
