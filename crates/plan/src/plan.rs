@@ -224,6 +224,7 @@ impl Plan {
     }
 
     /// Whether [`Plan::bound`] or [`Plan::bound_cost`] proves that no plan is better.
+    #[cfg(feature = "highs")]
     pub(crate) fn is_proved_best(&self, problem: &Problem) -> bool {
         match problem.objective() {
             Objective::Cost => self.bound_cost >= self.cost,

@@ -8,8 +8,6 @@ use tradewind_units::{Duration, Money};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-#[cfg_attr(not(feature = "highs"), allow(dead_code, reason = "HiGHS goes on from there"))]
-mod auto;
 #[cfg(feature = "highs")]
 pub mod exact;
 mod executor;
@@ -18,6 +16,8 @@ mod flow_greedy;
 mod greedy;
 mod hours;
 mod knapsack;
+#[cfg_attr(not(feature = "highs"), allow(dead_code, reason = "HiGHS goes on from there"))]
+mod lagrangian;
 pub mod makespan;
 mod obstacle;
 #[cfg_attr(not(feature = "highs"), allow(dead_code, reason = "HiGHS goes on from there"))]
@@ -25,13 +25,13 @@ mod portfolio;
 mod proxy_greedy;
 mod registry;
 
-pub use auto::{Auto, EndGame};
 #[cfg(feature = "highs")]
 pub use exact::{Exact, ExactCp};
 pub use executor::{Executor, OneByOne, Piece};
 pub use exhaustive::Exhaustive;
 pub use flow_greedy::{FlowGreedyCost, FlowGreedyFct, FlowGreedyRatio};
 pub use greedy::Greedy;
+pub use lagrangian::{EndGame, LagrangianSearch};
 pub use obstacle::Obstacle;
 pub use proxy_greedy::{OneProxy, TwoProxy, TwoProxyRollback};
 pub use registry::{Algorithm, DEFAULT, algorithms, by_name, names, solve};

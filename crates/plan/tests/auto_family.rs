@@ -10,7 +10,7 @@ use common::near_regions::{Pattern, near_regions};
 use common::{family, usd};
 use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
-use tradewind_plan::solver::{self, Auto, SolveError, Solver};
+use tradewind_plan::solver::{self, LagrangianSearch, SolveError, Solver};
 use tradewind_plan::{Inputs, Limits, Plan, Problem, verify};
 use tradewind_units::{Duration, PricePerGb};
 
@@ -51,7 +51,8 @@ fn auto_proves_what_its_search_by_prices_alone_misses_where_set_up_dominates() {
         let auto = planned("auto", &problem, WORK).unwrap();
         assert_eq!(verify(&problem, &auto), vec![]);
         assert_eq!(auto.bound, auto.score(&problem).0, "${budget}: it is proved");
-        let alone = ended(Auto::default().solve(&problem, &Limits::work(WORK))).unwrap();
+        let alone =
+            ended(LagrangianSearch::default().solve(&problem, &Limits::work(WORK))).unwrap();
         let (found, than) = (auto.score(&problem).0, alone.score(&problem).0);
         assert!(found.mul_f64(1.0 + MOST) < than, "${budget}: {found:?} against {than:?}");
     }

@@ -3,7 +3,7 @@
 //! Kept are the fastest paths by the lower bound on their time ([`super::tables`]), those that are
 //! best at some price of time, the cheapest over each number of relays, and the flow's current
 //! path. Proofs still cover the paths left out: [`crate::Problem::left_out`] bounds their time, and
-//! `Auto` prices all of them in its lower bound.
+//! `LagrangianSearch` prices all of them in its lower bound.
 
 use tradewind_model::StartUp;
 

@@ -1,13 +1,13 @@
-//! The solver behind `auto`: [`Auto`] from the plans of the paper's heuristics, then
+//! The solver behind `auto`: [`LagrangianSearch`] from the plans of the paper's heuristics, then
 //! fix-and-optimise and the exact solver from there. It ends as soon as a plan is proved optimal.
 
 #[cfg(feature = "highs")]
-use super::auto::{Effort, Survey};
-#[cfg(feature = "highs")]
 use super::exact::{self, Exact, Kept};
+#[cfg(feature = "highs")]
+use super::lagrangian::{Effort, Survey};
 use super::{
-    Auto, FlowGreedyCost, FlowGreedyFct, Limits, OneProxy, SolveError, Solver, TwoProxy,
-    TwoProxyRollback, part, unlimited_bound,
+    FlowGreedyCost, FlowGreedyFct, LagrangianSearch, Limits, OneProxy, SolveError, Solver,
+    TwoProxy, TwoProxyRollback, part, unlimited_bound,
 };
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
@@ -18,7 +18,7 @@ use crate::problem::{Objective, Problem};
 const BY_RELAY: &[(&dyn Solver, f64)] =
     &[(&OneProxy, 0.05), (&TwoProxy, 0.15), (&TwoProxyRollback, 0.4)];
 
-/// A stage after [`Auto`].
+/// A stage after [`LagrangianSearch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Fix and optimise.
@@ -29,7 +29,7 @@ enum Stage {
     Whole,
 }
 
-/// The shares of the limits for [`Auto`] with its starts, and for each stage after it. Later stages
+/// The shares of the limits for [`LagrangianSearch`] with its starts, and for each stage after it. Later stages
 /// get the time that earlier ones leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
@@ -82,7 +82,7 @@ impl Solver for Portfolio {
         }
         let by_relay = InTurn { solvers: BY_RELAY };
         let starters: [&dyn Solver; 3] = [&FlowGreedyFct, &FlowGreedyCost, &by_relay];
-        let auto = Auto { starters: &starters, ..Auto::default() };
+        let auto = LagrangianSearch { starters: &starters, ..LagrangianSearch::default() };
         let found = finish(problem, &auto, limits);
         let rest = left_after(limits, 1.0 - TIE_SHARE);
         found.map(|plan| as_cheap_as_can_be(problem, plan, &rest))
@@ -141,9 +141,13 @@ fn paths(problem: &Problem) -> usize {
     (0..problem.flows().len()).map(|flow| problem.candidates(flow).len()).sum()
 }
 
-/// Runs [`Auto`] within its share, then HiGHS on parts of the problem and on the whole.
+/// Runs [`LagrangianSearch`] within its share, then HiGHS on parts of the problem and on the whole.
 #[cfg(feature = "highs")]
-fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+fn finish(
+    problem: &Problem,
+    auto: &LagrangianSearch<'_>,
+    limits: &Limits<'_>,
+) -> Result<Plan, SolveError> {
     let paths = paths(problem);
     let is_for_exact = paths < MOST_PATHS_FOR_EXACT && !problem.leaves_out();
     let effort = if is_for_exact { Effort::Brief } else { Effort::Full };
@@ -201,9 +205,13 @@ fn better_of(problem: &Problem, start: Plan, kept: Kept<'_>, limits: &Limits<'_>
     Plan { solver: "auto".to_owned(), bound, bound_cost, ..best }
 }
 
-/// Runs [`Auto`] alone, where there is no HiGHS.
+/// Runs [`LagrangianSearch`] alone, where there is no HiGHS.
 #[cfg(not(feature = "highs"))]
-fn finish(problem: &Problem, auto: &Auto<'_>, limits: &Limits<'_>) -> Result<Plan, SolveError> {
+fn finish(
+    problem: &Problem,
+    auto: &LagrangianSearch<'_>,
+    limits: &Limits<'_>,
+) -> Result<Plan, SolveError> {
     auto.solve(problem, limits)
 }
 
@@ -266,7 +274,7 @@ mod tests {
         let probe = Probe { ends: true, asked: &asked };
         let in_turn = InTurn { solvers: &[(&probe, 0.5)] };
         let starters: [&dyn Solver; 1] = [&in_turn];
-        let auto = Auto { starters: &starters, end_games: &[] };
+        let auto = LagrangianSearch { starters: &starters, end_games: &[] };
         let left = || Duration::from_secs(10);
         let limits = Limits { time_left: Some(&left), ..Limits::work(100_000) };
         part(&limits, 0.1, |limits| auto.survey(&problem, limits, Effort::Brief).found).unwrap();
@@ -286,7 +294,7 @@ mod tests {
             false
         };
         let limits = Limits { should_stop: &should_stop, ..Limits::work(u64::MAX) };
-        let auto = Auto::default();
+        let auto = LagrangianSearch::default();
         let survey = auto.survey(&problem, &limits, Effort::Brief).found.unwrap();
         assert!(survey.is_proved_best(&problem));
         let by_survey = asked.swap(0, Ordering::Relaxed);

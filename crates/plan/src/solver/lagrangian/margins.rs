@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::candidates::example;
     use crate::problem::{Flow, Inputs};
-    use crate::solver::auto::{Auto, Effort};
+    use crate::solver::lagrangian::{Effort, LagrangianSearch};
     use crate::solver::{Exhaustive, Limits, Solver};
 
     /// Returns a problem of four flows of one pair over eight regions, with money for a relay or
@@ -93,7 +93,7 @@ mod tests {
         for seed in 0..40 {
             let problem = problem(seed);
             let best = Exhaustive.solve(&problem, &Limits::work(20_000_000)).unwrap();
-            let auto = Auto { starters: &[], end_games: &[] };
+            let auto = LagrangianSearch { starters: &[], end_games: &[] };
             let survey = auto.survey(&problem, &Limits::work(3_000), Effort::Brief);
             let kept = survey.margins.unwrap().kept(&problem, &survey.found.unwrap());
             for (flow, place) in best.choice_in(&problem).unwrap().into_iter().enumerate() {

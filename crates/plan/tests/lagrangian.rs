@@ -1,4 +1,4 @@
-//! `Auto` against plain enumeration, and what must hold of any good planner.
+//! `LagrangianSearch` against plain enumeration, and what must hold of any good planner.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -10,14 +10,14 @@ use proptest::prelude::*;
 use tradewind_model::StartUp;
 use tradewind_model::cost::Prices;
 use tradewind_model::leg::DEFAULT_WINDOW;
-use tradewind_plan::solver::{self, Auto, Exhaustive, Greedy};
+use tradewind_plan::solver::{self, Exhaustive, Greedy, LagrangianSearch};
 use tradewind_plan::{
     Inputs, Limits, Objective, Plan, Problem, ProblemError, RelayType, SolveError, Solver, verify,
 };
 use tradewind_units::{Bytes, Duration, PricePerGb, RegionId, RelayTypeId};
 
-/// `Auto` without an exact solver behind it.
-const ALONE: Auto<'static> = Auto { starters: &[], end_games: &[] };
+/// `LagrangianSearch` without an exact solver behind it.
+const ALONE: LagrangianSearch<'static> = LagrangianSearch { starters: &[], end_games: &[] };
 
 const STEPS: u64 = 10_000;
 
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn small_problems_are_solved_exactly(inputs in small()) {
-        let (problem, plan) = solve(&Auto::default(), &inputs, 2_000_000).unwrap();
+        let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 2_000_000).unwrap();
         let (_, score, _) = enumerated(&problem).unwrap();
         prop_assert_eq!((plan.score(&problem).0, plan.bound), (score, score));
     }
@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn the_least_makespan_is_found(mut inputs in small()) {
         inputs.objective = Objective::Makespan;
-        let (problem, plan) = solve(&Auto::default(), &inputs, 1_000_000).unwrap();
+        let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 1_000_000).unwrap();
         let (last, score, cost) = enumerated(&problem).unwrap();
         prop_assert_eq!(plan.rank(&problem), (last, cost, score));
         prop_assert_eq!(plan.bound, last);
@@ -176,7 +176,7 @@ proptest! {
     fn a_larger_budget_never_worsens_what_is_exact(inputs in small(), more in 1.0..3.0_f64) {
         let score = |budget: f64| {
             let inputs = Inputs { budget: usd(budget), ..inputs.clone() };
-            let (problem, plan) = solve(&Auto::default(), &inputs, 2_000_000).unwrap();
+            let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 2_000_000).unwrap();
             plan.score(&problem).0
         };
         let budget = inputs.budget.as_usd();
@@ -254,7 +254,7 @@ proptest! {
     #[test]
     fn another_order_of_the_regions_changes_no_objective(inputs in small(), by in 1_usize..8) {
         let solve = |inputs: &Inputs| {
-            let (problem, plan) = solve(&Auto::default(), inputs, 2_000_000).unwrap();
+            let (problem, plan) = solve(&LagrangianSearch::default(), inputs, 2_000_000).unwrap();
             (plan.score(&problem).0, plan.bound)
         };
         prop_assert_eq!(solve(&inputs), solve(&turned(&inputs, by)));
@@ -270,7 +270,7 @@ fn more_money_than_can_be_added_up_is_refused() {
     inputs.relay_types[0].set_up = usd(8e7);
     for objective in [Objective::TotalFct, Objective::Makespan] {
         inputs.objective = objective;
-        assert!(solve(&Auto::default(), &inputs, STEPS).is_some());
+        assert!(solve(&LagrangianSearch::default(), &inputs, STEPS).is_some());
     }
 }
 
@@ -280,7 +280,7 @@ fn a_larger_budget_never_worsens_the_plan() {
         let mut last = Duration::MAX;
         for tenths in 0..8 {
             let inputs = world(12, 5, 1.0 + 0.5 * f64::from(tenths), seed);
-            let (problem, plan) = solve(&Auto::default(), &inputs, STEPS).unwrap();
+            let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, STEPS).unwrap();
             let score = plan.score(&problem).0;
             assert!(score <= last, "seed {seed}: {score:?} after {last:?}");
             last = score;
@@ -294,7 +294,7 @@ fn auto_is_never_worse_than_its_starters() {
     inputs.start_up = StartUp::Ignored;
     let (problem, greedy) = solve(&Greedy, &inputs, 2_000_000).unwrap();
     let starters: [&dyn Solver; 2] = [&Greedy, &Exhaustive];
-    let auto = Auto { starters: &starters, end_games: &[] };
+    let auto = LagrangianSearch { starters: &starters, end_games: &[] };
     let plan = auto.solve(&problem, &Limits::work(20_000)).unwrap();
     assert_eq!(verify(&problem, &plan), vec![]);
     assert!(plan.score(&problem) <= greedy.score(&problem));
@@ -304,7 +304,7 @@ fn auto_is_never_worse_than_its_starters() {
 fn sixty_flows_over_eighteen_regions_are_planned_near_the_bound() {
     let mut inputs = world(60, 18, 30.0, 1);
     inputs.start_up = StartUp::Ignored;
-    let (problem, plan) = solve(&Auto::default(), &inputs, 60_000).unwrap();
+    let (problem, plan) = solve(&LagrangianSearch::default(), &inputs, 60_000).unwrap();
     let (score, bound) = (plan.score(&problem).0, plan.bound);
     assert!(score <= bound.mul_f64(1.06), "{score:?} against {bound:?}");
     assert!(plan.acceleration().unwrap() > 2.0);
@@ -318,7 +318,7 @@ fn an_unaffordable_deadline_is_told() {
     let direct = Problem::new(inputs.clone()).unwrap().fct(0, &[]).unwrap();
     inputs.flows[0].deadline = Some(direct.mul_f64(0.9));
     let problem = Problem::new(inputs).unwrap();
-    let error = Auto::default().solve(&problem, &Limits::work(10_000)).unwrap_err();
+    let error = LagrangianSearch::default().solve(&problem, &Limits::work(10_000)).unwrap_err();
     assert!(matches!(error, SolveError::Infeasible { .. }), "{error:?}");
 }
 
@@ -343,6 +343,6 @@ fn the_bound_and_the_search_know_what_money_is_worth_where_transfer_is_free() {
 #[test]
 fn without_work_everything_goes_direct() {
     let inputs = world(20, 6, 0.0, 3);
-    let (_, plan) = solve(&Auto::default(), &inputs, 0).unwrap();
+    let (_, plan) = solve(&LagrangianSearch::default(), &inputs, 0).unwrap();
     assert!(plan.flows.iter().all(|flow| flow.path.is_empty()));
 }

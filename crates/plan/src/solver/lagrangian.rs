@@ -47,14 +47,14 @@ pub struct EndGame<'a> {
     pub flows: usize,
     /// The most candidates of all flows together.
     pub candidates: usize,
-    /// Its most steps; never more than half of `Auto`'s.
+    /// Its most steps; never more than half of `LagrangianSearch`'s.
     pub work: u64,
 }
 
-/// The solver `auto`. It needs no other solvers: see `Auto::default()`.
+/// The solver `auto`. It needs no other solvers: see `LagrangianSearch::default()`.
 #[derive(Clone, Copy)]
-pub struct Auto<'a> {
-    /// Solvers whose plans are starts; `Auto` is never worse than any of them.
+pub struct LagrangianSearch<'a> {
+    /// Solvers whose plans are starts; `LagrangianSearch` is never worse than any of them.
     pub starters: &'a [&'a dyn Solver],
     /// Exact solvers, tried in turn on problems that are small enough for them.
     pub end_games: &'a [EndGame<'a>],
@@ -64,7 +64,7 @@ pub struct Auto<'a> {
 const EXHAUSTIVE: EndGame<'static> =
     EndGame { solver: &Exhaustive, flows: 8, candidates: 240, work: 60_000 };
 
-impl Default for Auto<'static> {
+impl Default for LagrangianSearch<'static> {
     fn default() -> Self {
         Self { starters: &[], end_games: &[EXHAUSTIVE] }
     }
@@ -96,9 +96,9 @@ const MOST_IDLE_STRETCHES: u32 = 2;
 /// The most options evaluated in sum over all rounds. Chosen: a third of ten seconds.
 const MOST_OPTIONS: u64 = 100_000_000;
 
-impl Solver for Auto<'_> {
+impl Solver for LagrangianSearch<'_> {
     fn name(&self) -> &'static str {
-        "auto"
+        "lagrangian"
     }
 
     fn solve(&self, problem: &Problem, limits: &Limits<'_>) -> Result<Plan, SolveError> {
@@ -109,7 +109,7 @@ impl Solver for Auto<'_> {
     }
 }
 
-/// The effort of [`Auto`] when its limits allow more.
+/// The effort of [`LagrangianSearch`] when its limits allow more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     /// Stops early: other solvers go on from its plan.
@@ -132,11 +132,11 @@ impl Survey {
     }
 }
 
-impl Auto<'_> {
+impl LagrangianSearch<'_> {
     /// Plans for the sum of completion times or for the cost.
     pub(super) fn survey(&self, problem: &Problem, limits: &Limits<'_>, effort: Effort) -> Survey {
         if let Some(plan) = self.exact(problem, limits) {
-            return Survey::without_margins(Ok(Plan { solver: "auto".to_owned(), ..plan }));
+            return Survey::without_margins(Ok(Plan { solver: "lagrangian".to_owned(), ..plan }));
         }
         let Some(table) = Table::new(problem) else {
             return Survey::without_margins(Err(infeasible(problem)));
@@ -276,7 +276,7 @@ fn finish(
             let new = pack(rates, problem.offers()[offer].capacity_bps());
             new.into_iter().chain([own]).min_by_key(|packing| relays_used(packing))
         };
-        Plan::from_packing(problem, &choice, packing, "auto", Duration::ZERO)
+        Plan::from_packing(problem, &choice, packing, "lagrangian", Duration::ZERO)
     });
     let all = own.into_iter().chain(plans).filter(|plan| plan.cost <= problem.budget());
     let best = all.min_by_key(|plan| plan.score(problem));
@@ -294,7 +294,7 @@ fn finish(
     };
     let (score, cost) = plan.score(problem);
     Ok(Plan {
-        solver: "auto".to_owned(),
+        solver: "lagrangian".to_owned(),
         bound: least.min(score),
         bound_cost: least_cost.min(cost),
         ..plan
