@@ -1,13 +1,13 @@
-//! What may be asked of others: a bucket that fills at a rate.
+//! Bounds on what may be requested of others: a token bucket.
 
 use tradewind_units::{Duration, Timestamp};
 
-/// How much a second, and how much at once.
+/// A rate per second, and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// Items a second.
+    /// Items per second.
     pub per_second: u32,
-    /// Items at once after a silence.
+    /// Items that may be taken at once after an idle time.
     pub burst: u32,
 }
 
@@ -15,7 +15,7 @@ pub struct Allowance {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     allowance: Allowance,
-    /// Below zero after [`Budget::spend`].
+    /// May be below zero after [`Budget::spend`].
     nano_tokens: i128,
     at: Timestamp,
 }
@@ -23,18 +23,18 @@ pub(crate) struct Budget {
 const TOKEN: i128 = 1_000_000_000;
 
 impl Budget {
-    /// A full bucket.
+    /// Returns a full bucket.
     pub(crate) fn new(allowance: Allowance) -> Self {
         let nano_tokens = i128::from(allowance.burst) * TOKEN;
         Self { allowance, nano_tokens, at: Timestamp::ZERO }
     }
 
-    /// Takes `count` if as many are there.
+    /// Takes `count` tokens if there are as many.
     pub(crate) fn take(&mut self, now: Timestamp, count: u32) -> bool {
         self.take_above(now, count, 0)
     }
 
-    /// Takes `count` if that leaves `reserve`.
+    /// Takes `count` tokens if at least `reserve` are left afterwards.
     pub(crate) fn take_above(&mut self, now: Timestamp, count: u32, reserve: u32) -> bool {
         self.fill(now);
         let wanted = i128::from(count) * TOKEN;
@@ -45,15 +45,15 @@ impl Budget {
         is_there
     }
 
-    /// Takes `count`, which is spent in any case: what is missing is paid back before anything
-    /// else is given, up to a burst of it.
+    /// Takes `count` tokens in any case. The deficit, of one burst at most, is paid back before any
+    /// more tokens are granted.
     pub(crate) fn spend(&mut self, now: Timestamp, count: u32) {
         self.fill(now);
         let least = -i128::from(self.allowance.burst) * TOKEN;
         self.nano_tokens = (self.nano_tokens - i128::from(count) * TOKEN).max(least);
     }
 
-    /// Gives back `count` of what was taken and not used.
+    /// Gives back `count` tokens that were taken and not used.
     pub(crate) fn give_back(&mut self, count: u32) {
         let most = i128::from(self.allowance.burst) * TOKEN;
         self.nano_tokens = (self.nano_tokens + i128::from(count) * TOKEN).min(most);

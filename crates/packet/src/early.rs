@@ -1,8 +1,9 @@
 //! Packets of flows that are not served yet.
 //!
-//! The word that has a flow served leaves just before its first packets. It may be lost, and is
-//! said again a second later; or the packets overtake it. They are kept for that long, and taken
-//! once the flow is served.
+//! The message that has a flow served ([`Serve`](crate::message::Message::Serve) or
+//! [`Join`](crate::message::Message::Join)) leaves just before its first packets. It may be lost,
+//! and is repeated a second later; or the packets overtake it. They are kept for that long, and
+//! handled once the flow is served.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +13,26 @@ use crate::id::{FlowNumber, PacketId, Peer, Tenant};
 use crate::message::{Class, Service, Source};
 use crate::shares::{Bounds, Shares};
 
-/// Longest. Chosen: a word that is lost is said again after a second.
+/// Longest that a packet is kept. Chosen: a lost [`Serve`](crate::message::Message::Serve) is
+/// repeated after a second.
 const AGE: Duration = Duration::from_millis(1200);
-/// Most payload, of all neighbours; where there is no room the oldest of who has most goes. Chosen:
-/// little beside what is cached.
+/// Most payload bytes of all neighbours; beyond that the oldest packet of the neighbour with most
+/// bytes is evicted. Chosen: little beside the cache.
 const BYTES: u64 = 4 << 20;
 /// Most packets. Chosen: a second of the first packets of some hundred calls.
 const PACKETS: usize = 4096;
 
-/// The packets.
+/// The packets that came too early.
 #[derive(Debug, Clone)]
 pub(crate) struct Early {
-    /// By neighbour. What was taken counts until it is too old.
+    /// Shares by neighbour. A packet that was taken counts until it expires.
     shares: Shares<Place>,
-    /// By flow, in the order in which they came.
+    /// Packets by flow, in order of arrival.
     kept: BTreeMap<(FlowNumber, u64), Kept>,
     next: u64,
 }
 
-/// Under what a packet is kept, and its bytes.
+/// The key of a kept packet, and its bytes.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     key: (FlowNumber, u64),
@@ -41,9 +43,9 @@ struct Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     came: Timestamp,
-    /// Sender of the copy.
+    /// The sender of the copy.
     pub(crate) from: Peer,
-    /// Its number as a copy, if it is one.
+    /// The number as a copy, if it is one.
     pub(crate) number: u64,
     packet: PacketId,
     service: Service,
@@ -64,7 +66,7 @@ impl Early {
         Self { shares: Shares::new(bounds), kept: BTreeMap::new(), next: 0 }
     }
 
-    /// Keeps a packet; returns how many others went, which nobody has had served in time.
+    /// Keeps a packet; returns how many others expired or were evicted without being taken.
     pub(crate) fn keep(
         &mut self,
         now: Timestamp,
@@ -89,7 +91,7 @@ impl Early {
         gone
     }
 
-    /// Takes what came of a flow and is not too old, in the order in which it came.
+    /// Takes the packets of a flow that are not too old, in order of arrival.
     pub(crate) fn take(&mut self, now: Timestamp, flow: FlowNumber) -> Vec<Kept> {
         let of_flow = self.kept.range((flow, 0)..=(flow, u64::MAX));
         let keys: Vec<(FlowNumber, u64)> = of_flow.map(|(key, _)| *key).collect();
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(gone, PACKETS + 1);
         assert_eq!(early.kept.len(), PACKETS);
         assert_eq!(sequences(&early.take(at(1), FlowNumber(9))), [0]);
-        // What nobody asks for goes with the next of its neighbour.
+        // Packets that nobody takes expire when the same neighbour sends the next.
         assert_eq!(keep(&mut early, at(2000), 1, (1, 0)), PACKETS - 1);
     }
 }

@@ -1,25 +1,26 @@
-//! The egress relay's side: what ingress relays send is kept near the receivers, and lost packets
-//! are brought back.
+//! The egress relay's side: keeps the packets that ingress relays send near the receivers, and
+//! recovers lost packets.
 //!
-//! A receiver asks (NACK) for what it misses. The relay looks, in this order:
+//! A receiver requests (NACK) the packets it misses. The relay tries, in this order:
 //!
-//! 1. *cache*: it kept the packet (caching service): it returns it;
-//! 2. *in-stream*: a block of the same flow misses no more packets than repair packets came for it:
-//!    it sends a repair packet, and the receiver solves the block with its own packets;
-//! 3. *cross-stream*: a block with other flows' packets has enough repair packets: the other
-//!    receivers are asked for theirs (cooperative recovery), the block is solved as soon as enough
-//!    have come, and stragglers are not waited for;
-//! 4. else it waits a while for what may be on its way.
+//! 1. *cache*: if it has kept the packet (caching service), it returns it;
+//! 2. *in-stream*: if a block of the same flow misses no more packets than it has repair packets
+//! here,
+//! it sends a repair packet, and the receiver solves the block with its own packets;
+//! 3. *cross-stream*: if a block with other flows' packets has enough repair packets, it requests
+//! theirs from the other receivers (cooperative recovery), solves the block as soon as enough have
+//! arrived, and does not wait for stragglers;
+//! 4. otherwise the request waits a while for packets that may be on their way.
 //!
-//! A repair packet of the flow itself that comes while helpers are asked is sent at once: whichever
-//! is first, brings the packet back.
+//! A repair packet of the flow itself that arrives while helpers are asked is sent at once: the
+//! packet is recovered by whichever is first.
 //!
-//! The flow of a group has several receivers, each of which asks for itself. It is kept in any
-//! case, forwarded or cached, and never coded.
+//! The flow of a group has several receivers, each of which sends its own requests. Its packets are
+//! always kept, forwarded or cached, and never coded.
 //!
-//! Every attempt has a deadline and fails in silence [JQ 3.2]. Amplification is bounded: only a
-//! flow's own receivers may ask, each packet is answered at most twice to each, packets that no
-//! ingress relay vouched for are never answered, and requests and help have budgets.
+//! Every attempt has a deadline and fails silently [JQ 3.2]. Amplification is bounded: only a
+//! flow's own receivers may send requests, each packet is answered at most twice to each, packets
+//! that no ingress relay vouched for are never answered, and requests and help have budgets.
 
 mod blocks;
 mod presence;
@@ -45,7 +46,7 @@ use presence::Receivers;
 pub use wishes::{MOST_ASKED, MOST_ASKED_OF_ONE};
 use wishes::{Wish, Wishes};
 
-/// Most flows of one egress relay. Chosen: as of an ingress relay.
+/// Most flows of one egress relay. Chosen: as many as of an ingress relay.
 pub const MOST_FLOWS: usize = 262_144;
 /// Most answers to requests for one packet. Chosen: one, and one more for an answer that got lost.
 pub const MOST_ANSWERS: u8 = 2;
@@ -53,28 +54,28 @@ pub const MOST_ANSWERS: u8 = 2;
 /// A flow at its egress relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EgressFlow {
-    /// Who sends what is kept for it.
+    /// The ingress relay whose packets are kept for the flow.
     pub ingress: Peer,
-    /// Who may ask for it.
+    /// The receiver, which may request the flow's packets.
     pub receiver: Peer,
-    /// Whose it is.
+    /// The flow's owner.
     pub tenant: Tenant,
 }
 
-/// What holds for all flows of an egress relay.
+/// The settings for all flows of an egress relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EgressConfig {
-    /// How many packets are kept (caching).
+    /// The limits of the cache (caching).
     pub cache: Keep,
-    /// How many blocks are kept (coding).
+    /// The limits of kept blocks (coding).
     pub blocks: KeepBlocks,
-    /// How long a request waits for what is not there.
+    /// Longest that a request waits for packets that have not arrived.
     pub wait_within: Duration,
-    /// How long helpers have to answer.
+    /// Longest that helpers may take to answer.
     pub help_within: Duration,
-    /// Packets that one receiver may ask for.
+    /// Rate of packets that one receiver may request.
     pub asks: Allowance,
-    /// Packets that one receiver may be asked to lend.
+    /// Rate of packets that one receiver may be asked to lend.
     pub helps: Allowance,
 }
 
@@ -102,12 +103,12 @@ enum Timer {
     Expiry,
 }
 
-/// The machine.
+/// The state machine of an egress relay.
 #[derive(Debug, Clone)]
 pub struct Egress {
     config: EgressConfig,
     flows: BTreeMap<FlowNumber, EgressFlow>,
-    /// The ingress relays that flows name.
+    /// The ingress relays of all flows.
     ingresses: Tally,
     /// The receivers of groups' flows.
     groups: BTreeMap<FlowNumber, Vec<Peer>>,
@@ -124,7 +125,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// A relay without flows.
+    /// Returns a relay without flows.
     #[must_use]
     pub fn new(config: EgressConfig) -> Self {
         Self {
@@ -145,7 +146,7 @@ impl Egress {
         }
     }
 
-    /// Begins a flow, or alters it.
+    /// Begins a flow, or changes it.
     ///
     /// # Errors
     /// [`DropReason::TableFull`] when there are too many.
@@ -155,7 +156,7 @@ impl Egress {
         }
         let is_known = self.flows.get(&number).is_some_and(|old| old.receiver == flow.receiver);
         if is_known && !self.groups.contains_key(&number) {
-            // Its receiver keeps what is left of its budgets.
+            // The receiver keeps what is left of its budgets.
             self.name_flow(number, flow);
             return Ok(());
         }
@@ -172,7 +173,7 @@ impl Egress {
         }
     }
 
-    /// The same for the flow of a group, of which all of these are receivers.
+    /// Does the same as [`Egress::set_flow`] for the flow of a group with these receivers.
     ///
     /// # Errors
     /// As [`Egress::set_flow`].
@@ -190,7 +191,7 @@ impl Egress {
         Ok(())
     }
 
-    /// Ends a flow; `false` when there is none.
+    /// Ends a flow; returns `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         let Some(flow) = self.flows.remove(&number) else { return false };
         self.ingresses.remove(flow.ingress);
@@ -201,7 +202,7 @@ impl Egress {
         true
     }
 
-    /// Takes a message that came from `from` in its session.
+    /// Handles a message that came from `from` in its session.
     pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
         match Message::parse(bytes) {
             Ok(message) => self.handle_message(now, from, message),
@@ -209,7 +210,7 @@ impl Egress {
         }
     }
 
-    /// The same for one that has been read.
+    /// Handles a message that has been parsed.
     pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
         let is_sign_of_life = matches!(message, Message::Keepalive { .. });
         let done = match message {
@@ -230,15 +231,15 @@ impl Egress {
             Ok(()) => {
                 let is_back = self.receivers.hear(now, from);
                 if is_back || (is_sign_of_life && self.receivers.is_presence_due(now, from)) {
-                    // Again with each sign of life: one that was lost would leave its flows without
-                    // coding.
+                    // Repeated with each keepalive: if the report got lost, the receiver's flows
+                    // would not be coded.
                     self.tell_presence(from, true);
                 }
             }
         }
     }
 
-    /// Takes the packets of a flow that came before it was served.
+    /// Handles the packets of a flow that came before it was served.
     pub fn take_early(&mut self, now: Timestamp, flow: FlowNumber) {
         for kept in self.early.take(now, flow) {
             self.handle_message(now, kept.from, Message::Source(kept.source()));
@@ -315,7 +316,8 @@ impl Egress {
             return self.outbox.drop(DropReason::Answered);
         }
         self.blocks.expire_covering(now, wish.0);
-        // What could answer a wish that waits has not come; who asks again still wants it.
+        // Nothing new has arrived for a waiting request; the receiver that repeats it still wants
+        // the packet.
         if self.wishes.waits_until(wish).is_none() && self.serve(now, wish) {
             return;
         }
@@ -324,7 +326,7 @@ impl Egress {
         self.timers.set(until, Timer::Wait(wish));
     }
 
-    /// Something that may bring `packet` back has come.
+    /// Serves the requests that wait for `packet`, after something that may recover it has arrived.
     fn serve_those_waiting(&mut self, now: Timestamp, packet: PacketId) {
         for wish in self.wishes.waiting_for(packet) {
             if self.serve(now, wish) {
@@ -333,7 +335,7 @@ impl Egress {
         }
     }
 
-    /// Tries to bring a packet back; whether that is done or under way.
+    /// Tries to recover a packet; returns whether that is done or in progress.
     fn serve(&mut self, now: Timestamp, (packet, receiver): Wish) -> bool {
         if let Some(payload) = self.cache.get(now, packet) {
             let message = Message::Recovered { packet, means: RecoverySource::Cache, payload };
@@ -356,7 +358,7 @@ impl Egress {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
@@ -394,7 +396,8 @@ impl Egress {
         }
     }
 
-    /// What is kept: packets, repair packets and their blocks, and what receivers asked for.
+    /// Returns how much is kept: packets, repair packets and their blocks, and requests of
+    /// receivers.
     #[must_use]
     pub fn held(&self) -> Held {
         Held {
@@ -405,17 +408,17 @@ impl Egress {
         }
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         self.outbox.poll_transmit()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.outbox.poll_event()
     }
 
-    /// When to call [`Egress::handle_timeout`] next, and what for.
+    /// Returns when to call [`Egress::handle_timeout`] next, and for which reason.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
         self.timers.first().map(|(at, timer)| {

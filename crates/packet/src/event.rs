@@ -1,34 +1,34 @@
-//! What machines tell about themselves. Metrics come from here and nowhere else.
+//! Events of the state machines: the only source of metrics.
 
 use tradewind_units::Duration;
 
 use crate::id::{FlowNumber, PacketId, Peer};
 use crate::message::{Feedback, Scope};
 
-/// Why something was dropped, or not done.
+/// The reason why something was dropped, or not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
     /// The bytes are no message.
     Malformed,
     /// This role takes no such message.
     Unexpected,
-    /// No such flow here.
+    /// No flow of that number is known here.
     UnknownFlow,
-    /// The message came from a peer that has no say in that flow.
+    /// The message came from a peer that has no part in the flow.
     WrongPeer,
     /// The flow may not use that service.
     NotServed,
-    /// It had come before.
+    /// It came before.
     Duplicate,
     /// It is older than what is remembered.
     TooOld,
     /// The payload is not what its sender sealed.
     NotGenuine,
-    /// A packet that came back, or was lent, without being asked for.
+    /// A packet was returned or lent that was not requested.
     NotAsked,
-    /// It contradicts what else is known of its block.
+    /// It contradicts other data of its block.
     Contradiction,
-    /// As often as is allowed it was answered already.
+    /// It was answered already as often as is allowed.
     Answered,
     /// A budget is spent.
     OverBudget,
@@ -38,18 +38,18 @@ pub enum DropReason {
     TableFull,
 }
 
-/// Why a block was closed.
+/// The reason why a block was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Closed {
     /// It had all its packets.
     Full,
     /// Its timer ran out.
     Timer,
-    /// It was the oldest, and a packet had no other place.
+    /// It was the oldest, and a packet fitted into no block.
     Displaced,
 }
 
-/// By which way a packet came to its receiver.
+/// The path on which a packet came to its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arrival {
     /// The Internet path.
@@ -64,7 +64,7 @@ pub enum Arrival {
     CrossStream,
 }
 
-/// Why a packet that was asked for did not come back.
+/// The reason why a requested packet was not recovered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Nothing that holds it came before the deadline.
@@ -73,95 +73,95 @@ pub enum Failure {
     TooFewRepairs,
     /// Too few helpers answered.
     TooFewHelpers,
-    /// What they lent contradicts the repair packets.
+    /// The lent packets contradict the repair packets.
     Contradiction,
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Something was dropped or not done.
     Dropped(DropReason),
     /// Sender: a copy was sent to the ingress relay, the first time or again.
     CopySent {
-        /// Its packet.
+        /// The packet of the copy.
         packet: PacketId,
-        /// How often it was sent before.
+        /// The number of times it was sent before.
         resent: u8,
     },
-    /// Sender: what the receiver tells.
+    /// Sender: a report of the receiver.
     Feedback(Feedback),
-    /// Ingress or egress relay: a packet went on.
+    /// Ingress or egress relay: a packet was forwarded.
     Forwarded(PacketId),
     /// Ingress relay: repair packets of a block were sent.
     BlockClosed {
-        /// Whose packets.
+        /// The scope of the block.
         scope: Scope,
-        /// Why.
+        /// The reason why it was closed.
         closed: Closed,
-        /// Packets in it.
+        /// The number of packets in the block.
         members: u8,
-        /// Repair packets sent.
+        /// The number of repair packets sent.
         repairs: u8,
-        /// Bytes of them, headers included.
+        /// The bytes of the repair packets, headers included.
         bytes: u32,
     },
-    /// Ingress relay: a packet left its block without protection, since it was alone in it `[JQ A,
-    /// lines 17 and 18]`.
+    /// Ingress relay: a packet left its block without protection, since it was alone in it
+    /// `[JQ A, lines 17 and 18]`.
     Uncoded(PacketId),
     /// Egress relay: a packet is kept.
     Kept(PacketId),
-    /// Egress relay: packets were asked for.
+    /// Egress relay: packets were requested.
     Asked {
         /// The flow.
         flow: FlowNumber,
-        /// How many.
+        /// The number of packets.
         items: u8,
     },
-    /// Egress relay: a packet, or a repair packet that can bring it back, was sent to its receiver.
+    /// Egress relay: a packet, or a repair packet that can recover it, was sent to its receiver.
     Answered {
-        /// Which.
+        /// The packet.
         packet: PacketId,
-        /// How.
+        /// The source of the answer.
         way: Arrival,
     },
     /// Egress relay: helpers were asked.
     HelpAsked {
-        /// For which packet first.
+        /// The packet requested first.
         packet: PacketId,
-        /// How many helpers.
+        /// The number of helpers.
         helpers: u8,
     },
-    /// Egress relay: a packet that was asked for will not come back.
+    /// Egress relay: a requested packet will not be recovered.
     Failed {
-        /// Which.
+        /// The packet.
         packet: PacketId,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
-    /// Egress or ingress relay: whether a flow's receiver answers has changed.
+    /// Egress or ingress relay: a flow's receiver went online or offline.
     Presence {
         /// The flow.
         flow: FlowNumber,
-        /// Whether it does.
+        /// Set when it is online.
         is_online: bool,
     },
     /// Receiver: a packet was delivered.
     Delivered {
-        /// Which.
+        /// The packet.
         packet: PacketId,
-        /// How it came.
+        /// The path on which it came.
         way: Arrival,
-        /// How much later than expected; zero for what was never missed.
+        /// The delay after the expected time; zero for a packet that was never missed.
         after: Duration,
-        /// Whether that was too late.
+        /// Set when it came too late.
         is_late: bool,
     },
-    /// Receiver: packets were asked for.
+    /// Receiver: packets were requested.
     NackSent {
         /// The flow.
         flow: FlowNumber,
-        /// How many.
+        /// The number of packets.
         items: u8,
     },
     /// Receiver: a packet did not come in time.
@@ -170,16 +170,16 @@ pub enum Event {
     Helped(PacketId),
     /// A peer answered a keepalive.
     Alive {
-        /// Which.
+        /// The peer.
         peer: Peer,
         /// The round trip.
         round_trip: Duration,
     },
-    /// So many events were not kept, since nobody took them.
+    /// The number of events that were not kept, since nobody took them.
     EventsLost(u64),
 }
 
-/// What a machine waits for.
+/// The reason for a machine's next timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TimerReason {
     /// An acknowledgement of a copy is overdue.
@@ -192,13 +192,13 @@ pub enum TimerReason {
     CloseBlock,
     /// A packet should have come.
     Silence,
-    /// Lost packets are to be asked for, again or given up.
+    /// Missing packets are to be requested, requested again or given up.
     Missing,
     /// A recovery ends.
     Recovery,
-    /// What is kept gets too old.
+    /// Kept data expires.
     Expiry,
-    /// The sender is to be told how its flow fares.
+    /// The sender is due for a report on its flow.
     Feedback,
     /// A keepalive is due.
     Keepalive,

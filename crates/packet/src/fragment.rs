@@ -1,48 +1,47 @@
-//! Datagrams that are too long for every way, cut into pieces where they enter the overlay and
+//! Datagrams that are too long for every path, cut into pieces where they enter the overlay and
 //! joined where they leave it.
 //!
-//! Nothing below IP sees a fragment: each piece is a message of its conversation
-//! ([`Message::Fragment`](crate::message::Message::Fragment)), as long as ways take it, numbered
-//! and brought back like any other. A datagram of which a piece does not come in time is given up
+//! There is no IP fragmentation: each piece is a message of its conversation
+//! ([`Message::Fragment`](crate::message::Message::Fragment)), as long as the paths take, numbered
+//! and recovered like any other. A datagram of which a piece does not come in time is given up
 //! whole.
 //!
-//! Pieces that wait are bounded: by datagrams of a conversation, and in all by datagrams and bytes.
-//! Where there is no room, the oldest datagram goes of whoever has most bytes waiting.
+//! Waiting pieces are bounded: by datagrams of a conversation, and in all by datagrams and bytes.
+//! Beyond that the oldest datagram of the owner with most bytes waiting is evicted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_units::{Duration, Timestamp};
 
-/// Bytes of a piece's message before its bytes.
+/// Bytes of a piece's message before the piece.
 pub const FRAGMENT_HEADER_BYTES: usize = 11;
-/// Most pieces of a datagram. Chosen: the longest datagram of UDP on the shortest path that IPv6
-/// has.
+/// Most pieces of a datagram. Chosen: the longest datagram of UDP at the minimum MTU of IPv6.
 pub const MOST_PIECES: u8 = 64;
 /// The longest datagram of UDP.
 pub const MOST_DATAGRAM_BYTES: usize = 65_507;
 
 /// Datagrams of one conversation that wait for pieces. Chosen: those of a burst.
 const MOST_OF_CONVERSATION: usize = 16;
-/// Joined or given up datagrams of a conversation that are remembered, so that a piece which comes
-/// twice begins none anew. Chosen: more than wait at a time.
+/// Joined or given up datagrams of a conversation that are remembered, so that a duplicate piece
+/// does not begin a new one. Chosen: more than wait at a time.
 const REMEMBERED: usize = 64;
 /// Time for which they are remembered after the last piece of the conversation. Chosen: the longest
 /// budget.
 const REMEMBERED_FOR: Duration = Duration::from_secs(65);
-/// What a piece takes beside its bytes.
+/// Bookkeeping bytes of each piece.
 const AROUND_PIECE: usize = 32;
 
-/// What all that waits may take.
+/// The limits of all waiting pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JoinLimits {
-    /// Bytes of pieces, with what is kept beside each.
+    /// Bytes of pieces, with the bookkeeping.
     pub bytes: usize,
     /// Datagrams.
     pub datagrams: usize,
 }
 
 impl Default for JoinLimits {
-    /// Chosen: as much as a gateway of a large site has on the way at once.
+    /// Chosen: as much as a gateway of a large site has in flight at once.
     fn default() -> Self {
         Self { bytes: 16 << 20, datagrams: 1024 }
     }
@@ -51,18 +50,18 @@ impl Default for JoinLimits {
 /// A piece of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Counts the datagrams of a conversation that were cut.
+    /// The datagram's number among those of the conversation that were cut.
     pub datagram: u32,
-    /// Its place, from 0.
+    /// The place in the datagram, from 0.
     pub index: u8,
-    /// How many pieces the datagram has, 2 to [`MOST_PIECES`].
+    /// The number of pieces of the datagram, 2 to [`MOST_PIECES`].
     pub count: u8,
-    /// Its bytes, 1 at least.
+    /// The bytes of the piece, at least 1.
     pub bytes: &'a [u8],
 }
 
-/// Cuts a datagram into pieces of at most `most` bytes, which are equal but for the last. `None`
-/// when one would do, or too many were needed.
+/// Cuts a datagram into pieces of at most `most` bytes, all of one length but for the last. Returns
+/// `None` when one piece would do, or too many would be needed.
 pub fn cut(
     datagram: u32,
     payload: &[u8],
@@ -74,18 +73,18 @@ pub fn cut(
     Some(pieces.zip(0..).map(move |(bytes, index)| Piece { datagram, index, count, bytes }))
 }
 
-/// What became of a piece.
+/// The outcome of adding a piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joined {
-    /// It was the last that was missing: the whole datagram.
+    /// The last missing piece came: the whole datagram.
     Whole(Vec<u8>),
-    /// Others are still missing.
+    /// Other pieces are still missing.
     Waits,
-    /// It had come before, contradicts others, or belongs to a datagram that is over.
+    /// It came before, contradicts others, or belongs to a datagram that is over.
     Useless,
 }
 
-/// Joins pieces, by whose they are and by conversation.
+/// Joins pieces, by owner and by conversation.
 #[derive(Debug)]
 pub struct Joiner<O> {
     limits: JoinLimits,
@@ -100,7 +99,7 @@ pub struct Joiner<O> {
 struct Partial {
     pieces: Vec<Option<Box<[u8]>>>,
     missing: u8,
-    /// With what is kept beside them.
+    /// The bytes of the pieces, with the bookkeeping.
     bytes: usize,
     begun: Timestamp,
     ends: Timestamp,
@@ -114,7 +113,7 @@ struct Conversation {
 }
 
 impl<O: Ord + Copy> Joiner<O> {
-    /// Returns one that holds nothing.
+    /// Returns a joiner that holds nothing.
     #[must_use]
     pub fn new(limits: JoinLimits) -> Self {
         let (waiting, conversations, by_owner) = Default::default();
@@ -122,13 +121,13 @@ impl<O: Ord + Copy> Joiner<O> {
     }
 
     /// Returns how many datagrams were given up so far: a piece was missing for too long, or there
-    /// was no room.
+    /// was no space.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// Returns how many bytes wait, with what is kept beside them.
+    /// Returns how many bytes wait, with the bookkeeping.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -140,13 +139,13 @@ impl<O: Ord + Copy> Joiner<O> {
         self.waiting.len()
     }
 
-    /// Returns whether none does.
+    /// Returns whether no datagram waits for pieces.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes a piece of a conversation of `owner`; its datagram is given up when others are missing
+    /// Adds a piece of a conversation of `owner`. Its datagram is given up when others are missing
     /// for longer than `wait` after the first.
     pub fn add(
         &mut self,
@@ -188,7 +187,7 @@ impl<O: Ord + Copy> Joiner<O> {
         Joined::Waits
     }
 
-    /// Gives up datagrams that wait for too long, and forgets conversations that are silent.
+    /// Gives up datagrams that have waited for too long, and forgets idle conversations.
     pub fn expire(&mut self, now: Timestamp) {
         let late = self.waiting.iter().filter(|(_, partial)| partial.ends <= now);
         let late: Vec<_> = late.map(|(key, _)| *key).collect();
@@ -228,7 +227,7 @@ impl<O: Ord + Copy> Joiner<O> {
         *self.by_owner.entry(owner).or_default() += bytes;
     }
 
-    /// Gives up the oldest of whoever has most, until all is within the limits.
+    /// Gives up the oldest datagram of the owner with most bytes, until all is within the limits.
     fn make_room(&mut self) {
         while self.bytes > self.limits.bytes || self.waiting.len() > self.limits.datagrams {
             let most = self.by_owner.iter().max_by_key(|(_, bytes)| **bytes);
@@ -244,7 +243,7 @@ impl<O: Ord + Copy> Joiner<O> {
         self.given_up += u64::from(self.end(key).is_some());
     }
 
-    /// Takes a datagram out that is complete, or given up.
+    /// Removes a datagram that is complete, or given up.
     fn end(&mut self, (owner, conversation, datagram): (O, u32, u32)) -> Option<Partial> {
         let partial = self.waiting.remove(&(owner, conversation, datagram))?;
         self.bytes -= partial.bytes;

@@ -1,14 +1,14 @@
-//! One seal for all members of a group: its sender seals a packet once, relays make as many of it
-//! as there are members [JQ 3.5, multicast].
+//! One seal for all members of a group: its sender seals a packet once, and relays send a copy to
+//! each member [JQ 3.5, multicast].
 //!
-//! The sender draws a key and tells it each member in the session that it has with that. Keys are
-//! numbered by *epochs* and change while the group runs, so that who is no member any more soon
-//! opens nothing. A sealed packet is the epoch, the ciphertext and the tag: AES-256-GCM of crate
+//! The sender draws a key and sends it to each member in the session between the two. Keys are
+//! numbered by *epochs* and change while the group runs, so that a former member soon can open
+//! nothing more. A sealed packet is the epoch, the ciphertext and the tag: AES-256-GCM of crate
 //! `ring`, with the packet's sequence as nonce, over the flow's number and the epoch. A key is for
-//! one flow, whose sequences never come twice.
+//! one flow, whose sequences never repeat.
 //!
-//! Whoever has the key could seal in the sender's name. That takes a relay that passes it on: those
-//! take a flow from its sender alone.
+//! Any holder of the key could seal in the sender's name. That would need a relay that passes the
+//! packet on, and relays take a flow from its sender alone.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub const SEAL_BYTES: usize = 1 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet group: sealed messages v1";
 
-/// A key as it is told; prints as `[secret]`.
+/// A key in plaintext; prints as `[secret]`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret<'a>(pub &'a [u8; KEY_BYTES]);
 
@@ -51,7 +51,7 @@ impl fmt::Debug for GroupKey {
 }
 
 impl GroupKey {
-    /// A key from what was drawn or told.
+    /// Returns the key for a secret that was drawn or received.
     #[must_use]
     pub fn new(flow: FlowNumber, epoch: u8, secret: Secret<'_>) -> Self {
         let mut derived = blake3::derive_key(KEY_CONTEXT, secret.0);
@@ -60,19 +60,19 @@ impl GroupKey {
         Self { flow, epoch, secret: Zeroizing::new(*secret.0), key: LessSafeKey::new(key) }
     }
 
-    /// Which of the flow's keys.
+    /// Returns the key's number among those of the flow.
     #[must_use]
     pub fn epoch(&self) -> u8 {
         self.epoch
     }
 
-    /// The key, to be told to a member.
+    /// Returns the secret, to be sent to a member.
     #[must_use]
     pub fn secret(&self) -> Secret<'_> {
         Secret(&self.secret)
     }
 
-    /// Appends `message`, sealed as the packet of that sequence, which must be new.
+    /// Appends `message`, sealed as the packet with that sequence, which must be new.
     pub fn seal(&self, sequence: u64, message: &Message<'_>, out: &mut Vec<u8>) {
         out.push(self.epoch);
         let from = out.len();
@@ -97,8 +97,8 @@ impl GroupKey {
     }
 }
 
-/// The keys that a member has of one flow: the last that was told, and the one before it, for what
-/// is still on its way.
+/// The keys that a member has of one flow: the latest, and the one before it for packets that are
+/// still on their way.
 #[derive(Debug, Default)]
 pub struct MemberKeys {
     last: Option<GroupKey>,
@@ -106,7 +106,7 @@ pub struct MemberKeys {
 }
 
 impl MemberKeys {
-    /// Takes a key that was told.
+    /// Takes a key that was received.
     pub fn learn(&mut self, flow: FlowNumber, epoch: u8, secret: Secret<'_>) {
         let is_known = |key: &GroupKey| key.epoch == epoch && key.secret() == secret;
         if !self.last.as_ref().is_some_and(is_known) {
@@ -114,7 +114,7 @@ impl MemberKeys {
         }
     }
 
-    /// Opens a packet in `room`; `None`, when it is not what its sender sealed as that.
+    /// Opens a packet in `room`; returns `None` when it is not as its sender sealed it.
     #[must_use]
     pub fn open<'a>(
         &self,
@@ -186,7 +186,7 @@ mod tests {
             (0..3_u8).map(|epoch| GroupKey::new(FLOW, epoch, Secret(&[epoch; 32]))).collect();
         let mut keys = MemberKeys::default();
         for key in &all {
-            // Told more than once, as it is until a member answers.
+            // A key is sent repeatedly until the member answers.
             keys.learn(FLOW, key.epoch(), key.secret());
             keys.learn(FLOW, key.epoch(), key.secret());
         }

@@ -1,37 +1,37 @@
-//! Names of what the machines speak about: peers, flows, packets.
+//! Identifiers of peers, flows and packets.
 
-/// A neighbour with whom a session stands: whoever drives a machine numbers them, and hands over
-/// only what came in a session.
+/// A neighbour with an open session. The machine's caller numbers them, and hands over only
+/// messages that came in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u32);
 
-/// A flow on the wire: 64 bits that the controller gives out, the same at all who carry it.
+/// A flow on the wire: 64 bits that the controller assigns, the same at all nodes that carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowNumber(pub u64);
 
-/// Whose traffic a flow is. Packets of two tenants are never coded together, unless both allow it.
+/// The owner of a flow. Packets of two tenants are never coded together, unless both allow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(pub u32);
 
 /// One source packet. Sequences of a flow count from 0 in 64 bits and never wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId {
-    /// Its flow.
+    /// The packet's flow.
     pub flow: FlowNumber,
-    /// Its place in it.
+    /// The packet's place in the flow.
     pub sequence: u64,
 }
 
-/// Whether a payload is what its sender sealed as this packet.
+/// A check that a payload is the one that its sender sealed as this packet.
 ///
-/// Payloads are sealed end to end, and relays cannot tell. A receiver asks before it takes a
-/// packet, so that no relay and no helper can put another in its place.
+/// Payloads are sealed end to end, and relays cannot check them. A receiver does so before it takes
+/// a packet, so that no relay and no helper can replace it.
 pub trait Genuine {
-    /// Whether it is. Must not remember: it is asked again for copies.
+    /// Returns whether the payload is genuine. Must keep no state: it is called again for copies.
     fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool;
 }
 
-/// A plain function will do.
+/// A plain function can be used.
 impl<F: Fn(PacketId, &[u8]) -> bool> Genuine for F {
     fn is_genuine(&self, packet: PacketId, payload: &[u8]) -> bool {
         self(packet, payload)

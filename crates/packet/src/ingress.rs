@@ -1,24 +1,25 @@
-//! The ingress relay's side: copies come in from senders near by; packets and repair packets go out
-//! to egress relays.
+//! The ingress relay's side: receives copies from senders near by, and sends packets and repair
+//! packets to egress relays.
 //!
-//! | service of a copy | what leaves to the flow's egress relay |
+//! | service of a copy | sent to the flow's egress relay |
 //! |---|---|
 //! | forwarding, caching | the packet |
 //! | coding | repair packets of the blocks it goes into (`coder`) |
 //!
-//! The flow of a group goes to several egress relays: what leaves for it leaves to each of them
-//! once, and is never coded, since no receiver could lend what all receivers have.
+//! The flow of a group goes to several egress relays: whatever is sent for it is sent to each of
+//! them once. It is never coded, since no receiver could lend packets that all receivers have.
 //!
-//! Copies may be acknowledged, so that senders repeat what their access leg lost (`access`). A copy
-//! that comes behind others was most likely lost there, and so was its packet: both pass the same
-//! access path. The egress relay gets such a packet itself, to be kept, rather than a part in
-//! blocks: it costs one packet for each such loss, and the receiver need not wait for a block and
-//! for helpers. What is taken before anything is sent is acknowledged together.
+//! Copies may be acknowledged, so that senders repeat those that the access leg lost (`access`). A
+//! copy that comes out of order was most likely sent again after a loss there, and its packet was
+//! lost as well: both take the same access path. The egress relay gets such a packet itself, to be
+//! kept, and the packet goes into no block: that costs one packet for each such loss, and the
+//! receiver need not wait for a block and for helpers. All copies that are handled before anything
+//! is sent are acknowledged together.
 //!
 //! Copies of flows that are not served yet are kept for a moment (`early`).
 //!
-//! Where one relay is both of a flow's, packets are handed to the egress relay's side as they come
-//! ([`Beside`]), and not written and read again.
+//! If one relay is both ingress and egress relay of a flow, packets are handed over to the egress
+//! relay's side directly ([`Beside`]), without being written and parsed again.
 
 mod access;
 mod coder;
@@ -44,66 +45,66 @@ pub use coder::{Coding, InStream, Placement};
 /// each.
 pub const MOST_FLOWS: usize = 262_144;
 
-/// With whose packets a tenant's may be coded.
+/// The tenants whose packets may be coded with a tenant's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sharing {
-    /// With its own only.
+    /// The tenant alone.
     #[default]
     Own,
-    /// With those of all tenants that the relay's operator lets share, too.
+    /// All tenants that the relay's operator lets share, too.
     Any,
 }
 
 /// A flow at its ingress relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngressFlow {
-    /// Who sends it.
+    /// The sender.
     pub sender: Peer,
     /// The egress relay.
     pub egress: Peer,
-    /// Whose it is.
+    /// The flow's owner.
     pub tenant: Tenant,
-    /// With whose packets its own may be coded.
+    /// The tenants whose packets may be coded with the flow's.
     pub sharing: Sharing,
-    /// The dearest service it may use, in the order direct, coding, caching, forwarding.
+    /// The strongest service it may use, in the order direct, coding, caching, forwarding.
     pub most: Service,
-    /// In-stream repair packets; `None`: none (s = 0).
+    /// The in-stream repair packets; `None`: none (s = 0).
     pub in_stream: Option<InStream>,
 }
 
-/// When copies are acknowledged.
+/// The rules for acknowledging copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledging {
-    /// After so many, 128 at most, and at once when one is missing.
+    /// The number of copies after which one is sent, 128 at most; at once when a copy is missing.
     pub every: u8,
-    /// After that span at the latest.
+    /// Longest delay of an acknowledgement.
     pub within: Duration,
 }
 
 impl Default for Acknowledging {
-    /// Eight, 20 ms. Chosen: an acknowledgement leaves a cloud, and is billed.
+    /// Eight, 20 ms. Chosen: an acknowledgement is billed as egress traffic of the cloud.
     fn default() -> Self {
         Self { every: 8, within: Duration::from_millis(20) }
     }
 }
 
-/// What holds for all flows of an ingress relay.
+/// The settings for all flows of an ingress relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IngressConfig {
-    /// How packets are coded.
+    /// The parameters of coding.
     pub coding: Coding,
-    /// When copies are acknowledged; `None`: never.
+    /// The rules for acknowledging copies; `None`: they are not acknowledged.
     pub acknowledging: Option<Acknowledging>,
-    /// Number of the first block: a relay that starts anew must take one that it has not used.
+    /// The number of the first block: a relay that restarts must choose one that it has not used.
     pub first_block: u64,
 }
 
 #[derive(Debug, Clone)]
 struct State {
     flow: IngressFlow,
-    /// The egress relays of a group's flow; none of any other's.
+    /// The egress relays of a group's flow; empty for other flows.
     group: Vec<Peer>,
-    /// Packets that have come, under whatever copy number: no block may hold one twice.
+    /// Packets that have come, whatever their copy numbers: no block may hold one twice.
     window: Window,
     is_online: bool,
 }
@@ -125,7 +126,7 @@ impl State {
 #[derive(Debug, Clone)]
 struct Sender {
     arrivals: Arrivals,
-    /// How many flows name it.
+    /// The number of flows from it.
     flows: usize,
 }
 
@@ -135,7 +136,7 @@ enum Timer {
     Close(coder::Place),
 }
 
-/// The machine.
+/// The state machine of an ingress relay.
 #[derive(Debug, Clone)]
 pub struct Ingress {
     config: IngressConfig,
@@ -144,7 +145,7 @@ pub struct Ingress {
     egresses: Tally,
     coder: Coder,
     early: Early,
-    /// Senders who are acknowledged before anything is sent, each once.
+    /// Senders to be acknowledged before anything is sent, each once.
     owed: Vec<Peer>,
     timers: Timers<Timer>,
     outbox: Outbox,
@@ -153,15 +154,15 @@ pub struct Ingress {
 /// The egress relay's side on the same node.
 #[derive(Debug)]
 pub struct Beside<'a> {
-    /// What flows name as their egress relay where it is this one, and as their ingress relay
-    /// there.
+    /// The peer by which flows name this node as their egress relay, and, at the egress relay's
+    /// side, as their ingress relay.
     pub name: Peer,
-    /// The machine.
+    /// The egress relay's state machine.
     pub egress: &'a mut Egress,
 }
 
 impl Ingress {
-    /// A relay without flows.
+    /// Returns a relay without flows.
     #[must_use]
     pub fn new(config: IngressConfig) -> Self {
         Self {
@@ -177,7 +178,7 @@ impl Ingress {
         }
     }
 
-    /// Begins a flow, or alters it.
+    /// Begins a flow, or changes it.
     ///
     /// # Errors
     /// [`DropReason::TableFull`] when there are too many.
@@ -196,7 +197,8 @@ impl Ingress {
         Ok(())
     }
 
-    /// The same for the flow of a group, which goes to all of these egress relays.
+    /// Does the same as [`Ingress::set_flow`] for the flow of a group, which goes to all of these
+    /// egress relays.
     ///
     /// # Errors
     /// As [`Ingress::set_flow`].
@@ -232,7 +234,7 @@ impl Ingress {
         }
     }
 
-    /// Ends a flow; `false` when there is none.
+    /// Ends a flow; returns `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         let Some(state) = self.flows.remove(&number) else { return false };
         self.name_no_more(&state.flow, &state.group);
@@ -240,7 +242,7 @@ impl Ingress {
         true
     }
 
-    /// Takes a message that came from `from` in its session.
+    /// Handles a message that came from `from` in its session.
     pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
         match Message::parse(bytes) {
             Ok(message) => self.handle_message(now, from, message),
@@ -248,12 +250,13 @@ impl Ingress {
         }
     }
 
-    /// The same for one that has been read.
+    /// Handles a message that has been parsed.
     pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
         self.handle(now, from, message, None);
     }
 
-    /// The same; what goes to the egress relay's side on this node is handed to it.
+    /// Does the same as [`Ingress::handle_message`], and hands packets for this node's own egress
+    /// relay's side to it.
     pub fn handle_message_beside(
         &mut self,
         now: Timestamp,
@@ -285,7 +288,7 @@ impl Ingress {
         }
     }
 
-    /// Takes the copies of a flow that came before it was served.
+    /// Handles the copies of a flow that came before it was served.
     pub fn take_early(&mut self, now: Timestamp, flow: FlowNumber, mut beside: Option<Beside<'_>>) {
         for kept in self.early.take(now, flow) {
             let again =
@@ -372,7 +375,7 @@ impl Ingress {
         if !state.egresses().contains(&from) {
             return Err(DropReason::WrongPeer);
         }
-        // Who of a group is there matters to nobody: it is not coded.
+        // The presence of a group's members has no effect: its flow is not coded.
         if state.group.is_empty() && state.is_online != is_online {
             state.is_online = is_online;
             self.outbox.tell(Event::Presence { flow, is_online });
@@ -387,7 +390,7 @@ impl Ingress {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
@@ -401,7 +404,7 @@ impl Ingress {
         }
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         let mut owed = std::mem::take(&mut self.owed);
         for peer in owed.drain(..) {
@@ -413,12 +416,12 @@ impl Ingress {
         self.outbox.poll_transmit()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.outbox.poll_event()
     }
 
-    /// When to call [`Ingress::handle_timeout`] next, and what for.
+    /// Returns when to call [`Ingress::handle_timeout`] next, and for which reason.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
         self.timers.first().map(|(at, timer)| {
@@ -431,7 +434,7 @@ impl Ingress {
     }
 }
 
-/// Hands a packet to its egress relay, here or elsewhere.
+/// Sends a packet to its egress relay, or hands it over on this node.
 fn pass_on(
     now: Timestamp,
     to: Peer,
@@ -452,7 +455,7 @@ fn pass_on(
     }
 }
 
-/// The order of services by what they cost a relay [JQ 3].
+/// Returns the rank of a service by its cost to a relay [JQ 3].
 fn dearness(service: Service) -> u8 {
     match service {
         Service::Direct => 0,

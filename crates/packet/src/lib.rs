@@ -1,27 +1,26 @@
 //! Packet services as state machines, and their wire format `[JQ 3, 4]`: forwarding, caching, and
 //! coding with cooperative recovery.
 //!
-//! One machine for each role, pure: datagrams and times come in, datagrams and events go out.
-//! Whoever drives them puts sockets, sessions and sealing around them; a simulation and a fuzzer
-//! run the same code.
+//! Each role has one state machine without I/O: datagrams and times in, datagrams and events out.
+//! The caller adds sockets, sessions and sealing; a simulation and a fuzzer run the same code.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`message`] | what is said, byte by byte in `docs/packet-wire.md` |
+//! | [`message`] | the wire format, byte by byte in `docs/packet-wire.md` |
 //! | [`sender`] | packets to the Internet path, copies to the ingress relay; which packets are vital |
 //! | [`ingress`] | copies in, packets and repair packets out: Algorithm 1 of [JQ A] |
-//! | [`egress`] | what is kept near receivers; recovery |
-//! | [`receiver`] | loss detection, first copy wins, helper's packets |
+//! | [`egress`] | packets kept near receivers; recovery |
+//! | [`receiver`] | loss detection, deduplication, packets lent as a helper |
 //! | [`group`] | one seal for all members of a group |
 //! | [`rendezvous`] | packets that wait at a relay until their receiver is online |
-//! | [`session`] | who may send datagrams to whom: handshakes, sealed datagrams, replay, addresses |
+//! | [`session`] | authenticated neighbours: handshakes, sealed datagrams, replay, addresses |
 //! | [`fragment`] | long datagrams, cut and joined |
 //! | [`order`] | packets put in order where they leave |
-//! | [`path_mtu`] | how long a datagram may be on a path |
-//! | [`event`] | what machines tell of themselves: metrics come from there alone |
-//! | [`budget`], [`store`], [`outbox`] | what bounds requests, memory and queues |
+//! | [`path_mtu`] | the longest datagram that a path takes |
+//! | [`event`] | events of the machines: the only source of metrics |
+//! | [`budget`], [`store`], [`outbox`] | bounds on requests, memory and queues |
 //!
-//! All have the same verbs:
+//! All have the same methods:
 //!
 //! ```
 //! use tradewind_packet::id::{FlowNumber, Peer};
@@ -46,15 +45,15 @@
 //! assert_eq!(sender.poll_transmit().expect("the copy").to, Peer(2));
 //! ```
 //!
-//! Around that: `handle_datagram` for what comes in, `poll_event`, and `poll_timeout`, which says
-//! when to call `handle_timeout` and what for. Receivers have `poll_delivery` besides. Times must
-//! not go back; an earlier one only delays.
+//! The others are `handle_datagram` for received datagrams, `poll_event`, and `poll_timeout`, which
+//! returns when to call `handle_timeout` and for which reason. Receivers also have `poll_delivery`.
+//! Times must not go back; an earlier one only delays timers.
 //!
-//! Peers are sessions: a machine trusts that what is said to come from a peer does, and that nobody
-//! between has altered it. That a payload is what its sender sealed it asks
-//! [`Genuine`](id::Genuine).
+//! Peers are sessions: a machine trusts that a message comes from the peer it is attributed to, and
+//! that it was not altered on the way. [`Genuine`](id::Genuine) checks that a payload is the one
+//! that its sender sealed.
 //!
-//! Not here: which service a flow gets (`plan::service`).
+//! Not here: the choice of a flow's service (`plan::service`).
 
 pub mod budget;
 mod early;

@@ -1,19 +1,23 @@
-//! What endpoints and relays say to each other inside of sessions, byte by byte in
+//! The messages that endpoints and relays exchange inside of sessions, described byte by byte in
 //! `docs/packet-wire.md`.
 //!
 //! | family | between | messages |
 //! |---|---|---|
-//! | paths | neighbours on an overlay path | a datagram on its way, opening the path, which flows are served along it |
-//! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams, numbered where a service may bring them back |
-//! | services | endpoints and relays | copies, repair packets, requests, what comes back |
-//! | members | an endpoint and the relay that keeps the registry | where endpoints are, which relays are near them |
-//! | rendezvous | an endpoint and the relay where packets wait | packets to keep, packets that were kept |
+//! | paths | neighbours on an overlay path | a datagram on the path, opening the path, the flows
+//! that are served along it |
+//! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams,
+//! numbered where a service may recover them |
+//! | services | endpoints and relays | copies, repair packets, requests, recovered packets |
+//! | members | an endpoint and the relay that keeps the registry | the addresses of endpoints, and
+//! the relays near them |
+//! | rendezvous | an endpoint and the relay that stores its packets | packets to store, stored
+//! packets |
 //!
 //! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the
-//! other, as it travels over the Internet: relays and helpers see that and nothing else. All
-//! numbers are big-endian. The parser is strict: what it takes is written back byte for byte, and
-//! whatever differs is refused whole. It borrows and allocates nothing. The version is that of the
-//! sessions.
+//! other, as it travels over the Internet: relays and helpers see nothing else of it. All numbers
+//! are big-endian. The parser is strict: a parsed message is written back byte for byte, and
+//! anything else is refused as a whole. It borrows and does not allocate. The version is that of
+//! the sessions.
 
 mod conversation;
 mod error;
@@ -42,7 +46,7 @@ use crate::fragment::Piece;
 use crate::group::Secret;
 use crate::id::{FlowNumber, PacketId};
 
-/// Longest payload of a source packet, in bytes. Chosen: the jumbo frames of clouds.
+/// The longest payload of a source packet, in bytes. Chosen: the jumbo frames of clouds.
 pub const MOST_PAYLOAD_BYTES: usize = 9_000;
 /// Bytes of a source packet before its payload.
 pub const SOURCE_HEADER_BYTES: usize = 19;
@@ -50,19 +54,19 @@ pub const SOURCE_HEADER_BYTES: usize = 19;
 pub const COPY_HEADER_BYTES: usize = 27;
 /// Bytes before the datagram that travels on an overlay path.
 pub const PATH_HEADER_BYTES: usize = 5;
-/// Most ranges of a NACK. Chosen: losses that are known at one time are few bursts.
+/// The most ranges of a NACK. Chosen: the losses that are known at one time are few bursts.
 pub const MOST_NACK_RANGES: usize = 16;
-/// Largest sequence that is taken: at a million packets a second it lasts 290,000 years.
+/// The largest sequence that is accepted: at a million packets a second it lasts 290,000 years.
 pub(crate) const MOST_SEQUENCE: u64 = (1 << 63) - 1;
-/// Most packets that one NACK may ask for. Chosen: 0.6 s of outage at 100 packets a second; more
-/// take more messages, and budgets.
+/// The most packets that one NACK may request. Chosen: 0.6 s of outage at 100 packets a second;
+/// more take more messages, and budgets.
 pub const MOST_NACK_ITEMS: u64 = 64;
 
 /// Words of an acknowledgement. Chosen: 256 copies are 25 ms of 10,000 packets a second, more than
 /// the round trip of most access legs.
 pub const ACKNOWLEDGED_WORDS: usize = 4;
 
-/// How a packet is carried, as the sender orders it.
+/// The way a packet is carried, as the sender demands it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Service {
@@ -77,23 +81,23 @@ pub enum Service {
 }
 
 impl Service {
-    /// All, in the order of their numbers.
+    /// All services, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Direct, Self::Forwarding, Self::Caching, Self::Coding];
 }
 
-/// How much a packet matters to its flow.
+/// The importance of a packet to its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Class {
-    /// As much as any.
+    /// As important as any.
     #[default]
     Usual = 0,
-    /// More: a key frame, a SYN, what the application marked. Its copies go first when the uplink
-    /// is short.
+    /// More important: a key frame, a SYN, or marked by the application. Its copies go first when
+    /// the uplink is short.
     Vital = 1,
 }
 
-/// Whose packets a block holds.
+/// The origin of a block's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Scope {
@@ -106,30 +110,30 @@ pub enum Scope {
 /// A packet as its sender made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source<'a> {
-    /// Which.
+    /// The packet's flow and sequence.
     pub packet: PacketId,
-    /// How it is carried.
+    /// The service that carries it.
     pub service: Service,
-    /// How much it matters.
+    /// Its importance.
     pub class: Class,
     /// The sealed payload, 1 to [`MOST_PAYLOAD_BYTES`] bytes.
     pub payload: &'a [u8],
 }
 
-/// A repair packet with the names of what it is made of.
+/// A repair packet with the list of the packets that it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repair<'a> {
-    /// Whose packets.
+    /// The scope of the block.
     pub scope: Scope,
-    /// Which of the block's repair packets, from 0.
+    /// The number among the block's repair packets, from 0.
     pub row: u8,
-    /// How many the block has.
+    /// The number of repair packets of the block.
     pub rows: u8,
     /// The block; unique at its ingress relay.
     pub block: u64,
     /// The block's packets by column.
     pub members: MemberList<'a>,
-    /// The sum, as `tradewind_fec` makes it.
+    /// The linear combination, as `tradewind_fec` computes it.
     pub symbol: &'a [u8],
 }
 
@@ -145,23 +149,23 @@ pub struct Nack<'a> {
 /// A request to a receiver to lend one of its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelpRequest {
-    /// The recovery; the answer names it again.
+    /// The recovery, which the answer names again.
     pub recovery: u64,
-    /// Which packet.
+    /// The packet.
     pub packet: PacketId,
 }
 
-/// How an egress relay got a packet that it returns.
+/// The source of a packet that an egress relay returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum RecoverySource {
-    /// It had kept it.
+    /// The relay's cache.
     Cache = 0,
-    /// It solved a block with helpers' packets.
+    /// A block solved with helpers' packets.
     CrossStream = 1,
 }
 
-/// Which copies have come to the ingress relay over a sender's access leg.
+/// The copies that have come to the ingress relay over a sender's access leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// Every copy with a lower number has come, or is not waited for.
@@ -171,11 +175,11 @@ pub struct Acknowledgement {
 }
 
 impl Acknowledgement {
-    /// Nothing has come.
+    /// The acknowledgement when nothing has come.
     pub const NOTHING: Self = Self { next: 0, beyond: [0; ACKNOWLEDGED_WORDS] };
 
-    /// All below `next` have come, and of those above it these; what is too far above to be told is
-    /// left out.
+    /// Returns an acknowledgement of all copies below `next`, and of those in `come` above it.
+    /// Numbers too far above `next` are left out.
     pub fn of(next: u64, come: impl IntoIterator<Item = u64>) -> Self {
         let mut beyond = [0; ACKNOWLEDGED_WORDS];
         for place in come.into_iter().filter_map(|number| number.checked_sub(next + 1)) {
@@ -186,7 +190,7 @@ impl Acknowledgement {
         Self { next, beyond }
     }
 
-    /// Whether the copy has come, or is not waited for.
+    /// Returns whether the copy has come, or is not waited for.
     #[must_use]
     pub fn has(&self, number: u64) -> bool {
         let Some(place) = number.checked_sub(self.next + 1) else { return number < self.next };
@@ -194,7 +198,7 @@ impl Acknowledgement {
         word.is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
-    /// One beyond the highest copy that has come.
+    /// Returns one beyond the highest copy that has come.
     #[must_use]
     pub fn end(&self) -> u64 {
         let last = self.beyond.iter().rposition(|word| *word != 0);
@@ -205,124 +209,126 @@ impl Acknowledgement {
     }
 }
 
-/// What a receiver tells its sender about an interval.
+/// A receiver's report to its sender about an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feedback {
     /// The flow.
     pub flow: FlowNumber,
     /// Packets that should have come.
     pub expected: u64,
-    /// Those that came in time, by whatever way.
+    /// Those that came in time, on any path.
     pub in_time: u64,
     /// Those that came too late.
     pub late: u64,
-    /// Those that the Internet lost, recovered or not.
+    /// Those that the Internet path lost, recovered or not.
     pub lost_by_internet: u64,
-    /// Those that came back: kept, solved in-stream, solved cross-stream.
+    /// Those that were recovered: from the cache, in-stream, cross-stream.
     pub recovered: [u64; 3],
 }
 
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A datagram on an overlay path: passed on, or opened where the path ends.
+    /// A datagram on an overlay path: forwarded, or opened where the path ends.
     OnPath {
-        /// The receiving end's name for the path.
+        /// The receiving end's label for the path.
         label: u32,
         /// A datagram of the session between the endpoints.
         datagram: &'a [u8],
     },
     /// Opens an overlay path.
     Open {
-        /// The label under which the sender wants to hear of it.
+        /// The label under which the sender is to be answered.
         label: u32,
-        /// Who may do that, over which hops (`tradewind_grant`).
+        /// The hop header: the grant, and the path's hops (`tradewind_grant`).
         header: &'a [u8],
     },
     /// A path is open to its end.
     Opened {
-        /// The label of the [`Message::Open`] that this answers.
+        /// The label of the [`Message::Open`] that is answered.
         label: u32,
         /// The label to send to.
         next: u32,
     },
-    /// A path is not opened; goes back as [`Message::Opened`] does.
+    /// A path is refused; sent back along it as [`Message::Opened`] is.
     Refused {
-        /// The label of the [`Message::Open`] that this answers.
+        /// The label of the [`Message::Open`] that is answered.
         label: u32,
-        /// Who refuses it.
+        /// The node that refuses it.
         by: PublicIdentity,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
-    /// A flow that comes along a path is to be served; said again each second.
+    /// A flow on a path is to be served; repeated each second.
     Serve {
-        /// The receiving end's name for the path.
+        /// The receiving end's label for the path.
         label: u32,
         /// The flow.
         flow: FlowNumber,
-        /// How.
+        /// The service.
         service: Service,
     },
-    /// The end of a path is one of those that a group's flow goes to; else as [`Message::Serve`].
+    /// The end of the path is one of the members that a group's flow goes to; otherwise as
+    /// [`Message::Serve`].
     Join {
-        /// The receiving end's name for the path.
+        /// The receiving end's label for the path.
         label: u32,
-        /// The flow, which has other paths, too.
+        /// The flow, which has other paths as well.
         flow: FlowNumber,
-        /// How.
+        /// The service.
         service: Service,
     },
-    /// What a relay that serves a flow has sent for it since it began to; goes back along the path.
+    /// The traffic that a relay has sent for a flow since it began to serve it; sent back along the
+    /// path.
     Bill {
-        /// The receiving end's name for the path.
+        /// The receiving end's label for the path.
         label: u32,
         /// The flow.
         flow: FlowNumber,
-        /// Whether its egress relay tells, not its ingress relay.
+        /// Set when the egress relay reports, not the ingress relay.
         is_egress: bool,
-        /// What left the relay for the flow, with all headers.
+        /// The bytes that left the relay for the flow, with all headers.
         bytes: u64,
-        /// What its cloud charges for that.
+        /// The cloud's charge for them.
         nano_usd: u64,
     },
     /// A datagram of a conversation that the other endpoint knows.
     Datagram {
         /// The conversation.
         conversation: u32,
-        /// The application's.
+        /// The application's payload.
         payload: &'a [u8],
     },
-    /// A piece of a datagram that is too long for every way ([`crate::fragment`]).
+    /// A piece of a datagram that is too long for every path ([`crate::fragment`]).
     Fragment {
         /// The conversation.
         conversation: u32,
         /// The piece.
         piece: Piece<'a>,
     },
-    /// A datagram of one that it perhaps does not know.
+    /// A datagram of a conversation that the other endpoint may not know.
     First {
         /// The conversation.
         conversation: u32,
-        /// How it is carried, so that replies are carried likewise.
+        /// How the conversation is carried, so that replies are carried likewise.
         carriage: Carriage,
-        /// Where it is delivered.
+        /// The destination.
         to: SocketAddr,
-        /// Whose it is, where the far endpoint is to deliver it under that address if it may.
+        /// The application's own address, where the far endpoint is to send from it if it may.
         from: Option<SocketAddr>,
-        /// The application's.
+        /// The application's payload.
         payload: &'a [u8],
     },
-    /// Begins a conversation whose first datagram is too long to do so itself; nothing is
+    /// Begins a conversation whose first datagram is too long for [`Message::First`]; nothing is
     /// delivered.
     Begin {
         /// The conversation.
         conversation: u32,
-        /// How it is carried.
+        /// How the conversation is carried.
         carriage: Carriage,
-        /// Where its datagrams are delivered.
+        /// The destination of its datagrams.
         to: SocketAddr,
-        /// Whose they are, as of [`Message::First`].
+        /// The application's own address, as in [`Message::First`].
         from: Option<SocketAddr>,
     },
     /// The conversation is known.
@@ -330,7 +336,8 @@ pub enum Message<'a> {
         /// The conversation.
         conversation: u32,
     },
-    /// The conversation is not known any more: the next datagram must come with what begins it.
+    /// The conversation is not known any more: the next datagram must come with [`Message::First`]
+    /// or [`Message::Begin`].
     Unknown {
         /// The conversation.
         conversation: u32,
@@ -340,25 +347,25 @@ pub enum Message<'a> {
         /// The conversation.
         conversation: u32,
     },
-    /// A conversation is not taken: a [`Message::First`] of it was dropped.
+    /// A conversation is refused: a [`Message::First`] of it was dropped.
     Denied {
         /// The conversation.
         conversation: u32,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
-    /// A datagram of a conversation that can be brought back when it is lost.
+    /// A datagram of a conversation that can be recovered when it is lost.
     Numbered {
-        /// Its name for those who bring it back.
+        /// Its flow and sequence, by which it is recovered.
         packet: PacketId,
         /// A [`Message::Datagram`], [`Message::Fragment`] or [`Message::First`].
         message: &'a [u8],
     },
-    /// The key of what is sealed once for all members of a group ([`crate::group`]).
+    /// A key for packets that are sealed once for all members of a group ([`crate::group`]).
     GroupKey {
         /// The group's flow.
         flow: FlowNumber,
-        /// Which of its keys.
+        /// The number of the key.
         epoch: u8,
         /// The key.
         key: Secret<'a>,
@@ -367,93 +374,93 @@ pub enum Message<'a> {
     GroupKnown {
         /// The group's flow.
         flow: FlowNumber,
-        /// Which of its keys.
+        /// The number of the key.
         epoch: u8,
-        /// Whether a relay serves the flow to this member.
+        /// Set when a relay serves the flow to this member.
         is_served: bool,
     },
     /// A source packet, on the Internet path or between relays.
     Source(Source<'a>),
     /// A source packet on its sender's access leg.
     Copy {
-        /// Counts the copies on this leg, so that what is missing there can be told.
+        /// The number among the copies on this leg, by which losses there are reported.
         number: u64,
         /// The packet.
         source: Source<'a>,
     },
     /// A repair packet.
     Repair(Repair<'a>),
-    /// Lost packets are asked for.
+    /// Requests lost packets.
     Nack(Nack<'a>),
-    /// A helper's packet is asked for.
+    /// Requests a helper's packet.
     HelpRequest(HelpRequest),
     /// A helper's packet.
     HelpAnswer {
-        /// What it answers.
+        /// The request that is answered.
         request: HelpRequest,
         /// The sealed payload.
         payload: &'a [u8],
     },
-    /// A lost packet comes back.
+    /// A recovered packet.
     Recovered {
-        /// Which.
+        /// The packet.
         packet: PacketId,
-        /// How.
+        /// Its source.
         means: RecoverySource,
         /// The sealed payload.
         payload: &'a [u8],
     },
-    /// Copies have come.
+    /// Acknowledges copies.
     Acknowledgement(Acknowledgement),
-    /// How a flow fares.
+    /// Reports on a flow.
     Feedback(Feedback),
-    /// Whether a flow's receiver answers.
+    /// A flow's receiver went online or offline.
     Presence {
         /// The flow.
         flow: FlowNumber,
-        /// Whether it does.
+        /// Set when it is online.
         is_online: bool,
     },
-    /// The endpoint of this session is there, where the session leads, and these relays are near
-    /// it; said again while it is.
+    /// Registers the endpoint of this session at the registry, with the relays near it; repeated
+    /// while the endpoint is online.
     Register {
-        /// The nearest first.
+        /// The relays, the nearest first.
         near: NearList<'a>,
     },
-    /// That is known.
+    /// The registration is accepted.
     Registered {
-        /// For how long, unless it is said again.
+        /// The time for which it holds, unless it is repeated.
         seconds: u16,
     },
-    /// Where an endpoint is, is asked; one that is not known is not answered for.
+    /// Looks up an endpoint's address; not answered for an unknown endpoint.
     LookUp {
-        /// Which.
+        /// The endpoint.
         identity: PublicIdentity,
     },
-    /// Where an endpoint is.
+    /// The address of an endpoint.
     Member {
-        /// Which.
+        /// The endpoint.
         identity: PublicIdentity,
         /// Its address, as the registry sees it.
         address: SocketAddr,
-        /// The relays near it, as it says.
+        /// The relays near it, as it has registered them.
         near: NearList<'a>,
     },
-    /// A stored message that is to wait for its receiver.
+    /// A stored message for the relay to keep for its receiver.
     Deposit(Deposit<'a>),
-    /// Which deposits have come.
+    /// Acknowledges deposits.
     Deposited(Deposited),
-    /// A receiver asks for what waits for it.
+    /// A receiver's request for the stored messages that wait for it.
     Collect(Collect),
-    /// What has waited.
+    /// A stored message for its receiver.
     StoredMessage(StoredMessage<'a>),
-    /// What still waits, after all that a [`Message::Collect`] was answered with.
+    /// The number of stored messages left, after the answer to a [`Message::Collect`].
     Remaining(Remaining),
     /// Keeps a session's path open, and measures its round trip.
     Keepalive {
-        /// Whether this is the answer.
+        /// Set in the answer.
         is_answer: bool,
-        /// Returned as it came.
+        /// A number that the answer repeats.
         nonce: u64,
     },
 }

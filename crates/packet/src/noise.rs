@@ -9,8 +9,8 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error};
 use zeroize::Zeroizing;
 
-/// Starts a handshake of the pattern `name`, whose one ephemeral key is `ephemeral`; who makes none
-/// gives none.
+/// Starts a handshake of the pattern `name` with the ephemeral key `ephemeral`; `None` for a side
+/// that sends none.
 pub(crate) fn builder<'a>(name: &str, ephemeral: Option<[u8; 32]>) -> Builder<'a> {
     let params = name.parse().expect("a pattern, curve, cipher and hash that snow knows");
     Builder::with_resolver(params, Box::new(Primitives(ephemeral)))
@@ -37,7 +37,7 @@ impl CryptoResolver for Primitives {
     }
 }
 
-/// Randomness for one ephemeral key and nothing more.
+/// Randomness for one ephemeral key only.
 struct Once(Option<[u8; 32]>);
 
 impl Random for Once {
@@ -96,7 +96,7 @@ impl Dh for Curve {
         self.secret.as_slice()
     }
 
-    /// Refuses points of low order, with which everybody shares the same secret.
+    /// Refuses points of low order, with which every key yields the same secret.
     fn dh(&self, theirs: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let theirs = theirs.get(..32).and_then(|key| key.try_into().ok()).ok_or(Error::Dh)?;
         let shared = Zeroizing::new(x25519_dalek::x25519(*self.secret, theirs));

@@ -1,37 +1,37 @@
-//! What is known of numbered things of several owners, such as the packets of flows or the blocks
-//! of relays, by owner and number.
+//! A map of numbered values of several owners, such as the packets of flows or the blocks of
+//! relays, by owner and number.
 //!
-//! Numbers are looked up by their distance from an owner's lowest, since most come in order, with
-//! few gaps, and go in the same order. Those that are far from all others are kept apart, and room
-//! that is no longer used is given back, so that whoever chooses the numbers finds none that are
-//! dear. While an owner's numbers come and go in order, nothing is allocated once there is room for
-//! as many as are known at a time.
+//! Values are found by their distance from an owner's lowest number, since most numbers come in
+//! order, with few gaps, and are removed in the same order. Numbers far from all others are kept
+//! apart, and unused memory is freed, so that no choice of numbers is expensive. While an owner's
+//! numbers come and go in order, nothing is allocated once there is memory for as many as are known
+//! at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::room;
 
-/// Gaps that may be kept as well as what is known, for what comes late. Chosen: more than packets
+/// Gaps that may be kept beside the known numbers, for late ones. Chosen: more than packets
 /// overtake each other.
 const SPARE_GAPS: usize = 64;
-/// Places, of known numbers and gaps, for each number that is known, beyond which numbers are kept
-/// apart. Chosen: more than gaps leave when numbers come.
+/// Places, of known numbers and gaps, for each known number, beyond which numbers are kept apart.
+/// Chosen: more gaps than usual arrivals leave.
 const MOST_SPREAD: usize = 4;
 
-/// The things.
+/// The map.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbered<K, T> {
     owners: BTreeMap<K, Series<T>>,
 }
 
-/// One owner's.
+/// The values of one owner.
 #[derive(Debug, Clone)]
 struct Series<T> {
-    /// The number of what is first in `near`.
+    /// The number of the first place in `near`.
     first: u64,
-    /// Begins with something, unless it is empty.
+    /// The values from `first` on, `None` for gaps; begins with a value, unless it is empty.
     near: VecDeque<Option<T>>,
-    /// How many of `near` are no gaps.
+    /// The number of values in `near`.
     known: usize,
     far: BTreeMap<u64, T>,
 }
@@ -51,7 +51,7 @@ impl<K: Ord, T> Numbered<K, T> {
         self.owners.get_mut(&owner)?.get_mut(number)
     }
 
-    /// Adds what is not known yet.
+    /// Adds a value whose number is not known yet.
     pub(crate) fn insert(&mut self, owner: K, number: u64, value: T) {
         self.owners.entry(owner).or_insert_with(Series::new).insert(number, value);
     }
@@ -71,7 +71,7 @@ impl<T> Series<T> {
         Self { first: 0, near: VecDeque::new(), known: 0, far: BTreeMap::new() }
     }
 
-    /// Where a number has or would have its place in `near`.
+    /// Returns the place in `near` that a number has or would have.
     fn place(&self, number: u64) -> Option<usize> {
         usize::try_from(number.checked_sub(self.first)?).ok()
     }
@@ -121,7 +121,7 @@ impl<T> Series<T> {
         Some(removed)
     }
 
-    /// Lets room go that much more was known in.
+    /// Frees memory that is much more than needed.
     fn give_back(&mut self) {
         if self.near.len() > MOST_SPREAD * (self.known + SPARE_GAPS) {
             let apart = std::mem::take(&mut self.near).into_iter().enumerate();
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The last number there is, and others near it.
+    /// The last number, and others near it.
     #[test]
     fn there_is_no_number_beyond_the_last() {
         let mut numbered = Numbered::default();
@@ -154,7 +154,7 @@ mod tests {
         assert!(numbered.owners.is_empty());
     }
 
-    /// Steps from number to number that leave gaps of all kinds.
+    /// Returns steps from number to number that leave gaps of all kinds.
     fn steps() -> impl Strategy<Value = i64> {
         prop_oneof![8 => Just(1_i64), 4 => -5..6_i64, 1 => -300..300_i64,
             1 => -1_000_000..1_000_000_i64]

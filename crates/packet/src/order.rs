@@ -1,24 +1,24 @@
-//! Packets of a flow put in order where they leave the overlay, as long as their latency budget
-//! bears it.
+//! Puts packets of a flow in order where they leave the overlay, within their latency budget.
 //!
-//! A packet that comes after a missing one waits until that has come, by whatever way, or until the
-//! missing packet would come too late. Who was given up and comes all the same is released at once.
+//! A packet that comes after a missing one waits until that has come, on any path, or until the
+//! missing packet would be too late. A packet that was given up and comes all the same is released
+//! at once.
 //!
-//! Waiting packets are bounded: by packets of a flow, and in all by bytes. Where there is no room,
-//! whoever has most bytes waiting has the flow released that waits longest.
+//! Waiting packets are bounded: by packets of a flow, and in all by bytes. Beyond that the flow
+//! that waits longest, of the owner with most bytes waiting, is released.
 
 use std::collections::BTreeMap;
 
 use tradewind_units::{Duration, Timestamp};
 
-/// Packets of one flow that wait. Chosen: those of 250 ms at 4,000 packets a second.
+/// The most packets of one flow that wait. Chosen: those of 250 ms at 4,000 packets a second.
 const MOST_OF_FLOW: usize = 1024;
-/// What a packet takes beside its bytes.
+/// Bookkeeping bytes of a packet.
 const AROUND_PACKET: usize = 64;
 /// Bytes of all packets that wait. Chosen: a gateway's sockets hold as much.
 pub const MOST_WAITING_BYTES: usize = 16 << 20;
 
-/// Puts packets of flows in order, by whose the flows are.
+/// Puts packets in order, by owner and flow.
 #[derive(Debug)]
 pub struct Order<O, F> {
     limit_bytes: usize,
@@ -26,7 +26,7 @@ pub struct Order<O, F> {
     bytes: usize,
     by_owner: BTreeMap<O, usize>,
     waited: u64,
-    /// Released, to be taken.
+    /// Released packets, to be taken.
     ready: Vec<(O, F, Vec<u8>)>,
 }
 
@@ -34,16 +34,16 @@ pub struct Order<O, F> {
 struct Flow {
     /// The lowest that has been neither released nor given up.
     next: u64,
-    /// By sequence what waits, and when it came.
+    /// The waiting packets by sequence, and when they came.
     waiting: BTreeMap<u64, (Timestamp, Vec<u8>)>,
-    /// How long something waits at most.
+    /// Longest that a packet waits.
     hold: Duration,
-    /// When something that waits is released at the latest.
+    /// When a waiting packet is released at the latest.
     due: Option<Timestamp>,
 }
 
 impl Flow {
-    /// Works out when something is due: what is missing before a packet was sent before that one.
+    /// Computes the deadline: the packet missing before a waiting one was sent before it.
     fn look(&mut self) {
         let came = self.waiting.values().map(|(came, _)| *came).min();
         self.due = came.map(|came| came + self.hold);
@@ -57,15 +57,15 @@ impl<O: Ord + Copy, F: Ord + Copy> Default for Order<O, F> {
 }
 
 impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
-    /// Returns one in which nothing waits, and at most `limit_bytes` do.
+    /// Returns one without packets, in which at most `limit_bytes` may wait.
     #[must_use]
     pub fn new(limit_bytes: usize) -> Self {
         let (flows, by_owner) = Default::default();
         Self { limit_bytes, flows, bytes: 0, by_owner, waited: 0, ready: Vec::new() }
     }
 
-    /// Returns whether a packet is next in a flow in which nothing waits: then it is released, and
-    /// the one after it is next. The first that comes of a flow begins the order.
+    /// Returns whether a packet is next in a flow without waiting packets: then it counts as
+    /// released, and the one after it is next. The first packet of a flow begins the order.
     pub fn pass(&mut self, key: (O, F), sequence: u64) -> bool {
         let begin =
             || Flow { next: sequence, waiting: BTreeMap::new(), hold: Duration::ZERO, due: None };
@@ -81,8 +81,8 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         self.waited
     }
 
-    /// Takes a packet of a flow; one that waits already is left as it is. What it waits for it
-    /// waits for `hold` at most.
+    /// Takes a packet of a flow, unless it waits already. The packets missing before it are waited
+    /// for no longer than `hold`.
     pub fn add(
         &mut self,
         now: Timestamp,
@@ -94,7 +94,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         let known = self.flows.entry((owner, flow)).or_insert_with(begin);
         known.hold = hold;
         if sequence < known.next {
-            // Its turn is over: it is worth no less than without an order.
+            // Its turn is over, so it is released at once, as without an order.
             self.ready.push((owner, flow, packet.to_vec()));
             return;
         }
@@ -111,13 +111,13 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         self.make_room(now);
     }
 
-    /// Returns the time at which something is to be released, though others before it are missing.
+    /// Returns when a packet is to be released, though others before it are missing.
     #[must_use]
     pub fn due(&self) -> Option<Timestamp> {
         self.flows.values().filter_map(|flow| flow.due).min()
     }
 
-    /// Releases what has waited long enough.
+    /// Releases the packets that have waited long enough.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         let is_due = |flow: &Flow| flow.due.is_some_and(|due| due <= now);
         let due: Vec<(O, F)> =
@@ -125,13 +125,13 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         due.into_iter().for_each(|key| self.release(now, key));
     }
 
-    /// Releases all that waits of a flow, and forgets it.
+    /// Releases all waiting packets of a flow, and forgets it.
     pub fn end_flow(&mut self, owner: O, flow: F) {
         self.skip_to(&(owner, flow), u64::MAX);
         self.flows.remove(&(owner, flow));
     }
 
-    /// Returns what was released, in order.
+    /// Returns the released packets, in order.
     pub fn take_ready(&mut self) -> Vec<(O, F, Vec<u8>)> {
         std::mem::take(&mut self.ready)
     }
@@ -141,13 +141,13 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         self.flows.keys().copied()
     }
 
-    /// Returns how many bytes wait, with what is kept beside them.
+    /// Returns how many bytes wait, with the bookkeeping.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Releases what is next, and what waits for nobody any more.
+    /// Releases the packets that are next, and those whose wait is over.
     fn release(&mut self, now: Timestamp, key: (O, F)) {
         let Some(flow) = self.flows.get(&key) else { return };
         let is_over = |came: Timestamp| now >= came + flow.hold;
@@ -167,7 +167,7 @@ impl<O: Ord + Copy, F: Ord + Copy> Order<O, F> {
         self.skip_to(&key, end);
     }
 
-    /// Releases what waits below `end`, and gives up what is missing there.
+    /// Releases the packets that wait below `end`, and gives up those that are missing there.
     fn skip_to(&mut self, key: &(O, F), end: u64) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let (owner, number) = *key;

@@ -1,6 +1,6 @@
-//! What a machine has for others: datagrams that wait to be sent, events that wait to be counted.
+//! The output of a machine: datagrams to be sent, events to be counted.
 //!
-//! Both are bounded, and neither allocates once it has grown to what a machine usually holds.
+//! Both queues are bounded, and neither allocates once it has grown to its usual size.
 
 use std::collections::VecDeque;
 
@@ -8,28 +8,29 @@ use crate::event::{DropReason, Event};
 use crate::id::Peer;
 use crate::message::Message;
 
-/// Most bytes that wait to be sent. Chosen: 3 ms of 10 Gbit/s; whoever drives a machine sends after
-/// each batch.
+/// The most bytes that wait to be sent. Chosen: 3 ms of 10 Gbit/s; the caller of a machine sends
+/// after each batch.
 pub const MOST_QUEUED_BYTES: usize = 4 << 20;
-/// Most events that wait. Chosen: those of some batches of datagrams.
+/// The most events that wait. Chosen: those of some batches of datagrams.
 pub const MOST_EVENTS: usize = 16_384;
-/// Spent bytes at the front before what waits is moved there. Chosen: moves stay rare.
+/// Spent bytes at the front beyond which the waiting bytes are moved there. Chosen: moves stay
+/// rare.
 const SPENT_BYTES: usize = 1 << 16;
 
 /// A datagram to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit<'a> {
-    /// To whom.
+    /// The receiver.
     pub to: Peer,
     /// The message.
     pub bytes: &'a [u8],
 }
 
-/// Byte strings with a note each, first in, first out, in one piece of memory.
+/// A queue of byte strings with a note each, in one piece of memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Arena<T> {
     bytes: Vec<u8>,
-    /// Where those that were taken end.
+    /// The end of the byte strings that were taken.
     spent: usize,
     queued: VecDeque<(T, usize)>,
 }
@@ -41,7 +42,8 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Adds what `write` appends; its length, or `None` when too much waits and nothing is added.
+    /// Adds the bytes that `write` appends; returns their length, or `None` when too much waits and
+    /// nothing is added.
     pub(crate) fn push(&mut self, note: T, write: impl FnOnce(&mut Vec<u8>)) -> Option<usize> {
         if self.queued.is_empty() {
             self.bytes.clear();
@@ -63,7 +65,7 @@ impl<T> Arena<T> {
         Some(self.bytes.len() - start)
     }
 
-    /// Takes the first.
+    /// Takes the first byte string.
     pub(crate) fn pop(&mut self) -> Option<(T, &[u8])> {
         let (note, end) = self.queued.pop_front()?;
         let start = std::mem::replace(&mut self.spent, end);
@@ -71,7 +73,7 @@ impl<T> Arena<T> {
     }
 }
 
-/// Datagrams and events of one machine.
+/// The datagrams and events of one machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outbox {
     datagrams: Arena<Peer>,
@@ -80,7 +82,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Queues a message; returns its bytes. When too much waits it is dropped, and counted.
+    /// Queues a message; returns its length. When too much waits it is dropped, and counted.
     pub(crate) fn send(&mut self, to: Peer, message: &Message<'_>) -> Option<usize> {
         let sent = self.datagrams.push(to, |bytes| message.write(bytes));
         if sent.is_none() {
@@ -89,7 +91,7 @@ impl Outbox {
         sent
     }
 
-    /// The next datagram.
+    /// Returns the next datagram.
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         self.datagrams.pop().map(|(to, bytes)| Transmit { to, bytes })
     }
@@ -99,7 +101,7 @@ impl Outbox {
         self.tell(Event::Dropped(reason));
     }
 
-    /// Keeps an event.
+    /// Queues an event.
     pub(crate) fn tell(&mut self, event: Event) {
         if self.events.len() < MOST_EVENTS {
             self.events.push_back(event);
@@ -108,7 +110,7 @@ impl Outbox {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -132,7 +134,7 @@ mod tests {
         let mut expected = 0;
         for round in 0..20_000_u64 {
             outbox.send(Peer(1), &ping(round));
-            // Two in, one out, so that something always waits.
+            // Two in, one out, so that the queue is never empty.
             if round % 2 == 0 {
                 let sent = outbox.poll_transmit().unwrap();
                 assert_eq!(Message::parse(sent.bytes).unwrap(), ping(expected));

@@ -1,28 +1,29 @@
-//! How long a datagram may be on a path, found by trying (RFC 8899): probes of one size go over it
-//! until one is answered or three are lost.
+//! Path MTU discovery with probes (RFC 8899): probes of one size are sent until one is answered or
+//! three are lost.
 //!
-//! Nobody's ICMP is believed, and nothing is ever fragmented. Each path has a machine of its own:
-//! it begins with what every path takes, looks for the most, and asks again now and then whether
-//! that still arrives, as a path may change. Sizes are those of datagrams without UDP's and IP's
+//! ICMP is not trusted, and no datagram is fragmented by IP. Each path has its own machine: it
+//! begins with the size that every path takes, searches for the largest, and checks now and then
+//! that it still arrives, as a path may change. Sizes are those of datagrams without UDP's and IP's
 //! headers.
 
 use tradewind_units::{Duration, Timestamp};
 
-/// What every path takes. Source: RFC 8899, 5.1.2.
+/// The size that every path takes. Source: RFC 8899, 5.1.2.
 const BASE: usize = 1200;
-/// What paths of Ethernet's MTU take over IPv4, and of the jumbo frames of clouds and networks.
+/// The sizes for paths of Ethernet's MTU over IPv4, and for the jumbo frames of clouds and
+/// networks.
 const USUAL: usize = 1472;
 const JUMBO: usize = 8_952;
-/// Longest and shortest size that are not told apart.
+/// The precision of the search.
 const STEP: usize = 4;
-/// Probes of one size that are lost before it counts as too long. Source: RFC 8899, 5.1.2.
+/// Lost probes of one size after which it counts as too long. Source: RFC 8899, 5.1.2.
 const TRIES: u32 = 3;
-/// A probe counts as lost after so many round trips, within these bounds.
+/// Round trips after which a probe counts as lost, within these bounds.
 const ROUND_TRIPS: u32 = 3;
 const LEAST_WAIT: Duration = Duration::from_millis(300);
 const MOST_WAIT: Duration = Duration::from_secs(1);
-/// Time between two looks at whether the longest size still arrives. Chosen: a path that has
-/// changed loses long packets until then.
+/// Time between two checks that the longest size still arrives. Chosen: a path that has changed
+/// loses long packets until then.
 const CONFIRM_EVERY: Duration = Duration::from_secs(5);
 /// Time until longer sizes are tried again. Source: RFC 8899, 5.1.1.
 const RAISE_AFTER: Duration = Duration::from_secs(600);
@@ -30,15 +31,15 @@ const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// The search on one path.
 #[derive(Debug)]
 pub struct PathMtu {
-    /// The longest that has arrived, or the base.
+    /// The longest size that has arrived, or the base.
     fits: usize,
-    /// The shortest that has not.
+    /// The shortest size that has not arrived.
     too_long: Option<usize>,
     probe: Option<Probe>,
-    /// Nothing is to be tried before.
+    /// Time before which no probe is sent.
     rest_until: Timestamp,
     raise_at: Timestamp,
-    /// What was found, once the search has ended.
+    /// The result, once the search has ended.
     found: Option<usize>,
 }
 
@@ -50,20 +51,21 @@ struct Probe {
 }
 
 impl PathMtu {
-    /// The search begins.
+    /// Returns a search that begins.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
         let raise_at = now + RAISE_AFTER;
         Self { fits: BASE, too_long: None, probe: None, rest_until: now, raise_at, found: None }
     }
 
-    /// Searches anew: the path leads elsewhere. What was found is told until the search has ended.
+    /// Restarts the search when the path has changed. The previous result is reported until the
+    /// search has ended.
     pub fn begin_again(&mut self, now: Timestamp) {
         *self = Self { found: self.found, ..Self::new(now) };
     }
 
-    /// The size of the probe that is to be sent now, if one is. To be asked only while the path
-    /// answers otherwise: its death says nothing about sizes.
+    /// Returns the size of the probe to be sent now, if one is due. To be called only while the
+    /// path answers otherwise: a dead path says nothing about sizes.
     pub fn poll(&mut self, now: Timestamp, round_trip: Duration) -> Option<usize> {
         let wait = (round_trip * ROUND_TRIPS).clamp(LEAST_WAIT, MOST_WAIT);
         match self.probe {
@@ -87,7 +89,7 @@ impl PathMtu {
         }
     }
 
-    /// A probe of this size has arrived.
+    /// Notes that a probe of this size has arrived.
     pub fn arrived(&mut self, bytes: usize) {
         if self.probe.take_if(|probe| probe.bytes == bytes).is_some() {
             self.fits = self.fits.max(bytes);
@@ -95,21 +97,22 @@ impl PathMtu {
         }
     }
 
-    /// The longest size that arrives, once it was found.
+    /// Returns the longest size that arrives, once it was found.
     #[must_use]
     pub fn longest(&self) -> Option<usize> {
         self.found
     }
 
-    /// Returns the longest size that has arrived so far; what every path takes before any has.
+    /// Returns the longest size that has arrived so far; before any has, the size that every path
+    /// takes.
     #[must_use]
     pub fn proven(&self) -> usize {
         self.fits
     }
 
-    /// Returns whether this size, or a shorter one, did not arrive; or whether it is longer than
-    /// the longest that was found, where one that is longer yet did not: between the two nothing is
-    /// usual.
+    /// Returns whether this size, or a shorter one, did not arrive. Once the search has ended with
+    /// a size that did not arrive, any size beyond the longest found counts as too long as well:
+    /// between the two there are no usual sizes.
     #[must_use]
     pub fn is_too_long(&self, bytes: usize) -> bool {
         let is_searched = self.next_size().is_none();
@@ -122,7 +125,7 @@ impl PathMtu {
         Some(bytes)
     }
 
-    /// Nothing of this size arrives; when it did before, the path has changed.
+    /// Notes that no datagram of this size arrives. If it did before, the path has changed.
     fn fail(&mut self, bytes: usize) {
         self.probe = None;
         self.too_long = Some(bytes);
@@ -132,11 +135,11 @@ impl PathMtu {
         }
     }
 
-    /// What is to be tried next, while it is not known well enough.
+    /// Returns the next size to try, while the result is not precise enough.
     fn next_size(&self) -> Option<usize> {
         match self.too_long {
             None => [USUAL, JUMBO].into_iter().find(|size| *size > self.fits),
-            // Between Ethernet's and jumbo frames nothing is usual.
+            // There are no usual sizes between Ethernet's and jumbo frames.
             Some(limit) if self.fits >= USUAL || limit <= self.fits + STEP => None,
             Some(limit) => Some(self.fits.midpoint(limit)),
         }
@@ -150,7 +153,7 @@ mod tests {
     const ROUND_TRIP: Duration = Duration::from_millis(50);
     const TICK: Duration = Duration::from_millis(50);
 
-    /// A path that takes `limit`, for so long; how many probes were sent.
+    /// Runs a path that takes `limit` for `span`; returns how many probes were sent.
     fn run(machine: &mut PathMtu, now: &mut Timestamp, limit: usize, span: Duration) -> usize {
         let (end, mut probes) = (*now + span, 0);
         while *now < end {

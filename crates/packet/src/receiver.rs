@@ -1,16 +1,17 @@
-//! The receiver's side: packets to the application once each, whichever way they come first; what
-//! is missing is asked for near by.
+//! The receiver's side: delivers each packet once, from whichever path it comes first, and requests
+//! missing packets from a relay near by.
 //!
 //! | part | does |
 //! |---|---|
-//! | `detector` | tells when a packet should have come |
-//! | `missing` | what is missing: when to ask for it, ask again, and give it up |
+//! | `detector` | determines when a packet should have come |
+//! | `missing` | missing packets: when to request them, request them again, and give them up |
 //! | `solve` | solves in-stream blocks with the flow's own packets |
-//! | `report` | tells senders how their flows fare, and relays that it is there |
-//! | `lend` | keeps packets for one or two round trips, and lends them to the egress relay for others |
+//! | `report` | reports on flows to their senders, and sends keepalives to relays |
+//! | `lend` | keeps packets for one or two round trips, and lends them to the egress relay for
+//! others |
 //!
-//! A packet is taken only if it is what its sender sealed ([`Genuine`]), by whatever way it came;
-//! nothing else alters any state.
+//! A packet is accepted only if it is what its sender sealed ([`Genuine`]), on any path; a message
+//! that is refused alters no state.
 
 mod config;
 mod detector;
@@ -48,16 +49,16 @@ enum Timer {
     Keepalive,
 }
 
-/// How it is known that a packet is what its sender sealed.
+/// The proof that a packet is what its sender sealed.
 #[derive(Clone, Copy)]
 enum Proof<'a> {
-    /// The caller has opened it, and delivered it.
+    /// The caller has opened and delivered it.
     Opened,
-    /// This is to be asked.
+    /// To be checked by this.
     Ask(&'a dyn Genuine),
 }
 
-/// The machine.
+/// The state machine of a receiver.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     config: ReceiverConfig,
@@ -73,7 +74,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver without flows, at `now`.
+    /// Returns a receiver without flows, at `now`.
     #[must_use]
     pub fn new(now: Timestamp, config: ReceiverConfig) -> Self {
         let mut timers = Timers::default();
@@ -98,7 +99,7 @@ impl Receiver {
         }
     }
 
-    /// Begins a flow. A sender that starts anew begins another flow: sequences never go back.
+    /// Begins a flow. A sender that restarts begins another flow: sequences never go back.
     ///
     /// # Errors
     /// [`DropReason::TableFull`] when there are too many, [`DropReason::Duplicate`] when there is
@@ -115,26 +116,25 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends a flow; `false` when there is none.
+    /// Ends a flow; returns `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         self.flows.remove(&number).is_some()
     }
 
-    /// Whether there is a flow of that number.
+    /// Returns whether there is a flow of that number.
     #[must_use]
     pub fn has_flow(&self, number: FlowNumber) -> bool {
         self.flows.contains_key(&number)
     }
 
-    /// Whether a packet has come, or would be too old by now.
+    /// Returns whether a packet has come, or is too old by now.
     #[must_use]
     pub fn has_taken(&self, packet: PacketId) -> bool {
         let state = self.flows.get(&packet.flow);
         state.is_some_and(|state| state.window.look(packet.sequence) != Seen::New)
     }
 
-    /// Takes what has been learned of a flow's paths since it began; `false` when there is no such
-    /// flow.
+    /// Updates a flow's paths from later measurements; returns `false` when there is no such flow.
     pub fn set_path(&mut self, number: FlowNumber, path: ReceiverFlow) -> bool {
         let Some(state) = self.flows.get_mut(&number) else { return false };
         if state.flow != path {
@@ -150,8 +150,7 @@ impl Receiver {
         true
     }
 
-    /// Takes a message that came from `from` in its session; `genuine` tells what its senders
-    /// sealed.
+    /// Handles a message that came from `from` in its session; `genuine` checks payloads.
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
@@ -165,7 +164,7 @@ impl Receiver {
         }
     }
 
-    /// The same for one that has been read.
+    /// Handles a message that has been parsed.
     pub fn handle_message(
         &mut self,
         now: Timestamp,
@@ -189,8 +188,8 @@ impl Receiver {
         self.settle(now, done, proof);
     }
 
-    /// Takes note of a packet that came by its usual way, and that the caller has opened and
-    /// delivered; `sealed` is what came.
+    /// Notes a packet that came on its usual path, and that the caller has opened and delivered;
+    /// `sealed` is the received payload.
     pub fn handle_opened(
         &mut self,
         now: Timestamp,
@@ -203,7 +202,7 @@ impl Receiver {
         self.settle(now, done, Proof::Ask(genuine));
     }
 
-    /// A packet that had been brought back has come over the Internet after all: it was late, and
+    /// Notes that a packet that was recovered has come over the Internet after all: it was late,
     /// not lost.
     pub fn handle_duplicate(&mut self, now: Timestamp, packet: PacketId) {
         if let Some(state) = self.flows.get_mut(&packet.flow) {
@@ -262,7 +261,7 @@ impl Receiver {
         self.accept(now, packet, payload, way, proof)
     }
 
-    /// Takes a packet, if it is the first copy and genuine.
+    /// Accepts a packet, if it is the first copy and genuine.
     fn accept(
         &mut self,
         now: Timestamp,
@@ -313,7 +312,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Sequences turn out to be missing.
+    /// Notes that sequences are missing.
     fn miss(
         now: Timestamp,
         state: &mut State,
@@ -343,7 +342,7 @@ impl Receiver {
         outbox.tell(Event::Lost(packet));
     }
 
-    /// Takes what blocks were solved for, until nothing more comes of it.
+    /// Accepts the packets of solved blocks, until no further block is solved by them.
     fn accept_solved(&mut self, now: Timestamp, proof: Proof<'_>) {
         while let Some((packet, payload)) = self.solved.pop() {
             if let Err(reason) = self.accept(now, packet, &payload, Arrival::InStream, proof) {
@@ -352,7 +351,7 @@ impl Receiver {
         }
     }
 
-    /// Sets the flow's deadline, if it comes before the one that is set.
+    /// Sets the flow's timer, if it is earlier than the one that is set.
     fn rearm(&mut self, number: FlowNumber) {
         let Some(state) = self.flows.get_mut(&number) else { return };
         let silence = state.flow.keeper().and_then(|_| state.detector.deadline());
@@ -363,7 +362,7 @@ impl Receiver {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
@@ -389,14 +388,14 @@ impl Receiver {
         }
     }
 
-    /// What is overdue counts as missing; what is missing is asked for, or given up.
+    /// Notes overdue packets as missing, and requests missing packets or gives them up.
     fn look_after(&mut self, now: Timestamp, number: FlowNumber) {
         let Some(state) = self.flows.get_mut(&number) else { return };
         while state.flow.keeper().is_some()
             && let Some(due) = state.detector.deadline().filter(|due| *due <= now)
         {
             let (sequence, expected) = state.detector.miss(due);
-            // With the long timer it may have been sent since it was asked for.
+            // With the long timer it may have been sent since it was requested.
             state.missing.remove(sequence);
             if state.window.look(sequence) == Seen::New
                 && let Some(lost) = state.missing.add(sequence, expected, Some(now))
@@ -422,7 +421,8 @@ impl Receiver {
         }
     }
 
-    /// What is kept: packets to lend, blocks to solve, and what this receiver and others asked for.
+    /// Returns how much is kept: packets to lend, blocks to solve, and requests of this receiver
+    /// and of others.
     #[must_use]
     pub fn held(&self) -> Held {
         let missing: usize = self.flows.values().map(|state| state.missing.len()).sum();
@@ -434,23 +434,23 @@ impl Receiver {
         }
     }
 
-    /// The next packet for the application.
+    /// Returns the next packet for the application.
     pub fn poll_delivery(&mut self) -> Option<Delivery<'_>> {
         let ((packet, way, is_late), payload) = self.deliveries.pop()?;
         Some(Delivery { packet, way, is_late, payload })
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         self.outbox.poll_transmit()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.outbox.poll_event()
     }
 
-    /// When to call [`Receiver::handle_timeout`] next, and what for.
+    /// Returns when to call [`Receiver::handle_timeout`] next, and for which reason.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
         self.timers.first().map(|(at, timer)| {

@@ -1,16 +1,16 @@
-//! A round trip and how it varies, smoothed (RFC 6298).
+//! A smoothed round trip and its deviation (RFC 6298).
 
 use tradewind_units::Duration;
 
-/// Least that a round trip may take longer than usual. Chosen: what hosts' schedulers add.
+/// The least allowance above the usual round trip. Chosen: what hosts' schedulers add.
 const LEAST_SLACK: Duration = Duration::from_millis(5);
 
-/// What measurements have shown so far; nothing before the first.
+/// The smoothed round trip and deviation; `None` before the first measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RoundTrip(Option<(Duration, Duration)>);
 
 impl RoundTrip {
-    /// Takes a measurement.
+    /// Adds a measurement.
     pub(crate) fn learn(&mut self, sample: Duration) {
         self.0 = Some(match self.0 {
             None => (sample, sample / 2),
@@ -20,8 +20,8 @@ impl RoundTrip {
         });
     }
 
-    /// How long an answer may take: the round trip and four deviations; `unknown` before any is
-    /// measured.
+    /// Returns how long an answer may take: the round trip and four deviations; `unknown` before
+    /// any measurement.
     pub(crate) fn reply_timeout(&self, unknown: Duration) -> Duration {
         let learned =
             self.0.map(|(smoothed, deviation)| smoothed + (deviation * 4).max(LEAST_SLACK));

@@ -3,14 +3,16 @@
 //! | service | on the Internet path | to the ingress relay |
 //! |---|---|---|
 //! | direct | every packet | nothing |
-//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where all go over the Internet, chosen ones |
+//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where
+//! all go over the Internet, chosen ones |
 //! | caching, coding | every packet | every packet, or chosen ones ([`Copies`]) |
 //!
-//! A flow that has no receiver of its own goes over the relays alone, whatever its service: that of
-//! a group, whose members its driver reaches over the Internet.
+//! A flow without a receiver of its own, whatever its service, goes over the relays alone. Such is
+//! the flow of a group, whose members the machine's caller reaches over the Internet.
 //!
-//! The Internet path owes nothing to the relays: whatever happens to copies, a packet sets off on
-//! it first. Copies may be repeated when the relay does not acknowledge them (`access`).
+//! The Internet path does not depend on the relays: each packet is sent on it first, whatever
+//! happens to its copies. Copies may be sent again when the relay does not acknowledge them
+//! (`access`).
 
 mod access;
 pub mod select;
@@ -33,12 +35,12 @@ use access::AccessLeg;
 pub use access::Arq;
 use uplink::Uplink;
 
-/// Most flows of one sender. Chosen: a gateway of a large site.
+/// The most flows of one sender. Chosen: a gateway of a large site.
 pub const MOST_FLOWS: usize = 65_536;
-/// Most ingress relays of one sender. Chosen: the near regions of all clouds.
+/// The most ingress relays of one sender. Chosen: the near regions of all clouds.
 pub const MOST_LEGS: usize = 64;
 
-/// Over which paths a forwarded flow goes.
+/// The paths of a forwarded flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Paths {
     /// Over the relays alone.
@@ -48,16 +50,16 @@ pub enum Paths {
     Both,
 }
 
-/// Which packets of a flow whose packets all go over the Internet are copied [JQ 3.5, selective
-/// duplication].
+/// The packets that are copied of a flow whose packets all go over the Internet
+/// [JQ 3.5, selective duplication].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
-    /// All.
+    /// All packets.
     #[default]
     All,
-    /// Vital ones, and the last of each window: that after which nothing follows for so long.
+    /// Vital packets, and the last of each window: one that no packet follows for some time.
     Chosen {
-        /// How long; `None`: last ones are not copied for that.
+        /// That time; `None`: last packets are not copied.
         last_after: Option<Duration>,
     },
 }
@@ -65,29 +67,29 @@ pub enum Copies {
 /// A flow at its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderFlow {
-    /// The receiver, over the Internet; `None`: nothing is sent there.
+    /// The receiver, over the Internet; `None`: no packet is sent there.
     pub receiver: Option<Peer>,
-    /// The ingress relay; without one the flow goes over the Internet, whatever its service, or
+    /// The ingress relay. Without one the flow goes over the Internet, whatever its service, or
     /// nowhere, if it has no receiver.
     pub ingress: Option<Peer>,
     /// The service.
     pub service: Service,
     /// Paths of a forwarded flow.
     pub paths: Paths,
-    /// What is copied, where all goes over the Internet.
+    /// The packets that are copied, if all go over the Internet.
     pub copies: Copies,
     /// How long a packet is worth having, the latency budget, if there is one.
     pub worth: Option<Duration>,
 }
 
-/// What holds for all flows of a sender.
+/// The settings for all flows of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SenderConfig {
-    /// Repeats copies that are not acknowledged; `None`: never.
+    /// The rules for sending copies again that are not acknowledged; `None`: never.
     pub arq: Option<Arq>,
-    /// Bytes that the uplink bears, of all that leaves; `None`: any. What goes one way and control
-    /// traffic leave in any case; copies and copies that are sent again take what is left.
-    /// Vital copies may use the last quarter of the burst alone.
+    /// The bytes that the uplink takes; `None`: any number. Packets on their only path and control
+    /// traffic are always sent; copies, first or repeated, take the rest. The last quarter of the
+    /// burst is reserved for vital copies.
     pub uplink: Option<Allowance>,
 }
 
@@ -112,7 +114,7 @@ enum Timer {
     LastOfWindow(FlowNumber),
 }
 
-/// The machine.
+/// The state machine of a sender.
 #[derive(Debug, Clone)]
 pub struct Sender {
     config: SenderConfig,
@@ -124,7 +126,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender without flows.
+    /// Returns a sender without flows.
     #[must_use]
     pub fn new(config: SenderConfig) -> Self {
         Self {
@@ -137,7 +139,7 @@ impl Sender {
         }
     }
 
-    /// Begins a flow, or alters it; its sequences go on.
+    /// Begins a flow, or changes it; its sequences go on.
     ///
     /// # Errors
     /// [`DropReason::TableFull`] when there are too many flows or ingress relays.
@@ -160,34 +162,35 @@ impl Sender {
         Ok(())
     }
 
-    /// Ends a flow; `false` when there is none.
+    /// Ends a flow; returns `false` when there is none.
     pub fn remove_flow(&mut self, number: FlowNumber) -> bool {
         self.flows.remove(&number).is_some()
     }
 
-    /// Forgets legs that no flow uses. Not before there is need: a relay that knows a leg takes no
-    /// number of it twice.
+    /// Forgets legs that no flow uses. Called only at the limit, since a relay that knows a leg
+    /// accepts no number of it twice.
     fn forget_unused_legs(&mut self) {
         let flows = &self.flows;
         let is_used = |peer: &Peer| flows.values().any(|state| state.flow.ingress == Some(*peer));
         self.legs.retain(|peer, _| is_used(peer));
     }
 
-    /// Another service for a flow, as its receiver's reports ask for; `false` when there is no such
-    /// flow.
+    /// Changes the service of a flow, as its receiver's reports demand; returns `false` when there
+    /// is no such flow.
     pub fn set_service(&mut self, number: FlowNumber, service: Service) -> bool {
         let state = self.flows.get_mut(&number);
         state.map(|state| state.flow.service = service).is_some()
     }
 
-    /// The packet that the flow's next payload will be, so that it can be sealed as that.
+    /// Returns the packet of the flow's next payload, so that it can be sealed as that.
     #[must_use]
     pub fn next_packet(&self, number: FlowNumber) -> Option<PacketId> {
         let sequence = self.flows.get(&number)?.next;
         Some(PacketId { flow: number, sequence })
     }
 
-    /// The flow's next packet goes without this machine; `None` when there is no such flow.
+    /// Counts the flow's next packet as sent without this machine; returns `None` when there is no
+    /// such flow.
     pub fn skip(&mut self, number: FlowNumber) -> Option<PacketId> {
         let packet = self.next_packet(number)?;
         self.flows.get_mut(&number)?.next += 1;
@@ -227,7 +230,7 @@ impl Sender {
             by_internet.is_none() || flow.copies == Copies::All || class == Class::Vital;
         if is_chosen {
             state.last = None;
-            // What goes nowhere else is no copy that the uplink could do without.
+            // The only way of a packet is not a copy that the uplink could drop.
             let is_only = by_internet.is_none();
             if is_only {
                 self.spend_uplink(now, AROUND_COPY + payload.len());
@@ -248,20 +251,20 @@ impl Sender {
         Ok(packet)
     }
 
-    /// A datagram with so many bytes leaves, whatever the uplink bears: of this machine or beside
-    /// it.
+    /// Charges the uplink for a datagram of this machine or another that is sent in any case.
     pub fn spend_uplink(&mut self, now: Timestamp, bytes: usize) {
         self.uplink.spend(now, bytes);
     }
 
-    /// Takes how many bytes have left for neighbours since it was told last, with all headers, once
-    /// nothing waits to be sent: control traffic, which nobody has counted before, is counted, too.
+    /// Corrects the uplink's account by the bytes that have left for neighbours since the last
+    /// call, with all headers, once nothing waits to be sent. So control traffic is counted as
+    /// well, which is not counted elsewhere.
     pub fn note_left(&mut self, now: Timestamp, bytes: u64) {
         self.uplink.note_left(now, bytes);
     }
 
-    /// Returns whether the uplink bears another datagram with so many bytes, a copy of what leaves
-    /// in any case; then it is counted.
+    /// Returns whether the uplink has capacity for another copy of this length; if so it is
+    /// charged.
     pub fn uplink_bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
         let bears = self.uplink.bears_copy(now, class, bytes);
         if !bears {
@@ -291,7 +294,7 @@ impl Sender {
         }
     }
 
-    /// Takes a message that came from `from` in its session.
+    /// Handles a message that came from `from` in its session.
     pub fn handle_datagram(&mut self, now: Timestamp, from: Peer, bytes: &[u8]) {
         match Message::parse(bytes) {
             Ok(message) => self.handle_message(now, from, message),
@@ -299,7 +302,7 @@ impl Sender {
         }
     }
 
-    /// The same for one that has been read.
+    /// Handles a message that has been parsed.
     pub fn handle_message(&mut self, now: Timestamp, from: Peer, message: Message<'_>) {
         match message {
             Message::Acknowledgement(seen) => match self.legs.get_mut(&from) {
@@ -334,7 +337,7 @@ impl Sender {
         }
     }
 
-    /// Repeats what a leg says is lost.
+    /// Sends the copies again that were lost on a leg.
     fn resend(&mut self, now: Timestamp, peer: Peer) {
         let (Some(leg), Some(arq)) = (self.legs.get_mut(&peer), &self.config.arq) else { return };
         leg.resend(now, arq, |number, source, resent| {
@@ -350,7 +353,7 @@ impl Sender {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
@@ -382,17 +385,17 @@ impl Sender {
         }
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit<'_>> {
         self.outbox.poll_transmit()
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.outbox.poll_event()
     }
 
-    /// When to call [`Sender::handle_timeout`] next, and what for.
+    /// Returns when to call [`Sender::handle_timeout`] next, and for which reason.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Timestamp, TimerReason)> {
         self.timers.first().map(|(at, timer)| {
@@ -405,5 +408,5 @@ impl Sender {
     }
 }
 
-/// Bytes of a copy beside its payload: the message's, and the seal's.
+/// The bytes of a copy beside its payload: the message's header, and the seal's.
 const AROUND_COPY: usize = COPY_HEADER_BYTES + OVERHEAD;

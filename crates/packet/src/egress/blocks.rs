@@ -1,6 +1,6 @@
-//! Blocks whose repair packets are kept, and which of them hold a packet. What there is no room for
-//! goes by owner ([`shares`](crate::shares)), the tenant of a block's first packet. The memory of a
-//! block that goes is taken by the next.
+//! Blocks whose repair packets are kept, and an index of the blocks that hold a packet. Eviction is
+//! by owner ([`shares`](crate::shares)), the tenant of a block's first packet. The memory of an
+//! evicted block is reused by the next.
 
 use tradewind_fec::{Decoder, MOST_REPAIRS, Members};
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -11,10 +11,10 @@ use crate::message::{Repair, Scope};
 use crate::numbered::Numbered;
 use crate::shares::{Bounds, Shares};
 
-/// How many blocks may be kept, and for how long.
+/// Limits of the kept blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepBlocks {
-    /// Longest.
+    /// Longest that a block is kept.
     pub age: Duration,
     /// Most bytes of repair packets.
     pub bytes: Bytes,
@@ -22,24 +22,24 @@ pub struct KeepBlocks {
     pub blocks: usize,
 }
 
-/// A block: who made it, and its number there.
+/// A block: the ingress relay that made it, and its number there.
 pub(super) type BlockKey = (Peer, u64);
 
-/// A block with the repair packets that have come.
+/// A block with the repair packets that have arrived.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     owner: Tenant,
     pub(super) scope: Scope,
     pub(super) columns: Members,
-    /// In the order of the columns.
+    /// The packets in the order of the columns.
     pub(super) packets: Vec<PacketId>,
-    /// Repair packets that it has in all.
+    /// The number of repair packets of the block.
     pub(super) rows: u8,
-    /// Those that have come, by row; what is in the others' places is of blocks before.
+    /// The repair packets by row. The rows that have not arrived hold leftovers of earlier blocks.
     symbols: [Vec<u8>; MOST_REPAIRS],
-    /// A bit for each row that has come.
+    /// A bit for each row that has arrived.
     here: u8,
-    /// Columns whose receivers ask for them.
+    /// Columns whose packets are requested by their receivers.
     pub(super) wanted: Members,
     pub(super) recovery: Option<Recovery>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Recovery {
 }
 
 impl Block {
-    /// One to be opened.
+    /// Returns a block that is not open yet.
     const fn empty() -> Self {
         Self {
             owner: Tenant(0),
@@ -70,7 +70,7 @@ impl Block {
         }
     }
 
-    /// Begins anew, without repair packets.
+    /// Opens the block anew, without repair packets.
     fn open(&mut self, owner: Tenant, repair: &Repair<'_>) {
         self.owner = owner;
         self.scope = repair.scope;
@@ -83,18 +83,18 @@ impl Block {
         self.recovery = None;
     }
 
-    /// Repair packets that have come.
+    /// Returns how many repair packets have arrived.
     pub(super) fn rows_here(&self) -> usize {
         self.here.count_ones() as usize
     }
 
-    /// The same with their rows, in the order of these.
+    /// Returns the repair packets that have arrived with their rows, in row order.
     pub(super) fn symbols(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let all = self.symbols.iter().enumerate();
         all.filter(|(row, _)| self.here >> row & 1 == 1).map(|(row, symbol)| (row, &symbol[..]))
     }
 
-    /// Keeps a repair packet; by how many bytes more room is taken.
+    /// Keeps a repair packet; returns by how many bytes the allocated memory grew.
     fn keep(&mut self, row: usize, symbol: &[u8]) -> usize {
         self.here |= 1 << row;
         let before = self.symbols[row].capacity();
@@ -103,19 +103,19 @@ impl Block {
         self.symbols[row].capacity() - before
     }
 
-    /// Gives the room of repair packets back; how much that was.
+    /// Frees the memory of repair packets; returns how much that was.
     fn give_back(&mut self) -> usize {
         let all = std::mem::replace(&mut self.symbols, [const { Vec::new() }; MOST_REPAIRS]);
         all.iter().map(Vec::capacity).sum()
     }
 
-    /// The column of a packet.
+    /// Returns the column of a packet.
     pub(super) fn column_of(&self, packet: PacketId) -> Option<usize> {
         let place = self.packets.iter().position(|member| *member == packet)?;
         self.columns.iter().nth(place)
     }
 
-    /// Columns with their packets.
+    /// Returns the columns with their packets.
     pub(super) fn members(&self) -> impl Iterator<Item = (usize, PacketId)> + '_ {
         self.columns.iter().zip(self.packets.iter().copied())
     }
@@ -125,12 +125,12 @@ impl Block {
     }
 }
 
-/// `set` and one column more.
+/// Returns `set` with one column added.
 pub(super) fn with(set: Members, column: usize) -> Members {
     Members::from_bits(set.bits() | 1 << column)
 }
 
-/// The blocks that hold a packet: at most one of each scope is remembered, the latest.
+/// The blocks that hold a packet: at most the latest of each scope is remembered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cover {
     pub(super) cross_stream: Option<BlockKey>,
@@ -153,20 +153,20 @@ pub(super) struct Blocks {
     known: Known,
 }
 
-/// Where blocks are.
+/// The storage of blocks, and the indices over it.
 #[derive(Debug, Clone, Default)]
 struct Known {
     blocks: Vec<Block>,
-    /// Places of `blocks` that are to be taken.
+    /// Free places of `blocks`.
     free: Vec<usize>,
-    /// Room for repair packets, those of blocks that have gone included, and how much of it is not
-    /// given back.
+    /// Memory allocated for repair packets, those of evicted blocks included, and the part of it
+    /// that is never freed.
     room: usize,
     spare: u64,
-    /// The places of blocks.
+    /// The places of blocks in `blocks`.
     index: Numbered<Peer, usize>,
     cover: Numbered<FlowNumber, Cover>,
-    /// Recoveries of blocks that had to go; taken by [`Blocks::expire`].
+    /// Recoveries of evicted blocks; taken by [`Blocks::expire`].
     ended: Vec<u64>,
 }
 
@@ -185,7 +185,7 @@ impl Blocks {
         self.shares.len()
     }
 
-    /// Bytes of repair packets.
+    /// Returns the bytes of repair packets.
     pub(super) fn bytes(&self) -> u64 {
         self.shares.bytes()
     }
@@ -198,7 +198,7 @@ impl Blocks {
         self.known.get_mut(key)
     }
 
-    /// A packet is waited for no more.
+    /// Forgets that a packet is requested.
     pub(super) fn forget_wanted(&mut self, packet: PacketId) {
         let key = self.covering(packet).and_then(|cover| cover.cross_stream);
         let Some(block) = key.and_then(|key| self.get_mut(key)) else { return };
@@ -233,8 +233,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Lets go what is too old of the owners of the blocks that hold a packet, so that it is
-    /// brought back by none of these.
+    /// Expires old blocks of the owners of the blocks that hold a packet, so that an expired block
+    /// does not recover it.
     pub(super) fn expire_covering(&mut self, now: Timestamp, packet: PacketId) {
         let Self { shares, known } = self;
         let Some(cover) = known.cover.get(packet.flow, packet.sequence).copied() else { return };
@@ -245,7 +245,8 @@ impl Blocks {
         }
     }
 
-    /// Lets go what is too old; the recoveries that have ended with blocks until now.
+    /// Expires old blocks; returns the recoveries that ended with evicted blocks since the last
+    /// call.
     pub(super) fn expire(&mut self, now: Timestamp) -> Vec<u64> {
         let Self { shares, known } = self;
         shares.expire(now, |key| known.forget(key));
@@ -279,7 +280,7 @@ impl Known {
         self.index.insert(key.0, key.1, place);
     }
 
-    /// Lets a block go; the bytes of its repair packets.
+    /// Forgets a block; returns the bytes of its repair packets.
     fn forget(&mut self, key: BlockKey) -> u64 {
         let Some(place) = self.index.remove(key.0, key.1) else { return 0 };
         self.free.push(place);
@@ -303,8 +304,8 @@ impl Known {
     }
 }
 
-/// Another repair packet of a known block, which must agree with the first; how much more room it
-/// takes.
+/// Adds a repair packet to a known block, with which it must agree; returns by how many bytes the
+/// allocated memory grew.
 fn add_row(block: &mut Block, repair: &Repair<'_>) -> Result<usize, DropReason> {
     let length = block.symbols().next().map(|(_, symbol)| symbol.len());
     let agrees = block.scope == repair.scope
@@ -339,7 +340,7 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// A repair packet of a block of two packets of its owner's flow.
+    /// Inserts a repair packet of a block of two packets of its owner's flow.
     fn insert(blocks: &mut Blocks, now: u64, (owner, block, row): (u32, u64, u8)) -> bool {
         let flow = FlowNumber(owner.into());
         let packets = [0, 1].map(|place| PacketId { flow, sequence: 2 * block + place });

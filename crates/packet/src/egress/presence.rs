@@ -1,5 +1,5 @@
-//! Which receivers answer. A flow whose receiver does not is of no use to others, and the ingress
-//! relay codes without it [JQ 3.1.2].
+//! Presence of receivers. The packets of a flow whose receiver does not answer are of no use to
+//! others, and the ingress relay codes without them [JQ 3.1.2].
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,15 @@ use crate::event::Event;
 use crate::id::{FlowNumber, Peer};
 use crate::message::Message;
 
-/// Requests for help without answer, one after the other, from which on a receiver counts as
-/// offline. Chosen: a lossy path loses some.
+/// Consecutive unanswered help requests after which a receiver counts as offline. Chosen: a lossy
+/// path loses some.
 const MOST_UNANSWERED: u32 = 8;
-/// And nothing was heard of it for so long. Chosen: some recoveries.
+/// Least time without any message of the receiver before it counts as offline. Chosen: some
+/// recoveries.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
-/// Time between two words that a receiver is offline, while its flows go on being coded. Chosen: an
-/// ingress relay that has not heard the first codes for nobody until then.
+/// Least time between two reports that a receiver is offline, while its flows are still coded.
+/// Chosen: an ingress relay that missed the first report codes in vain no longer than that.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// All receivers.
@@ -37,7 +38,7 @@ struct State {
     heard: Timestamp,
     unanswered: u32,
     is_online: bool,
-    /// When it was last told that it is offline.
+    /// When its presence was last reported.
     told: Timestamp,
 }
 
@@ -75,12 +76,12 @@ impl Receivers {
         self.states.get_mut(&peer).is_some_and(|state| state.asks.take(now, items.into()))
     }
 
-    /// Whether a receiver can be asked for a packet.
+    /// Returns whether a receiver can be asked for a packet, and charges its budget.
     pub(super) fn may_help(&mut self, now: Timestamp, peer: Peer) -> bool {
         self.states.get_mut(&peer).is_some_and(|state| state.is_online && state.helps.take(now, 1))
     }
 
-    /// Something came from a peer; whether that was offline.
+    /// Notes a message of a peer; returns whether the peer was offline.
     pub(super) fn hear(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
         state.heard = now;
@@ -88,8 +89,8 @@ impl Receivers {
         !std::mem::replace(&mut state.is_online, true)
     }
 
-    /// Whether it is to be told again that a receiver is there: whoever it is, not more often than
-    /// it is told at all.
+    /// Returns whether the presence of a receiver is to be reported again. The rate is limited as
+    /// it is for offline receivers.
     pub(super) fn is_presence_due(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
         let is_due = state.told == Timestamp::ZERO || now.since(state.told) >= TOLD_EVERY;
@@ -99,7 +100,8 @@ impl Receivers {
         is_due
     }
 
-    /// A receiver was asked for help and did not answer; whether it is offline from now on.
+    /// Notes that a receiver did not answer a request for help; returns whether it is offline from
+    /// now on.
     pub(super) fn miss(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer) else { return false };
         state.unanswered += 1;
@@ -110,7 +112,7 @@ impl Receivers {
         was_online && is_gone
     }
 
-    /// Whether it is to be told again that a receiver is offline.
+    /// Returns whether it is to be reported again that a receiver is offline.
     fn is_absence_due(&mut self, now: Timestamp, peer: Peer) -> bool {
         let Some(state) = self.states.get_mut(&peer).filter(|state| !state.is_online) else {
             return false;
@@ -128,8 +130,8 @@ impl Receivers {
 }
 
 impl Egress {
-    /// A repair packet has come for a flow: where its receiver is offline, the ingress relay has
-    /// not heard so.
+    /// Reports again that a flow's receiver is offline, when a repair packet has arrived for the
+    /// flow: the ingress relay has missed the report.
     pub(super) fn tell_absence_again(&mut self, now: Timestamp, flow: FlowNumber) {
         let Some(receiver) = self.flows.get(&flow).map(|flow| flow.receiver) else { return };
         if self.receivers.is_absence_due(now, receiver) {
@@ -137,7 +139,7 @@ impl Egress {
         }
     }
 
-    /// Tells the ingress relays of a receiver's flows whether it answers.
+    /// Reports to the ingress relays of a receiver's flows whether it is online.
     pub(super) fn tell_presence(&mut self, receiver: Peer, is_online: bool) {
         for flow in self.receivers.flows(receiver) {
             let Some(state) = self.flows.get(flow) else { continue };

@@ -1,4 +1,4 @@
-//! Bringing packets back with repair packets: in-stream by the receiver itself, cross-stream with
+//! Recovery of packets with repair packets: in-stream by the receiver itself, cross-stream with
 //! helpers [JQ 3.2, cooperative recovery].
 
 use tradewind_fec::{Decoder, Members};
@@ -42,8 +42,8 @@ impl Egress {
         Ok(())
     }
 
-    /// A repair packet of a flow has come while helpers are asked for one of its packets: the
-    /// receiver gets it, and need not wait for them.
+    /// Sends a repair packet of a flow that has arrived while helpers are asked for one of the
+    /// flow's packets: the receiver need not wait for them.
     fn overtake_helpers(&mut self, packet: PacketId) {
         let key = self.blocks.covering(packet).and_then(|cover| cover.cross_stream);
         let Some(block) = key.and_then(|key| self.blocks.get_mut(key)) else { return };
@@ -59,8 +59,8 @@ impl Egress {
 
     /// Sends a repair packet of the packet's own flow, if the receiver can solve the block with it.
     ///
-    /// The receiver has the block's other packets, or asks for them, too: what it asks for must not
-    /// be more than what it gets.
+    /// The receiver has the block's other packets, or requests them as well: it must not request
+    /// more packets than it gets repair packets.
     pub(super) fn serve_in_stream(&mut self, packet: PacketId, receiver: Peer) -> bool {
         let wish = (packet, receiver);
         let is_first = self.wishes.answers(wish).is_none_or(|answers| answers == 0);
@@ -85,7 +85,8 @@ impl Egress {
         true
     }
 
-    /// Begins to solve the block that holds `packet`, or joins it to an attempt that goes on.
+    /// Begins to solve the block that holds `packet`, or adds the packet to the attempt in
+    /// progress.
     pub(super) fn serve_cross_stream(&mut self, now: Timestamp, packet: PacketId) -> bool {
         let key = self.blocks.covering(packet).and_then(|cover| cover.cross_stream);
         let Some(key) = key else { return false };
@@ -97,7 +98,7 @@ impl Egress {
             return false;
         }
         if let Some(recovery) = &mut block.recovery {
-            // Its receiver asks itself, and will not lend it.
+            // Its receiver requests it, and so cannot lend it.
             recovery.asked = Members::from_bits(recovery.asked.bits() & !(1 << column));
             if recovery.decoder.is_solvable() {
                 self.solve(key);
@@ -116,7 +117,7 @@ impl Egress {
         true
     }
 
-    /// Asks the receivers of all other packets of a block that were not asked yet.
+    /// Sends help requests to the receivers of a block's other packets that were not asked yet.
     fn ask_helpers(&mut self, now: Timestamp, key: BlockKey, packet: PacketId) {
         let Some(block) = self.blocks.get_mut(key) else { return };
         let members: Vec<(usize, PacketId)> = block.members().collect();
@@ -172,7 +173,7 @@ impl Egress {
         Ok(())
     }
 
-    /// Returns what is wanted of a block, if enough has come to solve it.
+    /// Returns the requested packets of a block to their receivers, if it can be solved.
     pub(super) fn solve(&mut self, key: BlockKey) {
         let Some(block) = self.blocks.get_mut(key) else { return };
         let Some(recovery) = &mut block.recovery else { return };
@@ -184,7 +185,7 @@ impl Egress {
         let members: Vec<(usize, PacketId)> =
             block.members().filter(|(column, _)| wanted.contains(*column)).collect();
         let Ok(solved) = solved else {
-            // Something that was lent is not what was coded. A later attempt asks anew.
+            // A lent packet differs from the coded one. A later attempt begins anew.
             let number = block.recovery.take().map(|recovery| recovery.number);
             self.recoveries.remove(&number.unwrap_or_default());
             return self.fail(members.into_iter(), Failure::Contradiction);
@@ -215,7 +216,7 @@ impl Egress {
         }
     }
 
-    /// Helpers have had their time.
+    /// Ends a recovery whose helpers' time is over.
     pub(super) fn end_recovery(&mut self, now: Timestamp, at: Timestamp, key: BlockKey) {
         let Some(block) = self.blocks.get_mut(key) else { return };
         let members: Vec<(usize, PacketId)> = block.members().collect();
@@ -237,7 +238,7 @@ impl Egress {
     }
 }
 
-/// A decoder with the repair packets that have come.
+/// Returns a decoder with the repair packets that have arrived.
 fn decoder_of(block: &Block) -> Option<Decoder> {
     let mut decoder = Decoder::new(block.columns, block.rows.into()).ok()?;
     for (row, symbol) in block.symbols() {

@@ -1,5 +1,5 @@
-//! What receivers have asked for, and what came of it: remembered as long as anything that could
-//! answer it is kept.
+//! Requests of receivers and their answers, remembered as long as anything that could answer them
+//! is kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,39 +7,40 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::id::{PacketId, Peer, Tenant};
 
-/// Most packets that are remembered as asked for. Chosen: all losses of a second at 1 % of a
-/// million packets a second, six times.
+/// Most requests that are remembered. Chosen: all losses of a second at 1 % of a million packets a
+/// second, six times.
 pub const MOST_ASKED: usize = 65_536;
-/// Of these, of one tenant's flows, once half of the room is taken. Chosen: eight times what a
-/// receiver may ask for at once.
+/// Most requests for one tenant's flows, once half of all are taken. Chosen: eight times the burst
+/// of a receiver.
 pub const MOST_ASKED_OF_ONE: usize = 8192;
 
 /// A packet, and a receiver that wants it.
 pub(super) type Wish = (PacketId, Peer);
 
-/// All wishes.
+/// All requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wishes {
     known: BTreeMap<Wish, Asked>,
-    /// How many of them are of whose flows.
+    /// The number of requests by tenant.
     of_tenants: BTreeMap<Tenant, usize>,
     order: VecDeque<(Timestamp, Wish)>,
-    /// How many wait: seldom any, and then nothing that comes need be looked for among the wishes.
+    /// The number of requests that wait: seldom any, and then no search is needed when a packet
+    /// arrives.
     waiting: usize,
 }
 
-/// What came of a wish.
+/// The state of a request.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    /// Whose flow it is of.
+    /// The owner of the packet's flow.
     tenant: Tenant,
     answers: u8,
-    /// Until when it waits for what is not there yet.
+    /// The end of the wait for packets that have not arrived.
     waits_until: Option<Timestamp>,
 }
 
 impl Wishes {
-    /// Remembers a wish; `false` when there are too many.
+    /// Remembers a request; returns `false` when there are too many.
     pub(super) fn remember(&mut self, now: Timestamp, tenant: Tenant, wish: Wish) -> bool {
         if self.known.contains_key(&wish) {
             return true;
@@ -56,7 +57,7 @@ impl Wishes {
         true
     }
 
-    /// How often it was answered; `None` when it is not remembered.
+    /// Returns how often a request was answered; `None` when it is not remembered.
     pub(super) fn answers(&self, wish: Wish) -> Option<u8> {
         self.known.get(&wish).map(|asked| asked.answers)
     }
@@ -68,12 +69,12 @@ impl Wishes {
         }
     }
 
-    /// Until when it waits, if it does.
+    /// Returns until when a request waits, if it does.
     pub(super) fn waits_until(&self, wish: Wish) -> Option<Timestamp> {
         self.known.get(&wish).and_then(|asked| asked.waits_until)
     }
 
-    /// It waits until then, or no more.
+    /// Sets until when a request waits; `None`: it waits no more.
     pub(super) fn set_wait(&mut self, wish: Wish, until: Option<Timestamp>) {
         let Some(asked) = self.known.get_mut(&wish) else { return };
         let before = std::mem::replace(&mut asked.waits_until, until);
@@ -81,7 +82,7 @@ impl Wishes {
         self.waiting -= usize::from(before.is_some());
     }
 
-    /// The wishes for a packet that wait.
+    /// Returns the waiting requests for a packet.
     pub(super) fn waiting_for(&self, packet: PacketId) -> Vec<Wish> {
         if self.waiting == 0 {
             return Vec::new();
@@ -91,7 +92,7 @@ impl Wishes {
         all.filter(|(_, asked)| asked.waits_until.is_some()).map(|(wish, _)| *wish).collect()
     }
 
-    /// Forgets those that are older.
+    /// Forgets requests that are older than `age`.
     pub(super) fn forget_older_than(&mut self, now: Timestamp, age: Duration) {
         while let Some((at, wish)) = self.order.front().copied() {
             if now.since(at) <= age {
@@ -123,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// That what waits is counted right: it is found as by a look at all.
+        /// The count of waiting requests is right: a lookup finds the same as a search through all.
         #[test]
         fn what_waits_is_found(steps in prop::collection::vec((0..5_u8, 0..8_u64, 0..3_u32),
             1..200)) {

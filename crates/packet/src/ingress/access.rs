@@ -1,4 +1,4 @@
-//! Which copies of one sender have come, and when to say so.
+//! Arrivals of one sender's copies, and when to acknowledge them.
 
 use tradewind_units::Timestamp;
 
@@ -6,37 +6,38 @@ use super::Acknowledging;
 use crate::message::{ACKNOWLEDGED_WORDS, Acknowledgement};
 use crate::window::{Seen, Window};
 
-/// Copies that an acknowledgement tells beyond its first gap.
+/// Copies that an acknowledgement covers beyond its first gap.
 const TOLD: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Copies after which one does not wait for others that come together with them. Chosen: half of
-/// what it can tell, so that a gap is told before what comes behind it is more than that.
+/// Unacknowledged copies after which an acknowledgement is sent without waiting for the rest of the
+/// batch. Chosen: half of what one covers, so that a gap is reported before more copies than that
+/// follow it.
 const MOST_OWED: u8 = (TOLD / 2) as u8;
 
 /// One sender's copies.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrivals {
     window: Window,
-    /// The first that has not come and is waited for.
+    /// The first copy that has not come and is waited for.
     next: u64,
-    /// One beyond the highest that has come.
+    /// One beyond the highest copy that has come.
     end: u64,
-    /// Copies that came since the last acknowledgement.
+    /// Copies that have come since the last acknowledgement.
     owed: u8,
     due: Option<Timestamp>,
-    /// That an acknowledgement is owed now was told, and nothing was sent since.
+    /// Set when the caller knows that an acknowledgement is due before the next send.
     is_told: bool,
 }
 
 /// When to acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owed {
-    /// Now, whatever else comes together with this.
+    /// Immediately, before the rest of the batch.
     AtOnce,
     /// Before anything is sent.
     Now,
-    /// Set a timer for then.
+    /// When a timer set for that time goes off.
     At(Timestamp),
-    /// That was told already.
+    /// The caller knows already.
     Later,
 }
 
@@ -45,19 +46,19 @@ impl Arrivals {
         Self { window: Window::new(), next: 0, end: 0, owed: 0, due: None, is_told: false }
     }
 
-    /// One beyond the highest that has come.
+    /// Returns one beyond the highest copy that has come.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes a copy; `false` when it came before, or is not waited for any more.
+    /// Takes a copy; returns `false` when it came before, or is not waited for any more.
     pub(super) fn insert(&mut self, number: u64) -> bool {
         if self.window.look(number) != Seen::New {
             return false;
         }
         self.window.insert(number);
         self.end = self.end.max(number + 1);
-        // What no acknowledgement can tell any more is not waited for.
+        // Copies that no acknowledgement can cover any more are not waited for.
         self.next = self.next.max(self.end.saturating_sub(TOLD));
         while self.next < self.end && self.window.look(self.next) != Seen::New {
             self.next += 1;
@@ -65,7 +66,7 @@ impl Arrivals {
         true
     }
 
-    /// Something came that is to be acknowledged.
+    /// Notes a copy that is to be acknowledged; returns when.
     pub(super) fn owe(
         &mut self,
         now: Timestamp,
@@ -88,7 +89,7 @@ impl Arrivals {
         Owed::At(due)
     }
 
-    /// Whether the timer that was set for `at` still counts.
+    /// Returns whether the timer set for `at` is still valid.
     pub(super) fn is_due(&mut self, at: Timestamp) -> bool {
         if self.due != Some(at) {
             return false;
@@ -97,18 +98,18 @@ impl Arrivals {
         self.owes()
     }
 
-    /// Something is about to be sent; whether an acknowledgement is to go first.
+    /// Returns whether an acknowledgement is to be sent before what is about to be sent.
     pub(super) fn settle(&mut self) -> bool {
         self.is_told = false;
         self.owes()
     }
 
-    /// Whether something came since the last acknowledgement.
+    /// Returns whether a copy has come since the last acknowledgement.
     fn owes(&self) -> bool {
         self.owed > 0
     }
 
-    /// What to tell the sender.
+    /// Returns the acknowledgement for the sender.
     pub(super) fn acknowledge(&mut self) -> Acknowledgement {
         self.owed = 0;
         let has_come = |number: &u64| self.window.look(*number) == Seen::Before;

@@ -1,13 +1,13 @@
 //! Coding at the ingress relay: Algorithm 1 of [JQ A].
 //!
-//! Each packet goes into two blocks: one of its own flow (in-stream, s repair packets for so many),
-//! and one that holds packets of other flows to the same egress relay (cross-stream, r repair
-//! packets for k packets, at most one of each flow). A block is closed, and its repair packets
-//! sent, when it is full, when its timer runs out, or when a packet finds its own flow in every
-//! open block: then the oldest goes, and if it held that flow alone its packet is let go without
-//! protection.
+//! Each packet goes into two blocks: one of its own flow (in-stream, s repair packets per packet),
+//! and one with packets of other flows to the same egress relay (cross-stream, r repair packets for
+//! k packets, at most one packet of each flow). A block is closed, and its repair packets sent,
+//! when it is full, when its timer expires, or when every open block already holds a packet of the
+//! new packet's flow: then the oldest is closed, and if it held a packet of that flow alone, this
+//! is left without protection.
 //!
-//! Two faults of the algorithm as printed are mended:
+//! Two errors of the algorithm as printed are corrected:
 //! - *`dc2_id` before it is set*: line 5 sends in-stream repair packets to `dc2_id`, which line 6
 //!   sets. The flow's egress relay is looked up first here.
 //! - *never drains*: after lines 4, 15 and 22 a queue keeps what was encoded. A full in-stream
@@ -15,12 +15,12 @@
 //!   and line 20 would add a second packet of a flow to the block just sent. Closing empties a
 //!   block here.
 //!
-//! One choice differs: the printed algorithm takes the queues in rotation, so that a block waits
-//! for its packets Q rounds long when not all flows are in step. [`Placement::OldestFirst`] fills
-//! the block that is nearest to its timer; [`Placement::RoundRobin`] is as printed.
+//! One choice differs: the printed algorithm takes the queues in rotation, so that a block waits Q
+//! rounds for its packets when not all flows are in step. [`Placement::OldestFirst`] fills the
+//! block that is nearest to its timer; [`Placement::RoundRobin`] is as printed.
 //!
-//! Packets are added to the repair packets as they arrive and not kept; closing costs no
-//! arithmetic. The blocks of flows that have ended go once the last of them is closed.
+//! Packets are added to the repair packets as they arrive and are not kept, so that closing costs
+//! no arithmetic. The blocks of ended flows are removed once the last of them is closed.
 
 use std::collections::BTreeMap;
 
@@ -36,28 +36,28 @@ use crate::outbox::Outbox;
 /// In-stream coding of a flow: s = `repairs / packets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InStream {
-    /// Packets of a block, 1 to 32.
+    /// Packets in a block, 1 to 32.
     pub packets: u8,
-    /// Repair packets of it, 1 to 8.
+    /// Repair packets of a block, 1 to 8.
     pub repairs: u8,
 }
 
-/// Which open block takes a packet.
+/// The rule that chooses the open block for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// The oldest that holds no packet of the flow.
+    /// The oldest block that holds no packet of the flow.
     #[default]
     OldestFirst,
-    /// The next in rotation that holds none [JQ A].
+    /// The next block in rotation that holds none [JQ A].
     RoundRobin,
 }
 
-/// How packets are coded. Cross-stream: r = `repairs / packets`.
+/// The parameters of coding. Cross-stream: r = `repairs / packets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coding {
-    /// k: packets of a block, each of another flow, 1 to 32.
+    /// k: packets in a block, each of another flow, 1 to 32.
     pub packets: u8,
-    /// Repair packets of it, 1 to 8.
+    /// Repair packets of a block, 1 to 8.
     pub repairs: u8,
     /// Blocks that may be open at a time in each group, 1 to 255.
     pub blocks: u8,
@@ -65,7 +65,7 @@ pub struct Coding {
     pub cross_stream_within: Duration,
     /// Longest that an in-stream block is open.
     pub in_stream_within: Duration,
-    /// Which block takes a packet.
+    /// The rule that chooses the block for a packet.
     pub placement: Placement,
 }
 
@@ -88,14 +88,14 @@ impl Default for Coding {
 /// tenants share.
 type Group = (Peer, Option<Tenant>);
 
-/// Which block a timer is for; the number tells it from later ones in the same place.
+/// The block of a timer; the number distinguishes it from later blocks in the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     CrossStream(Group, u8, u64),
     InStream(FlowNumber, u64),
 }
 
-/// What was set up for a block that was opened: a deadline and the block.
+/// The deadline of a block that was opened, and the block.
 type Due = Option<(Timestamp, Place)>;
 
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ pub(super) struct Coder {
 #[derive(Debug, Clone)]
 struct Shared {
     blocks: Vec<Block>,
-    /// Flows whose packets go into them.
+    /// The number of flows whose packets go into them.
     flows: usize,
 }
 
@@ -121,7 +121,7 @@ impl Shared {
         Self { blocks, flows: 0 }
     }
 
-    /// Whether nothing is in it, and nobody is left who would add something.
+    /// Returns whether the blocks are empty and no flow is left that could add a packet.
     fn is_over(&self) -> bool {
         self.flows == 0 && self.blocks.iter().all(|block| block.packets.is_empty())
     }
@@ -129,9 +129,9 @@ impl Shared {
 
 #[derive(Debug, Clone)]
 struct FlowState {
-    /// Whose packets share blocks with its own.
+    /// The group whose blocks its packets go into.
     group: Option<Group>,
-    /// Where rotation goes on.
+    /// The next place in the rotation.
     cursor: u8,
     in_stream: Option<(InStream, Peer, Block)>,
 }
@@ -155,7 +155,7 @@ impl Block {
         self.packets.iter().any(|packet| packet.flow == flow)
     }
 
-    /// Adds a packet; whether it is the block's first.
+    /// Adds a packet; returns whether it is the block's first.
     fn add(&mut self, packet: PacketId, payload: &[u8]) -> bool {
         self.encoder
             .add(self.packets.len(), payload)
@@ -185,7 +185,7 @@ impl Coder {
         }
     }
 
-    /// Codes a packet; the deadlines of the blocks that it opened.
+    /// Codes a packet; returns the deadlines of the blocks that it opened.
     pub(super) fn add(
         &mut self,
         now: Timestamp,
@@ -197,7 +197,7 @@ impl Coder {
         [in_stream, self.add_cross_stream(now, flow, source, outbox)]
     }
 
-    /// Lines 1 to 5, with the egress relay known.
+    /// Runs lines 1 to 5, with the egress relay known.
     fn add_in_stream(
         &mut self,
         now: Timestamp,
@@ -227,7 +227,7 @@ impl Coder {
         is_first.then(|| (now + self.coding.in_stream_within, Place::InStream(number, opened)))
     }
 
-    /// Lines 6 to 23.
+    /// Runs lines 6 to 23.
     fn add_cross_stream(
         &mut self,
         now: Timestamp,
@@ -248,7 +248,7 @@ impl Coder {
             Placement::RoundRobin => in_rotation(blocks, cursor, number),
         };
         let place = place.unwrap_or_else(|| {
-            // Its flow is in every block: the oldest makes room.
+            // Every block holds a packet of its flow: the oldest block is closed.
             let place = oldest(blocks.iter(), |_| true).unwrap_or(0);
             let block = &mut blocks[place];
             if let [lone] = block.packets[..] {
@@ -278,7 +278,7 @@ impl Coder {
         })
     }
 
-    /// A timer has run out: the block is closed if it is still the same.
+    /// Closes a block whose timer has expired, if it is still the same.
     pub(super) fn close_due(&mut self, place: Place, outbox: &mut Outbox) {
         let (block, scope, egress, number) = match place {
             Place::CrossStream(group, index, number) => {
@@ -300,14 +300,14 @@ impl Coder {
         }
     }
 
-    /// A flow has ended; its packets in open blocks stay there.
+    /// Forgets a flow that has ended; its packets in open blocks stay there.
     pub(super) fn forget(&mut self, flow: FlowNumber) {
         if let Some(group) = self.flows.remove(&flow).and_then(|state| state.group) {
             self.leave(group);
         }
     }
 
-    /// The packets of a flow go into blocks of `group` from now on.
+    /// Puts the packets of a flow into blocks of `group` from now on.
     fn join(&mut self, flow: FlowNumber, group: Group) {
         let Some(state) = self.flows.get_mut(&flow).filter(|state| state.group != Some(group))
         else {
@@ -319,7 +319,7 @@ impl Coder {
         before.into_iter().for_each(|before| self.leave(before));
     }
 
-    /// A flow is no more in `group`.
+    /// Notes that a flow has left `group`.
     fn leave(&mut self, group: Group) {
         if let Some(shared) = self.groups.get_mut(&group) {
             shared.flows -= 1;
@@ -327,8 +327,8 @@ impl Coder {
         self.prune(group);
     }
 
-    /// Lets a group go of which nothing is left: each block that is open has a timer, after which
-    /// this is looked at again.
+    /// Removes a group of which nothing is left. Each open block has a timer, after which this is
+    /// checked again.
     fn prune(&mut self, group: Group) {
         if self.groups.get(&group).is_some_and(Shared::is_over) {
             self.groups.remove(&group);
@@ -336,7 +336,7 @@ impl Coder {
     }
 }
 
-/// The block that was opened first among those that `fits`; an empty one when there is none.
+/// Returns the block that was opened first among those that fit; an empty one when there is none.
 fn oldest<'a>(
     blocks: impl Iterator<Item = &'a Block>,
     fits: impl Fn(&Block) -> bool,
@@ -347,7 +347,7 @@ fn oldest<'a>(
         .map(|(place, _)| place)
 }
 
-/// The next block in the flow's rotation that holds no packet of it.
+/// Returns the next block in the flow's rotation that holds no packet of it.
 fn in_rotation(blocks: &[Block], cursor: Option<&mut u8>, flow: FlowNumber) -> Option<usize> {
     let mut unused = 0;
     let cursor = cursor.unwrap_or(&mut unused);
@@ -363,8 +363,8 @@ fn in_rotation(blocks: &[Block], cursor: Option<&mut u8>, flow: FlowNumber) -> O
 
 /// Sends a block's repair packets and empties it.
 ///
-/// A block that was closed before it was full sends no more repair packets than it has packets:
-/// more could bring back nothing.
+/// A block that is closed before it is full sends no more repair packets than it has packets: more
+/// could recover nothing.
 fn send(
     block: &mut Block,
     scope: Scope,
@@ -420,7 +420,7 @@ mod tests {
         }
     }
 
-    /// Codes one packet, and tells the timer of the cross-stream block that it opened.
+    /// Codes one packet; returns the deadline of the cross-stream block that it opened.
     fn code(coder: &mut Coder, number: u64, sequence: u64, flow: &IngressFlow) -> Due {
         let packet = PacketId { flow: FlowNumber(number), sequence };
         let (service, class) = (Service::Coding, Class::Usual);

@@ -1,12 +1,12 @@
-//! What can be wrong with a message.
+//! Errors of the message parser.
 
-/// Why bytes are no message.
+/// The reason why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// The bytes end within a field.
     #[error("a message of {found} bytes: `{field}` ends beyond it")]
     Truncated {
-        /// Bytes there are.
+        /// The length of the message.
         found: usize,
         /// The field.
         field: &'static str,
@@ -14,17 +14,17 @@ pub enum MessageError {
     /// Bytes follow a message of fixed length.
     #[error("{0} bytes after the end of a message")]
     Trailing(usize),
-    /// No such message.
+    /// The kind is unknown.
     #[error("message {0:#04x}: no such kind")]
     Kind(u8),
-    /// A field holds what it cannot mean.
+    /// A field has a value that is not allowed.
     #[error("`{field}` is {value}: expected {expected}")]
     Field {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// The value.
         value: u64,
-        /// What would be right.
+        /// The allowed values.
         expected: &'static str,
     },
 }

@@ -15,13 +15,14 @@ pub struct MemberList<'a> {
 }
 
 impl<'a> MemberList<'a> {
-    /// `bytes` holds one entry for each column, or the parser refuses it.
+    /// Returns a list of `bytes`, which must hold one entry for each column; the parser checks
+    /// that.
     pub(crate) fn new(columns: Members, bytes: &'a [u8]) -> Self {
         debug_assert_eq!(bytes.len(), columns.len() * MEMBER_BYTES);
         Self { columns, bytes }
     }
 
-    /// Writes a list's entries; the columns' packets in their order.
+    /// Writes a list's entries, given the packets in the order of their columns.
     pub fn write(packets: impl Iterator<Item = PacketId>, out: &mut Vec<u8>) {
         for packet in packets {
             out.extend_from_slice(&packet.flow.0.to_be_bytes());
@@ -29,14 +30,14 @@ impl<'a> MemberList<'a> {
         }
     }
 
-    /// Takes entries that [`MemberList::write`] wrote; `None` when there are not as many as
-    /// columns.
+    /// Returns a list of entries that [`MemberList::write`] wrote; `None` when their number is not
+    /// that of the columns.
     #[must_use]
     pub fn of(columns: Members, entries: &'a [u8]) -> Option<Self> {
         (entries.len() == columns.len() * MEMBER_BYTES).then_some(Self { columns, bytes: entries })
     }
 
-    /// The columns that are taken.
+    /// Returns the columns in use.
     #[must_use]
     pub fn columns(&self) -> Members {
         self.columns
@@ -46,12 +47,12 @@ impl<'a> MemberList<'a> {
         self.bytes
     }
 
-    /// Columns and packets, in the columns' order.
+    /// Returns columns and packets, in the columns' order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, PacketId)> + use<'a> {
         self.columns.iter().zip(self.packets())
     }
 
-    /// The packets alone.
+    /// Returns the packets alone.
     pub fn packets(&self) -> impl Iterator<Item = PacketId> + Clone + use<'a> {
         self.bytes.chunks_exact(MEMBER_BYTES).map(|entry| {
             let number = |at: usize| {

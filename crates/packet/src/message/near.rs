@@ -1,4 +1,4 @@
-//! The relays near an endpoint, as it tells them.
+//! The relays near an endpoint, as it reports them.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,19 +7,19 @@ use tradewind_units::Duration;
 
 use super::write::put_address;
 
-/// Most relays that are told of one endpoint. Chosen: one, and others for when that is gone.
+/// The most relays that are reported of one endpoint. Chosen: one, and others in case it is down.
 pub const MOST_NEAR: usize = 4;
-/// Bytes of each: identity, address, round trip.
+/// Bytes of each entry: identity, address, round trip.
 pub(super) const NEAR_BYTES: usize = 32 + 18 + 4;
 
 /// A relay near an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NearRelay {
-    /// Who it is.
+    /// The relay's identity.
     pub identity: PublicIdentity,
-    /// Where it listens.
+    /// The address it listens at.
     pub address: SocketAddr,
-    /// The round trip between them; zero: not known.
+    /// The round trip between relay and endpoint; zero: not known.
     pub round_trip: Duration,
 }
 
@@ -28,7 +28,8 @@ pub struct NearRelay {
 pub struct NearList<'a>(&'a [u8]);
 
 impl<'a> NearList<'a> {
-    /// Takes entries that [`NearList::write`] wrote; `None` when they are too many or cut.
+    /// Returns a list of entries that [`NearList::write`] wrote; `None` when they are too many or
+    /// truncated.
     #[must_use]
     pub fn of(entries: &'a [u8]) -> Option<Self> {
         let is_whole = entries.len().is_multiple_of(NEAR_BYTES);
@@ -45,13 +46,13 @@ impl<'a> NearList<'a> {
         }
     }
 
-    /// The entries as they are written.
+    /// Returns the entries as they are on the wire.
     #[must_use]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// The relays.
+    /// Returns the relays.
     pub fn relays(&self) -> impl Iterator<Item = NearRelay> + use<'a> {
         self.0.chunks_exact(NEAR_BYTES).map(|entry| {
             let ip: [u8; 16] = entry[32..48].try_into().expect("16 of 54 bytes");

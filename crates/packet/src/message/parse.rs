@@ -1,4 +1,4 @@
-//! Bytes to messages.
+//! Parses messages.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -18,7 +18,7 @@ use crate::group::{KEY_BYTES, Secret};
 use crate::id::{FlowNumber, PacketId};
 
 impl<'a> Message<'a> {
-    /// Reads a message that fills `bytes`.
+    /// Parses a message that fills `bytes`.
     ///
     /// # Errors
     /// When the bytes are no message of this version; the error names the field.
@@ -311,8 +311,9 @@ fn repair<'a>(reader: &mut Reader<'a>) -> Result<Repair<'a>, MessageError> {
     Ok(Repair { scope, row, rows, block, members, symbol })
 }
 
-/// Cross-stream blocks hold a packet of a flow at most, in-stream blocks different packets of one;
-/// all of them have sequences that a message of their own could bear.
+/// Checks a block's packets: cross-stream blocks hold at most one packet of a flow, in-stream
+/// blocks different packets of one flow, and all sequences must be allowed in messages of their
+/// own.
 fn check_members(scope: Scope, members: &MemberList<'_>) -> Result<(), MessageError> {
     let first = members.packets().next().map(|packet| packet.flow);
     for (index, packet) in members.packets().enumerate() {
@@ -382,7 +383,7 @@ fn payload<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MessageError> {
     Ok(payload)
 }
 
-/// Takes fields from the front.
+/// Reads fields from the front of a message.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -437,7 +438,7 @@ impl<'a> Reader<'a> {
         Ok(PacketId { flow, sequence: self.place("sequence")? })
     }
 
-    /// A number that counts something.
+    /// Reads a number that counts something.
     fn place(&mut self, field: &'static str) -> Result<u64, MessageError> {
         match self.number(field)? {
             place @ 0..=MOST_SEQUENCE => Ok(place),
@@ -446,7 +447,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Sequences near the end of 64 bits are never reached; arithmetic on them must not overflow.
+/// Refuses sequences from 2^63 on: they are never reached, and arithmetic on others cannot
+/// overflow.
 fn check_sequence(sequence: u64) -> Result<(), MessageError> {
     if sequence > MOST_SEQUENCE {
         return refuse("sequence", sequence, "below 2^63");

@@ -1,4 +1,4 @@
-//! The sequences that a NACK asks for.
+//! The sequences that a NACK requests.
 
 use super::{MOST_NACK_ITEMS, MOST_NACK_RANGES, MOST_SEQUENCE};
 
@@ -12,20 +12,20 @@ pub struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Takes what [`write_ranges`] wrote; foreign bytes are checked by the parser.
+    /// Returns the ranges that [`write_ranges`] wrote; the parser checks the bytes of others.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Self {
         debug_assert!(Self { bytes }.check().is_ok());
         Self { bytes }
     }
 
-    /// As they are, unchecked.
+    /// Returns ranges without checking them.
     pub(crate) fn unchecked(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Refuses ranges out of order, empty ones, too many; the value that is wrong and what would be
-    /// right.
+    /// Refuses ranges out of order, empty ones, and too many. The error is the wrong value and the
+    /// expected ones.
     pub(crate) fn check(&self) -> Result<(), (u64, &'static str)> {
         let count = self.bytes.len() / RANGE_BYTES;
         if count == 0 || count > MOST_NACK_RANGES {
@@ -55,21 +55,21 @@ impl<'a> Ranges<'a> {
         self.bytes
     }
 
-    /// First sequence and length of each.
+    /// Returns the first sequence and the length of each range.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u8)> + use<'a> {
         self.bytes.chunks_exact(RANGE_BYTES).map(|range| {
             (u64::from_be_bytes(range[..8].try_into().expect("8 of 9 bytes")), range[8])
         })
     }
 
-    /// Every sequence.
+    /// Returns every sequence.
     pub fn sequences(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.iter().flat_map(|(first, length)| first..first + u64::from(length))
     }
 }
 
-/// Writes the first of `sequences`, which ascend, as ranges to `out`; returns how many fitted into
-/// one message.
+/// Writes the first of `sequences`, which must ascend, as ranges to `out`; returns how many fitted
+/// into one message.
 pub fn write_ranges(sequences: &[u64], out: &mut Vec<u8>) -> usize {
     let most = usize::try_from(MOST_NACK_ITEMS).expect("a small number");
     let mut taken = 0;

@@ -1,31 +1,31 @@
-//! Why something was refused, as it is told to who asked: no more than that one may know.
+//! Reasons for refusals, as sent to the refused peer: no more than it may know.
 
 use std::fmt;
 
 use tradewind_grant::GrantError;
 
-/// Why an overlay path or a conversation was refused.
+/// The reason why an overlay path or a conversation was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
     /// The grant does not cover the destination.
     NotGranted = 0,
-    /// The policy there does not allow the destination.
+    /// The refusing node's policy does not allow the destination.
     NotAllowed = 1,
-    /// The policy there does not allow the next hop.
+    /// The refusing node's policy does not allow the next hop.
     NextHop = 2,
-    /// The grant is not good there.
+    /// The grant is not valid at the refusing node.
     Grant = 3,
     /// The clocks differ.
     Clock = 4,
-    /// There is no room.
+    /// The refusing node is full.
     Full = 5,
-    /// Anything else, which the log there tells.
+    /// Another reason, found in the refusing node's log.
     Other = 6,
 }
 
 impl Refusal {
-    /// All, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::NotGranted,
         Self::NotAllowed,

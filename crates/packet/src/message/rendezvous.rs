@@ -1,73 +1,74 @@
-//! What is said at the relay where packets wait for a receiver that is not online `[JQ 3.5]`.
+//! Messages to and from the relay that stores packets for a receiver that is offline `[JQ 3.5]`.
 
 use tradewind_grant::PublicIdentity;
 
 use super::Acknowledgement;
 
-/// A stored message that is to wait.
+/// A stored message to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deposit<'a> {
-    /// Which of the sender's streams of deposits it is in.
+    /// The number of the stream among the sender's streams of deposits.
     pub stream: u64,
-    /// Whether nothing of the stream was acknowledged yet: then the relay need not know it.
+    /// Set while nothing of the stream is acknowledged, so that the relay may not know it.
     pub begins: bool,
-    /// Its place in the stream, from 0, without gaps.
+    /// The place in the stream, from 0, without gaps.
     pub number: u64,
-    /// For how many seconds it is worth keeping; 0 for what only its number is sent for.
+    /// The seconds for which it is worth keeping; 0 when only the number is needed.
     pub keep_s: u32,
-    /// For whom.
+    /// The receiver.
     pub to: PublicIdentity,
-    /// What the receiver alone can open, 1 to [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES)
-    /// bytes.
+    /// The sealed message, which the receiver alone can open, 1 to
+    /// [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes.
     pub stored_message: &'a [u8],
 }
 
-/// Which deposits of a stream have come.
+/// The deposits of a stream that have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deposited {
-    /// The relay's life that tells: another one has nothing of what was acknowledged.
+    /// The epoch of the relay, new with each start: another epoch has nothing of what was
+    /// acknowledged.
     pub epoch: u64,
     /// The stream.
     pub stream: u64,
-    /// Whether the relay knows it; one that does not must be told from the beginning.
+    /// Set when the relay knows the stream; otherwise the sender must begin it anew.
     pub is_known: bool,
-    /// What has come.
+    /// The deposits that have come.
     pub seen: Acknowledgement,
 }
 
-/// A receiver asks for what waits for it.
+/// A receiver's request for the stored messages that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collect {
-    /// The relay's life that the positions are of; any number before it is known.
+    /// The relay's epoch in which the positions hold; any number before it is known.
     pub epoch: u64,
-    /// The question's number; its answer ends with it.
+    /// The number of the request, repeated at the end of its answer.
     pub ask: u64,
-    /// Most stored messages of an answer.
+    /// The most stored messages in the answer.
     pub credit: u16,
-    /// Positions that have come: those below `next` need wait no longer.
+    /// The positions that have come: the relay can delete those below `next`.
     pub seen: Acknowledgement,
 }
 
-/// What has waited.
+/// A stored message for its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredMessage<'a> {
-    /// The relay's life.
+    /// The relay's epoch.
     pub epoch: u64,
-    /// Nothing waits from here on before it; at most its position.
+    /// The lowest position from which on nothing waits before this one; at most its own.
     pub since: u64,
-    /// Its place among those for this receiver.
+    /// Its position among those for this receiver.
     pub position: u64,
-    /// As it was deposited.
+    /// The sealed message, as it was deposited.
     pub stored_message: &'a [u8],
 }
 
-/// What still waits.
+/// The end of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
-    /// The relay's life.
+    /// The relay's epoch.
     pub epoch: u64,
-    /// The question that is answered.
+    /// The request that is answered.
     pub ask: u64,
-    /// Stored messages that wait beside those that were sent.
+    /// The number of stored messages that wait beside those that were sent.
     pub left: u32,
 }

@@ -1,4 +1,4 @@
-//! Round trips, and what is refused.
+//! Round trips through writer and parser, and refusals.
 
 use std::net::IpAddr;
 
@@ -226,7 +226,7 @@ fn what_is_wrong_is_named() {
     assert_eq!(parse(&long), "`payload` is 9001: expected 1 to 9000 bytes");
 }
 
-/// What one message names, another one asks for: none may name what no other can.
+/// A sequence in one message is requested in another: none may hold one that the other cannot.
 #[test]
 fn sequences_from_2_to_the_63rd_are_refused_wherever_they_stand() {
     const BEYOND: u64 = 1 << 63;

@@ -1,11 +1,11 @@
-//! Messages to bytes.
+//! Writes messages.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Acknowledgement, Carriage, Message, Source};
 use crate::id::PacketId;
 
-/// The first byte of each message; the high half tells its family.
+/// The first byte of each message; the high half is its family.
 pub(super) mod kind {
     pub(crate) const ON_PATH: u8 = 0x21;
     pub(crate) const OPEN: u8 = 0x22;
@@ -55,9 +55,8 @@ pub(super) mod kind {
 
 impl Message<'_> {
     /// Appends the message to `out`.
-    ///
     /// The caller keeps the bounds that the parser checks: payloads of 1 to
-    /// [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes, lists that are in order.
+    /// [`MOST_PAYLOAD_BYTES`](super::MOST_PAYLOAD_BYTES) bytes, lists in order.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(self.kind());
         match self {

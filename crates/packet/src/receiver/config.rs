@@ -1,4 +1,4 @@
-//! What a receiver is told, and what it hands over.
+//! The settings of a receiver, and the packets that it delivers.
 
 use tradewind_units::{Bytes, Duration};
 
@@ -11,12 +11,12 @@ use crate::store::Keep;
 /// A flow at its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverFlow {
-    /// Who sends it over the Internet.
+    /// The sender, over the Internet.
     pub sender: Peer,
-    /// The relay near by, if one serves it.
+    /// The egress relay near by, if one serves the flow.
     pub egress: Option<Peer>,
-    /// How that relay serves it: what it caches or codes it is asked for, and for what it codes
-    /// packets are kept here, to be lent to it.
+    /// The service of that relay: what it caches or codes can be requested from it, and packets of
+    /// flows that it codes are kept here, to be lent to it.
     pub service: Service,
     /// The round trip of the Internet path, as measured when the flow began.
     pub round_trip: Duration,
@@ -26,29 +26,29 @@ pub struct ReceiverFlow {
 }
 
 impl ReceiverFlow {
-    /// Who can be asked for what is missing.
+    /// Returns the relay from which missing packets can be requested.
     pub(super) fn keeper(&self) -> Option<Peer> {
         self.egress.filter(|_| matches!(self.service, Service::Caching | Service::Coding))
     }
 
-    /// Whether others' packets may be recovered with those of this flow.
+    /// Returns whether others' packets may be recovered with those of this flow.
     pub(super) fn is_coded(&self) -> bool {
         self.service == Service::Coding
     }
 }
 
-/// What holds for all flows of a receiver.
+/// The settings for all flows of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// What is kept to be lent. Its age should be one to two round trips [JQ 3.2].
+    /// The limits of packets kept to be lent. Their age should be one to two round trips [JQ 3.2].
     pub lend: Keep,
-    /// Packets lent.
+    /// Rate of packets that are lent.
     pub lends: Allowance,
-    /// Packets that each flow may ask for.
+    /// Rate of packets that each flow may request.
     pub asks: Allowance,
-    /// How often senders are told how their flows fare; `None`: never.
+    /// The interval of reports to senders; `None`: never.
     pub feedback_every: Option<Duration>,
-    /// How often egress relays hear that this receiver is there; `None`: never.
+    /// The interval of keepalives to egress relays; `None`: never.
     pub keepalive_every: Option<Duration>,
 }
 
@@ -75,11 +75,11 @@ impl Default for ReceiverConfig {
 /// A packet for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// Which.
+    /// The packet's flow and sequence.
     pub packet: PacketId,
-    /// How it came.
+    /// The path on which it came.
     pub way: Arrival,
-    /// Whether it is later than the flow's patience.
+    /// Set when it came after the flow's recovery deadline.
     pub is_late: bool,
     /// The sealed payload.
     pub payload: &'a [u8],

@@ -1,19 +1,19 @@
-//! When a packet should have come: the model of arrivals with two states [JQ 3.2, loss detection].
+//! Loss detection: a model of arrivals with two states [JQ 3.2, loss detection].
 //!
-//! Within a *burst* packets follow each other at a gap that is learned; what is overdue by four
-//! deviations of it, and by as much as packets have come behind others lately, counts as missing,
-//! one sequence after the other, so that an outage is noticed while it lasts. Where nothing shows
-//! for two round trips that the flow goes on, the burst has ended, and only the *long* timer of a
-//! round trip tries once more (the last packets of the burst may be lost). Flows whose bursts are
-//! single packets get the long timer alone.
+//! Within a *burst* packets follow each other at a gap that is learned. A packet that is overdue by
+//! four deviations of it, and by the recent extent of reordering, counts as missing, one sequence
+//! after the other, so that an outage is noticed while it lasts. When for two round trips nothing
+//! shows that the flow goes on, the burst has ended, and only the *long* timer of a round trip
+//! makes another try (the last packets of the burst may be lost). Flows whose bursts are single
+//! packets get the long timer alone.
 //!
-//! In an *outage*, when what is brought back is all that shows that the flow goes on, no gap that
-//! was learned before would do for long: a packet that is brought back tells when the next is due,
-//! and some more are asked for in advance. Their requests wait at the egress relay until the
-//! packets come there, so that the sender's own pace is followed. The long timer tries more often.
+//! In an *outage*, when recovered packets are the only sign that the flow goes on, the learned gap
+//! does not hold for long. A recovered packet then determines when the next is due, and some more
+//! are requested in advance. Their requests wait at the egress relay until the packets come there,
+//! and so follow the sender's own pace. The long timer tries more often.
 //!
-//! The paper's prototype has fixed timers of 25 ms and one round trip [JQ 4]; these are what holds
-//! until arrivals have taught better.
+//! The paper's prototype has fixed timers of 25 ms and one round trip [JQ 4]; they are used here
+//! until the model has learned from arrivals.
 
 use tradewind_units::{Duration, Timestamp};
 
@@ -21,66 +21,65 @@ use tradewind_units::{Duration, Timestamp};
 const FIRST_SHORT_TIMER: Duration = Duration::from_millis(25);
 /// Gaps after which the model counts as learned. Chosen: the deviation has lost its first guess.
 const LEARNED_AFTER: u32 = 8;
-/// Least that a packet may be overdue before it counts as missing. Chosen: what hosts' schedulers
-/// add.
+/// The least delay after which a packet counts as missing. Chosen: what hosts' schedulers add.
 const LEAST_SLACK: Duration = Duration::from_millis(2);
-/// Least that a packet may come behind others before it counts as missing. Chosen: as above.
+/// The least reordering that is tolerated. Chosen: as above.
 const LEAST_TOLERANCE: Duration = Duration::from_millis(1);
-/// Most of it. Chosen: paths reorder by some 25 ms, which is waited for with a quarter more; beyond
-/// twice that, waiting costs more than asking in vain.
+/// The most reordering that is tolerated. Chosen: paths reorder by some 25 ms, which is waited for
+/// with a quarter more; beyond twice that, waiting costs more than requesting in vain.
 const MOST_TOLERANCE: Duration = Duration::from_millis(50);
-/// Most packets that are missed in advance, while nothing shows that they exist. Chosen: those of
-/// two round trips at 150 packets a second.
+/// The most packets that are noted as missing in advance, while nothing shows that they exist.
+/// Chosen: those of two round trips at 150 packets a second.
 const MOST_AHEAD: u64 = 64;
-/// Times that the long timer tries. Chosen: one for the packet, one for the request; in an outage,
-/// pauses as of speech.
+/// Tries of the long timer. Chosen: one for the packet, one for the request; in an outage, pauses
+/// as of speech.
 const LONG_TRIES: u32 = 2;
 const LONG_TRIES_IN_OUTAGE: u32 = 6;
-/// Most packets that are asked for in advance in an outage; the first that is brought back begins
+/// The most packets that are requested in advance in an outage; the first recovered packet begins
 /// with one, each further one doubles it. Chosen: what comes during a request at 300 packets a
 /// second and 25 ms.
 const MOST_LEAD: u64 = 8;
 
-/// Packets before the first that comes which are missed all the same: flows are numbered from zero,
-/// so that they were sent. Of a flow that began long before, as for a receiver that starts again,
-/// nothing is. Chosen: a burst, as long as any that is missed in advance.
+/// The most packets before the first arrival that count as missing: flows are numbered from zero,
+/// so that they were sent. For a flow that began long before, as for a receiver that restarts, none
+/// do. Chosen: a burst, as long as any that is missed in advance.
 const MOST_BEFORE_FIRST: u64 = MOST_AHEAD;
 
-/// What a packet is missed by.
+/// The reason why a packet counts as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
-    /// None: in an outage it is asked for in advance.
+    /// No timer: it is requested in advance in an outage.
     Lead,
     Short,
     Long,
 }
 
-/// What is known of a flow's arrivals.
+/// The model of a flow's arrivals.
 #[derive(Debug, Clone)]
 pub(super) struct Detector {
     round_trip: Duration,
     recovery_deadline: Duration,
-    /// The highest that came by its usual way, and when.
+    /// The highest sequence that came on its usual path, and when.
     highest: Option<(u64, Timestamp)>,
-    /// The same, or what was brought back since.
+    /// The same, or a packet recovered since.
     latest: (u64, Timestamp),
-    /// In an outage, how many are asked for in advance.
+    /// The number of packets requested in advance in an outage.
     lead: u64,
     gap: Duration,
     deviation: Duration,
     gaps: u32,
     tolerance: Duration,
-    /// The first that was neither seen nor missed.
+    /// The first sequence that was neither seen nor missed.
     next: u64,
     /// Every sequence below is known to exist.
     known: u64,
-    /// The first that was missed in advance, and is asked for no more.
+    /// The first that was missed in advance, and is requested no more.
     forgotten: Option<u64>,
-    /// Since when packets are missed that may not exist.
+    /// The time since which packets are missed that may not exist.
     silent_since: Option<Timestamp>,
     long_tries: u32,
     burst: u64,
-    /// Packets of a burst, smoothed; `None` before the first has ended.
+    /// The smoothed length of bursts; `None` before the first has ended.
     typical_burst: Option<f64>,
 }
 
@@ -106,31 +105,31 @@ impl Detector {
         }
     }
 
-    /// Other paths were measured.
+    /// Updates the measured times of the paths.
     pub(super) fn set_path(&mut self, round_trip: Duration, recovery_deadline: Duration) {
         (self.round_trip, self.recovery_deadline) = (round_trip, recovery_deadline);
     }
 
-    /// The highest sequence that came, or was brought back.
+    /// Returns the bound below which every sequence is known to exist.
     pub(super) fn known(&self) -> u64 {
         self.known
     }
 
-    /// Returns how long a packet may come behind others. Where little time is left, most of it is
-    /// for what is asked for.
+    /// Returns how long a packet may come behind others. When little time is left, most of it is
+    /// kept for the recovery.
     pub(super) fn tolerance(&self) -> Duration {
         self.tolerance.min(self.recovery_deadline / 4)
     }
 
-    /// When a sequence should have come.
+    /// Returns when a sequence should have come.
     pub(super) fn expected(&self, sequence: u64) -> Timestamp {
         let (latest, at) = self.latest;
         let ahead = sequence.saturating_sub(latest).min(u64::from(u32::MAX));
         at + self.gap.saturating_mul(ahead as u32)
     }
 
-    /// A packet came by its usual way; returns the sequences that it shows to be missing and that
-    /// were not missed before.
+    /// Notes a packet that came on its usual path; returns the sequences that it shows to be
+    /// missing and that were not missed before.
     pub(super) fn arrive(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
         let Some((highest, at)) = self.highest else {
             (self.highest, self.next, self.known) =
@@ -158,7 +157,7 @@ impl Detector {
         self.confirm(now, sequence)
     }
 
-    /// A packet was brought back; returns the sequences before it that were not missed yet.
+    /// Notes a recovered packet; returns the sequences before it that were not missed yet.
     pub(super) fn bring_back(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
         if sequence >= self.known {
             self.latest = (sequence, now);
@@ -173,7 +172,7 @@ impl Detector {
             Some(self.typical_burst.map_or(burst, |typical| (3.0 * typical + burst) / 4.0));
     }
 
-    /// As round trips are smoothed in RFC 6298.
+    /// Learns a gap, smoothed as round trips are in RFC 6298.
     fn learn(&mut self, between: Duration) {
         if self.gaps == 0 {
             (self.gap, self.deviation) = (between, between / 2);
@@ -186,15 +185,15 @@ impl Detector {
         self.tolerance = (self.tolerance * 255 / 256).max(LEAST_TOLERANCE);
     }
 
-    /// A packet that was missed came by its usual way after all, so much later than it was
-    /// expected. It was out of order only if another that was sent later had come.
+    /// Notes that a missed packet came on its usual path after all, later than expected by `by`. It
+    /// was reordered only if another that was sent later had come.
     pub(super) fn came_late(&mut self, sequence: u64, by: Duration) {
         if self.highest.is_some_and(|(highest, _)| highest > sequence) {
             self.tolerance = self.tolerance.max(by * 5 / 4).min(MOST_TOLERANCE);
         }
     }
 
-    /// A sequence is known to exist; returns those before it that were not missed yet.
+    /// Notes that a sequence exists; returns those before it that were not missed yet.
     fn confirm(&mut self, now: Timestamp, sequence: u64) -> std::ops::Range<u64> {
         if sequence >= self.known
             && let Some(forgotten) = self.forgotten.take()
@@ -211,18 +210,18 @@ impl Detector {
         missing
     }
 
-    /// A sequence that was missed in advance is asked for no more. Once another shows that the flow
+    /// Stops requesting a sequence that was missed in advance. Once another shows that the flow
     /// goes on, it is missed again.
     pub(super) fn forget(&mut self, sequence: u64) {
         self.forgotten = Some(self.forgotten.map_or(sequence, |first| first.min(sequence)));
     }
 
-    /// When the next packet counts as missing; `None` when none is waited for.
+    /// Returns when the next packet counts as missing; `None` when none is waited for.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.due().map(|(at, _)| at)
     }
 
-    /// The same, and by which timer.
+    /// Returns the same, and by which timer.
     fn due(&self) -> Option<(Timestamp, Timer)> {
         self.highest?;
         let (_, at) = self.latest;
@@ -255,9 +254,9 @@ impl Detector {
         at + self.gap.saturating_mul(ahead) + slack.max(LEAST_SLACK).max(self.tolerance())
     }
 
-    /// The packet that counts as missing since [`Detector::deadline`] has passed, and when it
-    /// should have come: a new one, or with the long timer the first that is not known to exist,
-    /// again, which is sent now if ever.
+    /// Returns the packet that counts as missing, since [`Detector::deadline`] has passed, and when
+    /// it should have come. With the long timer it is again the first that is not known to exist,
+    /// expected now.
     pub(super) fn miss(&mut self, now: Timestamp) -> (u64, Timestamp) {
         if matches!(self.due(), Some((_, Timer::Long))) {
             self.long_tries += 1;
@@ -281,7 +280,7 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// A flow of a packet each 10 ms, as far as `packets`.
+    /// Returns a flow of a packet each 10 ms, as far as `packets`.
     fn steady(packets: u64) -> Detector {
         let mut detector = Detector::new(ROUND_TRIP, TEST_TIMEOUT);
         for sequence in 0..packets {
@@ -348,7 +347,7 @@ mod tests {
         for sequence in 0..20 {
             detector.arrive(at(5), sequence);
         }
-        // Both timers give the same moment, all the time.
+        // Both timers always give the same time.
         let asked = std::iter::from_fn(|| detector.deadline().map(|due| detector.miss(due)));
         assert!(asked.take(100).count() < 100);
     }
@@ -359,7 +358,7 @@ mod tests {
         for _ in 0..500 {
             let due = detector.deadline().unwrap();
             let (sequence, _) = detector.miss(due);
-            // It comes back 50 ms later.
+            // It is recovered 50 ms later.
             detector.bring_back(due + Duration::from_millis(50), sequence);
         }
         assert_eq!(detector.known(), 600);

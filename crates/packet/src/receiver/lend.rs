@@ -1,4 +1,4 @@
-//! Lending packets to the egress relay, which solves a block of another receiver with them.
+//! Lends packets to the egress relay, which solves a block of another receiver with them.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::id::{PacketId, Peer};
 use crate::message::{HelpRequest, Message};
 use crate::window::Seen;
 
-/// Most requests for packets that have not come yet. Chosen: those of a second of outage of another
-/// flow, in blocks of ten.
+/// The most requests for packets that have not come yet. Chosen: those of a second of outage of
+/// another flow, in blocks of ten.
 const MOST_WAITING: usize = 1024;
 
 /// Requests for packets that are still on their way here: another receiver's path may be shorter.
@@ -60,7 +60,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A packet has come that may have been asked for.
+    /// Lends a packet that has come, if it was requested before.
     pub(super) fn lend_if_waiting(&mut self, now: Timestamp, packet: PacketId, payload: &[u8]) {
         if self.waiting.requests.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Packets that are missing: when to ask for them, when to ask again, when to give them up.
+//! Missing packets: when to request them, when to request them again, when to give them up.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use crate::id::{FlowNumber, Peer};
 use crate::message::{Message, Nack, Ranges, write_ranges};
 use crate::outbox::Outbox;
 
-/// Most packets of a flow that are missing at a time; of more the oldest are given up. Chosen: an
-/// outage of 5 s at 100 packets a second.
+/// The most packets of a flow that are missing at a time; beyond that the oldest are given up.
+/// Chosen: an outage of 5 s at 100 packets a second.
 const MOST_MISSING: usize = 512;
-/// Most requests for one packet. Chosen: the egress relay answers twice, a request may get lost,
-/// and what got lost on its way to the relays, too, may be there a round trip later.
+/// The most requests for one packet. Chosen: the egress relay answers twice, a request may get
+/// lost, and a packet whose copy got lost as well may be at the relay a round trip later.
 const MOST_ASKS: u8 = 4;
-/// Least time before a packet is asked for again. Chosen: more than what most relays near by need
+/// The least time before a packet is requested again. Chosen: more than most relays near by need
 /// for an answer.
 const LEAST_RETRY: Duration = Duration::from_millis(20);
 
@@ -24,14 +24,14 @@ const LEAST_RETRY: Duration = Duration::from_millis(20);
 pub(super) struct Missed {
     pub(super) sequence: u64,
     pub(super) expected: Timestamp,
-    /// Given up, and told so; a copy that comes after all is late.
+    /// Set when it was given up and counted as lost; if it comes after all it is late.
     pub(super) is_lost: bool,
     asks: u8,
     asked: Timestamp,
     next: Timestamp,
 }
 
-/// What is waited for no more.
+/// Sequences that are not waited for any more.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     pub(super) lost: Vec<u64>,
@@ -39,15 +39,15 @@ pub(super) struct GivenUp {
     pub(super) forgotten: Option<u64>,
 }
 
-/// All of a flow, in the order of their sequences.
+/// All missing packets of a flow, in the order of their sequences.
 #[derive(Debug, Clone)]
 pub(super) struct Missing {
     list: VecDeque<Missed>,
-    /// No packet is due before; what has come meanwhile may have been the first.
+    /// No packet is due before this time; the one that is due then may have come meanwhile.
     next: Option<Timestamp>,
     round_trip: Duration,
     recovery_deadline: Duration,
-    /// From a request to its answer, smoothed.
+    /// The smoothed time from a request to its answer.
     answer: Option<Duration>,
 }
 
@@ -56,7 +56,7 @@ impl Missing {
         Self { list: VecDeque::new(), next: None, round_trip, recovery_deadline, answer: None }
     }
 
-    /// Other paths were measured.
+    /// Updates the measured times of the paths.
     pub(super) fn set_path(&mut self, round_trip: Duration, recovery_deadline: Duration) {
         (self.round_trip, self.recovery_deadline) = (round_trip, recovery_deadline);
     }
@@ -72,8 +72,8 @@ impl Missing {
         }
     }
 
-    /// Adds a sequence that was expected then and is to be asked for at `ask_at`, or only waited
-    /// for, unless it is there already; what had to be given up for it.
+    /// Adds a sequence that was due at `expected`, unless it is there already, to be requested at
+    /// `ask_at` or only waited for; returns the one that had to be given up for it.
     pub(super) fn add(
         &mut self,
         sequence: u64,
@@ -94,7 +94,7 @@ impl Missing {
         }
     }
 
-    /// Takes a sequence out that has come.
+    /// Removes a sequence that has come.
     pub(super) fn remove(&mut self, sequence: u64) -> Option<Missed> {
         if self.list.is_empty() {
             return None;
@@ -106,7 +106,7 @@ impl Missing {
         self.place(sequence).is_ok_and(|place| self.list[place].asks > 0)
     }
 
-    /// Whoever can be asked is known only now.
+    /// Makes all missing packets due, since a relay that can be asked is known only now.
     pub(super) fn ask_at_once(&mut self) {
         for missed in self.list.iter_mut().filter(|missed| !missed.is_lost) {
             missed.next = missed.expected;
@@ -114,7 +114,7 @@ impl Missing {
         self.next = self.first();
     }
 
-    /// A request was answered: answers take as long.
+    /// Learns the time to an answer from a packet that was recovered.
     pub(super) fn came_back(&mut self, now: Timestamp, missed: &Missed) {
         if missed.asks == 1 {
             let took = now.since(missed.asked);
@@ -130,13 +130,13 @@ impl Missing {
         self.answer.map_or(self.round_trip / 2, |answer| answer * 3 / 2).max(LEAST_RETRY)
     }
 
-    /// When to look again.
+    /// Returns when to call [`Missing::due`] next.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.next
     }
 
-    /// What is due: sequences to ask for go to `asks`. One from `known` on may never have been
-    /// sent, and is forgotten when another would be given up.
+    /// Handles the packets that are due; sequences to request go to `asks`. A sequence from `known`
+    /// on may never have been sent, and is forgotten when another would be given up.
     pub(super) fn due(&mut self, now: Timestamp, known: u64, asks: &mut Vec<u64>) -> GivenUp {
         let retry = self.retry();
         let recovery_deadline = self.recovery_deadline;
@@ -156,15 +156,16 @@ impl Missing {
                 missed.next = now + recovery_deadline;
                 given_up.lost.push(missed.sequence);
             } else if missed.asks >= if missed.sequence < known { MOST_ASKS } else { 1 } {
-                // What may never have been sent is not asked for again until it shows that it was.
+                // A packet that may never have been sent is requested once, until there is a sign
+                // that it was.
                 missed.next = if missed.asks >= MOST_ASKS { end } else { (now + retry).min(end) };
             } else {
                 asks.push(missed.sequence);
                 missed.asks += 1;
                 missed.asked = now;
                 let next = match missed.asks + 1 {
-                    // Its sender has heard by then that the copy did not come, and sent another, be
-                    // the relay as far from it as this receiver.
+                    // By then its sender knows that the copy did not come, and has sent another,
+                    // even if the relay is as far from it as this receiver.
                     MOST_ASKS => (missed.expected + self.round_trip).max(now + retry),
                     _ => now + retry,
                 };
@@ -179,7 +180,7 @@ impl Missing {
     }
 }
 
-/// Asks for sequences, which ascend.
+/// Requests sequences, which must ascend.
 pub(super) fn ask(to: Peer, flow: FlowNumber, sequences: &[u64], outbox: &mut Outbox) {
     let mut rest = sequences;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! What a receiver says without being asked: how flows fare, and that it is there.
+//! Periodic messages of a receiver: reports on flows, and keepalives.
 
 use tradewind_units::Timestamp;
 
@@ -8,26 +8,26 @@ use crate::event::{DropReason, Event};
 use crate::id::Peer;
 use crate::message::{Feedback, Message};
 
-/// What the next report to the sender tells.
+/// The counts of the next report to the sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) in_time: u64,
     pub(super) late: u64,
     pub(super) lost: u64,
     pub(super) lost_by_internet: u64,
-    /// Of those that were counted as lost by the Internet, what has come over it after all.
+    /// Packets that were counted as lost by the Internet, and have come over it after all.
     pub(super) undone: u64,
-    /// Kept, in-stream, cross-stream.
+    /// Recovered from the cache, in-stream, cross-stream.
     pub(super) recovered: [u64; 3],
 }
 
 impl Receiver {
-    /// Tells senders how their flows fared since the last report.
+    /// Sends reports on flows since the last report to their senders.
     pub(super) fn report(&mut self) {
         for (number, state) in &mut self.flows {
             let Counts { in_time, late, lost, lost_by_internet, undone, recovered } =
                 std::mem::take(&mut state.counts);
-            // What was told of an interval is taken off the next one.
+            // Corrections beyond this interval's losses are subtracted from the next interval.
             state.counts.undone = undone.saturating_sub(lost_by_internet);
             let lost_by_internet = lost_by_internet.saturating_sub(undone);
             let expected = in_time + late + lost;

@@ -1,4 +1,4 @@
-//! Solving blocks of a flow with its own packets: the egress relay sends a repair packet, the rest
+//! Solves blocks of a flow with its own packets: the egress relay sends a repair packet, the rest
 //! has come over the Internet.
 
 use std::collections::VecDeque;
@@ -11,8 +11,8 @@ use crate::event::DropReason;
 use crate::id::{PacketId, Peer};
 use crate::message::{Repair, Scope};
 
-/// Blocks of a flow that wait for more of their packets; of more the oldest goes. Chosen: those of
-/// half a second at 100 packets a second.
+/// The most blocks of a flow that wait for more of their packets; beyond that the oldest is
+/// dropped. Chosen: those of half a second at 100 packets a second.
 const MOST_BLOCKS: usize = 16;
 
 /// Blocks of one flow that are not solved yet.
@@ -33,7 +33,8 @@ impl Blocks {
         self.open.len()
     }
 
-    /// A packet of the flow has come: it may be what a block waited for.
+    /// Adds a packet of the flow to the blocks that hold it; packets of solved blocks go to
+    /// `solved`.
     pub(super) fn add_source(
         &mut self,
         packet: PacketId,
@@ -49,14 +50,14 @@ impl Blocks {
                 return true;
             };
             // A packet that contradicts the block is genuine all the same: then the repair packet
-            // is not.
+            // is wrong.
             block.decoder.add_source(*column, payload).is_ok() && !block.solve(solved)
         });
     }
 }
 
 impl Block {
-    /// Whether nothing is left to do: it is solved, or cannot be.
+    /// Returns whether the block is done: it is solved, or cannot be.
     fn solve(&self, solved: &mut Vec<(PacketId, Vec<u8>)>) -> bool {
         if !self.decoder.is_solvable() {
             return false;
@@ -70,7 +71,7 @@ impl Block {
 }
 
 impl Receiver {
-    /// Takes a repair packet that was sent because one of its packets was asked for.
+    /// Handles a repair packet that was sent because a packet of its block was requested.
     pub(super) fn take_repair(
         &mut self,
         now: Timestamp,

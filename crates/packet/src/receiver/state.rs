@@ -1,4 +1,4 @@
-//! What a receiver knows of one flow.
+//! The state of one flow at its receiver.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use crate::budget::{Allowance, Budget};
 use crate::event::Arrival;
 use crate::window::Window;
 
-/// Packets brought back that may come by themselves yet. Chosen: those of two seconds, one in a
-/// hundred of ten thousand a second.
+/// The most recovered packets that may still come by themselves. Chosen: those of two seconds, one
+/// in a hundred of ten thousand a second.
 const MOST_BROUGHT_BACK: usize = 256;
 
 #[derive(Debug, Clone)]
@@ -26,9 +26,9 @@ pub(super) struct State {
     pub(super) blocks: Blocks,
     pub(super) asks: Budget,
     pub(super) counts: Counts,
-    /// What was brought back last, and when each was expected.
+    /// The latest recovered packets, and when each was expected.
     brought_back: VecDeque<(u64, Timestamp)>,
-    /// The deadline that is set.
+    /// The timer that is set.
     pub(super) armed: Option<Timestamp>,
 }
 
@@ -47,7 +47,8 @@ impl State {
         }
     }
 
-    /// A packet has come: how much later than expected, and whether that is too late.
+    /// Counts a packet that has come; returns how much later than expected, and whether that is too
+    /// late.
     pub(super) fn count(
         &mut self,
         now: Timestamp,
@@ -70,7 +71,7 @@ impl State {
         match missed {
             Some(missed) if is_usual => {
                 self.detector.came_late(sequence, now.since(missed.expected));
-                // It had been counted as lost.
+                // If it was counted as lost, the counts are corrected.
                 let counted = u64::from(missed.is_lost);
                 self.counts.lost -= counted.min(self.counts.lost);
                 self.counts.lost_by_internet -= counted.min(self.counts.lost_by_internet);
@@ -91,8 +92,8 @@ impl State {
         (after, is_late)
     }
 
-    /// A packet that was brought back has come by its usual way: the Internet has not lost it, and
-    /// what it took is what packets may take.
+    /// Notes that a recovered packet has come on its usual path: the Internet has not lost it, and
+    /// its delay is one that packets may have.
     pub(super) fn came_after_all(&mut self, now: Timestamp, sequence: u64) {
         let found = self.brought_back.iter().position(|(known, _)| *known == sequence);
         let Some((_, expected)) = found.and_then(|at| self.brought_back.remove(at)) else { return };

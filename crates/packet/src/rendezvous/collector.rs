@@ -1,8 +1,9 @@
-//! The receiver's part: it asks one relay for what waits, in rounds.
+//! The receiver's part: requests the stored messages that wait at one relay, in rounds.
 //!
-//! A question tells what has come, so that it need wait no longer, and how many stored messages may
-//! follow; the answer ends with how many are left. The next question follows at once while there is
-//! something, and after a second while there is nothing. Stored messages are handed on in order.
+//! A request acknowledges the messages that have come, so that the relay can delete them, and says
+//! how many stored messages may follow; the answer ends with how many are left. The next request
+//! follows at once while messages are left, and after a second otherwise. Stored messages are
+//! delivered in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,29 +13,30 @@ use super::message_store::WINDOW;
 use crate::message::{Acknowledgement, Collect, Remaining, StoredMessage};
 use crate::round_trip::RoundTrip;
 
-/// Time between two questions while nothing waits. Chosen: with all headers asking costs 20 kB a
+/// The interval of requests while nothing waits. Chosen: with all headers polling costs 20 kB a
 /// minute.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer may take before a round trip is measured, and at most.
+/// The timeout of an answer before a round trip is measured, and the longest.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// Credit of the first round, least and most. Chosen: bursts that access links' queues bear, and
-/// applications' sockets.
+/// The credit of the first round, the least and the most. Chosen: bursts that fit into access
+/// links' queues, and applications' sockets.
 const FIRST_CREDIT: u16 = 16;
 const LEAST_CREDIT: u16 = 8;
 const MOST_CREDIT: u16 = 64;
-/// Rounds in which later stored messages come and one does not, until that is given up. Chosen: it
-/// is too long for the path; no loss is that persistent.
+/// Rounds in which later stored messages come and one does not, after which that is given up.
+/// Chosen: it is too long for the path; no loss is that persistent.
 const MOST_STALLS: u32 = 40;
-/// Wait after the first round that brought nothing in order; doubled for each other.
+/// The wait after the first round without a message in order; doubled for each further one.
 const FIRST_STALL: Duration = Duration::from_millis(10);
 
-/// What comes from one relay.
+/// Collects the stored messages of one relay.
 #[derive(Debug)]
 pub struct Collector {
     epoch: u64,
-    /// All positions below have come.
+    /// Every position below has come.
     next: u64,
-    /// Those that came before one that is missing, with the position that they may follow.
+    /// Messages that came before a missing one, by position, with the position that they may
+    /// follow.
     held: BTreeMap<u64, (u64, Vec<u8>)>,
     ready: VecDeque<Vec<u8>>,
     ask: u64,
@@ -67,7 +69,7 @@ impl Default for Collector {
 }
 
 impl Collector {
-    /// The question that is due.
+    /// Returns the request that is due.
     pub fn poll_collect(&mut self, now: Timestamp) -> Option<Collect> {
         if now < self.due {
             return None;
@@ -82,12 +84,12 @@ impl Collector {
         Some(Collect { epoch: self.epoch, ask: self.ask, credit: self.credit, seen })
     }
 
-    /// The next stored message in order.
+    /// Returns the next stored message in order.
     pub fn poll_stored_message(&mut self) -> Option<Vec<u8>> {
         self.ready.pop_front()
     }
 
-    /// Takes a stored message of the relay.
+    /// Handles a stored message of the relay.
     pub fn handle_stored_message(&mut self, now: Timestamp, stored_message: &StoredMessage<'_>) {
         self.live_in(stored_message.epoch);
         if self.is_awaited {
@@ -107,7 +109,7 @@ impl Collector {
         self.take_held();
     }
 
-    /// Takes the end of an answer.
+    /// Handles the end of an answer.
     pub fn handle_remaining(&mut self, now: Timestamp, remaining: &Remaining) {
         if remaining.ask != self.ask || !self.is_awaited {
             return;
@@ -131,12 +133,12 @@ impl Collector {
         }
     }
 
-    /// How long the answer, or more of it, may take.
+    /// Returns how long the answer, or more of it, may take.
     fn reply_timeout(&self) -> Duration {
         (self.round_trip.reply_timeout(LONGEST_ANSWER) * 2).min(LONGEST_ANSWER)
     }
 
-    /// Another life of the relay: its positions begin anew.
+    /// Starts anew when the relay has a new epoch, in which positions begin anew.
     fn live_in(&mut self, epoch: u64) {
         if epoch != self.epoch {
             (self.epoch, self.next) = (epoch, 0);
@@ -151,7 +153,7 @@ impl Collector {
         self.ready.push_back(bytes);
     }
 
-    /// Hands on what was held back and is in order now.
+    /// Releases held messages that are in order now.
     fn take_held(&mut self) {
         while let Some(first) = self.held.first_entry() {
             let (position, (since, _)) = (*first.key(), first.get());

@@ -1,19 +1,19 @@
-//! The sender's part: stored messages that the relay does not have yet.
+//! The sender's part: keeps the stored messages that the relay does not have yet, and sends them.
 //!
-//! Numbered, acknowledged, and sent again when later ones have come or nothing is heard for a round
-//! trip and four deviations (RFC 6298). How many are on their way follows what the leg bears, in
-//! outline as TCP does: one more for each that has come, half after a loss. While the relay does
-//! not answer, a few are tried now and then, and what is sealed meanwhile waits, bounded by age and
-//! bytes.
+//! Deposits are numbered, acknowledged, and sent again when later ones have come or there is no
+//! answer for a round trip and four deviations (RFC 6298). The window follows the capacity of the
+//! leg, in outline as TCP's does: one more for each deposit that has come, half after a loss. While
+//! the relay does not answer, a few are tried now and then, and newly sealed messages wait, bounded
+//! by age and bytes.
 //!
-//! What is too old, or too much, before it was ever sent goes without a trace: numbers are given
-//! when deposits are sent first. What was sent stays until the relay has it, at most a window,
-//! since what comes behind it waits for its number; the relay is told when it is worth nothing any
-//! more.
+//! Messages that expire or exceed the bounds before they were ever sent are dropped without a gap
+//! in the numbers: a number is assigned when a deposit is first sent. A sent message stays until
+//! the relay has it, at most a window of them, since later ones wait for its number; the relay is
+//! told when it has expired.
 //!
-//! A relay that does not know the stream, or a packet that no leg takes, begins a new one: all that
-//! waits, from number 0, behind the envelope that the first packet needs. What comes twice by that
-//! its receiver drops.
+//! When the relay does not know the stream, or a packet is too long for the leg, a new stream
+//! begins: all waiting messages, from number 0, after the stored header that the first packet
+//! needs. The receiver drops duplicates.
 
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Bytes, Duration, Timestamp};
@@ -23,66 +23,67 @@ use super::stored_messages::{Kept, StoredMessages};
 use crate::message::{Deposit, Deposited};
 use crate::round_trip::RoundTrip;
 
-/// Round trip to the relay before one is measured. Chosen: a mobile access path's.
+/// The round trip to the relay before one is measured. Chosen: a mobile access path's.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(300);
-/// Longest wait before another try while the relay does not answer. Chosen: one that is back is
-/// found soon.
+/// The longest wait before another try while the relay does not answer. Chosen: a relay that is
+/// back is found soon.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// Deposits on their way at the beginning, and at least while others come. Source: RFC 6928, in
+/// The initial window of deposits in flight, and the least while others come. Source: RFC 6928, in
 /// outline.
 const INITIAL_WINDOW: u64 = 16;
 const LEAST_WINDOW: u64 = 8;
-/// How often the wait is doubled at most.
+/// The most times that the wait is doubled.
 const MOST_WAITS: u32 = 8;
-/// How many later ones come before one counts as lost (RFC 9002, 6.1.1).
+/// The number of later deposits that come before one counts as lost (RFC 9002, 6.1.1).
 const REORDERED: u64 = 3;
-/// Tries that later ones outlive, after which a deposit is given up. Chosen: it is too long for the
-/// path; no loss is that persistent.
+/// Tries lost while later deposits came, after which a deposit is given up. Chosen: it is too long
+/// for the path; no loss is that persistent.
 const MOST_MISSES: u8 = 32;
 
-/// What waits for the relay at most.
+/// The limits of messages that wait for the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DepositorConfig {
-    /// For how long a packet is worth anything.
+    /// How long a packet is worth having.
     pub keep: Duration,
-    /// Most bytes before the relay has them.
+    /// The most bytes that wait.
     pub bytes: Bytes,
 }
 
-/// What became of a stored message on its way.
+/// The state of a stored message in flight.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     at: Option<Timestamp>,
     tries: u8,
-    /// Tries that were lost while later ones came, and how far those had come at the last one.
+    /// The number of tries lost while later deposits came, and how far those had come at the last
+    /// one.
     misses: u8,
     come: u64,
     has_come: bool,
 }
 
-/// Stored messages for one receiver on their way to one relay.
+/// The stored messages for one receiver on their way to one relay.
 #[derive(Debug)]
 pub struct Depositor {
     to: PublicIdentity,
     config: DepositorConfig,
     stream: u64,
     begins: bool,
-    /// The stream no longer holds what waits.
+    /// Set when the waiting messages can no longer be sent in the stream.
     is_stale: bool,
-    /// Their numbers follow each other from `base` on; those below `gone` were sent.
+    /// The waiting messages, numbered from `base` on; those with numbers below `gone` were sent.
     stored_messages: StoredMessages<Sent>,
     base: u64,
     /// One beyond the highest that has come, and one beyond the highest that was sent.
     come: u64,
     gone: u64,
     window: u64,
-    /// The relay's life, once it has answered.
+    /// The relay's epoch, once it has answered.
     epoch: Option<u64>,
-    /// The window was halved for losses below.
+    /// The number up to which losses have halved the window already.
     halved_to: u64,
     round_trip: RoundTrip,
     waits: u32,
-    /// When what is on its way was sent first, and when it counts as lost.
+    /// When the deposits in flight were first sent, and when they count as lost.
     tried: Timestamp,
     deadline: Option<Timestamp>,
     deposited: u64,
@@ -91,8 +92,8 @@ pub struct Depositor {
 }
 
 impl Depositor {
-    /// For the receiver `to`. `stream` is a number that this sender has not used before; those
-    /// above it are used next.
+    /// Returns a depositor for the receiver `to`. `stream` is a number that this sender has not
+    /// used before; those above it are used next.
     #[must_use]
     pub fn new(to: PublicIdentity, config: DepositorConfig, stream: u64) -> Self {
         Self {
@@ -118,20 +119,20 @@ impl Depositor {
         }
     }
 
-    /// Packets that the relay has acknowledged, those that were given up, and deposits that were
-    /// sent again.
+    /// Returns the packets that the relay has acknowledged, those that were given up, and deposits
+    /// that were sent again.
     #[must_use]
     pub fn counts(&self) -> (u64, u64, u64) {
         (self.deposited, self.expired, self.resent)
     }
 
-    /// Whether the relay has let several tries pass.
+    /// Returns whether the relay has not answered several tries.
     #[must_use]
     pub fn is_unheard(&self) -> bool {
         self.waits > 1
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stored_messages.front().is_none()
@@ -152,7 +153,7 @@ impl Depositor {
         {}
     }
 
-    /// The relay can be reached again: what waits is tried at once.
+    /// Notes that the relay can be reached again: waiting messages are tried at once.
     pub fn relay_is_back(&mut self) {
         if self.waits > 0 {
             self.waits = 0;
@@ -160,12 +161,12 @@ impl Depositor {
         }
     }
 
-    /// Gives up what became too old before it was sent.
+    /// Gives up messages that expired before they were sent.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while self.give_up_unsent(|kept| kept.until <= now) {}
     }
 
-    /// What is to be sent now; until there is nothing.
+    /// Returns the next deposit to be sent now, if there is one.
     pub fn poll_deposit(&mut self, now: Timestamp) -> Option<Deposit<'_>> {
         self.handle_timeout(now);
         if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -178,7 +179,7 @@ impl Depositor {
         }
         if self.is_stale && self.stored_messages.front().is_some() {
             self.begin_anew();
-            // What was on its way may go by now.
+            // Deposits that were in flight may be given up now.
             self.handle_timeout(now);
         }
         let reply_timeout = self.reply_timeout();
@@ -205,13 +206,13 @@ impl Depositor {
             come,
             has_come: false,
         };
-        // Rounded up, so that the relay does not give up first; nothing for what is too old.
+        // Rounded up, so that the relay does not give up first; 0 for an expired message.
         let keep_s = kept.until.since(now).as_secs() + u64::from(kept.until > now);
         let keep_s = u32::try_from(keep_s).unwrap_or(u32::MAX);
         Some(Deposit { stream, begins, number, keep_s, to, stored_message: &kept.bytes })
     }
 
-    /// Takes the relay's answer.
+    /// Handles the relay's answer.
     pub fn handle_deposited(&mut self, now: Timestamp, told: &Deposited) {
         let (seen, is_possible) = (told.seen, told.seen.end() <= self.gone);
         if told.stream != self.stream || self.is_stale || !is_possible {
@@ -219,8 +220,8 @@ impl Depositor {
         }
         let is_another_life = self.epoch.is_some_and(|epoch| epoch != told.epoch);
         self.epoch = Some(told.epoch);
-        // One that does not know the stream before the first acknowledgement answers what was
-        // overtaken.
+        // An answer of a relay that does not know the stream, before the first acknowledgement, is
+        // outdated.
         if is_another_life || !told.is_known {
             if !self.begins {
                 (self.is_stale, self.waits, self.deadline) = (true, 0, None);
@@ -235,12 +236,12 @@ impl Depositor {
             if !kept.note.has_come && seen.has(number) {
                 kept.note.has_come = true;
                 fresh += 1;
-                // Karn: one that was sent twice tells nothing.
+                // Karn: one that was sent twice is no measurement.
                 let at = kept.note.at.filter(|_| kept.note.tries == 1);
                 sample = at.map(|at| now.since(at)).or(sample);
             }
         }
-        // What came before one that is missing waits with it.
+        // Messages that came before a missing one wait with it.
         while self.base < seen.next && self.stored_messages.front().is_some() {
             self.base += 1;
             self.deposited += u64::from(self.stored_messages.pop() == Some(true));
@@ -272,7 +273,7 @@ impl Depositor {
         self.round_trip.reply_timeout(FIRST_ROUND_TRIP).min(LONGEST_WAIT)
     }
 
-    /// The window halves once for all that is on its way when a loss is noticed.
+    /// Halves the window once for all deposits in flight when a loss is noticed.
     fn note_loss(&mut self, number: u64) {
         let is_loss = number < self.gone && number + REORDERED < self.come;
         if is_loss && number >= self.halved_to {
@@ -281,8 +282,8 @@ impl Depositor {
         }
     }
 
-    /// All that is on its way is taken for lost, and what came before something that did not (RFC
-    /// 2018, 8).
+    /// Counts all deposits in flight as lost, and those that came before a missing one (RFC 2018,
+    /// 8).
     fn time_out(&mut self) {
         self.deadline = None;
         self.window = (self.window / 2).max(LEAST_WINDOW);
@@ -291,7 +292,7 @@ impl Depositor {
         });
     }
 
-    /// Gives up the oldest packet that was never sent, if it is to go; whether it did.
+    /// Gives up the oldest packet that was never sent, if `is_to_go`; returns whether it did.
     fn give_up_unsent(&mut self, is_to_go: impl Fn(&Kept<Sent>) -> bool) -> bool {
         let sent = (self.gone - self.base) as usize;
         let is_packet = self.stored_messages.let_go_behind(sent, is_to_go);
@@ -299,7 +300,7 @@ impl Depositor {
         is_packet.is_some()
     }
 
-    /// One that does not come while others do would hold up all behind it.
+    /// Gives up a deposit that does not come while others do: it would block all behind it.
     fn give_up_hopeless(&mut self) {
         let first = self.stored_messages.front();
         let is_hopeless =

@@ -1,12 +1,13 @@
-//! The relay's part: stored messages that wait for their receivers.
+//! The relay's part: keeps stored messages for their receivers.
 //!
-//! Each sender's stream of deposits is a *lane*: it takes them in the order of their numbers,
-//! whichever order they come in. All lanes for one receiver are its *shelf*, which gives every
-//! stored message a position. What is kept is bounded by its age, by bytes for each sender, and by
-//! bytes in all; for room the oldest goes, of who takes too much or, when all together do, of who
-//! takes most: nobody pushes others' stored messages out.
+//! Each sender's stream of deposits is a *lane*, which puts them in the order of their numbers. All
+//! lanes for one receiver are its *mailbox*, which gives every stored message a position. The store
+//! is bounded by age, by bytes for each sender, and by bytes in all. Beyond that the oldest message
+//! is evicted, of the sender over its own bound or, when all together exceed the bytes, of the
+//! sender with most bytes: no sender can evict others' stored messages.
 //!
-//! Who deposits and who collects is proven by their sessions; whoever drives this machine says so.
+//! The identities of senders and receivers are proven by their sessions, and given by the machine's
+//! caller.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -20,63 +21,63 @@ use crate::message::{
     ACKNOWLEDGED_WORDS, Acknowledgement, Collect, Deposit, Deposited, Remaining, StoredMessage,
 };
 
-/// Deposits that may come before one that is missing: as many as an acknowledgement tells of.
+/// Deposits that may come before a missing one: as many as an acknowledgement covers.
 pub(super) const WINDOW: u64 = 64 * ACKNOWLEDGED_WORDS as u64;
-/// Lanes of one sender, and what each takes beside its stored messages, in bytes. Chosen: a path
-/// has one, and another whenever its sender begins anew; gateways have half as many paths by one
-/// relay. When stored messages wait in all, no other is begun.
+/// The most lanes of one sender, and the cost of each beside its stored messages, in bytes. Chosen:
+/// a path has one, and another whenever its sender begins anew; gateways have half as many paths
+/// over one relay. When stored messages wait in all of them, no other is begun.
 const MOST_LANES: usize = 64;
 const LANE_COST: u64 = 1024;
-/// Senders at a time. Chosen.
+/// The most senders at a time. Chosen.
 const MOST_SENDERS: usize = 4096;
-/// How long a lane without stored messages is known. Chosen: a sender that the relay has forgotten
-/// begins anew, at the price of a round trip.
+/// How long a lane without stored messages is kept. Chosen: a sender that the relay has forgotten
+/// begins anew, which costs a round trip.
 const IDLE: Duration = Duration::from_secs(120);
-/// Time between two looks for what is too old. Chosen.
+/// The interval of searches for expired messages. Chosen.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Most stored messages of an answer. Chosen: fewer full packets than the buffer of an
+/// The most stored messages of an answer. Chosen: fewer full packets than the buffer of an
 /// application's socket holds by default.
 const MOST_CREDIT: usize = 64;
-/// Questions of a receiver, and stored messages that it is given again. Chosen: what a third of
-/// losses takes at some thousand packets a second. Each stored message is given once for nothing,
-/// since somebody has deposited it.
+/// The rate of a receiver's requests, and of stored messages that it is sent again. Chosen: enough
+/// for a third of losses at some thousand packets a second. Sending each stored message once is
+/// free, since somebody has deposited it.
 const ASKED: Allowance = Allowance { per_second: 1000, burst: 1024 };
 
-/// How much is kept, and for how long.
+/// The limits of a message store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageStoreConfig {
-    /// Most of all.
+    /// The most bytes in all.
     pub bytes: Bytes,
-    /// Most of one sender.
+    /// The most bytes of one sender.
     pub per_sender: Bytes,
-    /// Longest.
+    /// The longest that a message is kept.
     pub keep: Duration,
 }
 
-/// What became of packets; envelopes are not counted.
+/// Counts of packets; stored headers are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Packets that began to wait.
     pub deposited: u64,
-    /// Packets that their receivers have.
+    /// Packets that their receivers have acknowledged.
     pub collected: u64,
-    /// Packets that nobody collected in their time.
+    /// Packets that expired before they were collected.
     pub expired: u64,
-    /// Packets that had to go for room.
+    /// Packets that were evicted.
     pub evicted: u64,
 }
 
-/// Stored messages that wait.
+/// The store of a relay.
 #[derive(Debug)]
 pub struct MessageStore {
     config: MessageStoreConfig,
     epoch: u64,
     lanes: BTreeMap<Name, Lane>,
     mailboxes: BTreeMap<PublicIdentity, Mailbox>,
-    /// What each sender takes, and all.
+    /// The bytes of each sender, and of all.
     taken: BTreeMap<PublicIdentity, u64>,
     all_taken: u64,
-    /// Above all positions of shelves that were forgotten.
+    /// A position above all those of mailboxes that were removed.
     floor: u64,
     next_sweep: Timestamp,
     tally: Tally,
@@ -88,7 +89,7 @@ type Name = (PublicIdentity, u64);
 #[derive(Debug)]
 struct Lane {
     to: PublicIdentity,
-    /// The number that is missing.
+    /// The first number that has not come.
     next: u64,
     ahead: BTreeMap<u64, (Timestamp, Vec<u8>)>,
     ahead_cost: u64,
@@ -100,7 +101,7 @@ struct Lane {
 struct Mailbox {
     lanes: BTreeSet<Name>,
     next: u64,
-    /// All below were given once.
+    /// Every position below was sent once.
     given: u64,
     asked: Budget,
 }
@@ -110,7 +111,7 @@ impl Lane {
         LANE_COST + self.ahead_cost + self.stored_messages.cost()
     }
 
-    /// Whether nothing waits in it, in order or not.
+    /// Returns whether nothing waits in it, in order or not.
     fn is_free(&self) -> bool {
         self.stored_messages.front().is_none() && self.ahead.is_empty()
     }
@@ -119,7 +120,7 @@ impl Lane {
         Acknowledgement::of(self.next, self.ahead.keys().copied())
     }
 
-    /// Keeps what is not kept yet and can be acknowledged.
+    /// Keeps a deposit that is new and can be acknowledged.
     fn take(&mut self, deposit: &Deposit<'_>, until: Timestamp) {
         let number = deposit.number;
         if number < self.next || number - self.next > WINDOW || self.ahead.contains_key(&number) {
@@ -129,7 +130,7 @@ impl Lane {
         self.ahead.insert(number, (until, deposit.stored_message.to_vec()));
     }
 
-    /// The next in order, if it has come.
+    /// Returns the next deposit in order, if it has come.
     fn release(&mut self) -> Option<(Timestamp, Vec<u8>)> {
         let (until, bytes) = self.ahead.remove(&self.next)?;
         self.next += 1;
@@ -137,7 +138,7 @@ impl Lane {
         Some((until, bytes))
     }
 
-    /// Lets go of the first while that is to go; counts packets.
+    /// Removes the first message while `is_to_go`; returns how many packets that were.
     fn released(&mut self, is_to_go: impl Fn(&Kept<()>) -> bool) -> u64 {
         let mut packets = 0;
         while self.stored_messages.front().is_some_and(&is_to_go) {
@@ -148,7 +149,7 @@ impl Lane {
 }
 
 impl MessageStore {
-    /// An empty one. `epoch` tells this life of the relay from others.
+    /// Returns an empty store. `epoch` distinguishes this start of the relay from others.
     #[must_use]
     pub fn new(config: MessageStoreConfig, epoch: u64) -> Self {
         Self {
@@ -164,18 +165,19 @@ impl MessageStore {
         }
     }
 
-    /// What has happened since this was asked last.
+    /// Returns the counts since the last call.
     pub fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }
 
-    /// What is kept costs so much, in bytes.
+    /// Returns the bytes that all messages cost.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.all_taken
     }
 
-    /// Takes a deposit of `from`; the answer, unless there is no room for it at all.
+    /// Handles a deposit of `from`; returns the answer, unless the store has no space for it at
+    /// all.
     pub fn deposit(
         &mut self,
         now: Timestamp,
@@ -204,7 +206,7 @@ impl MessageStore {
             let stored_message = Kept { number: mailbox.next, until, note: (), bytes };
             let is_packet = !stored_message.is_envelope();
             self.tally.deposited += u64::from(is_packet);
-            // Its sender needed its number, not it.
+            // Its sender needed its number only.
             if is_packet && until <= now {
                 self.tally.expired += 1;
                 continue;
@@ -218,8 +220,8 @@ impl MessageStore {
         Some(Deposited { epoch, stream, is_known: true, seen })
     }
 
-    /// Answers a receiver: hands over what has waited for it, and tells what still does; nothing to
-    /// who asks too much.
+    /// Answers a receiver's request: hands over the messages that wait for it, and returns how many
+    /// are left. Returns `None` when the receiver's rate is exceeded.
     pub fn collect(
         &mut self,
         now: Timestamp,
@@ -234,7 +236,7 @@ impl MessageStore {
         if !mailbox.asked.take(now, 1) {
             return None;
         }
-        // Positions of another life mean nothing.
+        // Positions of another epoch mean nothing.
         let seen = match collect.epoch == epoch {
             true => collect.seen,
             false => Acknowledgement::NOTHING,
@@ -251,7 +253,8 @@ impl MessageStore {
         Some(Remaining { epoch, ask, left: u32::try_from(left).unwrap_or(u32::MAX) })
     }
 
-    /// Hands over what has not come, in order, from the fronts of all lanes; how many are left.
+    /// Hands over messages that have not come, in order, from the fronts of all lanes; returns how
+    /// many are left.
     fn hand_over(
         &mut self,
         (now, owner): (Timestamp, PublicIdentity),
@@ -272,7 +275,8 @@ impl MessageStore {
         }
         let (mut since, mut given, mut is_first) = (seen.next, 0, true);
         while let Some(Reverse((position, at))) = fronts.pop() {
-            // The first goes even if it was held back: what was missing before it is perhaps gone.
+            // The first is sent even if the receiver holds it: the messages missing before it may
+            // be gone.
             if given == credit || (!is_first && position > seen.next + WINDOW) {
                 break;
             }
@@ -297,7 +301,7 @@ impl MessageStore {
         left.saturating_sub(given + held as usize)
     }
 
-    /// Lets go of what is too old, once a second at most.
+    /// Removes expired messages, once a second at most.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if now < self.next_sweep {
             return;
@@ -359,7 +363,7 @@ impl MessageStore {
         let Some(mailbox) = self.mailboxes.get_mut(&lane.to) else { return };
         mailbox.lanes.remove(&name);
         if mailbox.lanes.is_empty() {
-            // A receiver may know positions of it.
+            // A receiver may know its positions.
             self.floor = self.floor.max(mailbox.next);
             self.mailboxes.remove(&lane.to);
         }
@@ -386,7 +390,7 @@ impl MessageStore {
         }
     }
 
-    /// Lets go of the oldest of a sender: what waits longest, or a lane in which nothing waits.
+    /// Evicts the oldest message of a sender, or a lane in which nothing waits.
     fn evict(&mut self, sender: PublicIdentity) {
         let oldest = self
             .lanes_of(sender)

@@ -1,9 +1,9 @@
-//! Opens stored messages: each once, for flows whose senders may.
+//! Opens stored messages: each once, for flows whose senders have a grant.
 //!
-//! A flow is its first sender's as long as it is known. An envelope is taken within [`MOST_KEPT`]
-//! of when it was made, and never again once its flow was forgotten; packets pass a replay window
-//! for each flow. So what a relay repeats, holds back or puts in another order changes nothing but
-//! the order.
+//! A flow belongs to its first sender as long as it is known. A stored header is accepted within
+//! [`MOST_KEPT`] after its time, and never again once its flow was forgotten; packets pass a replay
+//! window for each flow. So a relay that repeats, holds back or reorders messages can change the
+//! order alone.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -21,27 +21,27 @@ use crate::noise;
 use crate::session::cipher::nonce;
 use crate::session::{ReplayWindow, TAG_BYTES};
 
-/// Flows that are known at a time, and those of one sender. Chosen: a sender has a flow for each
-/// path, and another whenever it starts again; gateways have no more paths to one receiver.
+/// The most flows known at a time, and those of one sender. Chosen: a sender has a flow for each
+/// path, and another whenever it restarts; gateways have no more paths to one receiver.
 const MOST_FLOWS: usize = 1024;
 const MOST_FLOWS_EACH: usize = 16;
-/// Keys of a flow, the newest. Chosen: packets come nearly in order.
+/// The most keys of a flow, the newest. Chosen: packets come nearly in order.
 const MOST_KEYS: usize = 16;
-/// How far ahead a sender's clock may be. Source: what sessions tolerate.
+/// The longest that a sender's clock may be ahead. Source: the same as for sessions.
 const MOST_AHEAD: Duration = tradewind_grant::replay::SKEW;
 
-/// What an envelope says, for the judgement whether its packets may be delivered.
+/// The claims of a stored header, for the decision whether its packets may be delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// Who proved to have made it.
+    /// The sender, as proven by the handshake.
     pub sender: PublicIdentity,
-    /// Where packets go.
+    /// The destination of the packets.
     pub to: SocketAddr,
-    /// The sender's signed grant, as it says.
+    /// The sender's signed grant, not verified yet.
     pub grant: &'a [u8],
 }
 
-/// What a stored message held.
+/// The content of a stored message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened<'a> {
     /// A key.
@@ -50,33 +50,33 @@ pub enum Opened<'a> {
     Packet {
         /// Its flow.
         flow: FlowNumber,
-        /// Where it goes.
+        /// Its destination.
         to: SocketAddr,
-        /// The application's.
+        /// The application's payload.
         payload: &'a [u8],
     },
 }
 
-/// Why a stored message was dropped. Nothing changed.
+/// The reason why a stored message was dropped; no state has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// It is no stored message.
     #[error("no stored message of this version")]
     Malformed,
-    /// It was not sealed for this receiver, or not by who made its flow's envelopes, or was
-    /// altered.
+    /// It was not sealed for this receiver, or not by the sender of the flow's stored headers, or
+    /// was altered.
     #[error("not what its sender sealed for this endpoint")]
     NotGenuine,
-    /// The envelope is too old, too new, or perhaps one of a flow that was forgotten.
+    /// The stored header is too old, too new, or perhaps one of a flow that was forgotten.
     #[error("made too long ago, or by a clock that is ahead")]
     Stale,
-    /// The sender may not have this delivered.
+    /// The sender may not send to this destination.
     #[error("no grant, or none for this destination")]
     NotGranted,
-    /// No envelope of this flow has come, or none for that sequence.
+    /// No stored header of this flow has come, or none for that sequence.
     #[error("no envelope for it has come")]
     NoEnvelope,
-    /// It came before, or is too old to tell.
+    /// It came before, or is too old to be recognized.
     #[error("came before")]
     Replayed,
 }
@@ -84,13 +84,13 @@ pub enum Refused {
 /// Opens the stored messages of one receiver.
 #[derive(Debug)]
 pub struct Opener {
-    /// Whom stored messages may be sealed for.
+    /// The identities for which stored messages may be sealed.
     own: Vec<IdentityKey>,
     flows: BTreeMap<FlowNumber, Flow>,
-    /// When the newest envelope of a sender's forgotten flows was made; no unknown flow of it
-    /// begins with one that is not newer.
+    /// The time of the newest stored header of a sender's forgotten flows: an unknown flow of the
+    /// sender must begin with a newer one.
     floors: BTreeMap<PublicIdentity, Timestamp>,
-    /// The same for all senders, instead of floors that were too many.
+    /// The same for all senders, in place of the entries of `floors` that were too many.
     ground: Timestamp,
 }
 
@@ -98,16 +98,16 @@ pub struct Opener {
 struct Flow {
     sender: PublicIdentity,
     to: SocketAddr,
-    /// When the newest of its envelopes was made, the grant in it, and when that ends.
+    /// The time of the newest stored header, the grant in it, and when that ends.
     made: Timestamp,
     grant: Vec<u8>,
     ends: Timestamp,
-    /// By the first sequence that each seals.
+    /// The keys by the first sequence that each seals.
     keys: BTreeMap<u64, LessSafeKey>,
     window: ReplayWindow,
 }
 
-/// An envelope that was opened.
+/// A stored header that was opened.
 struct Letter {
     sender: PublicIdentity,
     made: Timestamp,
@@ -119,20 +119,20 @@ struct Letter {
 }
 
 impl Opener {
-    /// For what is sealed for `identity`.
+    /// Returns an opener of messages sealed for `identity`.
     #[must_use]
     pub fn new(identity: IdentityKey) -> Self {
         let (flows, floors) = (BTreeMap::new(), BTreeMap::new());
         Self { own: vec![identity], flows, floors, ground: Timestamp::ZERO }
     }
 
-    /// Opens from now on what is sealed for any of `identities`.
+    /// Opens messages sealed for any of `identities` from now on.
     pub fn set_identities(&mut self, identities: impl IntoIterator<Item = IdentityKey>) {
         self.own = identities.into_iter().collect();
     }
 
-    /// Opens a stored message in place, at `now` since the Unix epoch. `judge` tells of an envelope
-    /// when its sender's grant ends, or that its packets may not be delivered.
+    /// Opens a stored message in place, at `now` since the Unix epoch. `judge` returns when the
+    /// grant in a stored header ends, or `None` when its packets may not be delivered.
     ///
     /// # Errors
     /// [`Refused`]; nothing changed.
@@ -152,8 +152,8 @@ impl Opener {
         }
     }
 
-    /// Judges the senders of all flows that are known anew, as by [`Opener::open`]. Packets of one
-    /// that is refused now are refused until an envelope of it is not.
+    /// Judges the senders of all known flows anew, as in [`Opener::open`]. A flow that is refused
+    /// now stays refused until a stored header of it is accepted.
     pub fn judge_again(&mut self, judge: impl Fn(&Head<'_>) -> Option<Timestamp>) {
         for flow in self.flows.values_mut() {
             let head = Head { sender: flow.sender, to: flow.to, grant: &flow.grant };
@@ -216,9 +216,9 @@ impl Opener {
         Ok(())
     }
 
-    /// Forgets flows whose envelopes are all stale, and for a new one of `sender` the oldest: its
-    /// own when it has too many, otherwise, when all together have, that of who has most. So others
-    /// lose what they had no part in only when they have as many.
+    /// Forgets flows whose stored headers are all stale, and for a new one of `sender` the oldest:
+    /// its own when it has too many, otherwise, at the limit of all, that of a sender with most
+    /// flows. So other senders lose a flow only if none has more flows than they.
     fn make_room(&mut self, now: Timestamp, sender: PublicIdentity) {
         let is_fresh = |made: Timestamp| now.since(made) <= MOST_KEPT;
         if self.flows.len() >= MOST_FLOWS {
@@ -236,8 +236,8 @@ impl Opener {
         }
     }
 
-    /// Forgets the flow that has been without a new envelope for longest, so that nothing of it is
-    /// ever taken again.
+    /// Forgets the flow that has had no new stored header for longest, so that nothing of it is
+    /// ever accepted again.
     fn forget_oldest(&mut self, is_whose: impl Fn(PublicIdentity) -> bool) {
         let theirs = self.flows.iter().filter(|(_, flow)| is_whose(flow.sender));
         let oldest = theirs.min_by_key(|(_, flow)| flow.made).map(|(number, _)| *number);
@@ -280,7 +280,7 @@ impl Opener {
     }
 }
 
-/// Opens an envelope that was sealed for `own`.
+/// Opens a stored header that was sealed for `own`.
 fn unseal(own: &IdentityKey, message: &[u8]) -> Result<Letter, Refused> {
     let secret = own.to_secret_bytes();
     let mut state = noise::builder(NAME, None)
@@ -327,7 +327,7 @@ mod tests {
         Timestamp::from_nanos((1_800_000_000 + second) * 1_000_000_000)
     }
 
-    /// A flow of which an envelope came in its second.
+    /// Begins a flow of which a stored header came in the given second.
     fn begin(opener: &mut Opener, of: u16, second: u64) {
         let (sender, to, made) = (sender(of), ([192, 0, 2, 7], 5004).into(), at(second));
         opener.make_room(made, sender);
@@ -346,14 +346,14 @@ mod tests {
     fn a_new_sender_is_taken_however_many_flows_began_and_none_comes_back() {
         let own = |number| IdentityKey::from_entropy([number; 32]);
         let mut opener = Opener::new(own(4));
-        // One has a flow, 62 have as many as they may, one has fewer, one has more and more.
+        // One sender has a flow, 62 have as many as they may, one has fewer, one has more and more.
         begin(&mut opener, 0, 0);
         (1..=992).for_each(|second| begin(&mut opener, 1 + (second % 62) as u16, second));
         (993..=1023).for_each(|second| begin(&mut opener, 100 + (second % 2) as u16, second));
         assert_eq!((opener.flows.len(), known(&opener, 0), known(&opener, 100)), (1024, 1, 15));
         begin(&mut opener, 101, 1101);
         assert_eq!((known(&opener, 2), known(&opener, 101)), (16, 16));
-        // Another one comes: of those with most the oldest flow goes.
+        // Another one comes: the oldest flow of those with most is forgotten.
         let (mut sealed, now) = (Vec::new(), Now { steady: at(1200), unix: at(1200) });
         let to = ([192, 0, 2, 7], 5004).into();
         let mut sealer = Sealer::new((own(1), b"grant"), own(4).public(), to, [9; 32]);
@@ -368,7 +368,8 @@ mod tests {
         assert_eq!((open(&mut opener, 0), open(&mut opener, 1)), (Ok(false), Ok(true)));
         assert_eq!((opener.flows.len(), known(&opener, 0), known(&opener, 2)), (1024, 1, 15));
         assert!(!opener.flows.contains_key(&FlowNumber(1)));
-        // More senders than are known come and go within a day: nothing of it is taken again.
+        // More senders than are known come and go within a day: nothing of the old ones is accepted
+        // again.
         (2000..5000).for_each(|second| begin(&mut opener, second as u16, second));
         assert_eq!((open(&mut opener, 0), open(&mut opener, 1)), {
             (Err(Refused::Stale), Err(Refused::NoEnvelope))

@@ -1,9 +1,10 @@
-//! Stored messages for a receiver that need not be there: a one-way handshake seals a key, the key
-//! seals packets.
+//! Makes stored messages for a receiver that may be offline: a one-way handshake seals a key, the
+//! key seals packets.
 //!
-//! Noise's pattern X: the envelope's one message proves the sender to the receiver, and nobody else
-//! learns who that is. Its handshake yields a key that only the two know; packets are sealed under
-//! it with their sequence as nonce. A key serves ten minutes or a million packets.
+//! Noise's pattern X: the stored header's one message proves the sender to the receiver, and nobody
+//! else learns the sender's identity. Its handshake yields a key that only the two know; packets
+//! are sealed under it with their sequence as nonce. A key is used for ten minutes or a million
+//! packets.
 
 use std::net::SocketAddr;
 
@@ -22,14 +23,14 @@ use crate::session::Now;
 use crate::session::cipher::nonce;
 use crate::session::random::Randomness;
 
-/// How long a key seals, and how many packets. Chosen: what a relay that restarts takes of one key
-/// is little, and envelopes are few.
+/// How long a key seals, and how many packets. Chosen: little is lost with one key when a relay
+/// restarts, and stored headers are few.
 const KEY_TIME: Duration = Duration::from_secs(600);
 const KEY_PACKETS: u64 = 1 << 20;
-/// Longest envelope: keys, contents, grant, tags.
+/// The longest stored header: keys, contents, grant, tags.
 const MOST_ENVELOPE: usize = 32 + 48 + CONTENT_BYTES + tradewind_grant::token::GRANT_LIMIT + 16;
 
-/// Why a packet is not sealed.
+/// The reason why a packet is not sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealRefused {
     /// It does not fit into a message.
@@ -61,8 +62,8 @@ struct Key {
 }
 
 impl Sealer {
-    /// For packets of `identity`, under its signed `grant`, to `destination` behind the endpoint
-    /// `to`. `seed` is 32 bytes of the system's entropy that nothing else uses.
+    /// Returns a sealer for packets of `identity`, under its signed `grant`, to `destination`
+    /// behind the endpoint `to`. `seed` is 32 bytes of the system's entropy that nothing else uses.
     #[must_use]
     pub fn new(
         (identity, grant): (IdentityKey, &[u8]),
@@ -75,16 +76,17 @@ impl Sealer {
         Self { identity, to, flow, destination, grant, randomness, key: None, next: 0 }
     }
 
-    /// Shows another grant from the next packet on, if it is another.
+    /// Uses another grant from the next packet on, if it differs.
     pub fn set_grant(&mut self, grant: &[u8]) {
         if self.grant != grant {
             self.grant = grant.to_vec();
-            // The next one begins with an envelope.
+            // The next packet gets a new stored header.
             self.key = None;
         }
     }
 
-    /// Seals a packet; hands over its stored message, and before it an envelope when one is due.
+    /// Seals a packet; hands over its stored message, and before it a stored header when one is
+    /// due.
     ///
     /// # Errors
     /// [`SealRefused`]; nothing is handed over.

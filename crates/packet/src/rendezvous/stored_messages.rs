@@ -1,4 +1,4 @@
-//! Stored messages in the order in which they wait, and the envelope that the first of them needs.
+//! A queue of stored messages, with the stored header that the first of them needs.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use tradewind_units::Timestamp;
 
 use super::is_envelope;
 
-/// What a stored message takes beside its bytes. Chosen: more than the tables' share of it.
+/// The bytes that a stored message costs beside its own. Chosen: more than its share of the tables.
 pub(super) const COST: u64 = 96;
 
-/// A stored message that waits, with what its keeper notes of it.
+/// A stored message that waits, with its keeper's note.
 #[derive(Debug, Clone)]
 pub(super) struct Kept<N> {
-    /// Its place on a shelf; ascending.
+    /// Its position in a mailbox; ascending.
     pub(super) number: u64,
-    /// When it is worth nothing any more.
+    /// The time at which it expires.
     pub(super) until: Timestamp,
     pub(super) note: N,
     pub(super) bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl<N> Kept<N> {
     }
 }
 
-/// What keeping a stored message costs, in bytes.
+/// Returns the bytes that keeping a stored message costs.
 pub(super) fn cost(stored_message: &[u8]) -> u64 {
     stored_message.len() as u64 + COST
 }
@@ -38,7 +38,7 @@ pub(super) fn cost(stored_message: &[u8]) -> u64 {
 /// A queue of stored messages.
 #[derive(Debug, Clone)]
 pub(super) struct StoredMessages<N> {
-    /// The last envelope that has left the queue.
+    /// The last stored header that has left the queue.
     stored_header: Option<Kept<N>>,
     waiting: VecDeque<Kept<N>>,
     cost: u64,
@@ -56,7 +56,8 @@ impl<N> StoredMessages<N> {
         self.waiting.push_back(stored_message);
     }
 
-    /// Lets go of the first; whether it was a packet. An envelope stays until another one has left.
+    /// Removes the first message; returns whether it was a packet. A stored header is kept until
+    /// another one has left.
     pub(super) fn pop(&mut self) -> Option<bool> {
         let first = self.waiting.pop_front()?;
         let is_packet = !first.is_envelope();
@@ -65,9 +66,9 @@ impl<N> StoredMessages<N> {
         Some(is_packet)
     }
 
-    /// Lets go of the oldest packet behind the first `sent`, if it is to go, or of an envelope
-    /// there that no packet needs; whether it was a packet. Another envelope there stays: packets
-    /// that come later need it.
+    /// Removes the oldest packet behind the first `sent` messages, if `is_to_go`, or a stored
+    /// header there that no packet needs; returns whether it was a packet. Another stored header
+    /// there stays: packets that come later need it.
     pub(super) fn let_go_behind(
         &mut self,
         sent: usize,
@@ -83,7 +84,7 @@ impl<N> StoredMessages<N> {
         Some(!gone.is_envelope())
     }
 
-    /// Puts the envelope that the first packet needs before it again.
+    /// Puts the stored header that the first packet needs before it again.
     pub(super) fn put_envelope_back(&mut self) {
         let Some(first) = self.waiting.front().filter(|first| !first.is_envelope()) else { return };
         let until = first.until;
@@ -92,7 +93,7 @@ impl<N> StoredMessages<N> {
         }
     }
 
-    /// What keeping all costs, in bytes.
+    /// Returns the bytes that keeping all messages costs.
     pub(super) fn cost(&self) -> u64 {
         self.cost
     }
@@ -109,7 +110,7 @@ impl<N> StoredMessages<N> {
         &mut self.waiting
     }
 
-    /// The envelope that the first packet needs, and all that wait.
+    /// Returns the stored header that the first packet needs, and all waiting messages.
     pub(super) fn all(&self) -> impl Iterator<Item = &Kept<N>> {
         self.stored_header.iter().chain(&self.waiting)
     }

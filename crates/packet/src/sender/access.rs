@@ -1,10 +1,10 @@
-//! Repeating copies that got lost on the way to the ingress relay.
+//! Sends copies again that got lost on the way to the ingress relay.
 //!
-//! Most of what coding could not bring back in the paper had been lost on the source's access path,
-//! 90 % of it in single packets; it leaves repeating them to others [JQ 5.2]. Here the relay
-//! acknowledges numbers (`ingress::access`), and a copy is sent again when a later one has come, or
-//! when nothing is heard of it for a round trip and four deviations (RFC 6298) and the relay's
-//! delay, as long as its packet is worth having.
+//! Most of the packets that coding could not recover in the paper had been lost on the source's
+//! access path, 90 % of them single packets; it leaves their retransmission to others [JQ 5.2].
+//! Here the relay acknowledges copies by number (`ingress::access`). A copy is sent again when a
+//! later one has come, or when it is not acknowledged for a round trip and four deviations (RFC
+//! 6298) and the relay's delay, as long as its packet is worth having.
 
 use std::collections::VecDeque;
 
@@ -14,27 +14,27 @@ use crate::id::PacketId;
 use crate::message::{Acknowledgement, Class, Service, Source};
 use crate::round_trip::RoundTrip;
 
-/// Most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms of
-/// 100,000 packets a second.
+/// The most copies that wait for acknowledgement on one leg; older ones are given up. Chosen: 10 ms
+/// of 100,000 packets a second.
 const MOST_UNACKNOWLEDGED: usize = 1024;
-/// Round trip of an access leg before one is measured. Source: the slowest mobile clients of [JQ
-/// 5.5].
+/// The round trip of an access leg before one is measured. Source: the slowest mobile clients of
+/// [JQ 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// Most times that patience is doubled. Chosen: to two seconds before a round trip is measured,
-/// which none exceeds.
+/// The most times that the timeout is doubled. Chosen: to two seconds before a round trip is
+/// measured, which none exceeds.
 const MOST_BACKED_OFF: u32 = 4;
 
-/// How copies are repeated.
+/// The rules for sending copies again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arq {
-    /// Most times that a copy is sent again.
+    /// The most times that a copy is sent again.
     pub most_resends: u8,
-    /// For so long at least a copy is worth something: for longer where its packet is, or, where
-    /// that is not told, as long as a relay that is far away takes to tell that it did not come,
-    /// and to get another.
+    /// The least time for which a copy is worth sending again. It is longer if the packet's latency
+    /// budget is longer, or, without a budget, if a distant relay takes longer to report the loss
+    /// and to get another copy.
     pub give_up: Duration,
-    /// What the relay may wait before it acknowledges.
+    /// The delay that the relay may add to an acknowledgement.
     pub acknowledged_within: Duration,
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct AccessLeg {
     waiting: VecDeque<Waiting>,
     spare: Vec<Vec<u8>>,
     round_trip: RoundTrip,
-    /// How often patience is doubled: since nothing was told but of copies that had been sent again
-    /// or given up, which was too soon perhaps.
+    /// The number of times that the timeout is doubled, while the only acknowledgements are of
+    /// copies that were sent again, perhaps too soon, or copies are given up.
     backed_off: u32,
-    /// Every copy below has come or been given up.
+    /// One beyond the highest copy that has come.
     highest_seen: u64,
     armed: Option<Timestamp>,
 }
@@ -72,7 +72,7 @@ struct Waiting {
     service: Service,
     class: Class,
     payload: Vec<u8>,
-    /// How long its packet is worth having, if that is told.
+    /// How long its packet is worth having, if known.
     worth: Option<Duration>,
     first_sent: Timestamp,
     sent: Timestamp,
@@ -98,7 +98,7 @@ impl AccessLeg {
         self.next - 1
     }
 
-    /// Keeps a copy for another time; returns a deadline to set.
+    /// Keeps a copy to be sent again; returns a timer to set.
     pub(crate) fn remember(
         &mut self,
         now: Timestamp,
@@ -127,7 +127,7 @@ impl AccessLeg {
         self.rearm(arq)
     }
 
-    /// Takes what the relay has seen; `false` when it cannot have.
+    /// Handles an acknowledgement; returns `false` when it covers copies that were never sent.
     pub(crate) fn acknowledge(&mut self, now: Timestamp, seen: Acknowledgement) -> bool {
         let highest = seen.end();
         if highest > self.next {
@@ -137,13 +137,13 @@ impl AccessLeg {
         for copy in self.waiting.iter_mut().filter(|copy| !copy.is_done) {
             if seen.has(copy.number) {
                 copy.is_done = true;
-                // Karn: a copy that was sent twice tells nothing.
+                // Karn: a copy that was sent twice is no measurement.
                 sample = (copy.resent == 0).then(|| now.since(copy.sent)).or(sample);
                 is_again |= copy.resent > 0;
             }
         }
-        // RFC 6298, 5.5: without backing off, patience below the round trip has all copies sent
-        // twice, of which none ever tells how long it is.
+        // RFC 6298, 5.5: without backoff, a timeout below the round trip has all copies sent twice,
+        // none of which ever measures it.
         match sample {
             Some(sample) => {
                 self.round_trip.learn(sample);
@@ -201,14 +201,14 @@ impl AccessLeg {
         self.clean();
     }
 
-    /// A timer that was set has gone off.
+    /// Notes that a timer has fired.
     pub(crate) fn disarm(&mut self, at: Timestamp) {
         if self.armed == Some(at) {
             self.armed = None;
         }
     }
 
-    /// A deadline to set, if none is set that comes before.
+    /// Returns a timer to set, unless one is set.
     pub(crate) fn rearm(&mut self, arq: &Arq) -> Option<Timestamp> {
         if self.armed.is_some() {
             return None;
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::id::FlowNumber;
 
-    /// Sends a copy whose packet is worth having for so long.
+    /// Sends a copy whose packet is worth having for `worth`.
     fn send(leg: &mut AccessLeg, now: Timestamp, worth: Option<Duration>) {
         let number = leg.next_number();
         let packet = PacketId { flow: FlowNumber(1), sequence: number };
@@ -246,8 +246,8 @@ mod tests {
         leg.remember(now, number, (source, worth), &Arq::default());
     }
 
-    /// How often a copy that is lost is sent again at a relay that is so far away, of which others
-    /// are acknowledged.
+    /// Returns how often one lost copy is sent again at this round trip to the relay, which
+    /// acknowledges the others.
     fn lost_one_sent_again(round_trip: u64, worth: Option<Duration>) -> usize {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
         for ms in (0..4000).step_by(10) {
@@ -274,14 +274,14 @@ mod tests {
         assert_eq!(lost_one_sent_again(300, budget(200)), 0, "it could not come in time");
     }
 
-    /// Copies that are sent again within seconds `from` to `from + 1` of 100 a second, whose
-    /// acknowledgements take as long as told.
+    /// Returns how many copies are sent again within seconds `from` to `from + 1` of 100 a second,
+    /// with the given round trips.
     fn sent_again(from: u64, round_trip: impl Fn(u64) -> u64) -> usize {
         let (mut leg, arq, mut again) = (AccessLeg::new(), Arq::default(), 0);
         for ms in (0..(from + 1) * 1000).step_by(10) {
             let now = Timestamp::from_nanos(ms * 1_000_000);
             send(&mut leg, now, None);
-            // What had come half a round trip before now.
+            // Copies sent a round trip ago are acknowledged now.
             let come = ms.checked_sub(round_trip(ms)).map_or(0, |sent| sent / 10 + 1);
             assert!(leg.acknowledge(now, Acknowledgement::of(come, [])));
             leg.resend(now, &arq, |_, _, _| again += usize::from(ms >= from * 1000));

@@ -1,27 +1,27 @@
-//! Which packets are vital, by what can be seen of them before they are sealed [JQ 3.5, 5.4].
+//! Classifies packets as vital by their content before they are sealed [JQ 3.5, 5.4].
 //!
 //! Senders with a short uplink, or a small budget, copy these alone (`Copies::Chosen`). The last
-//! packet of a window is no matter of what is in it: the sender tells it by the silence that
+//! packet of a window cannot be recognized by its content: the sender finds it by the silence that
 //! follows.
 
 use crate::message::Class;
 
-/// What is known of a packet.
+/// The known properties of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen<'a> {
-    /// The application marked it.
+    /// Set when the application marked it.
     pub is_marked: bool,
-    /// The whole IP packet, where one is there (TUN).
+    /// The whole IP packet, if there is one (TUN).
     pub ip: Option<&'a [u8]>,
-    /// The payload of a datagram, where the packet is one (UDP proxy).
+    /// The payload of a datagram, if the packet is one (UDP proxy).
     pub datagram: Option<&'a [u8]>,
-    /// Destination port, where no IP packet tells.
+    /// The destination port, without an IP packet.
     pub port: Option<u16>,
-    /// Differentiated services code point, where no IP packet tells.
+    /// The differentiated services code point, without an IP packet.
     pub dscp: Option<u8>,
 }
 
-/// What makes a packet vital; any one of these does.
+/// The rules that make a packet vital; any one suffices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     /// The application marked it.
@@ -37,7 +37,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// How much a packet matters.
+    /// Returns the class of a packet.
     #[must_use]
     pub fn class(&self, seen: &Seen<'_>) -> Class {
         let header = seen.ip.and_then(Header::read);
@@ -53,7 +53,7 @@ impl Rules {
     }
 }
 
-/// What of an IP packet's headers counts here.
+/// The relevant fields of an IP packet's headers.
 #[derive(Debug, Clone, Copy)]
 struct Header<'a> {
     dscp: u8,
@@ -67,7 +67,7 @@ const UDP: u8 = 17;
 const SYN: u8 = 0x02;
 
 impl<'a> Header<'a> {
-    /// Headers of IPv4 and of IPv6 without extensions; later fragments show no ports.
+    /// Reads the headers of IPv4, or of IPv6 without extensions; later fragments have no ports.
     fn read(packet: &'a [u8]) -> Option<Self> {
         let (dscp, protocol, rest) = match packet.first()? >> 4 {
             4 => {
@@ -90,7 +90,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Whether a datagram is RTP (RFC 3550) that carries a part of an instantly decodable picture of
+/// Returns whether a datagram is RTP (RFC 3550) with a part of an instantly decodable picture of
 /// H.264, or its parameters.
 fn is_key_frame(datagram: &[u8]) -> bool {
     /// Picture, sequence parameters, picture parameters.

@@ -1,20 +1,20 @@
-//! The rate of the uplink: all that leaves is counted, and copies take what is left.
+//! The rate of the uplink: all datagrams are charged, and copies take what is left.
 
 use tradewind_units::Timestamp;
 
 use crate::budget::{Allowance, Budget};
 use crate::message::Class;
 
-/// The part of the burst that only vital copies may use. Chosen: some key frames.
+/// The fraction of the burst that only vital copies may use, as a divisor. Chosen: some key frames.
 const RESERVED_PART: u32 = 4;
 /// Bytes of the UDP and IPv4 headers before a datagram.
 const HEADERS: usize = 28;
 
-/// An uplink that bears so much, or anything.
+/// An uplink of limited or unlimited rate.
 #[derive(Debug, Clone)]
 pub(super) struct Uplink {
     bound: Option<(Budget, Allowance)>,
-    /// Bytes that were taken since it was told last what has left.
+    /// The bytes that were charged since the last call of [`Uplink::note_left`].
     counted: u64,
 }
 
@@ -23,7 +23,7 @@ impl Uplink {
         Self { bound: allowance.map(|bound| (Budget::new(bound), bound)), counted: 0 }
     }
 
-    /// Takes a datagram that leaves in any case.
+    /// Charges a datagram that is sent in any case.
     pub(super) fn spend(&mut self, now: Timestamp, bytes: usize) {
         let Some((budget, _)) = &mut self.bound else { return };
         let bytes = on_the_wire(bytes);
@@ -31,7 +31,8 @@ impl Uplink {
         self.counted += u64::from(bytes);
     }
 
-    /// Takes a copy, above what is reserved for vital ones; `false` when there is no room for it.
+    /// Charges a copy, which must leave the reserve for vital ones; returns `false` when there is
+    /// no capacity for it.
     pub(super) fn bears_copy(&mut self, now: Timestamp, class: Class, bytes: usize) -> bool {
         let Some((budget, allowance)) = &mut self.bound else { return true };
         let bytes = on_the_wire(bytes);
@@ -43,8 +44,9 @@ impl Uplink {
         bears
     }
 
-    /// Takes what has left since it was told last, with all headers: what of it was not counted is
-    /// spent, and what was counted and did not leave is given back.
+    /// Corrects the account by the bytes that have left since the last call, with all headers:
+    /// bytes that were not charged are, and bytes that were charged and did not leave are given
+    /// back.
     pub(super) fn note_left(&mut self, now: Timestamp, bytes: u64) {
         let Some((budget, _)) = &mut self.bound else { return };
         let counted = std::mem::take(&mut self.counted);
@@ -54,7 +56,7 @@ impl Uplink {
     }
 }
 
-/// Returns the bytes that a datagram takes with its headers.
+/// Returns the bytes of a datagram with its headers.
 fn on_the_wire(bytes: usize) -> u32 {
     u32::try_from(HEADERS + bytes).unwrap_or(u32::MAX)
 }
@@ -67,7 +69,7 @@ mod tests {
         Uplink::new(Some(Allowance { per_second: 1, burst }))
     }
 
-    /// Returns how many copies of a thousand bytes it bears.
+    /// Returns how many copies of a thousand bytes the uplink takes.
     fn bears(uplink: &mut Uplink, class: Class) -> usize {
         (0..100).take_while(|_| uplink.bears_copy(Timestamp::ZERO, class, 972)).count()
     }
