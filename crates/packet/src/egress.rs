@@ -5,11 +5,10 @@
 //!
 //! 1. *cache*: if it has kept the packet (caching service), it returns it;
 //! 2. *in-stream*: if a block of the same flow misses no more packets than it has repair packets
-//! here,
-//! it sends a repair packet, and the receiver solves the block with its own packets;
+//!    here, it sends a repair packet, and the receiver solves the block with its own packets;
 //! 3. *cross-stream*: if a block with other flows' packets has enough repair packets, it requests
-//! theirs from the other receivers (cooperative recovery), solves the block as soon as enough have
-//! arrived, and does not wait for stragglers;
+//!    theirs from the other receivers (cooperative recovery), solves the block as soon as enough
+//!    have arrived, and does not wait for stragglers;
 //! 4. otherwise the request waits a while for packets that may be on their way.
 //!
 //! A repair packet of the flow itself that arrives while helpers are asked is sent at once: the
@@ -80,9 +79,9 @@ pub struct EgressConfig {
 }
 
 impl Default for EgressConfig {
-    /// Chosen: a second of packets, since recovery ends within a round trip; waits of 150 ms, less
-    /// than most latency budgets; as many requests as two outages at 250 packets a second at a
-    /// time.
+    /// Returns the defaults. Chosen: a second of packets, since recovery ends within a round trip;
+    /// waits of 150 ms, less than most latency budgets; requests for two outages at 250 packets a
+    /// second at a time.
     fn default() -> Self {
         let second = Duration::from_secs(1);
         Self {
@@ -316,8 +315,7 @@ impl Egress {
             return self.outbox.drop(DropReason::Answered);
         }
         self.blocks.expire_covering(now, wish.0);
-        // Nothing new has arrived for a waiting request; the receiver that repeats it still wants
-        // the packet.
+        // A request that waits cannot be served yet; a repeated one prolongs the wait.
         if self.wishes.waits_until(wish).is_none() && self.serve(now, wish) {
             return;
         }

@@ -41,7 +41,7 @@ pub struct JoinLimits {
 }
 
 impl Default for JoinLimits {
-    /// Chosen: as much as a gateway of a large site has in flight at once.
+    /// Returns the defaults. Chosen: as much as a gateway of a large site has in flight at once.
     fn default() -> Self {
         Self { bytes: 16 << 20, datagrams: 1024 }
     }

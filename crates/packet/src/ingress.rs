@@ -82,7 +82,7 @@ pub struct Acknowledging {
 }
 
 impl Default for Acknowledging {
-    /// Eight, 20 ms. Chosen: an acknowledgement is billed as egress traffic of the cloud.
+    /// Returns the defaults. Chosen: an acknowledgement is billed as egress traffic of the cloud.
     fn default() -> Self {
         Self { every: 8, within: Duration::from_millis(20) }
     }

@@ -3,15 +3,11 @@
 //!
 //! | family | between | messages |
 //! |---|---|---|
-//! | paths | neighbours on an overlay path | a datagram on the path, opening the path, the flows
-//! that are served along it |
-//! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams,
-//! numbered where a service may recover them |
+//! | paths | neighbours on an overlay path | a datagram on the path, opening the path, the flows that are served along it |
+//! | conversations | the two endpoints of a flow, sealed end to end | an application's datagrams, numbered where a service may recover them |
 //! | services | endpoints and relays | copies, repair packets, requests, recovered packets |
-//! | members | an endpoint and the relay that keeps the registry | the addresses of endpoints, and
-//! the relays near them |
-//! | rendezvous | an endpoint and the relay that stores its packets | packets to store, stored
-//! packets |
+//! | members | an endpoint and the relay that keeps the registry | the addresses of endpoints, and the relays near them |
+//! | rendezvous | an endpoint and the relay that stores its packets | packets to store, stored packets |
 //!
 //! A *sealed payload* of a service's message is the datagram that one endpoint sealed for the
 //! other, as it travels over the Internet: relays and helpers see nothing else of it. All numbers
@@ -310,7 +306,7 @@ pub enum Message<'a> {
     First {
         /// The conversation.
         conversation: u32,
-        /// How the conversation is carried, so that replies are carried likewise.
+        /// The way the conversation is carried, which replies take as well.
         carriage: Carriage,
         /// The destination.
         to: SocketAddr,
@@ -324,7 +320,7 @@ pub enum Message<'a> {
     Begin {
         /// The conversation.
         conversation: u32,
-        /// How the conversation is carried.
+        /// The way the conversation is carried.
         carriage: Carriage,
         /// The destination of its datagrams.
         to: SocketAddr,
@@ -390,9 +386,9 @@ pub enum Message<'a> {
     },
     /// A repair packet.
     Repair(Repair<'a>),
-    /// Requests lost packets.
+    /// A request for lost packets.
     Nack(Nack<'a>),
-    /// Requests a helper's packet.
+    /// A request for a helper's packet.
     HelpRequest(HelpRequest),
     /// A helper's packet.
     HelpAnswer {
@@ -410,9 +406,9 @@ pub enum Message<'a> {
         /// The sealed payload.
         payload: &'a [u8],
     },
-    /// Acknowledges copies.
+    /// An acknowledgement of copies.
     Acknowledgement(Acknowledgement),
-    /// Reports on a flow.
+    /// A report on a flow.
     Feedback(Feedback),
     /// A flow's receiver went online or offline.
     Presence {
@@ -421,8 +417,8 @@ pub enum Message<'a> {
         /// Set when it is online.
         is_online: bool,
     },
-    /// Registers the endpoint of this session at the registry, with the relays near it; repeated
-    /// while the endpoint is online.
+    /// The registration of the endpoint of this session at the registry, with the relays near it;
+    /// repeated while the endpoint is online.
     Register {
         /// The relays, the nearest first.
         near: NearList<'a>,
@@ -432,7 +428,7 @@ pub enum Message<'a> {
         /// The time for which it holds, unless it is repeated.
         seconds: u16,
     },
-    /// Looks up an endpoint's address; not answered for an unknown endpoint.
+    /// A lookup of an endpoint's address; not answered for an unknown endpoint.
     LookUp {
         /// The endpoint.
         identity: PublicIdentity,
@@ -448,7 +444,7 @@ pub enum Message<'a> {
     },
     /// A stored message for the relay to keep for its receiver.
     Deposit(Deposit<'a>),
-    /// Acknowledges deposits.
+    /// An acknowledgement of deposits.
     Deposited(Deposited),
     /// A receiver's request for the stored messages that wait for it.
     Collect(Collect),

@@ -7,8 +7,7 @@
 //! | `missing` | missing packets: when to request them, request them again, and give them up |
 //! | `solve` | solves in-stream blocks with the flow's own packets |
 //! | `report` | reports on flows to their senders, and sends keepalives to relays |
-//! | `lend` | keeps packets for one or two round trips, and lends them to the egress relay for
-//! others |
+//! | `lend` | keeps packets for one or two round trips, and lends them to the egress relay for others |
 //!
 //! A packet is accepted only if it is what its sender sealed ([`Genuine`]), on any path; a message
 //! that is refused alters no state.

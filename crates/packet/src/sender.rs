@@ -3,8 +3,7 @@
 //! | service | on the Internet path | to the ingress relay |
 //! |---|---|---|
 //! | direct | every packet | nothing |
-//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where
-//! all go over the Internet, chosen ones |
+//! | forwarding | none, or every packet too ([`Paths::Both`] [JQ 3.5]) | every packet, or, where all go over the Internet, chosen ones |
 //! | caching, coding | every packet | every packet, or chosen ones ([`Copies`]) |
 //!
 //! A flow without a receiver of its own, whatever its service, goes over the relays alone. Such is
@@ -78,7 +77,7 @@ pub struct SenderFlow {
     pub paths: Paths,
     /// The packets that are copied, if all go over the Internet.
     pub copies: Copies,
-    /// How long a packet is worth having, the latency budget, if there is one.
+    /// The latency budget: the time for which a packet is worth having; `None`: unlimited.
     pub worth: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
-//! Who has how much of what is kept for a while, and whose goes where there is no room.
+//! Bounded storage shared by owners, with eviction from the owner with most.
 //!
-//! Bounded by age, bytes and number. Where there is no room, whoever has most gives it: of what is
-//! his the oldest goes, so that nobody who sends much has what is others' forgotten.
+//! Bounded by age, bytes and number. Beyond the bounds the oldest entry of the owner with most is
+//! evicted, so that an owner who sends much cannot evict others' entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -11,11 +11,11 @@ use tradewind_units::{Duration, Timestamp};
 use crate::id::Tenant;
 use crate::room;
 
-/// Owners that a look at all of them counts for one thing kept. Chosen: about what keeping it
+/// The number of owners whose comparison counts as one kept entry. Chosen: about what keeping one
 /// costs.
 const KEPT_OF_A_LOOK: usize = 8;
 
-/// How much may be kept, and for how long.
+/// The bounds of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) age: Duration,
@@ -23,20 +23,20 @@ pub(crate) struct Bounds {
     pub(crate) count: usize,
 }
 
-/// By owner what is kept, each by its `T`. Whoever keeps it forgets what is handed to `forget`,
-/// which answers with how many bytes that was.
+/// The entries by owner, each represented by its `T`. The keeper forgets the entries that are
+/// handed to `forget`, which returns their bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares<T> {
     bounds: Bounds,
     bytes: u64,
     count: usize,
     by_owner: BTreeMap<Tenant, Share<T>>,
-    /// Who had most when that was looked at last, and how much of his may go before it is looked at
-    /// again.
+    /// The owner with most at the last comparison, and how many of its entries may be evicted
+    /// before the next one.
     largest: (Tenant, usize),
 }
 
-/// One owner's, in the order in which it came.
+/// The entries of one owner, in order of arrival.
 #[derive(Debug, Clone)]
 struct Share<T> {
     bytes: u64,
@@ -56,22 +56,22 @@ impl<T> Shares<T> {
         self.count == 0
     }
 
-    /// How many are kept.
+    /// Returns how many entries are kept.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Bytes of them.
+    /// Returns the bytes of all entries.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether so much can be kept at all.
+    /// Returns whether an entry of this length can be kept at all.
     pub(crate) fn may_hold(&self, bytes: u64) -> bool {
         bytes <= self.bounds.bytes && self.bounds.count > 0
     }
 
-    /// Adds what `owner` has kept from now on.
+    /// Adds an entry of `owner`.
     pub(crate) fn add(&mut self, now: Timestamp, owner: Tenant, kept: T, bytes: u64) {
         let share = self.by_owner.entry(owner);
         let share = share.or_insert_with(|| Share { bytes: 0, kept: VecDeque::new() });
@@ -81,7 +81,7 @@ impl<T> Shares<T> {
         self.count += 1;
     }
 
-    /// Something that `owner` has has got longer.
+    /// Notes that an entry of `owner` has become longer.
     pub(crate) fn lengthen(&mut self, owner: Tenant, bytes: u64) {
         if let Some(share) = self.by_owner.get_mut(&owner) {
             share.bytes += bytes;
@@ -89,9 +89,9 @@ impl<T> Shares<T> {
         }
     }
 
-    /// Has so much go that `count` more, of so many bytes, are within the bounds: what is too old,
-    /// then the oldest of whoever has most of what there is too much of. So much goes between two
-    /// looks at all owners that their cost is little for each.
+    /// Evicts entries until `count` more, of so many bytes, are within the bounds: expired ones,
+    /// then the oldest of the owner with most of whatever is over its bound. So many are evicted
+    /// between two comparisons of all owners that these cost little for each.
     pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
@@ -123,7 +123,7 @@ impl<T> Shares<T> {
         }
     }
 
-    /// Lets go what is too old, and owners who have nothing.
+    /// Removes expired entries, and owners without entries.
     pub(crate) fn expire(&mut self, now: Timestamp, mut forget: impl FnMut(T) -> u64) {
         let mut next = self.by_owner.keys().next().copied();
         while let Some(owner) = next {
@@ -135,7 +135,7 @@ impl<T> Shares<T> {
         self.largest.1 = 0;
     }
 
-    /// Lets go what of one owner's is too old.
+    /// Removes expired entries of one owner.
     pub(crate) fn expire_of(
         &mut self,
         owner: Tenant,
@@ -161,7 +161,7 @@ impl<T> Shares<T> {
 
 #[cfg(test)]
 impl<T> Shares<T> {
-    /// How many bytes each owner has.
+    /// Returns how many bytes each owner has.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
         self.by_owner.values().map(|share| share.bytes)
     }

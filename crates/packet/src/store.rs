@@ -1,8 +1,7 @@
-//! Packets that are kept for a while: the egress relay's cache, what a receiver lends to others,
-//! copies without acknowledgement.
+//! Packets that are kept for a while: the egress relay's cache, and the packets that a receiver
+//! lends to others.
 //!
-//! What there is no room for goes by owner (`shares`). The memory of a packet that goes is taken by
-//! the next.
+//! Eviction is by owner (`shares`). The memory of an evicted packet is reused by the next.
 
 use tradewind_units::{Bytes, Duration, Timestamp};
 
@@ -10,18 +9,18 @@ use crate::id::{FlowNumber, PacketId, Tenant};
 use crate::numbered::Numbered;
 use crate::shares::{Bounds, Shares};
 
-/// How much may be kept, and for how long.
+/// The limits of kept packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// Longest.
+    /// The longest that a packet is kept.
     pub age: Duration,
-    /// Most payload.
+    /// The most payload bytes.
     pub bytes: Bytes,
-    /// Most packets.
+    /// The most packets.
     pub packets: usize,
 }
 
-/// What a machine keeps at a time, in numbers: for those who watch its bounds.
+/// The amounts that a machine keeps at a time, to watch its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
     /// Packets.
@@ -30,11 +29,11 @@ pub struct Held {
     pub bytes: u64,
     /// Blocks.
     pub blocks: usize,
-    /// What was asked for, by others or of others.
+    /// Requests of others, or to others.
     pub requests: usize,
 }
 
-/// The packets.
+/// The kept packets.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     shares: Shares<Entry>,
@@ -48,15 +47,15 @@ struct Entry {
     buffer: usize,
 }
 
-/// Where packets are.
+/// The buffers of packets.
 #[derive(Debug, Clone, Default)]
 struct Buffers {
     all: Vec<Vec<u8>>,
     free: Vec<usize>,
-    /// Room of all buffers, and how much of it is not given back.
+    /// The capacity of all buffers, and the part of it that is never freed.
     room: usize,
     spare: u64,
-    /// When packets came, and the places of their buffers.
+    /// The arrival times of packets, and the places of their buffers.
     index: Numbered<FlowNumber, (Timestamp, usize)>,
 }
 
@@ -67,8 +66,8 @@ impl Store {
         Self { shares, buffers: Buffers { spare: 2 * bytes, ..Buffers::default() } }
     }
 
-    /// Keeps an owner's packet; `false` when it is kept already, or is more than may be kept at
-    /// all.
+    /// Keeps an owner's packet; returns `false` when it is kept already, or exceeds the limits by
+    /// itself.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
@@ -88,29 +87,29 @@ impl Store {
         true
     }
 
-    /// The payload, if it is kept and not too old.
+    /// Returns the payload, if it is kept and has not expired.
     pub(crate) fn get(&self, now: Timestamp, packet: PacketId) -> Option<&[u8]> {
         let (at, payload) = self.buffers.find(packet)?;
         (now.since(at) <= self.shares.bounds().age).then_some(payload)
     }
 
-    /// Lets go what is too old.
+    /// Removes expired packets.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         let Self { shares, buffers } = self;
         shares.expire(now, |entry| buffers.forget(entry));
     }
 
-    /// Whether nothing is kept.
+    /// Returns whether no packet is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.shares.is_empty()
     }
 
-    /// Packets kept.
+    /// Returns how many packets are kept.
     pub(crate) fn len(&self) -> usize {
         self.shares.len()
     }
 
-    /// Bytes of them.
+    /// Returns their bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.shares.bytes()
     }
@@ -122,7 +121,7 @@ impl Buffers {
         Some((*at, &self.all[*buffer][..]))
     }
 
-    /// The place of the buffer that has the packet now.
+    /// Keeps a packet; returns the place of its buffer.
     fn keep(&mut self, now: Timestamp, packet: PacketId, payload: &[u8]) -> usize {
         let place = self.free.pop().unwrap_or_else(|| {
             self.all.push(Vec::new());
@@ -137,7 +136,7 @@ impl Buffers {
         place
     }
 
-    /// Lets a packet go; its bytes.
+    /// Forgets a packet; returns its bytes.
     fn forget(&mut self, entry: Entry) -> u64 {
         self.index.remove(entry.packet.flow, entry.packet.sequence);
         let buffer = &mut self.all[entry.buffer];

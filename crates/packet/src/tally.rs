@@ -1,11 +1,10 @@
-//! How often peers are named, so that whether one is need not be looked for among all who name
-//! some.
+//! Reference counts of peers, so that a lookup needs no search through all flows.
 
 use std::collections::BTreeMap;
 
 use crate::id::Peer;
 
-/// The peers that are named.
+/// The peers that flows refer to, with their counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally(BTreeMap<Peer, usize>);
 
@@ -14,12 +13,12 @@ impl Tally {
         self.0.contains_key(&peer)
     }
 
-    /// Names a peer once more.
+    /// Adds a reference to a peer.
     pub(crate) fn add(&mut self, peer: Peer) {
         *self.0.entry(peer).or_default() += 1;
     }
 
-    /// Names it once less; whether nobody names it any more.
+    /// Removes a reference; returns whether it was the last.
     pub(crate) fn remove(&mut self, peer: Peer) -> bool {
         let Some(times) = self.0.get_mut(&peer) else { return true };
         *times -= 1;

@@ -1,21 +1,20 @@
-//! What is due when.
+//! A queue of timers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use tradewind_units::Timestamp;
 
-/// Lanes. Chosen: a machine has a few spans after which something is due.
+/// The number of lanes. Chosen: a machine has a few timeouts of different lengths.
 const LANES: usize = 4;
 
-/// Deadlines with what they are for; equal ones in the order of their keys, so that a run is the
-/// same each time.
+/// Deadlines with their keys; equal ones in the order of the keys, so that runs are reproducible.
 ///
-/// Nothing is taken back: whoever set a deadline that no longer holds ignores it when it is due.
+/// Deadlines cannot be cancelled: the owner ignores one that no longer holds when it is due.
 ///
-/// Most deadlines are set a fixed span ahead, so that those of one span come in their order: they
-/// wait in a lane for each such span, at whose ends they are set and taken. What fits no lane waits
-/// in a heap.
+/// Most deadlines are set a fixed span ahead, so that those of one span are in order: they wait in
+/// a lane for each span, which is pushed at one end and popped at the other. Deadlines that fit no
+/// lane wait in a heap.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers<K> {
     lanes: [VecDeque<(Timestamp, K)>; LANES],
@@ -31,7 +30,8 @@ impl<K: Ord> Default for Timers<K> {
 impl<K: Ord + Copy> Timers<K> {
     /// Sets a deadline.
     pub(crate) fn set(&mut self, at: Timestamp, key: K) {
-        // The nearest below: a lane of shorter spans is left to these.
+        // The lane with the latest end that fits, so that lanes of shorter spans stay in use for
+        // these.
         let (mut nearest, mut empty) = (None, None);
         for (place, lane) in self.lanes.iter().enumerate() {
             match lane.back() {
@@ -46,7 +46,7 @@ impl<K: Ord + Copy> Timers<K> {
         }
     }
 
-    /// The lane, or the heap, that has the first deadline, and that.
+    /// Returns the lane, or the heap, that has the first deadline, and the deadline.
     fn look(&self) -> Option<(usize, &(Timestamp, K))> {
         let mut first = self.heap.peek().map(|Reverse(first)| (LANES, first));
         for (place, lane) in self.lanes.iter().enumerate() {
@@ -59,7 +59,7 @@ impl<K: Ord + Copy> Timers<K> {
         first
     }
 
-    /// The first deadline.
+    /// Returns the first deadline.
     pub(crate) fn first(&self) -> Option<(Timestamp, K)> {
         self.look().map(|(_, first)| *first)
     }
@@ -74,8 +74,8 @@ impl<K: Ord + Copy> Timers<K> {
     }
 }
 
-/// Whether one deadline comes before another: keys are long, and looked at where times are the
-/// same.
+/// Returns whether one deadline is before another. Keys are compared only at equal times, since
+/// they are long.
 fn is_before<K: Ord>(one: &(Timestamp, K), other: &(Timestamp, K)) -> bool {
     one.0 < other.0 || (one.0 == other.0 && one.1 < other.1)
 }

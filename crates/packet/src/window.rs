@@ -1,6 +1,6 @@
-//! Which sequences have come: the first copy wins, whatever way it takes.
+//! A window of sequences that have come: the first copy wins, on any path.
 
-/// Sequences that are remembered below the highest. Chosen: 20 s at 200 packets a second; two
+/// The sequences that are remembered below the highest. Chosen: 20 s at 200 packets a second; two
 /// copies of a packet, one of them recovered, are never so far apart.
 pub(crate) const WINDOW: u64 = 4096;
 const WORDS: usize = (WINDOW / 64) as usize;
@@ -13,12 +13,12 @@ pub(crate) struct Window {
     words: [u64; WORDS],
 }
 
-/// What is known of a sequence.
+/// The state of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     New,
     Before,
-    /// Too long ago to tell.
+    /// Too old to be recognized.
     TooOld,
 }
 
@@ -53,7 +53,7 @@ impl Window {
         self.words[word(sequence)] |= 1 << (sequence % 64);
     }
 
-    /// Clears the bits of sequences that come into the window, whole words where that is possible.
+    /// Clears the bits of sequences that enter the window, whole words where possible.
     fn forget(&mut self, first: u64, last: u64) {
         let mut sequence = first;
         while sequence <= last {

@@ -1,5 +1,5 @@
-//! What a packet that arrives takes of the allocator: nothing, once machines hold as much as they
-//! do at a time. Packets that are brought back take some.
+//! Allocations for an arriving packet: none, once the machines have grown to their usual size.
+//! Recovered packets need some.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -18,7 +18,7 @@ use tradewind_units::Timestamp;
 
 use flows::{Cast, EGRESS, INGRESS, Setting, ms, receiver_of, sender_of};
 
-/// Packets of each flow until all machines hold what they keep for a second, and twice that.
+/// Packets of each flow until all machines hold a second's worth, and twice that.
 const FIRST: u64 = 500;
 /// Packets of each flow that are measured.
 const MEASURED: u64 = 500;
@@ -33,7 +33,7 @@ impl Genuine for Anything {
     }
 }
 
-/// The machines of some flows, whose datagrams come at once: nobody keeps one.
+/// The machines of some flows, whose datagrams arrive at once; none of them is recorded.
 struct Wired {
     now: Timestamp,
     senders: Vec<Sender>,
@@ -70,7 +70,7 @@ impl Wired {
         }
     }
 
-    /// Hands over all that waits, until nothing does.
+    /// Hands over all waiting datagrams, until there are none.
     fn settle(&mut self) {
         while self.carry() {}
         for sender in &mut self.senders {
@@ -85,7 +85,7 @@ impl Wired {
         }
     }
 
-    /// Whether something waited.
+    /// Hands over waiting datagrams; returns whether there were any.
     fn carry(&mut self) -> bool {
         let Self { now, senders, ingress, egress, receivers, .. } = self;
         let (now, mut has_carried) = (*now, false);
@@ -133,7 +133,7 @@ fn taken(service: Service, paths: Paths) -> AllocationInfo {
     let mut setting = Setting::of(service, FLOWS);
     (setting.paths, setting.arq) = (paths, true);
     setting.in_stream = Some(InStream { packets: 5, repairs: 1 });
-    // Once in some seconds it is told that a receiver is there: that is for no packet.
+    // A keepalive once in some seconds belongs to no packet.
     setting.receiver = ReceiverConfig { keepalive_every: None, ..ReceiverConfig::default() };
     let mut wired = Wired::of(&setting);
     wired.run(FIRST);

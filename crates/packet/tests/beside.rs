@@ -1,5 +1,5 @@
-//! A relay that is both of a flow's relays: what one side hands to the other says the same as what
-//! would be written and read; and copies that come together are acknowledged together.
+//! A relay that is both of a flow's relays: packets handed from one side to the other have the same
+//! effect as written and parsed ones; and copies that arrive together are acknowledged together.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -96,7 +96,7 @@ proptest! {
     }
 }
 
-/// What the acknowledgements say that are sent after these copies came at once.
+/// Returns the acknowledgements that are sent after these copies came at once.
 fn acknowledgements(numbers: impl Iterator<Item = u64>) -> Vec<Acknowledgement> {
     let mut ingress = Relay::new(true).ingress;
     for number in numbers {
@@ -126,7 +126,7 @@ fn a_gap_is_told_however_many_copies_come_together() {
     assert!(told.len() <= 17, "{} acknowledgements of 2000 copies", told.len());
 }
 
-/// Words of each relay once a flow is served of which packets had come before.
+/// The messages of each relay once a flow is served of which packets had come before.
 #[test]
 fn packets_that_come_before_their_flow_is_served_are_kept_for_it() {
     let setting = Setting::of(Service::Caching, 1);

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use replay::replay;
 
-/// What happens in some script of a session, so that it does not hold for nothing.
+/// Outcomes that some script of a session must reach, so that the test is not vacuous.
 const REACHED: [&str; 6] =
     ["Admitted", "AuthenticationFailed", "Malformed", "Opened", "Replayed", "UnknownSession"];
 

@@ -1,5 +1,5 @@
-//! Datagrams cut and joined: the same bytes once, whatever order, losses and copies there are; and
-//! bounds that nobody gets beyond.
+//! Datagrams cut and joined: the same bytes once, in any order and with losses and duplicates; and
+//! bounds that hold for everyone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -40,7 +40,7 @@ fn a_datagram_is_given_up_when_a_piece_is_missing_for_too_long() {
     assert_eq!((joiner.len(), joiner.given_up()), (1, 0));
     joiner.expire(at_ms(100));
     assert_eq!((joiner.len(), joiner.bytes(), joiner.given_up()), (0, 0, 1));
-    // What comes now begins nothing anew.
+    // A late piece begins nothing anew.
     assert_eq!(joiner.add(at_ms(101), (1, 1), pieces[1], WAIT), Joined::Useless);
     assert!(joiner.is_empty());
 }
@@ -74,8 +74,7 @@ fn who_sends_beginnings_alone_pushes_nobody_else_out() {
     assert_eq!(joiner.add(at_ms(3), (1, 1), honest[2], WAIT), Joined::Whole(vec![7; 250]));
 }
 
-/// One thing that happens to pieces on their way: which one comes, of which datagram, and how much
-/// later than what came before.
+/// One arrival of a piece: which piece, of which datagram, and how much later than the one before.
 type Step = (usize, usize, u64);
 
 proptest! {
@@ -99,13 +98,14 @@ proptest! {
         let mut whole = vec![0; payloads.len()];
         let mut now = 0;
         let steps: Vec<Step> = steps;
-        // Some come, in any order and some of them twice, then all of them, a second time in part.
+        // Some pieces come, in any order and some of them twice, then all of them, a second time in
+        // part.
         let some = steps.iter().map(|(of, piece, later)| (of % all.len(), *piece, *later));
         let rest = (0..all.len()).flat_map(|of| (0..all[of].len()).map(move |at| (of, at, 0)));
         for (of, piece, later) in some.chain(rest) {
             now += later.min(1);
             let piece = all[of][piece % all[of].len()];
-            // No wait is over.
+            // No wait ends before.
             let joined = joiner.add(at_ms(now), (1, 1), piece, Duration::from_secs(60));
             if let Joined::Whole(datagram) = joined {
                 assert_eq!(&datagram, &payloads[piece.datagram as usize]);

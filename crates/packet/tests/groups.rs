@@ -1,4 +1,5 @@
-//! The flow of a group: one copy goes in, each member gets its own and asks for itself [JQ 3.5].
+//! The flow of a group: one copy goes in, each member gets its own and sends its own requests
+//! [JQ 3.5].
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -17,7 +18,8 @@ use tradewind_packet::sender::{Copies, Paths, SenderFlow};
 const FLOW: FlowNumber = FlowNumber(0);
 const MEMBERS: u64 = 3;
 
-/// Three members behind one egress relay; nothing goes over the Internet by itself.
+/// Returns a group of three members behind one egress relay; no packet goes over the Internet by
+/// itself.
 fn group(service: Service) -> Cast {
     let mut cast = Cast::new(&Setting::of(service, MEMBERS));
     let at_sender = SenderFlow {
@@ -56,7 +58,7 @@ fn at_receiver() -> ReceiverFlow {
     ReceiverFlow { sender, egress, service, round_trip, recovery_deadline }
 }
 
-/// Sends packets 10 ms apart; over the Internet each member gets those that `comes` names.
+/// Sends packets 10 ms apart; over the Internet each member gets those for which `comes` holds.
 fn send(
     cast: &mut Cast,
     packets: u64,

@@ -1,5 +1,5 @@
-//! Input that should not be: it alters nothing, is answered with nothing, and nothing is ever
-//! delivered twice or altered.
+//! Invalid input: it alters no state and gets no answer, and no packet is ever delivered twice or
+//! altered.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -80,20 +80,19 @@ fn what_was_not_asked_for_is_not_taken() {
     assert_eq!(cast.way_of(id(0, 9)), None);
 }
 
-/// Every state of every machine, in text.
+/// Returns every state of every machine, as text.
 fn states(cast: &Cast) -> String {
     let (senders, receivers) = (&cast.senders, &cast.receivers);
     format!("{senders:?} {:?} {:?} {receivers:?}", cast.ingress, cast.egress)
 }
 
-/// Each message was taken in its session once; whatever comes of the same datagram after that,
-/// whole, cut anywhere or altered anywhere, is opened by no session, so that no machine hears of
-/// it.
+/// Each message is opened in its session once; the same datagram again, whole, truncated or altered
+/// anywhere, is opened by no session, and so reaches no machine.
 #[test]
 fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
     let mut cast = Cast::new(&coding(3));
     cast.run(30, &mut losing(&[id(0, 3), id(1, 14)]));
-    // Until all have told that they are there, and how their flows fare.
+    // Until all have sent keepalives and reports.
     cast.advance(at(6_000), &mut losing(&[]));
     let wire = cast.wire.clone();
     let mut sessions: BTreeMap<(Peer, Peer), Pair> = BTreeMap::new();
@@ -114,7 +113,7 @@ fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
     for ((from, to, bytes), datagram) in wire.iter().zip(&sealed) {
         let relay = &mut sessions.get_mut(&(*from, *to)).unwrap().relay;
         let mut bad = vec![datagram.clone()];
-        // Each place of the first of a kind, and of the others one.
+        // Each place of the first of a kind, and one place of the others.
         let is_first = seen.insert(bytes[0]);
         let places =
             if is_first { 0..datagram.len() } else { bytes.len() / 2..bytes.len() / 2 + 1 };
@@ -136,7 +135,7 @@ fn every_kind_of_message_is_taken_once_and_whole_in_its_session() {
     assert_eq!(seen, (0x41..=0x4b).collect());
 }
 
-/// The relay of two receivers, the second of which has a flow with one packet that is kept.
+/// Returns the relay of two receivers, the second of which has a flow with one packet in the cache.
 fn relay_of_two(flows_of_first: u64) -> (Egress, EgressFlow) {
     let mut egress = Egress::new(EgressConfig::default());
     let of =
@@ -216,7 +215,7 @@ fn one_tenants_receivers_do_not_fill_the_table_of_requests() {
     assert_eq!(egress.held().requests, 0);
 }
 
-/// Whether a relay's side answers a sign of life of each of some peers.
+/// Returns whether a relay's side answers a keepalive, for each of some peers.
 fn answered(peers: &[u32], mut ask: impl FnMut(Peer) -> Option<Peer>) -> Vec<bool> {
     peers.iter().map(|peer| ask(Peer(*peer)) == Some(Peer(*peer))).collect()
 }
@@ -329,16 +328,16 @@ proptest! {
         let (from, to, bytes) = place.get(&cast.wire).clone();
         let before = states(&cast);
         match kind {
-            // A stranger says what another said.
+            // A stranger repeats another peer's message.
             0 => cast.hand_over(Peer(9999), to, &bytes),
-            // The end is missing, so that it is no message any more.
+            // The end is truncated, so that it is no message any more.
             1 => {
                 let mut lengths = (0..=cut.index(bytes.len())).rev();
                 let length = lengths.find(|length| Message::parse(&bytes[..*length]).is_err());
                 cast.hand_over(from, to, &bytes[..length.unwrap()]);
             }
-            // What carries a packet comes once more, and a machine can tell by itself. Other kinds
-            // its session keeps away.
+            // Messages that carry a packet come once more, which a machine can recognize by itself.
+            // Other kinds are kept away by its session.
             _ => {
                 let again: Vec<Datagram> = cast.wire.iter().filter(|(_, _, bytes)| matches!(
                     Message::parse(bytes).unwrap(),
@@ -393,7 +392,7 @@ proptest! {
                     _ => Fate::Goes,
                 }
             });
-            // Held ones come later, some of them for the second time.
+            // Held ones are delivered later, some of them for the second time.
             if held.len() > 20 {
                 for (from, to, bytes) in held.drain(..10) {
                     cast.hand_over(from, to, &bytes);
@@ -401,7 +400,7 @@ proptest! {
             }
         }
         cast.advance(at(2000), &mut losing(&[]));
-        // That nothing is altered `Cast` checks for each delivery.
+        // `Cast` checks for each delivery that nothing is altered.
         let mut packets: Vec<_> = cast.delivered.iter().map(|(packet, ..)| *packet).collect();
         packets.sort_unstable();
         let count = packets.len();

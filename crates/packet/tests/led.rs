@@ -18,7 +18,7 @@ fn a_neighbour_that_is_led_elsewhere_stays_the_same_and_follows() {
     let (before, other) = (link(ENDPOINT), link(ENDPOINT + 1));
     pair.endpoint.lead_to(at(100), pair.peer, link(RELAY + 1));
     assert_eq!(pair.endpoint.link_of(pair.peer), Some(link(RELAY + 1)));
-    // The first word about it is lost; what is sealed by then opens as before.
+    // The first message about it is lost; datagrams sealed before then open as before.
     assert!(transmits(&mut pair.endpoint).iter().all(is_elsewhere));
     let datagram = sealed(&mut pair.endpoint, pair.peer, b"by old keys");
     assert!(opened(&mut pair.relay, at(120), other, &datagram).is_some());

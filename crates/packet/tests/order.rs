@@ -1,5 +1,5 @@
-//! Packets put in order: never out of order but for what was given up, never later than they may
-//! wait, none lost, none twice, and within bounds.
+//! Packets put in order: never out of order but for those given up, never later than they may wait,
+//! none lost, none twice, and within bounds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -15,7 +15,7 @@ fn at_ms(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// Adds a packet that holds its sequence; what is released then.
+/// Adds a packet that holds its sequence; returns those that are released then.
 fn add(order: &mut Order<u8, u8>, ms: u64, sequence: u64) -> Vec<u64> {
     order.add(at_ms(ms), (1, 1), (sequence, &sequence.to_be_bytes()), HOLD);
     ready(order)
@@ -70,7 +70,7 @@ fn a_missing_packet_is_waited_for_until_it_would_be_too_late() {
     order.handle_timeout(at_ms(110));
     assert_eq!(ready(&mut order), [2]);
     assert_eq!(order.due(), Some(at_ms(160)));
-    // What was given up goes on at once, and nothing waits for it.
+    // A packet that was given up is released at once, and no packet waits for it.
     assert_eq!(add(&mut order, 120, 1), [1]);
     assert_eq!(add(&mut order, 130, 3), [3, 4]);
 }
@@ -120,7 +120,7 @@ proptest! {
         delays in prop::collection::vec(prop::option::weighted(0.8, 0_u64..160), 1..300),
         gap in 1_u64..20,
     ) {
-        // By arrival: packet n is sent at n * gap, and lost or late by its delay.
+        // By arrival: packet n is sent at n * gap, and lost or delayed.
         let mut arrivals: Vec<(u64, u64)> = (delays.iter().zip(0_u64..))
             .filter_map(|(delay, number)| Some((number * gap + (*delay)?, number)))
             .collect();

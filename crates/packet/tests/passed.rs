@@ -1,5 +1,5 @@
-//! Passed datagrams between two neighbours: what a neighbour sent comes through once, by the train
-//! or one by one alike; what somebody else made of it does not.
+//! Passed datagrams between two neighbours: a neighbour's datagrams are admitted once, by the train
+//! or one by one alike; forged and altered ones are not.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -13,14 +13,15 @@ use tradewind_packet::session::{
 
 const LABEL: u32 = 77;
 
-/// Datagrams of `segment` bytes, of which the last has `last`, from the endpoint to the relay.
+/// Returns datagrams of `segment` bytes, of which the last has `last`, from the endpoint to the
+/// relay.
 fn passed(pair: &mut Pair, label: u32, count: usize, (segment, last): (usize, usize)) -> Vec<u8> {
     let mut train: Vec<u8> = (0..(count - 1) * segment + last).map(|at| at as u8).collect();
     pair.endpoint.pass(pair.peer, label, &mut train, segment).unwrap();
     train
 }
 
-/// What the relay says of a train, run by run.
+/// Returns the relay's runs of a train.
 fn told(relay: &mut Sessions, train: &[u8], segment: usize) -> Vec<Run> {
     let (mut at, mut runs) = (0, Vec::new());
     while at < train.len() {
@@ -49,7 +50,7 @@ fn a_train_is_one_run_and_passes_once() {
         [Run { bytes: train.len(), datagrams: 32, from: None }]
     );
     assert_eq!(pair.relay.drops()[DropReason::Replayed as usize], 32);
-    // They count among sealed datagrams, of which none is dropped for it.
+    // They count among sealed datagrams, none of which is dropped for that.
     let sealed = sealed(&mut pair.endpoint, pair.peer, b"sealed");
     assert_eq!(opened(&mut pair.relay, at(60), link(ENDPOINT), &sealed).unwrap(), b"sealed");
 }
@@ -77,13 +78,13 @@ fn a_passed_datagram_opens_nothing_and_what_is_sealed_passes_nothing() {
     let run = pair.relay.handle_passed(at(50), link(ENDPOINT), &sealed, sealed.len());
     assert_eq!(run, None);
     assert_eq!(pair.relay.handle_passed(at(50), link(ENDPOINT), &[], 1), None);
-    // Back to where it came from.
+    // Reflected to the sender.
     let run = pair.endpoint.handle_passed(at(50), link(RELAY), &train, 60).unwrap();
     assert_eq!(run.from, None);
 }
 
-/// The first word of an endpoint that has agreed on new keys may be a passed datagram: the relay
-/// answers under these keys from then on.
+/// The first datagram of an endpoint that has new keys may be a passed one: the relay uses these
+/// keys from then on.
 #[test]
 fn a_passed_datagram_proves_that_the_answer_arrived() {
     let mut pair = Pair::fresh(Limits::default());
@@ -98,8 +99,8 @@ fn a_passed_datagram_proves_that_the_answer_arrived() {
     assert!(matches!(events(&mut pair.relay)[..], [Event::Established { .. }]));
 }
 
-/// Whatever is altered of a header, or cut off a datagram, shows; what is altered of a body is for
-/// its endpoint to find.
+/// Alterations of a header and truncations of a datagram are detected; alterations of a body are
+/// detected by the endpoint.
 #[test]
 fn headers_are_sealed_and_bodies_are_not() {
     let mut pair = Pair::established();
@@ -123,7 +124,7 @@ fn headers_are_sealed_and_bodies_are_not() {
     assert!(!admits(&mut pair, &datagram), "its counter has passed");
 }
 
-/// A train that is forged from end to end is looked at once.
+/// A train that is forged from end to end is checked once.
 #[test]
 fn a_forged_train_is_one_run() {
     let mut pair = Pair::established();
@@ -134,7 +135,7 @@ fn a_forged_train_is_one_run() {
     assert_eq!(pair.relay.drops()[DropReason::AuthenticationFailed as usize], 64);
 }
 
-/// Somebody else's train costs no datagram of the neighbour's that lies behind it.
+/// A forged train costs no datagram of the neighbour's that follows it.
 #[test]
 fn what_is_forged_within_a_train_is_dropped_alone() {
     let mut pair = Pair::established();
@@ -158,8 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// Trains of several labels, with datagrams of all of them altered, repeated or swapped: the
-    /// same ones are admitted, under the same labels, whether they are looked at by the train or
-    /// one by one.
+    /// same ones are admitted, under the same labels, by the train or one by one.
     #[test]
     fn trains_are_as_their_datagrams_one_by_one(
         runs in prop::collection::vec((0..3_u32, 1..9_usize), 1..8),

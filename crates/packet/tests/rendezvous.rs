@@ -1,5 +1,5 @@
-//! The rendezvous: what was deposited comes once and in order, whatever access legs lose, and
-//! whoever is there when.
+//! The rendezvous: deposited messages are delivered once and in order, whatever access legs lose,
+//! and whenever sender and receiver are online.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -23,7 +23,7 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis * 1_000_000)
 }
 
-/// A question of somebody who has nothing.
+/// Returns the first request of a receiver that has nothing.
 fn first_question(credit: u16) -> Collect {
     Collect { epoch: 0, ask: 1, credit, seen: Acknowledgement::NOTHING }
 }
@@ -45,7 +45,7 @@ proptest! {
             }
         }
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
-        // The sender is gone for good; the receiver comes.
+        // The sender goes offline for good; the receiver comes online.
         (world.sender_is_online, world.receiver_is_online) = (false, true);
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.len() as u64 == packets), "{:?}",
             world.got.len());
@@ -67,7 +67,7 @@ proptest! {
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.depositor.is_empty()));
         world.receiver_is_online = true;
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.len() >= before));
-        // The envelope was acknowledged, and is needed again.
+        // The stored header was acknowledged, and is needed again.
         world.restart_receiver();
         prop_assert!(world.until(TEST_TIMEOUT, |world| world.got.last() == Some(&(packets - 1))));
         let mut got = world.got.clone();
@@ -91,8 +91,8 @@ proptest! {
         (world.sender_is_online, world.receiver_is_online) = (false, true);
         prop_assert!(world.until(TEST_TIMEOUT,
             |world| world.got.last() == Some(&(first + second - 1))));
-        // The old relay has taken along what it had acknowledged, be it on the way, and nothing
-        // else.
+        // The messages that the old relay had acknowledged are lost with it, those acknowledged in
+        // flight included, and no others.
         let missing = world.got[0];
         prop_assert!((acknowledged..=first).contains(&missing), "{} of {}", missing, acknowledged);
         prop_assert_eq!(&world.got, &(missing..first + second).collect::<Vec<_>>());
@@ -137,12 +137,12 @@ fn a_sender_without_a_relay_tries_now_and_then_and_keeps_what_is_young_enough() 
     }
     assert!((10..300).contains(&tries), "{tries} tries in 100 s");
     let (_, expired, _) = world.depositor.counts();
-    // What was sent once stays: its number is waited for.
+    // A message that was sent once stays: its number is waited for.
     assert!((25..=41).contains(&expired), "{expired}");
     world.depositor.relay_is_back();
     assert!(world.until(Duration::from_secs(2), |world| world.depositor.is_empty()));
     assert!(world.until(Duration::from_secs(3), |world| world.got.last() == Some(&99)));
-    // Some more were too old before they were collected; nothing that is too old comes.
+    // Some more expired before they were collected; no expired message is delivered.
     assert!((39..45).contains(&world.got[0]), "{:?}", world.got);
     assert_eq!(world.got, (world.got[0]..100).collect::<Vec<_>>());
 }
@@ -159,8 +159,7 @@ fn what_waits_for_a_relay_is_bounded_by_bytes_too() {
     assert_eq!(world.got, (given_up..1000).collect::<Vec<_>>());
 }
 
-/// A sender with as many deposits of a kilobyte as a test wants, which go to `to` by a stream of
-/// their own.
+/// A sender with any number of deposits of a kilobyte, which go to `to` in a stream of their own.
 struct Piler {
     from: u8,
     to: u8,
@@ -188,8 +187,8 @@ impl Piler {
     }
 }
 
-/// What waits for an endpoint: whose, and which, in order. Nothing is acknowledged, but for having
-/// come before others.
+/// Returns the messages that wait for an endpoint: sender and number, in order. Nothing is
+/// acknowledged, except that messages came before others.
 fn waiting(message_store: &mut MessageStore, owner: u8) -> (Vec<(u8, u64)>, Remaining) {
     let mut stored_messages: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
     loop {
@@ -229,14 +228,14 @@ fn what_one_sender_leaves_is_bounded_and_pushes_out_its_own_alone() {
     assert!((90..100).contains(&of(2).count()), "{}", of(2).count());
     assert_eq!(of(2).next_back(), Some(&(2, 149)));
     assert_eq!(message_store.take_tally().evicted, 150 - of(2).count() as u64);
-    // All together take too much: who takes most gives way.
+    // All together exceed the bound: the sender with most gives way.
     let mut another = Piler { from: 3, to: 5, next: 0 };
     another.pile(at(2), &mut message_store, 100).unwrap();
     assert!(message_store.cost() <= 200_000);
     let (after, _) = waiting(&mut message_store, 4);
     assert_eq!(after.iter().filter(|(from, _)| *from == 1).count(), 10);
     assert!(waiting(&mut message_store, 5).0.len() > 80);
-    // One that is longer than all that a sender may take is not taken at all.
+    // A message longer than a sender's bound is not accepted at all.
     let (to, stored_message) = (identity(4).public(), vec![2; 9000]);
     let deposit = Deposit {
         stream: 9,
@@ -265,7 +264,7 @@ proptest! {
             match kind {
                 0..=2 => {
                     let number: &mut u64 = next.entry((from, stream)).or_default();
-                    // Some are missing, come twice, or begin what is known.
+                    // Some are missing, come twice, or begin a known stream.
                     let first = *number;
                     *number += u64::from(kind != 0);
                     let number = if kind == 0 { first + jump } else { first };
@@ -338,7 +337,7 @@ fn a_shelf_is_its_owners_and_collecting_takes_nothing_that_was_not_acknowledged(
             positions.push(stored_message.position)
         });
     assert_eq!((positions, remaining.unwrap().left), (vec![2, 3], 1));
-    // Who knows positions of another life is given everything.
+    // A receiver with positions of another epoch is given everything.
     let mut foreign = Collect { epoch: 2, ..collect };
     foreign.seen.next = 4;
     let mut count = 0;
@@ -393,7 +392,7 @@ fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() 
             answers.extend(first.deposit(at(0), sender, &deposit));
         }
     }
-    // Nobody has heard the first relay yet when the second one is asked.
+    // No answer of the first relay has arrived when the second one is asked.
     while let Some(deposit) = depositor.poll_deposit(at(1000)) {
         if deposit.number >= 5 {
             second.deposit(at(1000), sender, &deposit).unwrap();
@@ -419,7 +418,7 @@ fn a_relay_that_does_not_have_what_it_has_acknowledged_is_given_the_rest_anew() 
 
 #[test]
 fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
-    // On the way to the relay, while others come now and then.
+    // In flight to the relay, while others come now and then.
     let mut world = World::new(QUIET, 3);
     world.longest = 500;
     world.write_long();
@@ -430,7 +429,7 @@ fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
     assert!(world.until(Duration::from_secs(10), |world| world.got.last() == Some(&59)));
     assert_eq!(world.got, (1..60).collect::<Vec<_>>());
     assert_eq!(world.depositor.counts().1, 1);
-    // On the way from it.
+    // In flight from it.
     let mut world = World::new(QUIET, 3);
     world.receiver_is_online = false;
     world.write(1);
@@ -442,7 +441,7 @@ fn a_packet_that_is_too_long_for_a_leg_does_not_hold_up_the_others_for_ever() {
     assert_eq!(world.got, (1..60).collect::<Vec<_>>());
 }
 
-/// The stored messages of so many packets, with the envelope before them.
+/// Returns the stored messages of `count` packets, with the stored header before them.
 fn stored_messages(from: u8, seed: u8, count: u64) -> Vec<Vec<u8>> {
     let (mut sealer, mut stored_messages) = (sealer(from, 4, seed), Vec::new());
     for number in 0..count {
@@ -483,7 +482,7 @@ fn a_packet_opens_once_and_what_was_altered_changes_nothing() {
         assert!(open(&mut opener, at(1000), &altered).is_err(), "byte {at_byte}");
         assert!(open(&mut opener, at(1000), &stored_messages[1][..at_byte]).is_err());
     }
-    // In whatever order, each once; the envelope as often as it comes.
+    // In any order, each once; the stored header as often as it comes.
     assert_eq!(open(&mut opener, at(1000), &stored_messages[3]), Ok(Some(2)));
     assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Ok(Some(0)));
     assert_eq!(open(&mut opener, at(1000), &stored_messages[0]), Ok(None));

@@ -1,5 +1,5 @@
-//! The rendezvous at its bounds: who was away for long catches up, and nothing that was
-//! acknowledged is lost to make room.
+//! The rendezvous at its bounds: an endpoint that was offline for long catches up, and no
+//! acknowledged message is lost to make room.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -14,13 +14,13 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 
 const QUIET: Legs = Legs { lost: 0, doubled: 0, jitter_ms: 0 };
 
-/// A question of somebody who has nothing.
+/// Returns the first request of a receiver that has nothing.
 fn first_question(credit: u16) -> Collect {
     Collect { epoch: 0, ask: 1, credit, seen: Acknowledgement::NOTHING }
 }
 
-/// A sender that writes every 20 ms, with a round trip of 60 ms to its relay, and nobody who
-/// collects yet.
+/// Returns a sender that writes every 20 ms, with a round trip of 60 ms to its relay, and no
+/// receiver online yet.
 fn steady_sender(config: DepositorConfig) -> World {
     let mut world = World::new(QUIET, 3);
     world.depositor = Depositor::new(identity(4).public(), config, 1);
@@ -58,7 +58,7 @@ fn a_sender_that_was_offline_longer_than_packets_keep_catches_up_and_loses_nothi
     assert_eq!(world.message_store.take_tally().evicted, 0);
     let first = world.got.iter().position(|number| *number >= 100).unwrap();
     let (_, after) = world.got.split_at(first);
-    // What has waited for more than a minute in all did not.
+    // Messages that waited for more than a minute in all were not collected.
     assert!(after[0] < 1200, "{}", after[0]);
     assert_eq!(after, (after[0]..4100).collect::<Vec<_>>());
 }
@@ -79,7 +79,7 @@ fn a_sender_with_too_much_for_its_bound_catches_up_and_loses_nothing_that_waits(
     assert!(resent < 200, "{resent}");
     world.receiver_is_online = true;
     assert!(world.until(Duration::from_secs(5), |world| world.got.last() == Some(&1999)));
-    // All that the relay has acknowledged, in order, each once.
+    // All messages that the relay has acknowledged, in order, each once.
     let (after, ..) = world.depositor.counts();
     assert_eq!((world.got.len() as u64, world.message_store.take_tally().evicted), (after, 0));
     assert!(world.got.is_sorted_by(|before, after| before < after));
@@ -103,7 +103,7 @@ fn a_lane_with_stored_messages_is_not_closed_for_another() {
         streams.push(u64::from(stored_message.stored_message[1]))
     });
     assert_eq!(streams, (0..64).collect::<Vec<_>>());
-    // The first ten have come: there is room for as many.
+    // The first ten have come: there is space for as many.
     let mut question = Collect { epoch: 1, ..first_question(0) };
     question.seen.next = 10;
     message_store.collect(Timestamp::ZERO, to, &question, |_| {});
@@ -132,9 +132,9 @@ fn a_question_that_is_repeated_is_answered_within_an_allowance() {
             answers += u32::from(remaining.is_some());
         }
     }
-    // 64 for nothing; a burst and ten seconds' worth of questions and stored messages.
+    // 64 are free; a burst and ten seconds' worth of requests and stored messages.
     assert!((10_000..11_100).contains(&(given + answers)), "{given} and {answers}");
-    // Who acknowledges is given all the others at once.
+    // A receiver that acknowledges is given all the others at once.
     let (mut question, mut positions) = (Collect { epoch: 1, ..first_question(64) }, Vec::new());
     let now = Timestamp::from_nanos(11_000_000_000);
     for _ in 0..32 {

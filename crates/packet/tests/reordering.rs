@@ -1,4 +1,4 @@
-//! A path that reorders and loses nothing: what its receiver asks for, and what it tells.
+//! A path that reorders and loses nothing: the requests and reports of its receiver.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -12,13 +12,13 @@ use tradewind_packet::receiver::{Receiver, ReceiverConfig, ReceiverFlow};
 
 use flows::{EGRESS, at, id, ms, payload, receiver_flow, sender_of};
 
-/// Packets, one each 5 ms.
+/// The number of packets, one each 5 ms.
 const PACKETS: u64 = 2000;
 const GAP: u64 = 5;
-/// Until the relay near by answers, in milliseconds.
+/// The time until the relay near by answers, in milliseconds.
 const ANSWER: u64 = 3;
 
-/// Fate of packets.
+/// The fate of packets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Fared {
     asked: u64,
@@ -27,7 +27,7 @@ struct Fared {
     delivered: u64,
 }
 
-/// Has each packet arrive so many milliseconds after it was sent.
+/// Runs a path on which each packet arrives `delay` milliseconds after it was sent.
 fn fare(delay: impl Fn(u64) -> u64) -> Fared {
     let config = ReceiverConfig { keepalive_every: None, ..ReceiverConfig::default() };
     let mut receiver = Receiver::new(at(0), config);
@@ -61,7 +61,7 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
                     let asked: Vec<u64> = nack.ranges.sequences().collect();
                     let existing = asked.iter().filter(|sequence| **sequence < PACKETS);
                     fared.asked += existing.count() as u64;
-                    // The relay keeps what has been sent.
+                    // The relay keeps the packets that have been sent.
                     let is_kept = |asked: &u64| *asked < PACKETS && asked * GAP <= millis;
                     let kept = asked.into_iter().filter(is_kept);
                     answers.entry(millis + ANSWER).or_default().extend(kept);
@@ -84,7 +84,7 @@ fn fare(delay: impl Fn(u64) -> u64) -> Fared {
 fn tenth_of_packets_25_ms_late_is_no_loss() {
     let fared = fare(|sequence| if sequence % 10 == 3 { 65 } else { 40 });
     assert_eq!((fared.delivered, fared.expected), (PACKETS, PACKETS));
-    // The first ones teach it.
+    // The model learns from the first ones.
     assert!(fared.asked <= PACKETS / 50, "{fared:?}");
     assert!(fared.lost_by_internet <= PACKETS / 100, "{fared:?}");
 }

@@ -1,4 +1,4 @@
-//! Each service, by hand: what goes where, and how a lost packet comes back.
+//! Each service, step by step: the path of each packet, and the recovery of lost ones.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -64,7 +64,7 @@ fn what_got_lost_on_its_way_to_the_relays_as_well_is_there_for_the_last_request(
     cast.receivers[0].set_path(FlowNumber(0), flow);
     let (mut copy, lost) = (Vec::new(), id(0, 2));
     let mut fate = |from: Peer, _: Peer, message: &Message<'_>| match message {
-        // One comes back at once, so that its receiver knows how long answers take.
+        // One is recovered at once, so that its receiver knows how long answers take.
         Message::Source(source)
             if from == sender_of(0) && [id(0, 1), lost].contains(&source.packet) =>
         {
@@ -82,7 +82,7 @@ fn what_got_lost_on_its_way_to_the_relays_as_well_is_there_for_the_last_request(
     }
     cast.advance(at(220), &mut losing(&[]));
     assert_eq!(cast.way_of(lost), None);
-    // Sent again by a sender so far from the relay that it has heard only now.
+    // Sent again by a sender so far from the relay that it knows of the loss only now.
     cast.hand_over(sender_of(0), INGRESS, &copy);
     cast.settle(&mut losing(&[]));
     assert_eq!(cast.way_of(lost), Some(Arrival::Cache));
@@ -134,7 +134,7 @@ fn a_lost_packet_is_solved_for_with_what_others_lend() {
         matches!(event, Event::BlockClosed { closed: Closed::Full, members: 3, repairs: 2, .. })
     };
     assert_eq!(cast.events_of(INGRESS).filter(full).count(), 5);
-    // Source packets never cross between the relays.
+    // Source packets never travel between the relays.
     assert!(cast.sent(INGRESS, EGRESS).iter().all(|m| matches!(m, Message::Repair(_))));
     // Of two repair packets and two helpers one is enough: the rest stays unused, without harm.
     assert_eq!(cast.delivered.len(), 15);
@@ -183,7 +183,7 @@ fn all_goes(_: Peer, _: Peer, _: &Message<'_>) -> Fate {
     Fate::Goes
 }
 
-/// Loses what goes over the Internet.
+/// Loses all source packets on the Internet path.
 fn outage(_: Peer, to: Peer, message: &Message<'_>) -> Fate {
     let by_internet = matches!(message, Message::Source(_)) && to.0 >= 200;
     if by_internet { Fate::Lost } else { Fate::Goes }
@@ -241,7 +241,7 @@ fn a_copy_lost_on_the_access_leg_is_sent_again() {
         _ => Fate::Goes,
     };
     cast.run(10, &mut fate);
-    // It came too late for its block: the egress relay got it as it is.
+    // It came too late for its block: the egress relay got the packet itself.
     assert_eq!(cast.way_of(id(0, 3)), Some(Arrival::Cache));
     let again = |event: &Event| matches!(event, Event::CopySent { resent: 1, .. });
     assert_eq!(cast.events_of(sender_of(0)).filter(again).count(), 1);
@@ -305,7 +305,7 @@ fn of_what_goes_both_ways_only_chosen_packets_go_over_the_relays() {
     assert_eq!(cast.sent(sender_of(0), INGRESS).len(), 1);
     assert_eq!(cast.way_of(id(0, 0)), None);
     assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Overlay));
-    // Over the relays alone all go there.
+    // With the overlay path alone all packets go there.
     setting.paths = Paths::Overlay;
     let mut cast = Cast::new(&setting);
     cast.send_as(0, Class::Usual);
@@ -325,8 +325,8 @@ fn a_packet_alone_in_every_block_makes_room_for_the_next() {
     let uncoded: Vec<Event> =
         cast.events_of(INGRESS).filter(|event| matches!(event, Event::Uncoded(_))).collect();
     assert_eq!(uncoded, [Event::Uncoded(id(0, 0)), Event::Uncoded(id(0, 1))]);
-    // The others go when their timer runs out, each with one repair packet: more would be of no
-    // use.
+    // The others are closed when their timer fires, each with one repair packet: more would be
+    // useless.
     cast.advance(at(100), &mut losing(&[]));
     let closed: Vec<Event> =
         cast.events_of(INGRESS).filter(|e| matches!(e, Event::BlockClosed { .. })).collect();
@@ -349,7 +349,7 @@ fn a_block_holds_each_flow_once_and_is_empty_after_it_was_sent() {
     cast.run(20, &mut losing(&[]));
     let mut coded = std::collections::BTreeSet::new();
     for message in cast.sent(INGRESS, EGRESS) {
-        // That a block holds no flow twice the parser has checked.
+        // The parser has checked that a block holds no flow twice.
         if let Message::Repair(repair) = message
             && repair.row == 0
         {
@@ -365,7 +365,7 @@ fn a_block_holds_each_flow_once_and_is_empty_after_it_was_sent() {
 fn an_offline_receiver_is_replaced() {
     let mut cast = Cast::new(&Setting::of(Service::Coding, 4));
     // Flow 3's receiver is gone; flow 0 loses every third packet, so that helpers are asked. The
-    // first word of that is lost.
+    // first report of that is lost.
     let mut lost = false;
     let mut fate = |from: Peer, to: Peer, message: &Message<'_>| match message {
         Message::Presence { is_online: false, .. } if !std::mem::replace(&mut lost, true) => {
@@ -385,7 +385,8 @@ fn an_offline_receiver_is_replaced() {
         _ => None,
     });
     assert!(last.unwrap().iter().all(|packet| packet.flow != FlowNumber(3)));
-    // It comes back with its first word, or, where what is told of that is lost, with a later one.
+    // It is online again with its first message, or, where the report of that is lost, with a later
+    // one.
     cast.wire.clear();
     let mut lost = false;
     let mut fate = |_: Peer, _: Peer, message: &Message<'_>| match message {
@@ -431,7 +432,7 @@ fn the_sender_is_told_how_its_flow_fares() {
     assert_eq!((told.expected, told.in_time, told.lost_by_internet), (90, 90, 2));
 }
 
-/// One packet in ten comes 25 ms after its turn, and none is lost.
+/// One packet in ten comes 25 ms late, and none is lost.
 #[test]
 fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
@@ -452,8 +453,8 @@ fn what_comes_out_of_order_counts_as_late_and_not_as_lost() {
     assert_eq!(told, [400, 0]);
 }
 
-/// The first packets of a flow are lost: it is numbered from zero, so that the first which comes
-/// shows it.
+/// The first packets of a flow are lost: it is numbered from zero, so that the first packet that
+/// comes shows the loss.
 #[test]
 fn the_first_packets_of_a_flow_come_back() {
     let mut cast = Cast::new(&Setting::of(Service::Caching, 1));
@@ -462,7 +463,7 @@ fn the_first_packets_of_a_flow_come_back() {
     assert_eq!(cast.way_of(id(0, 1)), Some(Arrival::Cache));
 }
 
-/// A relay acknowledges nothing, and what is sent again is no more than the uplink bears.
+/// A relay acknowledges nothing, and repeated copies stay within the uplink's rate.
 #[test]
 fn copies_that_are_sent_again_count_for_the_uplink() {
     let copies_of = |uplink| {
@@ -490,13 +491,13 @@ fn copies_that_are_sent_again_count_for_the_uplink() {
         }
         copies
     };
-    // A thousand bytes each, and 944 each of what goes over the Internet.
+    // A thousand bytes each, and 944 bytes of each packet over the Internet.
     assert!(copies_of(None) > 80, "{} of 40", copies_of(None));
     let half = Allowance { per_second: 1, burst: 60_000 + 40 * 944 };
     assert_eq!(copies_of(Some(half)), 60);
 }
 
-/// What the Internet path takes of the uplink copies cannot have.
+/// Copies cannot use the part of the uplink that the Internet path takes.
 #[test]
 fn copies_get_what_the_packets_themselves_leave_of_the_uplink() {
     // 50 packets a second, of a thousand bytes with all headers, and copies of a little more.
@@ -523,7 +524,7 @@ fn copies_get_what_the_packets_themselves_leave_of_the_uplink() {
     };
     for service in [Service::Caching, Service::Coding, Service::Forwarding] {
         assert_eq!(copies_of(service, 120_000), 500, "{service:?}: there is room for all");
-        // A fifth of what leaves may be copies, after the first burst.
+        // A fifth of the traffic may be copies, after the first burst.
         let some = copies_of(service, 60_000);
         assert!((90..125).contains(&some), "{service:?}: {some}");
         let none = copies_of(service, 50_000);

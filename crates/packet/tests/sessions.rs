@@ -1,5 +1,5 @@
-//! Sessions between an endpoint and a relay: what opens them, what keeps them, and that what is
-//! forged, replayed, reordered, truncated or reflected changes nothing and gets no byte back.
+//! Sessions between an endpoint and a relay: handshakes, keepalive, and that a forged, replayed,
+//! reordered, truncated or reflected datagram changes nothing and gets no answer.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -45,7 +45,7 @@ fn a_handshake_takes_one_round_trip_and_both_send() {
     assert_eq!(opened(&mut pair.endpoint, at(20), link(RELAY), &datagram).unwrap(), b"and back");
 }
 
-/// What becomes of an initiation of `identity` that shows `grant`.
+/// Returns the outcome of an initiation of `identity` that shows `grant`.
 fn refusal(
     identity: IdentityKey,
     grant: Option<tradewind_grant::SignedGrant>,
@@ -82,7 +82,7 @@ fn who_may_not_gets_silence() {
     let good = || Some(signed(grant(Relays::Any)));
     refused(&endpoint(), good(), 40_000, DropReason::Stale as usize);
     assert_eq!(refusal(endpoint(), good(), 1000, &[]).0, 1);
-    // A relay that is known needs no grant.
+    // A known relay needs no grant.
     assert_eq!(refusal(other.clone(), None, 1000, &[other.public()]).0, 1);
 }
 
@@ -97,7 +97,7 @@ fn a_neighbour_between_two_identities_answers_to_either_until_one_is_gone() {
     let peer = pair.endpoint.connect(at(20), new.public(), link(RELAY), grant).unwrap();
     pair.exchange(at(30));
     assert!(pair.endpoint.is_open(peer), "by its new one");
-    // The endpoint's own name changes as well: what begins under one that is gone is not sent.
+    // The endpoint's own identity changes as well: no initiation is sent under one that is gone.
     let old = endpoint().public();
     pair.endpoint.set_identities([IdentityKey::from_entropy([22; 32])]);
     let to = (new.public(), link(RELAY));
@@ -133,7 +133,7 @@ fn under_load_an_address_is_proven_before_anything_is_computed() {
     assert_eq!((pair.relay.len(), drops(&pair.relay, DropReason::CookieNeeded)), (0, 1));
     let cookie = transmits(&mut pair.relay).remove(0).bytes;
     assert!(cookie.len() < asked, "{} bytes for {asked}", cookie.len());
-    // Somebody who did not see the initiation cannot make one up.
+    // A peer that did not see the initiation cannot forge one.
     let mut forged = cookie.clone();
     forged[5] ^= 1;
     pair.endpoint.handle_datagram(at(2), link(RELAY), &mut forged);
@@ -147,7 +147,7 @@ fn under_load_an_address_is_proven_before_anything_is_computed() {
     assert_eq!(pair.relay.len(), 1);
     pair.exchange(at(4));
     assert!(pair.endpoint.is_open(pair.peer));
-    // The same cookie twice makes nobody send twice.
+    // The same cookie twice causes no second initiation.
     pair.endpoint.handle_datagram(at(5), link(RELAY), &mut cookie.clone());
     assert!(transmits(&mut pair.endpoint).is_empty());
 }
@@ -163,7 +163,7 @@ fn an_initiation_that_is_replayed_opens_nothing() {
     }
     assert!(transmits(&mut pair.relay).is_empty());
     assert_eq!(drops(&pair.relay, DropReason::Stale), 2);
-    // A relay that was started again has forgotten it, and refuses what is older than itself.
+    // A restarted relay has forgotten it, and refuses initiations older than itself.
     let mut restarted = machine(relay(), &[], Limits::default(), 13);
     restarted.handle_datagram(at(60_000), link(6666), &mut first.clone());
     assert!(transmits(&mut restarted).is_empty());
@@ -207,7 +207,7 @@ fn a_neighbour_moves_only_when_it_answers_there() {
     let mut pair = Pair::established();
     let peer = pair.peer_at_relay();
     let moved = link(ENDPOINT + 1);
-    // Too short to be worth a question.
+    // Too short to be answered with a ping.
     let short = sealed(&mut pair.endpoint, pair.peer, b"");
     pair.relay.handle_datagram(at(100), moved, &mut short.clone());
     assert!(transmits(&mut pair.relay).is_empty());
@@ -222,10 +222,10 @@ fn a_neighbour_moves_only_when_it_answers_there() {
     assert_eq!(pair.relay.link_of(peer), Some(link(ENDPOINT)));
     pair.endpoint.handle_datagram(at(120), link(RELAY), &mut questions[0].bytes.clone());
     let answer = transmits(&mut pair.endpoint).remove(0).bytes;
-    // An answer from elsewhere proves nothing.
+    // A pong from elsewhere proves nothing.
     pair.relay.handle_datagram(at(125), link(6666), &mut answer.clone());
     assert_eq!(pair.relay.link_of(peer), Some(link(ENDPOINT)));
-    // It was spent there; the next question, a second later, is answered from the right place.
+    // The ping was spent there; the next one, a second later, is answered from the right address.
     transmits(&mut pair.relay);
     let long = sealed(&mut pair.endpoint, pair.peer, &[7; 100]);
     pair.relay.handle_datagram(at(2000), moved, &mut long.clone());
@@ -236,15 +236,15 @@ fn a_neighbour_moves_only_when_it_answers_there() {
     for mut answer in transmits(&mut pair.endpoint) {
         pair.relay.handle_datagram(at(2020), moved, &mut answer.bytes);
     }
-    // The address before has as long as it may take.
+    // The current address has as long as a pong may take.
     assert_eq!(pair.relay.link_of(peer), Some(link(ENDPOINT)));
     pair.relay.handle_timeout(at(2060));
     assert_eq!(pair.relay.link_of(peer), Some(moved));
     assert!(events(&mut pair.relay).contains(&Event::Moved { peer, link: moved }));
 }
 
-/// The relay of a pair writes to its endpoint from another address for a while, where it answers,
-/// and nowhere else.
+/// Lets the relay of a pair write to its endpoint from another address for a while, where it
+/// answers, and nowhere else.
 fn speak_from(pair: &mut Pair, peer: PeerId, elsewhere: Link) {
     for step in 1..30 {
         let now = at(100 * step);
@@ -268,7 +268,7 @@ fn a_relay_that_spoke_from_elsewhere_is_found_again_where_it_is_configured() {
     let (peer, elsewhere) = (pair.peer_at_relay(), link(RELAY + 1));
     speak_from(&mut pair, peer, elsewhere);
     assert_eq!(pair.endpoint.link_of(pair.peer), Some(elsewhere));
-    // What was there is gone, and another process is where it should be.
+    // The relay that moved is gone, and another process is at its old address.
     pair.relay = machine(relay(), &[], Limits::default(), 99);
     events(&mut pair.endpoint);
     for step in 31..60 {
@@ -296,7 +296,7 @@ fn datagrams_that_somebody_sends_on_from_elsewhere_move_no_neighbour() {
     let (peer, elsewhere) = (pair.peer_at_relay(), link(6666));
     for step in 1..50 {
         let now = at(100 * step);
-        // All comes twice: from somebody who is faster, and as it was sent.
+        // Every datagram comes twice: from an attacker with a faster path, and as it was sent.
         let datagram = sealed(&mut pair.relay, peer, &[7; 100]);
         opened(&mut pair.endpoint, now, elsewhere, &datagram);
         opened(&mut pair.endpoint, now, link(RELAY), &datagram);
@@ -552,7 +552,7 @@ fn one_identity_takes_its_share_of_neighbours() {
     assert_eq!((answers, relay.len(), drops(&relay, DropReason::Full)), (3, 3, 7));
 }
 
-/// A gateway that starts again and again, or with more workers than have a place.
+/// A gateway that restarts again and again, or with more workers than are allowed.
 #[test]
 fn who_is_silent_makes_room_for_another_of_the_same_identity() {
     let limits = Limits { peers_each: 3, ..Limits::default() };
@@ -585,8 +585,8 @@ fn relays_have_as_many_workers_as_they_want() {
 
 #[test]
 fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
-    // The same machine between endpoints, one way over the Internet and one over relays: the first
-    // copy passes.
+    // The same machine between endpoints, one link over the Internet and one over relays: the first
+    // copy is accepted.
     let mut pair = Pair::established();
     let overlay = tradewind_packet::session::Link::Overlay(7);
     let datagram = sealed(&mut pair.endpoint, pair.peer, b"secret of the application");
@@ -600,7 +600,7 @@ fn endpoints_seal_for_each_other_across_relays_that_read_nothing() {
     assert_eq!(drops(&pair.relay, DropReason::AuthenticationFailed), 1);
 }
 
-/// All that a stranger could watch, reset before each try.
+/// Returns all that a stranger could observe, reset before each try.
 fn watched(machine: &mut Sessions) -> (usize, Vec<Event>, usize) {
     (machine.len(), events(machine), transmits(machine).len())
 }
@@ -631,7 +631,7 @@ proptest! {
         let from = if to_relay { link(ENDPOINT) } else { link(RELAY) };
         prop_assert!(opened(target, at(4), from, &bytes).is_none());
         prop_assert_eq!(watched(target), (before, vec![], 0));
-        // And the session still works.
+        // The session still works.
         prop_assert!(opened(&mut pair.relay, at(5), link(ENDPOINT), &data).is_some());
     }
 

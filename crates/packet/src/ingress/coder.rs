@@ -70,8 +70,8 @@ pub struct Coding {
 }
 
 impl Default for Coding {
-    /// k = 10, two repair packets [JQ 4], four blocks, 30 and 60 ms: the paper tunes queues and
-    /// timers to each application; these suit 20 packets a second and more.
+    /// Returns the defaults: k = 10, two repair packets [JQ 4], four blocks, 30 and 60 ms. The
+    /// paper tunes queues and timers to each application; these suit 20 packets a second and more.
     fn default() -> Self {
         Self {
             packets: 10,

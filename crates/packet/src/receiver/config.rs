@@ -20,8 +20,8 @@ pub struct ReceiverFlow {
     pub service: Service,
     /// The round trip of the Internet path, as measured when the flow began.
     pub round_trip: Duration,
-    /// How much later than it should have come a packet is still worth having: the latency budget
-    /// less the path's delay.
+    /// The longest delay after its expected time at which a packet is still worth having: the
+    /// latency budget less the path's delay.
     pub recovery_deadline: Duration,
 }
 
@@ -53,9 +53,9 @@ pub struct ReceiverConfig {
 }
 
 impl Default for ReceiverConfig {
-    /// Chosen: packets of 400 ms, two round trips of most paths; requests and loans as
-    /// [`EgressConfig`](crate::egress::EgressConfig) allows them; reports each second, keepalives
-    /// each 5 s.
+    /// Returns the defaults. Chosen: packets of 400 ms, two round trips of most paths; requests and
+    /// loans as [`EgressConfig`](crate::egress::EgressConfig) allows them; reports each second,
+    /// keepalives each 5 s.
     fn default() -> Self {
         let allowance = Allowance { per_second: 1000, burst: 1000 };
         Self {

@@ -43,7 +43,7 @@ const MOST_MISSES: u8 = 32;
 /// The limits of messages that wait for the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DepositorConfig {
-    /// How long a packet is worth having.
+    /// The time for which a packet is worth having.
     pub keep: Duration,
     /// The most bytes that wait.
     pub bytes: Bytes,

@@ -30,8 +30,8 @@ const MOST_LANES: usize = 64;
 const LANE_COST: u64 = 1024;
 /// The most senders at a time. Chosen.
 const MOST_SENDERS: usize = 4096;
-/// How long a lane without stored messages is kept. Chosen: a sender that the relay has forgotten
-/// begins anew, which costs a round trip.
+/// The time for which a lane without stored messages is kept. Chosen: a sender that the relay has
+/// forgotten begins anew, which costs a round trip.
 const IDLE: Duration = Duration::from_secs(120);
 /// The interval of searches for expired messages. Chosen.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

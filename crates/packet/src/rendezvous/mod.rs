@@ -3,12 +3,10 @@
 //!
 //! | machine | where | does |
 //! |---|---|---|
-//! | [`Sealer`] | sender | makes *stored messages* of packets: sealed for a receiver that may be
-//! offline |
+//! | [`Sealer`] | sender | makes *stored messages* of packets: sealed for a receiver that may be offline |
 //! | [`Depositor`] | sender | keeps stored messages until the relay has them, and sends them again |
 //! | [`MessageStore`] | relay | keeps stored messages for their receivers, in order, bounded |
-//! | [`Collector`] | receiver | requests the waiting messages from the relay, and acknowledges them
-//! |
+//! | [`Collector`] | receiver | requests the waiting messages from the relay, and acknowledges them |
 //! | [`Opener`] | receiver | opens stored messages, each once |
 //!
 //! A stored message is a *stored header* (envelope) or a packet. A stored header holds a fresh key,

@@ -23,7 +23,7 @@ use crate::session::Now;
 use crate::session::cipher::nonce;
 use crate::session::random::Randomness;
 
-/// How long a key seals, and how many packets. Chosen: little is lost with one key when a relay
+/// The lifetime of a key, in time and in packets. Chosen: little is lost with one key when a relay
 /// restarts, and stored headers are few.
 const KEY_TIME: Duration = Duration::from_secs(600);
 const KEY_PACKETS: u64 = 1 << 20;

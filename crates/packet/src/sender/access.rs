@@ -39,7 +39,7 @@ pub struct Arq {
 }
 
 impl Default for Arq {
-    /// Twice, 150 ms, 20 ms. Chosen: a recovery takes some tens of milliseconds, and budgets are
+    /// Returns the defaults. Chosen: a recovery takes some tens of milliseconds, and budgets are
     /// below 300 ms.
     fn default() -> Self {
         Self {
@@ -72,7 +72,7 @@ struct Waiting {
     service: Service,
     class: Class,
     payload: Vec<u8>,
-    /// How long its packet is worth having, if known.
+    /// The latency budget of its packet, if there is one.
     worth: Option<Duration>,
     first_sent: Timestamp,
     sent: Timestamp,

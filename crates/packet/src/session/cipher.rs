@@ -11,18 +11,18 @@ use super::wire::{HEADER_BYTES, TAG_BYTES};
 
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: sealed datagrams v1";
 
-/// The keys of one session, one a direction.
+/// The keys of one session, one for each direction.
 #[derive(Debug)]
 pub(super) struct Keys {
     send: LessSafeKey,
     receive: LessSafeKey,
-    /// Of datagrams of which the header alone is sealed.
+    /// The keys for datagrams of which the header alone is sealed.
     pub(super) send_header: HeaderKey,
     pub(super) receive_header: HeaderKey,
 }
 
 impl Keys {
-    /// Keys from what a handshake agreed on for either direction.
+    /// Derives the keys from the handshake's secrets of the two directions.
     pub(super) fn new(mut send: [u8; 32], mut receive: [u8; 32]) -> Self {
         let keys = Self {
             send: key(KEY_CONTEXT, &send),
@@ -35,7 +35,7 @@ impl Keys {
         keys
     }
 
-    /// Seals `datagram`, header, payload and room for the tag, under `counter`.
+    /// Seals `datagram` under `counter`: header, payload, and space for the tag.
     pub(super) fn seal(&self, counter: u64, datagram: &mut [u8]) {
         let (header, rest) = datagram.split_at_mut(HEADER_BYTES);
         let payload_end = rest.len() - TAG_BYTES;
@@ -47,7 +47,7 @@ impl Keys {
         tag.copy_from_slice(sealed.as_ref());
     }
 
-    /// Opens `datagram` in place; the payload's length, or `None` when its tag is false.
+    /// Opens `datagram` in place; returns the payload's length, or `None` when its tag is wrong.
     pub(super) fn open(&self, counter: u64, datagram: &mut [u8]) -> Option<usize> {
         let (header, sealed) = datagram.split_at_mut(HEADER_BYTES);
         let opened = self.receive.open_in_place(nonce(counter), Aad::from(&*header), sealed);
@@ -55,7 +55,7 @@ impl Keys {
     }
 }
 
-/// The key for what `context` says that it is for.
+/// Derives a key for the purpose that `context` names.
 pub(crate) fn key(context: &str, secret: &[u8; 32]) -> LessSafeKey {
     let mut derived = blake3::derive_key(context, secret);
     let key = UnboundKey::new(&AES_256_GCM, &derived).expect("32 bytes are a key of AES-256");
@@ -63,7 +63,7 @@ pub(crate) fn key(context: &str, secret: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(key)
 }
 
-/// A nonce that comes once, as its counter does.
+/// Returns the nonce of a counter, which must be unique.
 pub(crate) fn nonce(counter: u64) -> Nonce {
     let mut nonce = [0; 12];
     nonce[4..].copy_from_slice(&counter.to_be_bytes());

@@ -1,9 +1,10 @@
-//! Tags that need no state: whoever knows the public identity, whoever receives at the address.
+//! Stateless authentication of initiations: MACs and cookies, as in WireGuard.
 //!
-//! The first tag of an initiation keeps those away who do not even know whom they talk to, for one
-//! hash. When initiations come faster than Diffie-Hellman steps are worth, the answer to those
-//! without a true second tag is a cookie: a keyed hash of the sender's address under a secret that
-//! changes every two minutes. Whoever brings it back receives there.
+//! The first tag (MAC1 in WireGuard) rejects peers that do not know the responder's public
+//! identity, at the cost of one hash. When initiations come faster than Diffie-Hellman steps are
+//! worth, those without a valid second tag (MAC2) are answered with a cookie: a keyed hash of the
+//! sender's address under a secret that changes every two minutes. A sender that returns it
+//! receives at that address.
 
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Duration, Timestamp};
@@ -14,8 +15,8 @@ const FIRST_CONTEXT: &str = "tradewind 2026-11 packet session: first tag v1";
 const ANSWER_CONTEXT: &str = "tradewind 2026-11 packet session: cookie's tag v1";
 const SECOND_CONTEXT: &str = "tradewind 2026-11 packet session: second tag v1";
 
-/// Time for which a cookie's secret is given out; it is accepted for as long again. Source:
-/// WireGuard, 5.4.7.
+/// The time for which a cookie's secret is used; its cookies are accepted for as long again.
+/// Source: WireGuard, 5.4.7.
 pub(super) const COOKIE_TIME: Duration = Duration::from_secs(120);
 
 type Tag = [u8; 16];
@@ -30,12 +31,12 @@ fn tag(key: &[u8; 32], parts: &[&[u8]]) -> Tag {
     tag
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares tags in constant time.
 pub(super) fn tags_match(one: &Tag, other: &Tag) -> bool {
     u128::from_ne_bytes(*one) ^ u128::from_ne_bytes(*other) == 0
 }
 
-/// The keys that go with a responder's public identity.
+/// The MAC keys of a responder's public identity.
 #[derive(Debug, Clone)]
 pub(super) struct FirstMacKeys {
     first: [u8; 32],
@@ -50,23 +51,23 @@ impl FirstMacKeys {
         }
     }
 
-    /// An initiation's first tag.
+    /// Returns an initiation's first tag.
     pub(super) fn first_tag(&self, covered: &[u8]) -> Tag {
         tag(&self.first, &[covered])
     }
 
-    /// The tag of the cookie that answers the initiation with this first tag.
+    /// Returns the tag of the cookie that answers the initiation with this first tag.
     pub(super) fn answer_tag(&self, first_tag: &Tag, cookie: &Tag) -> Tag {
         tag(&self.answer, &[first_tag, cookie])
     }
 }
 
-/// An initiation's second tag.
+/// Returns an initiation's second tag.
 pub(super) fn second_tag(cookie: &Tag, covered: &[u8]) -> Tag {
     tag(&blake3::derive_key(SECOND_CONTEXT, cookie), &[covered])
 }
 
-/// Bakes cookies and knows its own.
+/// Issues and verifies cookies.
 #[derive(Debug)]
 pub(super) struct CookieJar {
     secret: [u8; 32],
@@ -90,12 +91,12 @@ impl CookieJar {
         self.since = now;
     }
 
-    /// The cookie for whoever receives at the address `address`.
+    /// Returns the cookie for `address`.
     pub(super) fn bake(&self, address: &[u8]) -> Tag {
         tag(&self.secret, &[address])
     }
 
-    /// Whether `second` was made with a cookie for `address`.
+    /// Returns whether `second` was made with a cookie for `address`.
     pub(super) fn knows(&self, address: &[u8], covered: &[u8], second: &Tag) -> bool {
         [&self.secret, &self.before]
             .iter()

@@ -1,4 +1,4 @@
-//! What goes in beside datagrams, and what comes out.
+//! Inputs and outputs of sessions beside datagrams.
 
 use std::ops::Range;
 
@@ -7,42 +7,41 @@ use tradewind_units::{Duration, Timestamp};
 
 use super::{Link, PeerId};
 
-/// The time by two clocks.
+/// The time on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// By a clock that never jumps, from any zero: for spans.
+    /// The monotonic clock, from any zero: for spans.
     pub steady: Timestamp,
-    /// Since the Unix epoch: for grants, and for the time of issue in handshakes.
+    /// The time since the Unix epoch: for grants, and for the time of issue in handshakes.
     pub unix: Timestamp,
 }
 
-/// Why a datagram was dropped. Nothing but the count of its reason changed.
+/// The reason why a datagram was dropped; only the count of the reason has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// It has no form of this version.
+    /// It has no format of this version.
     Malformed,
-    /// No session has its id, or none yet.
+    /// No open session has its id.
     UnknownSession,
-    /// Its tag is false: forged, altered, truncated or reflected.
+    /// Its tag is wrong: it was forged, altered, truncated or reflected.
     AuthenticationFailed,
-    /// Its counter was seen before, or is too old to tell.
+    /// Its counter was seen before, or is too old to be recognized.
     Replayed,
-    /// An initiation by somebody who does not know the identity here.
+    /// An initiation of a peer that does not know the identity here.
     FirstTag,
-    /// An initiation while many come, without a cookie; a cookie was sent.
+    /// An initiation without a cookie while many come; a cookie was sent.
     CookieNeeded,
-    /// An initiation while too many come that bring cookies.
+    /// An initiation with a cookie while too many of these come.
     Busy,
-    /// An initiation or response whose Noise message does not open.
+    /// An initiation or response whose Noise message cannot be opened.
     Handshake,
-    /// An initiation by nobody who may: no neighbour, no grant, an expired one, or one for other
-    /// relays.
+    /// An initiation of a peer that is no known neighbour and has no valid grant for this relay.
     NotGranted,
     /// An initiation that was issued too long ago or seen before.
     Stale,
-    /// As many neighbours as are allowed, or as many of this identity.
+    /// The limit of neighbours is reached, in all or of this identity.
     Full,
-    /// A response or cookie that nobody awaits.
+    /// A response or cookie that is not awaited.
     Unawaited,
 }
 
@@ -63,7 +62,7 @@ impl DropReason {
         Self::Unawaited,
     ];
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -83,10 +82,10 @@ impl DropReason {
     }
 }
 
-/// Why a payload cannot be sealed.
+/// The reason why a payload cannot be sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// No session with this neighbour is open (yet, or any more).
+    /// No session with this neighbour is open.
     #[error("no session is open")]
     NoSession,
     /// The buffer is shorter than header and tag, or longer than a datagram.
@@ -97,44 +96,44 @@ pub enum SealError {
 /// A payload that was opened in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// Who sealed it.
+    /// The neighbour that sealed it.
     pub peer: PeerId,
-    /// Where it lies in the datagram.
+    /// Its range in the datagram.
     pub payload: Range<usize>,
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A session with this neighbour is open: the first, or the first after a silence, or one with
-    /// new keys.
+    /// A session with this neighbour is open: the first, the first after a silence, or one with new
+    /// keys.
     Established {
         /// The neighbour.
         peer: PeerId,
         /// Its identity.
         identity: PublicIdentity,
-        /// Where it is.
+        /// The link to it.
         link: Link,
     },
-    /// A question was answered.
+    /// A ping was answered.
     Answered {
         /// The neighbour.
         peer: PeerId,
-        /// The way that question and answer went.
+        /// The link of ping and pong.
         link: Link,
-        /// How long it took.
+        /// The round trip.
         round_trip: Duration,
-        /// How long the datagram was that asked.
+        /// The length of the ping's datagram.
         bytes: usize,
     },
-    /// The neighbour is at another address, and proved it.
+    /// The neighbour is at another address, and has proven it.
     Moved {
         /// The neighbour.
         peer: PeerId,
-        /// Where it is.
+        /// The link to it.
         link: Link,
     },
-    /// The neighbour is gone; its id will not come back. Never for neighbours that this side
+    /// The neighbour is gone; its id will not come back. Not sent for neighbours that this side
     /// connects to.
     Closed {
         /// The neighbour.

@@ -1,4 +1,5 @@
-//! Noise IK over crate `snow`: who speaks is known to the responder from the first message on.
+//! Noise IK over crate `snow`: the responder knows the initiator's identity from the first message
+//! on.
 //!
 //! The primitives, and the one random input, are those of `noise`.
 
@@ -11,7 +12,7 @@ use crate::noise;
 const NAME: &str = "Noise_IK_25519_AESGCM_SHA256";
 const PROLOGUE: &[u8] = b"tradewind packet session v1\0";
 
-/// Longest message: an initiation with the longest grant.
+/// The longest message: an initiation with the longest grant.
 const MESSAGE_LIMIT: usize = 1024;
 
 fn prologue(prefix: &[u8]) -> Vec<u8> {
@@ -23,8 +24,8 @@ fn prologue(prefix: &[u8]) -> Vec<u8> {
 pub(super) struct Initiator(HandshakeState);
 
 impl Initiator {
-    /// Writes the first message, with `payload` sealed inside, behind what `out` holds: the prefix.
-    /// `None` only for a key that is no key.
+    /// Writes the first message, with `payload` sealed inside, behind the prefix in `out`. Returns
+    /// `None` only for an invalid key.
     pub(super) fn start(
         mine: &IdentityKey,
         theirs: &PublicIdentity,
@@ -46,8 +47,8 @@ impl Initiator {
         Some(Self(state))
     }
 
-    /// Reads the response; `None`, and nothing changed, when it is not the responder's to this
-    /// message.
+    /// Reads the response; returns `None`, with nothing changed, when it is not the responder's to
+    /// this message.
     pub(super) fn finish(&mut self, response: &[u8]) -> Option<(u32, Keys)> {
         let mut payload = [0; 64];
         let length = self.0.read_message(response, &mut payload).ok()?;
@@ -60,14 +61,14 @@ impl Initiator {
 /// A first message that was opened.
 pub(super) struct Responder {
     state: HandshakeState,
-    /// Who proved to have sent it.
+    /// The initiator, as proven by the message.
     pub(super) initiator: PublicIdentity,
-    /// What was sealed inside.
+    /// The sealed payload of the message.
     pub(super) payload: Vec<u8>,
 }
 
 impl Responder {
-    /// Opens a first message; `None` when nobody made it for this identity.
+    /// Opens a first message; returns `None` when it was not made for this identity.
     pub(super) fn open(
         mine: &IdentityKey,
         ephemeral: [u8; 32],
@@ -88,7 +89,7 @@ impl Responder {
         Some(Self { state, initiator, payload })
     }
 
-    /// Writes the response behind what `out` holds.
+    /// Writes the response behind the contents of `out`.
     pub(super) fn respond(mut self, session: u32, out: &mut Vec<u8>) -> Option<Keys> {
         let mut message = [0; MESSAGE_LIMIT];
         let length = self.state.write_message(&session.to_be_bytes(), &mut message).ok()?;

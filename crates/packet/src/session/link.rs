@@ -1,14 +1,13 @@
-//! Ways to a neighbour.
+//! Links to a neighbour.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The two ends of a way over the Internet.
+/// The two addresses of a link over the Internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressPair {
     /// The neighbour's address.
     pub remote: SocketAddr,
-    /// The address here that the neighbour writes to; `None` where the socket has one alone, or the
-    /// system chooses.
+    /// The local address; `None` when the socket has only one, or the system chooses.
     pub local: Option<IpAddr>,
 }
 
@@ -18,23 +17,23 @@ impl From<SocketAddr> for AddressPair {
     }
 }
 
-/// How datagrams reach a neighbour.
+/// The path of datagrams to a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
     /// Over the Internet, between these addresses.
     Internet(AddressPair),
-    /// Over relays, inside the flow of this number; the number is the owner's.
+    /// Over relays, inside the flow of this number, which the owner assigns.
     Overlay(u32),
 }
 
 impl Link {
-    /// Returns the way to an address from whichever the system chooses.
+    /// Returns the link to an address from the address that the system chooses.
     #[must_use]
     pub fn to(remote: SocketAddr) -> Self {
         Self::Internet(remote.into())
     }
 
-    /// Returns the same way from whichever address the system chooses.
+    /// Returns the same link from the address that the system chooses.
     pub(super) fn without_local(self) -> Self {
         match self {
             Self::Internet(pair) => Self::to(pair.remote),
@@ -42,8 +41,8 @@ impl Link {
         }
     }
 
-    /// Returns whether what comes over `arrival` comes over this way: any address here will do
-    /// where none is told.
+    /// Returns whether datagrams on `arrival` come over this link; an unknown local address matches
+    /// any.
     pub(super) fn covers(self, arrival: Self) -> bool {
         match (self, arrival) {
             (Self::Internet(this), Self::Internet(that)) => {
@@ -58,7 +57,7 @@ impl Link {
         matches!(self, Self::Internet(_))
     }
 
-    /// The bytes that a cookie proves: the address and port, or the number.
+    /// Returns the bytes that a cookie proves: the address and port, or the number.
     pub(super) fn proven_bytes(&self) -> [u8; 19] {
         let mut bytes = [0; 19];
         match self {

@@ -1,13 +1,13 @@
 //! Passed datagrams: packets on an overlay path, of which a leg seals the header and not the body.
 //!
 //! The body is a datagram that the path's endpoints have sealed for each other, so sealing it once
-//! more would hide nothing of its content and take most of a relay's time. What a relay acts on is
-//! the header: in which session, under which label, which of all datagrams, how long. That is
-//! proved by a tag of its own, one block of AES-256 as a pseudo-random function, and each counter
-//! passes once, so that nobody has more passed on than the neighbour sent, nor elsewhere. Whoever
-//! puts another body in the place of one on its way wastes it, as if it had been lost: the endpoint
+//! more would hide nothing of its content and take most of a relay's time. A relay acts on the
+//! header alone: session, label, counter and length. The header is authenticated by a tag of its
+//! own, one block of AES-256 as a pseudo-random function, and each counter is accepted once, so
+//! that nobody can make a relay forward more than the neighbour sent, or elsewhere. An attacker
+//! that replaces a body on its way wastes the datagram, as if it had been lost: the endpoint
 //! refuses it. Datagrams come in trains of one length, and one header differs from the next in
-//! counter and tag alone: so headers are checked, and written anew, in place and by the train.
+//! counter and tag alone: so headers are checked, and rewritten, in place and by the train.
 //!
 //! ```text
 //! passed   bytes  field
@@ -20,8 +20,9 @@
 //!              x  a datagram of the session between the endpoints, 1 at least
 //! ```
 //!
-//! That a relay need not seal anew what its ends have sealed is as in QUIC-aware proxying, whose
-//! forwarded mode rewrites connection ids and proves nothing (draft-ietf-masque-quic-proxy).
+//! A relay need not seal again what its ends have sealed: the same holds in QUIC-aware proxying,
+//! whose forwarded mode rewrites connection ids and authenticates nothing
+//! (draft-ietf-masque-quic-proxy).
 
 use aes::cipher::{Array, BlockCipherEncrypt as _, KeyInit as _};
 use aes::{Aes256Enc, Block};
@@ -32,17 +33,17 @@ use super::wire::{HEADER_BYTES, PASSED, PREFIX_BYTES, prefix};
 
 /// Bytes before the body of a passed datagram.
 pub const PASSED_BYTES: usize = 25;
-/// Datagrams of a train that are looked at together, whose tags are made at once. Source: those
-/// that Linux joins, and cuts, at most.
+/// The most datagrams of a train whose tags are computed at once. Source: as many as Linux joins,
+/// and cuts, at most.
 const RUN: usize = 64;
 
 const KEY_CONTEXT: &str = "tradewind 2026-11 packet session: passed headers v1";
 const LABEL_END: usize = HEADER_BYTES + 4;
 
-/// The tags of one direction of a session.
+/// The key for the tags of one direction of a session.
 pub(super) struct HeaderKey(Aes256Enc);
 
-/// Room for the tags of a run, used again and again.
+/// Space for the tags of a run, to be reused.
 pub(super) struct Tags([Block; RUN]);
 
 impl Default for Tags {
@@ -57,7 +58,7 @@ impl std::fmt::Debug for Tags {
     }
 }
 
-/// What becomes of a passed datagram.
+/// The outcome of checking a passed datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Admitted,
@@ -65,7 +66,7 @@ pub(super) enum Fate {
     Replayed,
 }
 
-/// What all headers of a run have in common.
+/// The fields that all headers of a run share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shared {
     pub(super) receiver: u32,
@@ -73,7 +74,7 @@ pub(super) struct Shared {
 }
 
 impl HeaderKey {
-    /// The key from what a handshake agreed on for this direction.
+    /// Derives the key from the handshake's secret of this direction.
     pub(super) fn new(secret: &[u8; 32]) -> Self {
         let mut derived = blake3::derive_key(KEY_CONTEXT, secret);
         let key = Self(Aes256Enc::new(&Array(derived)));
@@ -81,7 +82,7 @@ impl HeaderKey {
         key
     }
 
-    /// The tags of datagrams with these counters and lengths, of which a run has room.
+    /// Returns the tags of datagrams with these counters and lengths, at most a run.
     fn tags<'a>(
         &self,
         label: u32,
@@ -98,9 +99,10 @@ impl HeaderKey {
         &blocks[..count]
     }
 
-    /// Of datagrams that [`alike`] told: what becomes of the first, and how many from there on have
-    /// the same fate. Asked again about the rest, no datagram's state is looked at more than twice,
-    /// whatever is forged in a train; tags are made for all of the rest each time.
+    /// Checks datagrams that [`alike`] has found; returns the fate of the first, and how many from
+    /// there on have the same. When it is called again for the rest, no datagram's state is looked
+    /// up more than twice, however many of a train are forged; tags are computed for all of the
+    /// rest each time.
     pub(super) fn check(
         &self,
         shared: Shared,
@@ -128,8 +130,7 @@ impl HeaderKey {
         (fate, 1 + same.count())
     }
 
-    /// Writes headers with counters from `first` on to all datagrams of a train, whatever was in
-    /// their place.
+    /// Writes headers with counters from `first` on to all datagrams of a train.
     pub(super) fn stamp(
         &self,
         shared: Shared,
@@ -158,8 +159,8 @@ impl std::fmt::Debug for HeaderKey {
     }
 }
 
-/// What the first datagram of a train says, and how many bytes of datagrams from there on say the
-/// same; `None` when it is no passed datagram. Nothing of it is proven yet.
+/// Returns the fields of a train's first datagram, and how many bytes of datagrams from there on
+/// share them; `None` when it is no passed datagram. Nothing is authenticated yet.
 pub(super) fn alike(train: &[u8], segment: usize) -> Option<(Shared, usize)> {
     let first = train.chunks(segment).next().filter(|first| first.len() > PASSED_BYTES)?;
     let word = |at| first[at..].first_chunk().map(|word| u32::from_be_bytes(*word));
@@ -173,7 +174,7 @@ pub(super) fn alike(train: &[u8], segment: usize) -> Option<(Shared, usize)> {
     (first[0] == PASSED).then_some((shared, bytes))
 }
 
-/// The counter of a datagram that is long enough.
+/// Returns the counter of a datagram that is long enough.
 fn counter(datagram: &[u8]) -> u64 {
     datagram[PREFIX_BYTES..].first_chunk().map_or(0, |counter| u64::from_be_bytes(*counter))
 }
@@ -186,7 +187,7 @@ fn first_half(tag: &Block) -> [u8; 8] {
     tag.first_chunk().copied().unwrap_or_default()
 }
 
-/// Whether a train consists of datagrams with room for headers and bodies.
+/// Returns whether all datagrams of a train have space for header and body.
 pub(super) fn has_room(train: &[u8], segment: usize) -> bool {
     let last = train.len() - (train.len() / segment.max(1)) * segment;
     !train.is_empty() && segment > PASSED_BYTES && (last == 0 || last > PASSED_BYTES)
@@ -200,8 +201,8 @@ mod tests {
 
     const SHARED: Shared = Shared { receiver: 0x0102_0304, label: 0x0506_0708 };
 
-    /// The table above, and AES by another library: what QUIC protects its headers with is the same
-    /// function's first five bytes.
+    /// The table above, and AES by another library: QUIC's header protection uses the first five
+    /// bytes of the same function.
     #[test]
     fn a_passed_datagram_is_what_the_table_says() {
         let mut train = b"xxxxxxxxxxxxxxxxxxxxxxxxxbodyxxxxxxxxxxxxxxxxxxxxxxxxxend".to_vec();

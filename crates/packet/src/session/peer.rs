@@ -1,5 +1,5 @@
-//! A neighbour and its sessions: one that seals, one before it that still opens, one that is on its
-//! way.
+//! A neighbour and its sessions: the one that seals, the one before it that still opens, and the
+//! one in handshake.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::handshake::Initiator;
 use super::replay::ReplayWindow;
 use super::{Link, Now};
 
-/// Names a neighbour as long as it is known; not used again soon.
+/// The id of a neighbour while it is known; not reused soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerId(pub(super) u32);
 
@@ -27,30 +27,30 @@ impl From<crate::id::Peer> for PeerId {
     }
 }
 
-/// Questions that wait for answers. Chosen: ten a second, over two ways, and probes beside them,
-/// for two seconds; a neighbour is deaf after one.
+/// The most pings that wait for pongs. Chosen: ten a second, over two links, and probes beside
+/// them, for two seconds; a neighbour counts as dead after one.
 const QUESTIONS: usize = 32;
 
 /// A neighbour.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// By which of its identities this side is known to it.
+    /// The identity of this side that it knows.
     pub(super) own: PublicIdentity,
     pub(super) identity: PublicIdentity,
-    /// Tells an initiator's sockets apart, which share an identity.
+    /// Distinguishes an initiator's sockets, which share an identity.
     pub(super) instance: u64,
     pub(super) side: HandshakeRole,
-    /// Where it is: told by configuration, or proven.
+    /// The link to it: configured, or proven.
     pub(super) link: Link,
-    /// When something came over that way, or went over it and was answered.
+    /// When a datagram came over that link, or a ping over it was answered.
     pub(super) link_heard: Timestamp,
-    /// Where it is by configuration, for who connects to it.
+    /// The configured link, if this side connects to it.
     pub(super) home: Option<Link>,
-    /// It was led to another address, and keys were not agreed on there yet.
+    /// Set when it was led to another address, and no handshake has completed there yet.
     pub(super) is_led: bool,
     /// Another address where it has answered.
     pub(super) candidate: Option<Candidate>,
-    /// Over which way the response to its last initiation went.
+    /// The link on which the response to its last initiation was sent.
     pub(super) responded: Option<Link>,
     /// The session whose keys seal.
     pub(super) sending: Option<u32>,
@@ -59,32 +59,32 @@ pub(super) struct Peer {
     /// The session that the other side has not used yet, or not answered.
     pub(super) coming: Option<u32>,
     pub(super) questions: VecDeque<Question>,
-    /// When something of it was opened last.
+    /// When a datagram of it was opened last.
     pub(super) heard: Timestamp,
-    /// Of the last question there that was answered.
+    /// The round trip of the last ping on its link that was answered.
     pub(super) round_trip: Option<Duration>,
 }
 
-/// Who began.
+/// The role of this side in the handshake.
 #[derive(Debug)]
 pub(super) enum HandshakeRole {
-    /// This side, which keeps the session alive and shows this grant.
+    /// This side is the initiator; it keeps the session alive and shows this grant.
     Initiator {
         shown: Option<SignedGrant>,
-        /// No other initiation before this time.
+        /// The time of the next initiation at the earliest.
         next_try: Timestamp,
         cookie: Option<([u8; 16], Timestamp)>,
     },
-    /// The other side, which showed a grant; a relay shows none.
+    /// The other side is the initiator, which showed a grant; a relay shows none.
     Responder { shown: Option<Shown> },
 }
 
-/// A grant that was good when it was shown.
+/// A grant that was valid when it was shown.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) verified: VerifiedGrant,
-    /// When it ends, or the session has its greatest age, by the clock that does not jump: what a
-    /// wall clock says later ends no session. New keys take a grant that is good then.
+    /// When the grant ends, or the session reaches its greatest age, on the monotonic clock: later
+    /// changes of the wall clock end no session. New keys need a grant that is valid then.
     pub(super) ends: Timestamp,
 }
 
@@ -95,25 +95,25 @@ impl Shown {
     }
 }
 
-/// An address that is not the neighbour's yet, and is proven. Whoever sends its datagrams on from
-/// there, faster than they come by themselves, gets as far: so it is taken only where the address
-/// before has fallen silent.
+/// A proven address that is not the neighbour's yet. An attacker that forwards the neighbour's
+/// datagrams from there, faster than their own path, gets this far: so it is taken only when the
+/// current address has fallen silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) link: Link,
-    /// When it was asked there, and at the address before.
+    /// When it was pinged there, and at the current address.
     pub(super) asked: Timestamp,
-    /// When it is taken, if nothing is heard of the other.
+    /// When it is taken, if nothing comes from the current address.
     pub(super) due: Timestamp,
 }
 
-/// A question whose answer is awaited.
+/// A ping whose pong is awaited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question {
     pub(super) number: u64,
     pub(super) link: Link,
     pub(super) asked: Timestamp,
-    /// The length of the datagram that asked.
+    /// The length of the ping's datagram.
     pub(super) bytes: usize,
 }
 
@@ -150,7 +150,7 @@ impl Peer {
         [self.sending, self.previous, self.coming].into_iter().flatten()
     }
 
-    /// Remembers a question, and forgets the oldest of too many.
+    /// Remembers a ping, and forgets the oldest of too many.
     pub(super) fn remember(&mut self, question: Question) {
         if self.questions.len() == QUESTIONS {
             self.questions.pop_front();
@@ -158,13 +158,13 @@ impl Peer {
         self.questions.push_back(question);
     }
 
-    /// The question that `number` answers when it comes over `link`; it and those before are
+    /// Returns the ping that `number` answers when it comes over `link`; it and those before it are
     /// settled.
     pub(super) fn settle(&mut self, number: u64, link: Link) -> Option<Question> {
         let found = |question: &Question| question.number == number && question.link.covers(link);
         let at = self.questions.iter().position(found)?;
         let question = self.questions[at];
-        // Those to other addresses are still open.
+        // Pings to other addresses are still open.
         let mut index = 0;
         self.questions.retain(|other| {
             index += 1;
@@ -173,22 +173,22 @@ impl Peer {
         Some(question)
     }
 
-    /// Where initiations go: to where the neighbour is, and to where it should be by configuration.
+    /// Returns the links for initiations: the current one, and the configured one.
     pub(super) fn doors(&self) -> impl Iterator<Item = Link> + use<> {
         let home = self.home.filter(|home| *home != self.link);
         [Some(self.link), home].into_iter().flatten()
     }
 
-    /// Returns whether a question to where the neighbour is has that number: over whichever way the
-    /// answer comes, it got there.
+    /// Returns whether a ping on the neighbour's current link has that number: whichever link the
+    /// pong comes over, the ping has arrived.
     pub(super) fn was_asked_there(&self, number: u64) -> bool {
         let mut questions = self.questions.iter();
         self.link.is_internet()
             && questions.any(|question| question.number == number && question.link == self.link)
     }
 
-    /// Takes the candidate's address if nothing was heard of the address before for as long as its
-    /// answer may take.
+    /// Takes the candidate's address if nothing came from the current address for as long as its
+    /// pong may take.
     pub(super) fn move_if_due(&mut self, now: Now) -> Option<Link> {
         let due = self.candidate.take_if(|candidate| now.steady >= candidate.due)?;
         if self.link_heard >= due.asked {
@@ -199,22 +199,22 @@ impl Peer {
     }
 }
 
-/// One agreement on keys.
+/// A session's keys and counters.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) peer: PeerId,
     pub(super) born: Timestamp,
     pub(super) phase: Phase,
-    /// Datagrams sealed: the next counter.
+    /// The datagrams sealed so far, which is the next counter.
     pub(super) sealed: u64,
     pub(super) window: ReplayWindow,
 }
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The initiation is on its way.
+    /// The initiation was sent.
     Awaited(Box<Awaited>),
-    /// Keys are there.
+    /// The keys are agreed.
     Open { theirs: u32, keys: Box<Keys> },
 }
 

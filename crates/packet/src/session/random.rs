@@ -1,20 +1,20 @@
-//! Unguessable numbers from one seed: a chain of BLAKE3 hashes, of which each key is forgotten once
-//! used.
+//! Unpredictable numbers from one seed: a chain of BLAKE3 hashes, each key of which is forgotten
+//! once used.
 
 use zeroize::Zeroize;
 
-/// What keys, cookies and questions are drawn from.
+/// The source of keys, cookies and numbers of pings.
 pub(crate) struct Randomness {
     key: [u8; 32],
 }
 
 impl Randomness {
-    /// `seed` is 32 bytes of the system's entropy that nothing else has used.
+    /// Returns the chain of `seed`, 32 bytes of the system's entropy that nothing else has used.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self { key: seed }
     }
 
-    /// The next 32 bytes.
+    /// Returns the next 32 bytes.
     pub(crate) fn draw(&mut self) -> [u8; 32] {
         let mut both = [0; 64];
         blake3::Hasher::new_keyed(&self.key).update(b"draw").finalize_xof().fill(&mut both);
@@ -25,7 +25,7 @@ impl Randomness {
         drawn
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn draw_u64(&mut self) -> u64 {
         u64::from_be_bytes(self.draw()[..8].try_into().expect("eight of 32 bytes"))
     }

@@ -1,10 +1,10 @@
-//! Which counters were seen: each passes once, and none that is too old to tell [RFC 6479].
+//! A replay window over counters: each is accepted once, and none that is too old [RFC 6479].
 //!
-//! Ask only for datagrams whose tag was found true. The copies that come over several paths carry
-//! one counter, so the same window lets the first of them through and drops the others.
+//! To be used only for authenticated datagrams. The copies that come over several paths carry one
+//! counter, so the same window accepts the first of them and drops the others.
 
-/// Counters behind the highest that are still told apart. Chosen: two paths 40 ms apart at 50,000
-/// packets a second differ by 2,000.
+/// Counters behind the highest that are remembered. Chosen: two paths 40 ms apart at 50,000 packets
+/// a second differ by 2,000.
 pub const WINDOW: u64 = 4096 - 64;
 
 const WORDS: usize = 64;
@@ -14,7 +14,7 @@ const BITS: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct ReplayWindow {
     words: [u64; WORDS],
-    /// The least counter that is above all seen.
+    /// One beyond the highest counter seen.
     next: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Whether `counter` is new; remembers it if so.
+    /// Returns whether `counter` is new; remembers it if so.
     pub fn admit(&mut self, counter: u64) -> bool {
         if !self.is_new(counter) {
             return false;
@@ -37,7 +37,7 @@ impl ReplayWindow {
         true
     }
 
-    /// Whether it would be admitted.
+    /// Returns whether `counter` is new.
     #[must_use]
     pub fn is_new(&self, counter: u64) -> bool {
         if counter == u64::MAX || counter.saturating_add(WINDOW) < self.next {
@@ -46,7 +46,7 @@ impl ReplayWindow {
         counter >= self.next || self.words[Self::word(counter)] & 1 << (counter % BITS) == 0
     }
 
-    /// The least counter that is above all seen.
+    /// Returns one beyond the highest counter seen.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next

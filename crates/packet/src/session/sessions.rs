@@ -1,11 +1,11 @@
-//! The machine of all sessions of one socket.
+//! The state machine of all sessions of one socket.
 //!
-//! Who connects sends initiations until one is answered, asks again when a question stays open for
-//! a second, and agrees on new keys every two minutes or 2^26 datagrams. Who answers uses a session
-//! only once the other side has, which proves that the answer arrived. A neighbour that writes from
-//! another address stays where it was until it has answered a question there, and while it still
-//! answers where it was. Who connects tries the configured address beside the one that it has
-//! learned, whenever keys are agreed on or that falls silent.
+//! The initiator sends initiations until one is answered, again when a ping stays unanswered for a
+//! second, and for new keys every two minutes or 2^26 datagrams. The responder uses a session only
+//! once the initiator has, which proves that the response arrived. A neighbour that writes from
+//! another address keeps its old one until it has answered a ping at the new one, and while it
+//! still answers at the old one. The initiator tries the configured address beside the learned one,
+//! at each handshake or when the learned one falls silent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,40 +36,40 @@ mod peek;
 use gate::Gate;
 pub use pass::Run;
 
-/// Age at which new keys are agreed on. Source: WireGuard, 6.1.
+/// The age at which new keys are negotiated. Source: WireGuard, 6.1.
 const REKEY_TIME: Duration = Duration::from_secs(120);
-/// Age at which keys are forgotten. Source: WireGuard, 6.1.
+/// The age at which keys are forgotten. Source: WireGuard, 6.1.
 const REJECT_TIME: Duration = Duration::from_secs(180);
-/// Datagrams after which new keys are agreed on. Chosen: what 120 s hold at half a million a
+/// The datagrams after which new keys are negotiated. Chosen: those of 120 s at half a million a
 /// second.
 const REKEY_COUNT: u64 = 1 << 26;
-/// Datagrams that one key seals at most. Chosen: with datagrams of 1,500 bytes it stays below what
-/// RFC 9001, B.1 gives AES-GCM for an advantage of 2^-50.
+/// The most datagrams that one key seals. Chosen: with datagrams of 1,500 bytes it stays below the
+/// limit of RFC 9001, B.1 for AES-GCM at an advantage of 2^-50.
 const REJECT_COUNT: u64 = 1 << 28;
-/// Time between two questions to an address that is not proven yet. Chosen.
+/// The time between two pings to an address that is not proven yet. Chosen.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Longest that an address which has answered waits for the one before it. Chosen: no path is
-/// longer; usually it is twice its own round trip.
+/// The longest that a proven address waits for the current one. Chosen: no path is longer; usually
+/// it is twice its own round trip.
 const LEAVES_AFTER: Duration = Duration::from_secs(1);
 
-/// Silence of a neighbour after which another socket of the same identity may have its place.
-/// Chosen: who is there asks five times a second.
+/// The silence of a neighbour after which another socket of the same identity may replace it.
+/// Chosen: a live one pings five times a second.
 const MAKES_ROOM_AFTER: Duration = Duration::from_secs(5);
 
-/// How much one machine takes on.
+/// The limits of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Neighbours at a time. At most 16,384.
+    /// The most neighbours at a time; at most 16,384.
     pub peers: usize,
-    /// Of these, with one identity that shows a grant.
+    /// The most of these with one identity that shows a grant.
     pub peers_each: usize,
-    /// Initiations a second that are looked at without a cookie.
+    /// The initiations a second that are handled without a cookie.
     pub handshakes: u32,
-    /// Initiations a second that are looked at with one. Chosen: at some 150 us each a sixth of a
-    /// core.
+    /// The initiations a second that are handled with a cookie. Chosen: at some 150 us each a sixth
+    /// of a core.
     pub handshakes_with_cookie: u32,
-    /// Initiations whose replays are known, each for a minute at most.
+    /// The most initiations that are remembered to detect replays, each for a minute at most.
     pub replays: usize,
 }
 
@@ -85,32 +85,32 @@ impl Default for Limits {
     }
 }
 
-/// Who this side is and whom it answers.
+/// The identity of this side, and the peers that it accepts.
 #[derive(Debug, Clone)]
 pub struct SessionsConfig {
-    /// This side.
+    /// The identity of this side.
     pub identity: IdentityKey,
-    /// Whose grants open sessions.
+    /// The operators whose grants open sessions.
     pub operators: Vec<OperatorPublicKey>,
-    /// Who needs no grant: relays that are known.
+    /// The relays that need no grant.
     pub neighbours: BTreeSet<PublicIdentity>,
-    /// How much is taken on.
+    /// The limits.
     pub limits: Limits,
 }
 
 /// A datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// The link to send it on.
     pub link: Link,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Whether it belongs to a session that this side began: for who connects through another
-    /// socket than it is connected to.
+    /// Set when it belongs to a session that this side began, for callers that use another socket
+    /// for these than for sessions that others begin.
     pub is_ours: bool,
 }
 
-/// One of this side's identities, and what goes with it.
+/// One of this side's identities, with its keys.
 #[derive(Debug)]
 struct Own {
     identity: IdentityKey,
@@ -130,7 +130,7 @@ impl Own {
 pub struct Sessions {
     config: SessionsConfig,
     trust: Arc<Trust>,
-    /// Its identities, its own name first; never empty.
+    /// This side's identities, the preferred one first; never empty.
     own: Vec<Own>,
     randomness: Randomness,
     cookies: CookieJar,
@@ -138,18 +138,18 @@ pub struct Sessions {
     replays: ReplayTable,
     peers: Table<Peer>,
     sessions: Table<Session>,
-    /// Neighbours that began, by identity and instance.
+    /// The neighbours that began a session, by identity and instance.
     by_name: BTreeMap<(PublicIdentity, u64), PeerId>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     drops: [u64; DropReason::ALL.len()],
     tags: Tags,
-    /// What the last datagram held, if its like had come before.
+    /// The payload of the last datagram, if it was a duplicate.
     duplicate: Option<Opened>,
 }
 
 impl Sessions {
-    /// How often [`Sessions::handle_timeout`] is to be called.
+    /// The interval of calls of [`Sessions::handle_timeout`].
     pub const TICK: Duration = Duration::from_millis(100);
 
     /// Refuses initiations that were issued before `begin`: another process may have seen them.
@@ -157,13 +157,13 @@ impl Sessions {
         self.replays.refuse_issued_before(begin);
     }
 
-    /// A machine without neighbours. `seed` is 32 bytes of the system's entropy that nothing else
-    /// uses.
+    /// Returns a machine without neighbours. `seed` is 32 bytes of the system's entropy that
+    /// nothing else uses.
     #[must_use]
     pub fn new(config: SessionsConfig, now: Now, seed: [u8; 32]) -> Self {
         let mut randomness = Randomness::new(seed);
         let mut replays = ReplayTable::new(config.limits.replays);
-        // What was issued before, another process may have seen.
+        // Another process may have seen older initiations.
         replays.refuse_issued_before(now.unix);
         let own = vec![Own::of(config.identity.clone())];
         let peers = config.limits.peers.min(1 << 14);
@@ -174,7 +174,7 @@ impl Sessions {
             randomness,
             replays,
             peers: Table::new(peers),
-            // Three each, and one that is being answered.
+            // Three for each, and one that is being answered.
             sessions: Table::new(4 * peers),
             by_name: BTreeMap::new(),
             transmits: VecDeque::new(),
@@ -187,18 +187,18 @@ impl Sessions {
         }
     }
 
-    /// Answers to `identities` from now on, the first of which is its own name: during a rotation
-    /// there are two. Sessions that stand under another go on until their keys are worn out.
+    /// Answers to `identities` from now on, the first of which is preferred: during a rotation
+    /// there are two. Sessions under another identity go on until their keys expire.
     ///
     /// # Panics
-    /// Without an identity.
+    /// Panics without an identity.
     pub fn set_identities(&mut self, identities: impl IntoIterator<Item = IdentityKey>) {
         self.own = identities.into_iter().map(Own::of).collect();
         self.config.identity = self.own.first().expect("a node has an identity").identity.clone();
     }
 
-    /// Answers from now on whoever shows a grant that `trust` believes, and `neighbours`. Ends what
-    /// there is with others who began, and tells them.
+    /// Accepts grants that `trust` verifies, and `neighbours`, from now on. Closes the sessions of
+    /// initiators that are accepted no more.
     pub fn set_trust(&mut self, trust: Arc<Trust>, neighbours: BTreeSet<PublicIdentity>) {
         let is_allowed = |peer: &Peer| match &peer.side {
             HandshakeRole::Responder { shown: Some(shown) } => trust.check(&shown.verified).is_ok(),
@@ -212,7 +212,7 @@ impl Sessions {
         (self.trust, self.config.neighbours) = (trust, neighbours);
     }
 
-    /// Shows `grant` wherever this side has shown another, at once.
+    /// Replaces the grant that this side has shown by `grant`, at once.
     pub fn set_shown(&mut self, now: Now, grant: &SignedGrant) {
         let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
         for id in ids {
@@ -227,10 +227,10 @@ impl Sessions {
         }
     }
 
-    /// Takes a datagram that came over `link`; opens it in place.
+    /// Handles a datagram that came over `link`; opens it in place.
     ///
-    /// `None` when it held no payload: part of a handshake, a control datagram, or dropped (see
-    /// [`Sessions::drops`]).
+    /// Returns `None` when it held no payload: part of a handshake, a control datagram, or dropped
+    /// (see [`Sessions::drops`]).
     pub fn handle_datagram(&mut self, now: Now, link: Link, datagram: &mut [u8]) -> Option<Opened> {
         self.duplicate = None;
         let outcome = match wire::cut(datagram) {
@@ -254,18 +254,17 @@ impl Sessions {
         })
     }
 
-    /// Takes what the last datagram held, opened in place, if it was dropped because it had come
-    /// before ([`DropReason::Replayed`]):
-    /// for who brings packets back and wants to know that one has come by itself after all.
+    /// Takes the payload of the last datagram, opened in place, if it was dropped as a duplicate
+    /// ([`DropReason::Replayed`]): a recovered packet may come by itself after all.
     pub fn take_duplicate(&mut self) -> Option<Opened> {
         self.duplicate.take()
     }
 
-    /// Seals `datagram` in place: [`HEADER_BYTES`] to be written, the payload, room for the tag.
-    /// Returns where the neighbour is.
+    /// Seals `datagram` in place: [`HEADER_BYTES`] to be written, the payload, space for the tag.
+    /// Returns the link to the neighbour.
     ///
     /// # Errors
-    /// [`SealError::NoSession`] before a handshake and when keys are worn out.
+    /// [`SealError::NoSession`] before a handshake and when keys have expired.
     pub fn seal(&mut self, peer: PeerId, datagram: &mut [u8]) -> Result<Link, SealError> {
         let link = self.peers.get(peer.0).ok_or(SealError::NoSession)?.link;
         self.seal_as(DATA, peer, datagram)?;
@@ -322,8 +321,8 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Something of a session has come, whose tag is true: its keys are in use, and its neighbour
-    /// is perhaps elsewhere.
+    /// Notes an authenticated datagram of a session: its keys are in use, and its neighbour may
+    /// have moved.
     fn note_arrival(
         &mut self,
         now: Now,
@@ -338,7 +337,7 @@ impl Sessions {
             peer.link_heard = now.steady;
         }
         if peer.coming == Some(id) {
-            // Response and confirmation went the same way: that is proven.
+            // Response and confirmation used the same link, which is proven by that.
             let is_proven = peer.responded.take().is_some_and(|responded| responded == link);
             if is_proven && link.is_internet() && peer.home.is_none() {
                 (peer.link, peer.link_heard, peer.candidate) = (link, now.steady, None);
@@ -376,13 +375,13 @@ impl Sessions {
         }
     }
 
-    /// Asks the neighbour whether it is there; [`Event::Answered`] tells.
+    /// Pings the neighbour; a pong is reported by [`Event::Answered`].
     pub fn ask(&mut self, now: Now, peer: PeerId, link: Link) {
         self.ask_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Question);
     }
 
-    /// Asks it by a datagram of `bytes`, at least 38; [`Event::Answered`] tells that one so long
-    /// arrives.
+    /// Pings it with a datagram of `bytes`, at least 38; [`Event::Answered`] reports that a
+    /// datagram of this length arrives.
     pub fn probe(&mut self, now: Now, peer: PeerId, link: Link, bytes: usize) {
         self.ask_with(now, peer, link, bytes, Control::Probe);
     }
@@ -403,8 +402,8 @@ impl Sessions {
         }
     }
 
-    /// Asks a neighbour at an address that it wrote from for the first time, never more than it
-    /// wrote, and where it was until now.
+    /// Pings a neighbour at a new address that it wrote from, with no more bytes than it wrote, and
+    /// at its current one.
     fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
         let Some(peer) = self.peers.get(peer_id.0) else { return };
         let elsewhere =
@@ -413,14 +412,14 @@ impl Sessions {
         let asked = peer.questions.iter().rev().find(elsewhere).map(|question| question.asked);
         let is_early = asked.is_some_and(|asked| now.steady.since(asked) < ASK_AGAIN);
         if link.is_internet() && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
-            // Who connects has the system choose the address here.
+            // The initiator lets the system choose the local address.
             let link = if is_ours { link.without_local() } else { link };
             self.ask(now, peer_id, link);
             self.ask(now, peer_id, present);
         }
     }
 
-    /// Sends a control datagram, `least` bytes long at least.
+    /// Sends a control datagram of at least `least` bytes.
     fn send_control(&mut self, peer: PeerId, link: Link, control: Control, least: usize) {
         let mut bytes = vec![0; least.max(OVERHEAD + CONTROL_LIMIT)];
         let length = OVERHEAD + control.put(&mut bytes[HEADER_BYTES..]);
@@ -431,7 +430,7 @@ impl Sessions {
         }
     }
 
-    /// The session on its way is the one that seals from now on.
+    /// Makes the session in handshake the one that seals.
     fn promote(&mut self, peer_id: PeerId) {
         let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
         let old = peer.previous.take();
@@ -467,7 +466,7 @@ impl Sessions {
         }
     }
 
-    /// Ends what is too old and begins what is due.
+    /// Ends sessions that are too old, and begins handshakes that are due.
     pub fn handle_timeout(&mut self, now: Now) {
         self.cookies.turn(now.steady, &mut self.randomness);
         let ids: Vec<PeerId> = self.peers.ids().map(PeerId).collect();
@@ -505,53 +504,53 @@ impl Sessions {
         }
     }
 
-    /// A datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// Something that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Who this side is, by its own name.
+    /// Returns the preferred identity of this side.
     #[must_use]
     pub fn public(&self) -> PublicIdentity {
         self.own[0].public
     }
 
-    /// Datagrams dropped for each reason, in the order of [`DropReason::ALL`].
+    /// Returns the datagrams dropped for each reason, in the order of [`DropReason::ALL`].
     #[must_use]
     pub fn drops(&self) -> [u64; DropReason::ALL.len()] {
         self.drops
     }
 
-    /// Neighbours known.
+    /// Returns how many neighbours are known.
     #[must_use]
     pub fn len(&self) -> usize {
         self.peers.len()
     }
 
-    /// Whether no neighbour is known.
+    /// Returns whether no neighbour is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether payloads for this neighbour can be sealed.
+    /// Returns whether payloads for this neighbour can be sealed.
     #[must_use]
     pub fn is_open(&self, peer: PeerId) -> bool {
         self.peers.get(peer.0).is_some_and(|peer| peer.sending.is_some())
     }
 
-    /// The neighbour's identity.
+    /// Returns the neighbour's identity.
     #[must_use]
     pub fn identity_of(&self, peer: PeerId) -> Option<PublicIdentity> {
         self.peers.get(peer.0).map(|peer| peer.identity)
     }
 
-    /// The grant that the neighbour showed.
+    /// Returns the grant that the neighbour showed.
     #[must_use]
     pub fn grant_of(&self, peer: PeerId) -> Option<&Grant> {
         match &self.peers.get(peer.0)?.side {
@@ -562,7 +561,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the name of the grant that the neighbour showed.
+    /// Returns the id of the grant that the neighbour showed.
     #[must_use]
     pub fn grant_id_of(&self, peer: PeerId) -> Option<GrantId> {
         match &self.peers.get(peer.0)?.side {
@@ -571,19 +570,19 @@ impl Sessions {
         }
     }
 
-    /// Where the neighbour is.
+    /// Returns the link to the neighbour.
     #[must_use]
     pub fn link_of(&self, peer: PeerId) -> Option<Link> {
         self.peers.get(peer.0).map(|peer| peer.link)
     }
 
-    /// When something of the neighbour was opened last, by the steady clock.
+    /// Returns when a datagram of the neighbour was opened last, on the monotonic clock.
     #[must_use]
     pub fn heard(&self, peer: PeerId) -> Option<Timestamp> {
         self.peers.get(peer.0).map(|peer| peer.heard)
     }
 
-    /// Ends what there is with a neighbour and tells it.
+    /// Ends the session with a neighbour, and sends it a close message.
     pub fn close(&mut self, peer: PeerId) {
         if let Some(link) = self.link_of(peer) {
             self.send_control(peer, link, Control::Farewell, 0);
@@ -596,5 +595,5 @@ impl Sessions {
     }
 }
 
-/// What [`Sessions::connect`] shows.
+/// The grant that [`Sessions::connect`] shows.
 pub(super) type Shown = Option<SignedGrant>;

@@ -1,5 +1,5 @@
-//! Values by an id that names a place and who was put there: found by one step, and never by the id
-//! of who was there before.
+//! A table with ids of place and salt: a lookup takes one step, and an old id never finds a new
+//! value in the same place.
 
 /// A table of at most 2^16 values.
 #[derive(Debug)]
@@ -13,14 +13,14 @@ pub struct Table<T> {
 const PLACE_BITS: u32 = 16;
 
 impl<T> Table<T> {
-    /// An empty table for at most `limit` values.
+    /// Returns an empty table for at most `limit` values.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(1 << PLACE_BITS);
         Self { places: Vec::new(), free: Vec::new(), limit, held: 0 }
     }
 
-    /// The id that the next value gets with this salt; `None` when the table is full.
+    /// Returns the id that the next value gets with this salt; `None` when the table is full.
     pub fn next_id(&self, salt: u16) -> Option<u32> {
         let place = match self.free.last() {
             Some(place) => usize::from(*place),
@@ -30,7 +30,8 @@ impl<T> Table<T> {
         Some(u32::from(salt) << PLACE_BITS | place as u32)
     }
 
-    /// Puts a value in; `salt` tells its id from those given before. `None` when the table is full.
+    /// Adds a value; `salt` distinguishes its id from earlier ones. Returns `None` when the table
+    /// is full.
     pub fn insert(&mut self, salt: u16, value: T) -> Option<u32> {
         let id = self.next_id(salt)?;
         let place = (id & 0xFFFF) as usize;
@@ -42,20 +43,20 @@ impl<T> Table<T> {
         Some(id)
     }
 
-    /// The value of this id.
+    /// Returns the value of this id.
     #[must_use]
     pub fn get(&self, id: u32) -> Option<&T> {
         let place = self.places.get((id & 0xFFFF) as usize)?;
         place.as_ref().and_then(|(held, value)| (*held == id).then_some(value))
     }
 
-    /// The value of this id, to be changed.
+    /// Returns the value of this id, to be changed.
     pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         let place = self.places.get_mut((id & 0xFFFF) as usize)?;
         place.as_mut().and_then(|(held, value)| (*held == id).then_some(value))
     }
 
-    /// Takes the value of this id out.
+    /// Removes the value of this id.
     pub fn remove(&mut self, id: u32) -> Option<T> {
         self.get(id)?;
         self.free.push(id as u16);
@@ -63,29 +64,29 @@ impl<T> Table<T> {
         self.places[(id & 0xFFFF) as usize].take().map(|(_, value)| value)
     }
 
-    /// How many values there are.
+    /// Returns how many values there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held
     }
 
-    /// Whether there is no value.
+    /// Returns whether there is no value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// All values, by place.
+    /// Returns all values, by place.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.places.iter().flatten().map(|(_, value)| value)
     }
 
-    /// All values, to be changed.
+    /// Returns all values, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten().map(|(_, value)| value)
     }
 
-    /// The ids of all values.
+    /// Returns the ids of all values.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.places.iter().flatten().map(|(id, _)| *id)
     }

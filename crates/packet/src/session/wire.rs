@@ -31,7 +31,7 @@
 pub const HEADER_BYTES: usize = 13;
 /// Bytes of the tag behind it.
 pub const TAG_BYTES: usize = 16;
-/// What sealing adds to a payload.
+/// The bytes that sealing adds to a payload.
 pub const OVERHEAD: usize = HEADER_BYTES + TAG_BYTES;
 /// Longest payload: that of the longest UDP datagram.
 pub const PAYLOAD_LIMIT: usize = 65_507 - OVERHEAD;
@@ -45,7 +45,7 @@ pub(super) const PASSED: u8 = 0x16;
 
 /// Noise's e and sealed s.
 pub(super) const KEYS_BYTES: usize = 32 + 48;
-/// Kind and session id, which Noise's prologue covers.
+/// Bytes of kind and session id, which Noise's prologue covers.
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Fixed part of an initiation's payload.
 pub(super) const FIXED_PAYLOAD_BYTES: usize = 18;
@@ -55,10 +55,10 @@ const MOST_INITIATION: usize = LEAST_INITIATION + tradewind_grant::token::GRANT_
 pub(super) const RESPONSE_BYTES: usize = PREFIX_BYTES + 32 + 4 + TAG_BYTES;
 pub(super) const COOKIE_BYTES: usize = PREFIX_BYTES + 2 * TAG_BYTES;
 
-// No answer is longer than its question.
+// No answer is longer than the datagram that it answers.
 const _: () = assert!(RESPONSE_BYTES <= LEAST_INITIATION && COOKIE_BYTES <= LEAST_INITIATION);
 
-/// A datagram cut up; nothing of it is proven yet.
+/// A parsed datagram; nothing is authenticated yet.
 pub(super) enum Datagram<'a> {
     Initiation(Initiation<'a>),
     Response { initiator: u32, noise: &'a [u8] },
@@ -70,22 +70,22 @@ pub(super) struct Initiation<'a> {
     pub(super) initiator: u32,
     pub(super) prefix: &'a [u8],
     pub(super) noise: &'a [u8],
-    /// All that the first tag covers.
+    /// The bytes that the first tag covers.
     pub(super) first_covers: &'a [u8],
     pub(super) first_tag: [u8; 16],
-    /// All that the second tag covers.
+    /// The bytes that the second tag covers.
     pub(super) second_covers: &'a [u8],
     pub(super) second_tag: [u8; 16],
 }
 
-/// Returns whether a datagram says that it begins a handshake, which takes Diffie-Hellman steps to
-/// judge.
+/// Returns whether a datagram claims to begin a handshake, which takes Diffie-Hellman steps to
+/// check.
 #[must_use]
 pub fn is_initiation(datagram: &[u8]) -> bool {
     datagram.first() == Some(&INITIATION)
 }
 
-/// Cuts a datagram up; `None` when it has no form of ours.
+/// Parses a datagram; returns `None` for an unknown format.
 pub(super) fn cut(bytes: &[u8]) -> Option<Datagram<'_>> {
     let id = u32::from_be_bytes(bytes.get(1..PREFIX_BYTES)?.try_into().ok()?);
     match *bytes.first()? {
@@ -124,26 +124,26 @@ pub(super) fn prefix(kind: u8, id: u32) -> [u8; PREFIX_BYTES] {
     [kind, id[0], id[1], id[2], id[3]]
 }
 
-/// What a control datagram says.
+/// The content of a control datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Control {
-    /// Are you there, at the address that this went to?
+    /// A ping: asks whether the neighbour is there, at this address.
     Question(u64),
-    /// Yes.
+    /// A pong: answers a ping or a probe.
     Answer(u64),
-    /// The session's first word.
+    /// The first message of a session.
     Confirmation,
-    /// The session's last word.
+    /// The last message of a session (close).
     Farewell,
-    /// A question that is as long as a datagram is to be.
+    /// A ping that is padded to a length.
     Probe(u64),
 }
 
-/// Longest payload of a control datagram but a probe.
+/// The longest payload of a control datagram but a probe.
 pub(super) const CONTROL_LIMIT: usize = 9;
 
 impl Control {
-    /// Writes it to `out`; returns how long it is.
+    /// Writes it to `out`; returns its length.
     pub(super) fn put(self, out: &mut [u8]) -> usize {
         let (kind, number) = match self {
             Self::Question(number) => (1, Some(number)),

@@ -1,4 +1,4 @@
-//! Two neighbours and what travels between them.
+//! Two neighbours and the datagrams between them.
 
 #![allow(dead_code, reason = "each test takes some of these")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -14,7 +14,7 @@ use tradewind_units::{Duration, Timestamp};
 
 pub(crate) const START_UNIX: Timestamp = Timestamp::from_nanos(1_795_176_000_000_000_000);
 
-/// The moment `millis` milliseconds after the start.
+/// Returns the time `millis` milliseconds after the start.
 pub(crate) fn at(millis: u64) -> Now {
     let span = Duration::from_millis(millis);
     Now { steady: Timestamp::from_nanos(5_000_000_000) + span, unix: START_UNIX + span }
@@ -74,12 +74,13 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Nothing has travelled yet; the initiation is in the endpoint's queue.
+    /// Returns a pair between which no datagram was carried yet; the initiation is in the
+    /// endpoint's queue.
     pub(crate) fn fresh(limits: Limits) -> Self {
         Self::with_grant(limits, grant_for(self::endpoint().public(), Relays::Any))
     }
 
-    /// The same with a certain grant.
+    /// Returns the same with the given grant.
     pub(crate) fn with_grant(limits: Limits, grant: Grant) -> Self {
         let mut endpoint = machine(self::endpoint(), &[], Limits::default(), 11);
         let relay = machine(self::relay(), &[], limits, 12);
@@ -97,7 +98,7 @@ impl Pair {
         pair
     }
 
-    /// Carries all that waits, both ways, until nothing does.
+    /// Carries all waiting datagrams, both ways, until there are none.
     pub(crate) fn exchange(&mut self, now: Now) {
         loop {
             let there = transmits(&mut self.endpoint);
@@ -114,7 +115,7 @@ impl Pair {
         }
     }
 
-    /// The relay's name for the endpoint.
+    /// Returns the relay's id of the endpoint.
     pub(crate) fn peer_at_relay(&mut self) -> PeerId {
         let mut datagram = sealed(&mut self.endpoint, self.peer, b"who am I?");
         self.relay.handle_datagram(at(20), link(ENDPOINT), &mut datagram).unwrap().peer
@@ -136,7 +137,7 @@ pub(crate) fn sealed(machine: &mut Sessions, peer: PeerId, payload: &[u8]) -> Ve
     datagram
 }
 
-/// What a machine opens of a datagram, if anything.
+/// Returns the payload that a machine opens of a datagram, if any.
 pub(crate) fn opened(
     machine: &mut Sessions,
     now: Now,

@@ -1,5 +1,5 @@
-//! All machines of some flows, joined by wires: who loses what, and what comes when, is the test's
-//! choice.
+//! All machines of some flows, joined by wires: each test chooses which datagrams are lost or
+//! delayed.
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -20,8 +20,8 @@ use tradewind_units::{Duration, Timestamp};
 pub const INGRESS: Peer = Peer(1);
 pub const EGRESS: Peer = Peer(2);
 
-/// Rounds of messages in which one moment's end. Chosen: the longest way, a request, help and what
-/// is brought back, is shorter.
+/// The most rounds of messages at one time. Chosen: the longest exchange, a request, help and the
+/// recovered packet, is shorter.
 const MOST_ROUNDS: u32 = 64;
 
 pub fn sender_of(flow: u64) -> Peer {
@@ -53,13 +53,13 @@ pub fn at(millis: u64) -> Timestamp {
     Timestamp::ZERO + ms(millis)
 }
 
-/// What a packet's sender seals: different for each packet, of different lengths.
+/// Returns the sealed payload of a packet: different for each packet, of different lengths.
 pub fn payload(packet: PacketId) -> Vec<u8> {
     let mixed = packet.sequence.wrapping_mul(17) ^ packet.flow.0.wrapping_mul(101);
     (0..20 + mixed % 50).map(|n| (n * 31).wrapping_add(mixed) as u8).collect()
 }
 
-/// Knows what senders have sealed.
+/// The check of payloads against all that senders have sealed.
 struct Seal<'a>(&'a BTreeSet<PacketId>);
 
 impl Genuine for Seal<'_> {
@@ -68,14 +68,14 @@ impl Genuine for Seal<'_> {
     }
 }
 
-/// What becomes of a datagram.
+/// The fate of a datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     Goes,
     Lost,
-    /// It goes as these bytes.
+    /// It is delivered as these bytes.
     Altered(Vec<u8>),
-    /// It comes so much later, once for each span.
+    /// It is delivered with these delays, once for each.
     Later(Vec<Duration>),
 }
 
@@ -88,15 +88,15 @@ pub struct Cast {
     pub ingress: Ingress,
     pub egress: Egress,
     pub receivers: Vec<Receiver>,
-    /// What senders have sealed.
+    /// The packets that senders have sealed.
     pub sealed: BTreeSet<PacketId>,
-    /// What receivers delivered, in order.
+    /// The packets that receivers delivered, in order.
     pub delivered: Vec<(PacketId, Arrival, bool)>,
     pub events: Vec<(Peer, Event)>,
     /// Every datagram that was sent, and every one that was handed over, and when.
     pub wire: Vec<Datagram>,
     pub arrived: Vec<(Timestamp, Datagram)>,
-    /// What is on its way, by when it comes, its place on the wire, and which of its copies it is.
+    /// Datagrams in flight by arrival time, place on the wire, and number among their copies.
     under_way: BTreeMap<(Timestamp, usize, usize), Datagram>,
 }
 
@@ -199,7 +199,7 @@ impl Cast {
         sender.send(self.now, FlowNumber(flow), class, &payload(packet)).unwrap()
     }
 
-    /// All that happens at once.
+    /// Carries all datagrams of the current time.
     pub fn settle(&mut self, fate: &mut dyn FnMut(Peer, Peer, &Message<'_>) -> Fate) {
         for round in 0.. {
             assert!(round < MOST_ROUNDS, "messages without end");
@@ -275,7 +275,7 @@ impl Cast {
         }
     }
 
-    /// The next deadline of any machine.
+    /// Returns the next deadline of any machine.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let senders = self.senders.iter().filter_map(Sender::poll_timeout);
         let receivers = self.receivers.iter().filter_map(Receiver::poll_timeout);
@@ -283,7 +283,7 @@ impl Cast {
         senders.chain(receivers).chain(relays).map(|(at, _)| at).min()
     }
 
-    /// Goes on to `until`, and does what is due on the way.
+    /// Goes on to `until`, and runs the timers that are due on the way.
     pub fn advance(
         &mut self,
         until: Timestamp,
@@ -330,7 +330,7 @@ impl Cast {
         self.advance(until, fate);
     }
 
-    /// The way by which a packet was delivered.
+    /// Returns the path on which a packet was delivered.
     pub fn way_of(&self, packet: PacketId) -> Option<Arrival> {
         self.delivered.iter().find(|(delivered, ..)| *delivered == packet).map(|(_, way, _)| *way)
     }
@@ -339,7 +339,7 @@ impl Cast {
         self.events.iter().filter(move |(who, _)| *who == peer).map(|(_, event)| *event)
     }
 
-    /// Messages that `from` sent to `to`.
+    /// Returns the messages that `from` sent to `to`.
     pub fn sent(&self, from: Peer, to: Peer) -> Vec<Message<'_>> {
         let between = self.wire.iter().filter(|(f, t, _)| (*f, *t) == (from, to));
         between.map(|(.., bytes)| Message::parse(bytes).unwrap()).collect()

@@ -1,4 +1,5 @@
-//! What must hold for any bytes: shared by the fuzz targets and by the replay of their corpora.
+//! Properties that must hold for any bytes: shared by the fuzz targets and by the replay of their
+//! corpora.
 
 #![allow(dead_code, reason = "each fuzz target takes one of these")]
 
@@ -9,12 +10,12 @@ use tradewind_packet::session::{DropReason, Link, PASSED_BYTES, Sessions};
 use crate::cast::{self, ENDPOINT, Pair, RELAY, at, link, opened, sealed, transmits};
 use crate::script::Script;
 
-/// Where somebody without keys writes from.
+/// The port of a sender without keys.
 const STRANGER: u16 = 6666;
-/// Bytes of passed datagrams, whose bodies are one byte.
+/// The length of passed datagrams, whose bodies are one byte.
 const SEGMENT: usize = PASSED_BYTES + 1;
 
-/// Carries what a machine sends; returns the bytes that the stranger gets.
+/// Carries the datagrams that a machine sends; returns the bytes that the stranger gets.
 fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -> usize {
     let mut strangers = 0;
     for mut transmit in transmits(machine) {
@@ -27,8 +28,8 @@ fn carry(machine: &mut Sessions, other: &mut Sessions, from: u16, millis: u64) -
     strangers
 }
 
-/// Passed datagrams that the endpoint has sent, one behind the other, and the places there of those
-/// that the relay has admitted.
+/// Passed datagrams that the endpoint has sent, one behind the other, and the places of those that
+/// the relay has admitted.
 #[derive(Default)]
 struct Trains {
     sent: Vec<u8>,
@@ -36,7 +37,7 @@ struct Trains {
 }
 
 impl Trains {
-    /// The places in a train of what a relay admits of it.
+    /// Returns the places in a train of the datagrams that a relay admits.
     fn admitted(
         relay: &mut Sessions,
         (millis, from): (u64, Link),
@@ -56,7 +57,7 @@ impl Trains {
         places
     }
 
-    /// Noise in a train's place; returns how many bytes.
+    /// Delivers noise as a train; returns its length.
     fn noise(pair: &mut Pair, script: &mut Script<'_>, millis: u64) -> usize {
         let (length, segment) = (script.byte(), script.byte().max(1));
         let noise = script.bytes(length);
@@ -65,7 +66,7 @@ impl Trains {
         noise.len()
     }
 
-    /// The endpoint sends a few.
+    /// Sends a few datagrams from the endpoint.
     fn send(&mut self, pair: &mut Pair, script: &mut Script<'_>) {
         let (count, label) = (1 + script.below(40), script.byte() as u32 % 2);
         if self.sent.len() > 256 * SEGMENT || !pair.endpoint.is_open(pair.peer) {
@@ -76,7 +77,7 @@ impl Trains {
         self.sent.extend(train);
     }
 
-    /// Some of those that were sent come, perhaps again, perhaps one with another header or body;
+    /// Delivers some of the sent datagrams, perhaps again, perhaps one with another header or body;
     /// returns how many bytes come from the stranger.
     fn deliver(
         &mut self,
@@ -93,7 +94,7 @@ impl Trains {
         let (which, change) = (script.below(64) % (train.len() / SEGMENT), script.byte());
         let place = change % SEGMENT;
         train[which * SEGMENT + place] ^= change as u8;
-        // A body is not the leg's to prove.
+        // The leg does not authenticate bodies.
         let altered = (change != 0 && place < PASSED_BYTES).then_some(which);
         for place in Self::admitted(&mut pair.relay, (millis, from), &train, SEGMENT) {
             assert_ne!(Some(place), altered, "what was altered passed");
@@ -103,9 +104,9 @@ impl Trains {
     }
 }
 
-/// An established session between strangers' noise, altered, repeated and late datagrams: whatever
-/// comes, only what was sealed is opened, and only what was passed is admitted, each once, and a
-/// stranger gets no more bytes than it sent. Returns what happened.
+/// Runs an established session among strangers' noise, altered, repeated and late datagrams. In any
+/// case only sealed datagrams are opened, and only passed ones admitted, each once, and a stranger
+/// gets no more bytes than it sent. Returns the outcomes.
 pub(crate) fn session(data: &[u8]) -> BTreeSet<String> {
     let mut pair = Pair::established();
     let (mut script, mut millis) = (Script(data), 100);

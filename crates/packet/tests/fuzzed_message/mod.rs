@@ -1,11 +1,12 @@
-//! What must hold for any bytes: shared by the fuzz targets and by the replay of their corpora.
+//! Properties that must hold for any bytes: shared by the fuzz targets and by the replay of their
+//! corpora.
 
 #![allow(dead_code, reason = "each fuzz target takes one of these")]
 #![allow(unreachable_pub, reason = "each fuzz target is a crate of its own")]
 
 use tradewind_packet::message::Message;
 
-/// What is read as a message is written back as it was; the rest is refused in a line.
+/// Checks that a parsed message is written back as it was; the rest is refused in a line.
 pub fn message(bytes: &[u8]) {
     match Message::parse(bytes) {
         Ok(message) => {

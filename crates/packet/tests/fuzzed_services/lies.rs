@@ -1,5 +1,5 @@
-//! Messages that nobody should have said: of each kind, about flows and packets that there are, or
-//! nearly.
+//! Messages that no honest peer sends: of each kind, about existing flows and packets, or nearly
+//! existing ones.
 
 use tradewind_packet::id::{FlowNumber, PacketId};
 use tradewind_packet::message::{
@@ -11,7 +11,7 @@ use super::World;
 use crate::flows::payload;
 use crate::script::Script;
 
-/// A packet of a flow that there is, or of the one beyond; its sequence is near those that were
+/// Returns a packet of an existing flow, or of the next one; its sequence is near those that were
 /// sent, or far.
 fn packet(script: &mut Script<'_>, world: &World) -> PacketId {
     let flow = FlowNumber(script.below(world.setting.flows as usize + 1) as u64);
@@ -26,7 +26,7 @@ fn packet(script: &mut Script<'_>, world: &World) -> PacketId {
     PacketId { flow, sequence }
 }
 
-/// What its sender has sealed, or would seal; or something else.
+/// Returns the payload that the packet's sender has sealed, or would seal; or another one.
 fn content(script: &mut Script<'_>, packet: PacketId) -> Vec<u8> {
     match script.byte() {
         0..160 => payload(packet),
@@ -41,7 +41,7 @@ fn content(script: &mut Script<'_>, packet: PacketId) -> Vec<u8> {
     }
 }
 
-/// A message, or what nearly is one.
+/// Returns a message, or nearly one.
 pub(super) fn message(script: &mut Script<'_>, world: &World) -> Vec<u8> {
     let mut bytes = Vec::new();
     let kind = script.below(14);
@@ -104,7 +104,7 @@ pub(super) fn message(script: &mut Script<'_>, world: &World) -> Vec<u8> {
     bytes
 }
 
-/// A repair packet, byte by byte, so that what its fields contradict can be said, too.
+/// Writes a repair packet, byte by byte, so that its fields may contradict each other.
 fn repair(script: &mut Script<'_>, world: &World, first: PacketId, bytes: &mut Vec<u8>) {
     let (is_in_stream, count) = (script.byte() % 2, 1 + script.below(4));
     let mut members = vec![first];
@@ -130,7 +130,7 @@ fn repair(script: &mut Script<'_>, world: &World, first: PacketId, bytes: &mut V
     bytes.extend((0..length + 1).map(|place| (place * 3) as u8));
 }
 
-/// What is said elsewhere.
+/// Writes messages of other families.
 fn other_families(bits: usize, about: PacketId, bytes: &mut Vec<u8>) {
     let (label, conversation, flow) = (bits as u32, bits as u32, about.flow);
     match bits % 6 {

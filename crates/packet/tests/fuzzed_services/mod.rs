@@ -1,6 +1,6 @@
-//! The machines of the packet services under any script: packets, weather on the legs between them,
-//! peers and strangers who repeat, alter and invent messages, relays that start again. What must
-//! hold then is in [`model`].
+//! The machines of the packet services under any script: packets, losses and delays on the legs
+//! between them, peers and strangers that repeat, alter and invent messages, relays that restart.
+//! The properties that must hold are in [`model`].
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -24,12 +24,12 @@ use crate::flows::*;
 use crate::script::Script;
 use model::Model;
 
-/// Somebody with a session that nothing here expects anything of.
+/// A peer with a session that belongs to no flow.
 pub(crate) const STRANGER: Peer = Peer(9999);
-/// What one script may do at most.
+/// The most operations of one script.
 const MOST_OPERATIONS: usize = 200;
 
-/// What happens to datagrams between two places.
+/// Losses and delays between two places.
 #[derive(Clone, Copy)]
 struct Weather {
     /// Of 256.
@@ -39,13 +39,14 @@ struct Weather {
     spread_ms: u64,
 }
 
-/// All places between which datagrams travel.
+/// All legs on which datagrams travel.
 struct Network {
     legs: [Weather; 5],
     luck: u64,
 }
 
-/// The Internet, its way back, access, between the relays, near the receivers.
+/// Returns the leg: the Internet, its reverse direction, access, between the relays, near the
+/// receivers.
 fn leg_of(from: Peer, to: Peer) -> usize {
     let is_relay = |peer| peer == INGRESS || peer == EGRESS;
     let is_receiver = |peer: Peer| peer.0 >= 200;
@@ -73,7 +74,7 @@ impl Network {
     }
 }
 
-/// The cast, the network between it, and what the model knows of both.
+/// The cast, the network between it, and the model of both.
 struct World {
     setting: Setting,
     cast: Cast,
@@ -81,7 +82,7 @@ struct World {
     model: Model,
 }
 
-/// Bounds that a script reaches.
+/// Sets bounds so narrow that a script reaches them.
 fn narrow(setting: &mut Setting) {
     let allowance = Allowance { per_second: 60, burst: 12 };
     let (age, bytes) = (ms(300), Bytes::new(500));
@@ -138,7 +139,7 @@ impl World {
         self.cast.settle(&mut |from, to, _| network.fate(from, to));
     }
 
-    /// Somebody in the cast, or a stranger.
+    /// Returns a member of the cast, or a stranger.
     fn anybody(&self, script: &mut Script<'_>) -> Peer {
         let flow = script.byte() as u64;
         match flow % 5 {
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// Somebody in the cast.
+    /// Returns a member of the cast.
     fn a_machine(&self, script: &mut Script<'_>) -> Peer {
         match self.anybody(script) {
             STRANGER => EGRESS,
@@ -158,7 +159,7 @@ impl World {
         }
     }
 
-    /// Hands over what somebody says; strangers get no answer.
+    /// Hands over a message of `from`; strangers get no answer.
     fn say(&mut self, from: Peer, to: Peer, bytes: &[u8]) {
         let before = self.cast.wire.len();
         self.cast.hand_over(from, to, bytes);
@@ -166,7 +167,7 @@ impl World {
         assert!(from != STRANGER || self.cast.wire.len() == before, "an answer to a stranger");
     }
 
-    /// What was said before; of late more often than long ago.
+    /// Returns a message that was sent before; a recent one more often than an old one.
     fn said(&self, script: &mut Script<'_>) -> Option<Datagram> {
         let place = script.byte();
         let back = if place < 200 { place } else { script.pair() };
@@ -219,7 +220,7 @@ impl World {
         let flow = what as u64 % self.setting.flows;
         let class = if what & 0x80 == 0 { Class::Usual } else { Class::Vital };
         for _ in 0..1 + what / 4 % 16 {
-            // What the application sends may have several flows in step.
+            // The application may send on several flows at once.
             let flows = if what & 0x40 == 0 { flow..flow + 1 } else { 0..self.setting.flows };
             flows.for_each(|flow| {
                 self.cast.send_as(flow, class);
@@ -271,7 +272,8 @@ impl World {
     }
 }
 
-/// An event without what differs from run to run; a delivery with whether it was late.
+/// Returns an event without the parts that differ from run to run; a delivery with whether it was
+/// late.
 fn name_of((_, event): &(Peer, Event)) -> String {
     match event {
         Event::Dropped(reason) => format!("{reason:?}"),
@@ -284,7 +286,7 @@ fn name_of((_, event): &(Peer, Event)) -> String {
     }
 }
 
-/// Whatever the script, the model holds; what happened, by name.
+/// Checks that the model holds under any script; returns the names of the events.
 pub(crate) fn services(data: &[u8]) -> BTreeSet<String> {
     let mut script = Script(data);
     let mut world = World::new(&mut script);
@@ -296,7 +298,7 @@ pub(crate) fn services(data: &[u8]) -> BTreeSet<String> {
         world.operate(&mut script);
         world.model.check(&world.cast, began);
     }
-    // All that is under way comes, or is given up.
+    // All datagrams in flight are delivered, or given up.
     let began = world.cast.now;
     world.advance(5_000);
     world.model.check(&world.cast, began);

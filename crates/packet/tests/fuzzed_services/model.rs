@@ -1,14 +1,14 @@
-//! What must hold whatever happens: the set of packets sent, who has what of them, and what each
-//! was asked for.
+//! The properties that must always hold: the model keeps the set of packets sent, who has which of
+//! them, and which were requested of each.
 //!
-//! - Receivers deliver what was sent, as it was sent, each packet once. (That it is as it was sent
-//!   the cast checks.)
-//! - A receiver lends what it has delivered, and not for longer than it says. An egress relay
-//!   brings back from its cache what its ingress relay sent there, as it was, and not longer ago
-//!   than the cache keeps.
-//! - Nobody says more than what it heard and its budgets allow: requests, answers to them, help,
+//! - Receivers deliver packets as they were sent, each once. (The cast checks that they are as they
+//!   were sent.)
+//! - A receiver lends packets that it has delivered, and for no longer than it says. An egress
+//!   relay returns from its cache the packets that its ingress relay sent there, as they were, and
+//!   no older than the cache keeps.
+//! - Nobody sends more than its inputs and its budgets allow: requests, answers to them, help,
 //!   acknowledgements, copies, repair packets.
-//! - What is kept stays within its bounds.
+//! - The amounts kept stay within their bounds.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ use tradewind_units::Timestamp;
 
 use crate::flows::*;
 
-/// Most of what a receiver keeps for one flow: packets that it misses and blocks that it may solve.
+/// The most that a receiver keeps for one flow: missing packets, and blocks that it may solve.
 const MOST_MISSING: usize = 512;
 const MOST_OPEN_BLOCKS: usize = 16;
-/// Most requests of others that a receiver remembers.
+/// The most requests of others that a receiver remembers.
 const MOST_WAITING: usize = 1024;
 
 /// A kind of message.
@@ -64,7 +64,7 @@ fn kind_of(message: &Message<'_>) -> Kind {
     }
 }
 
-/// How many messages of a kind went from whom to whom, and the packets that requests named.
+/// The number of messages by sender, receiver and kind, and of packets that requests named.
 #[derive(Default)]
 struct Tally {
     messages: BTreeMap<(Peer, Peer, Kind), u64>,
@@ -83,7 +83,7 @@ impl Tally {
         self.messages.get(&(from, to, kind)).copied().unwrap_or_default()
     }
 
-    /// From whomever.
+    /// Counts messages from any sender.
     fn to(&self, to: Peer, kind: impl Fn(Kind) -> bool) -> u64 {
         let theirs = self.messages.iter().filter(|((_, other, is), _)| *other == to && kind(*is));
         theirs.map(|(_, count)| count).sum()
@@ -97,15 +97,15 @@ impl Tally {
 pub(super) struct Model {
     egress: EgressConfig,
     receiver: ReceiverConfig,
-    /// How often the egress relay has started: each time with full budgets.
+    /// The number of starts of the egress relay: each with full budgets.
     egress_starts: u64,
-    /// How much of the cast's records was read.
+    /// The parts of the cast's records that were read.
     read: (usize, usize, usize),
     said: Tally,
     heard: Tally,
-    /// What receivers have, and since when at the latest.
+    /// The packets that receivers have, and since when at the latest.
     delivered: BTreeMap<PacketId, Timestamp>,
-    /// What the ingress relay, or whoever spoke for it, had kept, and when.
+    /// The packets that the ingress relay, or an impostor, had kept, and when.
     kept: BTreeMap<PacketId, Vec<(Timestamp, Vec<u8>)>>,
     recovered: BTreeMap<(PacketId, Peer), u64>,
 }
@@ -129,7 +129,7 @@ impl Model {
         self.egress_starts += 1;
     }
 
-    /// Reads what has happened since `began`, and checks that it may.
+    /// Reads the records since `began`, and checks them.
     pub(super) fn check(&mut self, cast: &Cast, began: Timestamp) {
         let (arrived, wire, delivered) = self.read;
         for (at, (from, to, bytes)) in &cast.arrived[arrived..] {
@@ -165,7 +165,7 @@ impl Model {
         }
     }
 
-    /// A machine has said something after `began`.
+    /// Checks a message that a machine has sent after `began`.
     fn judge(&mut self, began: Timestamp, from: Peer, to: Peer, message: &Message<'_>) {
         match message {
             Message::HelpAnswer { request, payload: lent } => {
@@ -196,7 +196,7 @@ impl Model {
         }
     }
 
-    /// What the two ends of a flow say, and what is said to them.
+    /// Checks the messages from and to the two ends of a flow.
     fn check_flow(&self, cast: &Cast, flow: u64) {
         let (sender, receiver) = (sender_of(flow), receiver_of(flow));
         let sent = cast.sealed.iter().filter(|packet| packet.flow.0 == flow).count() as u64;
@@ -210,7 +210,7 @@ impl Model {
         let tries = 1 + u64::from(Arq::default().most_resends);
         assert!(said.of(sender, INGRESS, Kind::Copy) <= tries * sent);
         let copies = heard.of(sender, INGRESS, Kind::Copy);
-        // One at once, and one when its timer runs out.
+        // One at once, and one when its timer fires.
         assert!(said.of(INGRESS, sender, Kind::Acknowledgement) <= 2 * copies);
 
         assert!(said.items(receiver, EGRESS) <= most(self.receiver.asks, 1), "requests");
@@ -228,15 +228,15 @@ impl Model {
         assert!(said.of(receiver, sender, Kind::Feedback) <= cast.now.as_nanos() / 1_000_000_000);
     }
 
-    /// What relays say to each other, and what they answer to anybody.
+    /// Checks the messages between the relays, and their answers to any peer.
     fn check_relays(&self, cast: &Cast) {
         let (said, heard) = (&self.said, &self.heard);
         let copies = heard.to(INGRESS, |kind| kind == Kind::Copy);
         let onward =
             said.of(INGRESS, EGRESS, Kind::Source) + said.of(INGRESS, EGRESS, Kind::Repair);
-        // At most a repair packet for each packet, of its own flow's block and of the other.
+        // At most one repair packet for each packet, of its own flow's block and of the other.
         assert!(onward <= 2 * copies, "{onward} packets for {copies}");
-        // One for a sign of life or a return, one when a helper has gone.
+        // One for a keepalive or a return, one when a helper has gone.
         let words = heard.to(EGRESS, |_| true);
         assert!(said.of(EGRESS, INGRESS, Kind::Presence) <= 2 * words);
         for ((from, to, kind), count) in &said.messages {
@@ -245,7 +245,7 @@ impl Model {
             }
             assert_ne!(*kind, Kind::Other);
         }
-        // What is remembered of a request goes when all that could answer it has gone.
+        // A request is forgotten when all that could answer it has expired.
         let age = self.egress.cache.age.max(self.egress.blocks.age);
         let lives = self.egress_starts + 1 + (cast.now.as_nanos() / age.as_nanos() as u64);
         for (wish, answers) in &self.recovered {

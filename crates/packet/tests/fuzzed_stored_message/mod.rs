@@ -1,7 +1,7 @@
-//! The rendezvous under any script: stored messages are altered, cut, repeated and given to others;
-//! deposits, questions and answers are what somebody makes up. Whatever comes, a receiver opens
-//! what was sealed for it, each packet once; a relay gives what was left for who asks, within its
-//! bounds; who refuses has not changed.
+//! The rendezvous under any script: stored messages are altered, truncated, repeated and given to
+//! others; deposits, requests and answers are invented. In any case a receiver opens messages that
+//! were sealed for it, each packet once; a relay gives a receiver the messages that were left for
+//! it, within its bounds; a refusal changes no state.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -18,16 +18,17 @@ use tradewind_units::{Bytes, Duration, Timestamp};
 use crate::meeting::{identity, now, patient, roomy, sealer};
 use crate::script::Script;
 
-/// What one script may do at most.
+/// The most operations of one script.
 const MOST_OPERATIONS: usize = 200;
 const RECEIVERS: [u8; 2] = [4, 5];
-/// Who seals for whom: a place in [`RECEIVERS`].
+/// The senders and their receivers: a place in [`RECEIVERS`].
 const SEALERS: [(u8, usize); 3] = [(1, 0), (2, 0), (1, 1)];
 const EPOCH: u64 = 77;
-/// Most stored messages of one answer, whatever is asked for.
+/// The most stored messages of one answer, whatever is requested.
 const MOST_CREDIT: usize = 64;
 
-/// A stored message as it was sealed: for which receiver, and which packet; none is in an envelope.
+/// A stored message as it was sealed, its receiver, and its packet's number; a stored header has
+/// none.
 struct Sealed {
     receiver: usize,
     number: Option<u64>,
@@ -43,11 +44,11 @@ struct World {
     depositor: Depositor,
     collector: Collector,
     sealed: Vec<Sealed>,
-    /// Which packets have been opened.
+    /// The packets that have been opened.
     opened: BTreeSet<u64>,
-    /// What anybody left at the relay for each receiver.
+    /// The messages that anybody left at the relay for each receiver.
     left: BTreeMap<usize, BTreeSet<Vec<u8>>>,
-    /// What came to the collector, and what the depositor was given.
+    /// The messages that the collector received, and those that the depositor was given.
     came: BTreeSet<Vec<u8>>,
     pushed: BTreeSet<Vec<u8>>,
 }
@@ -123,7 +124,7 @@ impl World {
         }
     }
 
-    /// A stored message of a script's choice.
+    /// Returns a stored message of the script's choice.
     fn pick(&self, script: &mut Script<'_>) -> Option<&Sealed> {
         let place = script.byte();
         (!self.sealed.is_empty()).then(|| &self.sealed[place % self.sealed.len()])
@@ -155,7 +156,7 @@ impl World {
             Err(refused) if is_as_sealed => {
                 let has_a_reason = match refused {
                     Refused::Malformed => false,
-                    // Its envelope has not come, but an earlier one of the flow.
+                    // Its stored header has not come, but an earlier one of the flow.
                     Refused::NotGenuine => number.is_some(),
                     Refused::NotGranted => true,
                     Refused::Stale => number.is_none(),
@@ -168,7 +169,8 @@ impl World {
         }
     }
 
-    /// What a receiver finds: a packet's number, or none in an envelope. A refusal changes nothing.
+    /// Opens a stored message; returns a packet's number, or none for a stored header. A refusal
+    /// changes nothing.
     fn try_to_open(
         &mut self,
         receiver: usize,
@@ -263,21 +265,21 @@ impl World {
         self.hand_on();
     }
 
-    /// What the collector hands on has come.
+    /// Checks that the collector releases only messages that it received.
     fn hand_on(&mut self) {
         while let Some(bytes) = self.collector.poll_stored_message() {
             assert!(self.came.contains(&bytes), "nobody gave that");
         }
     }
 
-    /// Answers that no relay gave, for who deposits and for who collects.
+    /// Sends answers that no relay gave to depositor and collector.
     fn meet_ends(&mut self, script: &mut Script<'_>) {
         let form = script.byte();
         let mut deposits = 0;
         while let Some(deposit) = self.depositor.poll_deposit(self.at) {
             assert!(self.pushed.contains(deposit.stored_message), "nobody pushed that");
             deposits += 1;
-            // As many as may be on their way at once: what an acknowledgement tells of.
+            // As many as may be in flight at once: those that an acknowledgement covers.
             assert!(deposits <= 256, "deposits without end");
         }
         let question = self.collector.poll_collect(self.at);
@@ -317,7 +319,7 @@ fn seen_of(script: &mut Script<'_>) -> Acknowledgement {
     Acknowledgement { next, beyond }
 }
 
-/// Whatever the script, what the top of this file says holds.
+/// Checks the properties at the top of this file under any script.
 pub(crate) fn stored_messages(data: &[u8]) {
     let mut script = Script(data);
     let mut world = World::new(&mut script);

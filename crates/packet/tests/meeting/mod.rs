@@ -30,7 +30,7 @@ pub fn sealer(from: u8, to: u8, seed: u8) -> Sealer {
     Sealer::new((identity(from), b"grant"), identity(to).public(), destination, [seed; 32])
 }
 
-/// Everything a test may need to keep, for an hour.
+/// Returns limits that suffice for any test, for an hour.
 pub fn roomy() -> MessageStoreConfig {
     let (bytes, per_sender) = (Bytes::new(10_000_000), Bytes::new(5_000_000));
     MessageStoreConfig { bytes, per_sender, keep: Duration::from_secs(3600) }
@@ -47,8 +47,8 @@ enum Place {
     Receiver,
 }
 
-/// What access legs do: of a hundred datagrams so many are lost and come twice; the rest takes up
-/// to `jitter` longer than the leg.
+/// The properties of access legs: of a hundred datagrams so many are lost and duplicated; the rest
+/// takes up to `jitter` longer than the leg.
 #[derive(Debug, Clone, Copy)]
 pub struct Legs {
     pub lost: u64,
@@ -63,15 +63,15 @@ pub struct World {
     pub message_store: MessageStore,
     pub collector: Collector,
     pub opener: Opener,
-    /// The numbers in packets that were opened, as they came.
+    /// The numbers in packets that were opened, in order of arrival.
     pub got: Vec<u64>,
     pub sender_is_online: bool,
     pub receiver_is_online: bool,
-    /// Questions of the receiver.
+    /// The number of requests of the receiver.
     pub asked: u64,
     /// The longest message that legs take.
     pub longest: usize,
-    /// What each leg takes at least.
+    /// The least delay of each leg.
     pub leg_ms: u64,
     legs: Legs,
     luck: u64,
@@ -80,7 +80,7 @@ pub struct World {
 }
 
 impl World {
-    /// Endpoint 1 sends to endpoint 4 by way of a relay.
+    /// Returns endpoint 1, which sends to endpoint 4 by way of a relay.
     pub fn new(legs: Legs, seed: u64) -> Self {
         Self {
             at: Timestamp::from_nanos(1_000_000_000),
@@ -102,14 +102,14 @@ impl World {
         }
     }
 
-    /// The application sends a packet with this number.
+    /// Sends a packet with this number.
     pub fn write(&mut self, number: u64) {
         let Self { sealer, depositor, at, .. } = self;
         let put = |stored_message| depositor.push(*at, stored_message);
         sealer.seal(now(*at), &number.to_be_bytes(), put).unwrap();
     }
 
-    /// The application sends one that is longer than others.
+    /// Sends a packet that is longer than others.
     pub fn write_long(&mut self) {
         let Self { sealer, depositor, at, .. } = self;
         sealer
@@ -117,7 +117,7 @@ impl World {
             .unwrap();
     }
 
-    /// The receiver starts again, and knows nothing.
+    /// Restarts the receiver, which then knows nothing.
     pub fn restart_receiver(&mut self) {
         (self.collector, self.opener) = (Collector::default(), Opener::new(identity(4)));
     }
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// One step of virtual time.
+    /// Runs one step of virtual time.
     pub fn step(&mut self) {
         self.at = self.at + STEP;
         while let Some(first) = self.wire.first_entry() {
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// Steps until `holds`; whether it did within `recovery_deadline`.
+    /// Steps until `holds`; returns whether it did within `recovery_deadline`.
     pub fn until(&mut self, recovery_deadline: Duration, holds: impl Fn(&Self) -> bool) -> bool {
         let end = self.at + recovery_deadline;
         while self.at < end {

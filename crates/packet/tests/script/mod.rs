@@ -1,9 +1,9 @@
-//! A fuzzer's bytes, read as what is to be done: shared by the fuzz targets and by the replay of
-//! their corpora.
+//! A fuzzer's bytes, read as operations: shared by the fuzz targets and by the replay of their
+//! corpora.
 
 #![allow(dead_code, reason = "each fuzz target takes what it needs")]
 
-/// What is left of the bytes. Where they end zeros follow.
+/// The rest of the bytes, followed by zeros.
 pub(crate) struct Script<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Script<'a> {
@@ -11,24 +11,24 @@ impl<'a> Script<'a> {
         self.0.is_empty()
     }
 
-    /// The next `number` bytes, or as many as there are.
+    /// Returns the next `number` bytes, or as many as there are.
     pub(crate) fn bytes(&mut self, number: usize) -> &'a [u8] {
         let (taken, left) = self.0.split_at(number.min(self.0.len()));
         self.0 = left;
         taken
     }
 
-    /// The next byte as a number.
+    /// Returns the next byte as a number.
     pub(crate) fn byte(&mut self) -> usize {
         self.bytes(1).first().copied().map_or(0, usize::from)
     }
 
-    /// The next two bytes as a number.
+    /// Returns the next two bytes as a number.
     pub(crate) fn pair(&mut self) -> usize {
         256 * self.byte() + self.byte()
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         if limit <= 256 { self.byte() % limit } else { self.pair() % limit }
     }

@@ -1,9 +1,8 @@
-//! The responder: from nothing known to a session, from cheap checks to dear ones.
+//! The responder: checks an initiation in the order of cost, and opens a session.
 //!
-//! The first tag; a cookie when many come; Noise's message (two Diffie-Hellman steps), which proves
-//! who asks; the grant's signature, gateway, relays and time; the time of issue and that the
-//! message was not seen before. Until the last of them nothing is kept, and what fails is answered
-//! by silence.
+//! The checks are: the first tag; a cookie when many come; Noise's message (two Diffie-Hellman
+//! steps), which proves the initiator; the grant's signature, gateway, relays and time; the time of
+//! issue and replay. No state is kept before the last of them, and a failure is not answered.
 
 use tradewind_grant::{Nonce, PublicIdentity, SignedGrant, VerifiedGrant};
 use tradewind_units::Timestamp;
@@ -85,7 +84,7 @@ impl Sessions {
         Err(DropReason::CookieNeeded)
     }
 
-    /// Whether this identity may open a session, and under which grant.
+    /// Returns the grant under which this identity may open a session; `None` for known relays.
     fn judge(
         &self,
         now: Now,
@@ -98,7 +97,7 @@ impl Sessions {
             return if is_known { Ok(None) } else { Err(DropReason::NotGranted) };
         }
         let signed = SignedGrant::from_bytes(grant).map_err(|_| DropReason::NotGranted)?;
-        // Whose it says to be costs nothing to compare; the signature is the dear part.
+        // The claimed identity is cheap to compare; the signature is expensive.
         if signed.unverified().gateway != *initiator {
             return Err(DropReason::NotGranted);
         }
@@ -140,8 +139,8 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Has one identity have fewer than `most` neighbours: a socket that is silent makes room,
-    /// since its process is perhaps gone.
+    /// Reduces the neighbours of one identity to fewer than `most`: a silent socket is removed,
+    /// since its process may be gone.
     fn make_room(
         &mut self,
         now: Now,
@@ -169,7 +168,7 @@ impl Sessions {
         theirs: u32,
         opened: Responder,
     ) -> Result<(), DropReason> {
-        // The place is taken first, so that its id can be told; the keys follow at once.
+        // The place is reserved first, so that its id can be sent; the keys follow at once.
         let salt = self.salt();
         let peer = self.peers.get_mut(peer_id.0).ok_or(DropReason::Full)?;
         if let Some(unused) = peer.coming.take() {

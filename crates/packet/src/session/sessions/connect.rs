@@ -1,4 +1,4 @@
-//! The initiator: initiations until one is answered, and again when keys or patience wear out.
+//! The initiator: sends initiations until one is answered, and again when keys or pings expire.
 
 use tradewind_grant::{PublicIdentity, SignedGrant};
 use tradewind_units::Duration;
@@ -11,17 +11,17 @@ use super::{
     DropReason, Event, Link, Now, Own, REKEY_COUNT, REKEY_TIME, Sessions, Shown, Transmit,
 };
 
-/// Time between two initiations to a neighbour whose distance is not known, and time after which an
-/// open question means that the neighbour has forgotten its session. Chosen: no path is longer.
+/// The time between two initiations to a neighbour whose round trip is not known, and the time
+/// after which an unanswered ping means that the neighbour has forgotten its session. Chosen: no
+/// path is longer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two initiations to one whose distance is known: three round trips, and at least
-/// this, so that it is found soon after it has come back. Chosen: as often as neighbours are asked
-/// whether they are there.
+/// The least time between two initiations to a neighbour whose round trip is known, otherwise three
+/// round trips: a neighbour that is back is found soon. Chosen: as often as neighbours are pinged.
 const MIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Sessions {
     /// Keeps a session with `identity` at `link` from now on, showing `grant` where one is needed.
-    /// `None` when as many neighbours are known as are allowed.
+    /// Returns `None` at the limit of neighbours.
     pub fn connect(
         &mut self,
         now: Now,
@@ -32,7 +32,7 @@ impl Sessions {
         self.connect_as(now, self.public(), identity, link, grant)
     }
 
-    /// The same, in the name of `own`, which is one of this side's identities.
+    /// Does the same in the name of `own`, which is one of this side's identities.
     pub fn connect_as(
         &mut self,
         now: Now,
@@ -63,8 +63,8 @@ impl Sessions {
         is_worn || is_deaf || peer.is_led
     }
 
-    /// Has a neighbour that this side connects to be at another of its addresses from now on, and
-    /// agrees on keys there: from that it knows where to answer. What was agreed on stays good.
+    /// Moves a neighbour that this side connects to to another of its addresses, and begins a
+    /// handshake there, from which it learns where to answer. The keys stay valid.
     pub fn lead_to(&mut self, now: Now, peer: PeerId, link: Link) {
         let Some(known) = self.peers.get_mut(peer.0).filter(|known| known.home.is_some()) else {
             return;
@@ -74,7 +74,7 @@ impl Sessions {
         self.initiate(now, peer);
     }
 
-    /// Sends an initiation; one that was not answered yet is given up.
+    /// Sends an initiation; an unanswered one is given up.
     pub(super) fn initiate(&mut self, now: Now, peer_id: PeerId) {
         let (ephemeral, salt) = (self.randomness.draw(), self.salt());
         let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
@@ -88,7 +88,7 @@ impl Sessions {
         let Some(id) = self.sessions.next_id(salt) else { return };
         let payload = payload(now, peer.instance, shown.as_ref());
         let mut message = wire::prefix(wire::INITIATION, id).to_vec();
-        // One that is gone begins nothing more.
+        // An identity that is gone begins no more handshakes.
         let own = self.own.iter().find(|known| known.public == peer.own);
         let Some(Own { identity, .. }) = own else { return };
         let started = Initiator::start(identity, &peer.identity, ephemeral, &payload, &mut message);
@@ -104,7 +104,7 @@ impl Sessions {
         peer.coming = self.sessions.insert(salt, Session::new(peer_id, now.steady, phase));
     }
 
-    /// Takes the response to an initiation.
+    /// Handles the response to an initiation.
     pub(super) fn finish(
         &mut self,
         now: Now,
@@ -137,7 +137,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Sends an initiation again with the cookie that was asked for.
+    /// Sends an initiation again with the requested cookie.
     pub(super) fn take_cookie(
         &mut self,
         now: Now,
@@ -164,7 +164,7 @@ impl Sessions {
         let HandshakeRole::Initiator { cookie, .. } = &mut peer.side else {
             return Err(DropReason::Unawaited);
         };
-        // One cookie, one more try: whoever sends cookies over and over makes nobody send more.
+        // One more try for each cookie, so that repeated cookies cause no more traffic.
         if cookie.replace((baked, now.steady)).is_some_and(|(known, _)| known == baked) {
             return Err(DropReason::Unawaited);
         }
@@ -174,7 +174,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Neighbours that this side connects to are told apart from those that connect here.
+    /// Returns whether this side connects to the neighbour, not the neighbour to this side.
     #[must_use]
     pub fn is_ours(&self, peer: PeerId) -> bool {
         let side = self.peers.get(peer.0).map(|peer| &peer.side);

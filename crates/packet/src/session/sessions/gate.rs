@@ -1,10 +1,10 @@
-//! How many initiations are worth a look.
+//! Rate limits of initiations.
 
 use tradewind_units::{Duration, SharedRate, Source, Timestamp};
 
 use super::{Limits, Link};
 
-/// A bucket that fills at a rate and holds what one second brings.
+/// A token bucket that holds at most one second's tokens.
 #[derive(Debug)]
 struct Bucket {
     rate: u32,
@@ -30,21 +30,21 @@ impl Bucket {
     }
 }
 
-/// Span for which those who proved their address share a rate. Chosen: who came too late tries
-/// again within a second, and finds another.
+/// The time for which senders with proven addresses share a rate. Chosen: a sender that came too
+/// late tries again within a second, in another such time.
 const SHARED_FOR: Duration = Duration::from_millis(100);
 
-/// Who shares the rate of those who proved their address.
+/// A sender's key in the rate that those with proven addresses share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
-    /// All ports of a source.
+    /// All ports of a source address.
     Internet(Source),
     /// One path over relays; its owner bounds those of one gateway.
     Overlay(u32),
 }
 
-/// What is looked at: strangers cannot use up what is kept for those who proved their address, and
-/// of these each source gets its share.
+/// The rate limiter: senders without a cookie cannot use the rate of those with proven addresses,
+/// each of which gets its share.
 #[derive(Debug)]
 pub(super) struct Gate {
     strangers: Bucket,
@@ -59,12 +59,12 @@ impl Gate {
         }
     }
 
-    /// Whether an initiation without a cookie is looked at.
+    /// Returns whether an initiation without a cookie may be handled.
     pub(super) fn lets_stranger_in(&mut self, now: Timestamp) -> bool {
         self.strangers.take(now)
     }
 
-    /// Returns whether an initiation with a cookie is looked at, which came over `link`.
+    /// Returns whether an initiation with a cookie over `link` may be handled.
     pub(super) fn lets_proven_in(&mut self, now: Timestamp, link: Link) -> bool {
         let holder = match link {
             Link::Internet(pair) => Holder::Internet(Source::of(pair.remote.ip())),
@@ -74,7 +74,7 @@ impl Gate {
     }
 }
 
-/// Returns what a rate a second comes to in [`SHARED_FOR`].
+/// Returns the number of events in [`SHARED_FOR`] at a rate per second.
 fn in_span(rate: u32) -> usize {
     let events = u128::from(rate) * SHARED_FOR.as_nanos() / Duration::from_secs(1).as_nanos();
     usize::try_from(events).unwrap_or(usize::MAX).max(1)
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((0..20).filter(|_| bucket.take(at(0))).count(), 10);
         assert_eq!((0..20).filter(|_| bucket.take(at(500))).count(), 5);
         assert_eq!((0..99).filter(|_| bucket.take(at(60_000))).count(), 10);
-        // A clock that runs back gives nothing.
+        // A clock that runs back adds no tokens.
         assert!(!bucket.take(at(0)) && !bucket.take(at(60_000)));
     }
 }

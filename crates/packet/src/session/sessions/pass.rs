@@ -1,5 +1,5 @@
-//! Passing packets on along overlay paths, by the train: checking the headers of what a neighbour
-//! sent, writing those for the next one.
+//! Forwards packets along overlay paths, by the train: checks the headers that a neighbour wrote,
+//! and writes those for the next one.
 
 use super::super::event::{DropReason, Now, SealError};
 use super::super::passed::{Fate, alike, has_room};
@@ -7,24 +7,25 @@ use super::super::peer::{PeerId, Phase, Session};
 use super::super::{Link, passed::Shared};
 use super::{REJECT_COUNT, Sessions};
 
-/// The first datagrams of a train, which share one fate.
+/// The first datagrams of a train, which have the same fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// How many bytes they are.
+    /// Their length in bytes.
     pub bytes: usize,
-    /// How many datagrams.
+    /// Their number.
     pub datagrams: usize,
-    /// The neighbour that sent them and the label that it sent them under; `None` when they were
-    /// dropped ([`Sessions::drops`]).
+    /// The neighbour that sent them and the label that they carry; `None` when they were dropped
+    /// ([`Sessions::drops`]).
     pub from: Option<(PeerId, u32)>,
 }
 
 impl Sessions {
-    /// Looks at datagrams that came over `link` one behind the other, of `segment` bytes each but
-    /// for the last, of which the first is a passed one: how many of them belong together. What is
-    /// after them is to be asked about next.
+    /// Checks datagrams that came over `link` one behind the other, of `segment` bytes each but for
+    /// the last, the first of which is a passed one. Returns how many of them belong together; the
+    /// rest is for the next call.
     ///
-    /// `None` when the first is no passed datagram: it is one for [`Sessions::handle_datagram`].
+    /// Returns `None` when the first is no passed datagram: it is one for
+    /// [`Sessions::handle_datagram`].
     pub fn handle_passed(
         &mut self,
         now: Now,
@@ -41,7 +42,7 @@ impl Sessions {
         }))
     }
 
-    /// The error says how many datagrams are dropped.
+    /// Admits the datagrams of a run; the error holds how many are dropped.
     fn admit(
         &mut self,
         now: Now,
@@ -70,14 +71,14 @@ impl Sessions {
         Ok(Run { bytes, datagrams, from: Some((peer, shared.label)) })
     }
 
-    /// Writes the headers of datagrams that a neighbour is to pass on under `label`, one behind the
+    /// Writes the headers of datagrams that a neighbour is to forward under `label`, one behind the
     /// other, of `segment` bytes each but for the last:
-    /// [`PASSED_BYTES`](super::super::PASSED_BYTES) to be written, then the body. Returns where the
-    /// neighbour is.
+    /// [`PASSED_BYTES`](super::super::PASSED_BYTES) to be written, then the body. Returns the link
+    /// to the neighbour.
     ///
     /// # Errors
-    /// [`SealError::NoSession`] before a handshake and when keys are worn out;
-    /// [`SealError::Length`] where a datagram has no body.
+    /// [`SealError::NoSession`] before a handshake and when keys have expired;
+    /// [`SealError::Length`] when a datagram has no body.
     pub fn pass(
         &mut self,
         peer: PeerId,

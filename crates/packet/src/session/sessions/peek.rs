@@ -1,5 +1,5 @@
-//! Opening without remembering: whether a payload that others kept or solved for is what its sender
-//! sealed.
+//! Opens datagrams without changing state, to check that a payload that others kept or solved is
+//! what its sender sealed.
 
 use super::super::event::Opened;
 use super::super::peer::Phase;
@@ -7,9 +7,11 @@ use super::super::wire::{self, DATA, Datagram, HEADER_BYTES};
 use super::Sessions;
 
 impl Sessions {
-    /// Opens a copy of a data datagram, in `copy`; `None` when it is not what a neighbour sealed.
+    /// Opens a copy of a data datagram, in `copy`; returns `None` when it is not what a neighbour
+    /// sealed.
     ///
-    /// Nothing remembers that it was seen: [`Sessions::handle_datagram`] takes it afterwards.
+    /// The replay window is not changed: [`Sessions::handle_datagram`] accepts the datagram
+    /// afterwards.
     #[must_use]
     pub fn peek(&self, datagram: &[u8], copy: &mut Vec<u8>) -> Option<Opened> {
         let Some(Datagram::Sealed { receiver, counter }) = wire::cut(datagram) else { return None };
