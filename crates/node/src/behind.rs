@@ -1,8 +1,8 @@
-//! Time that packets have waited in devices, which tell no time of arrival.
+//! The age of packets that have waited in devices, which report no time of arrival.
 //!
-//! A worker looks at all that it watches when its next deadline is there, at the latest. By how
-//! much it is behind that it has stood still, stopped or starved, and what is there by then has
-//! waited about as long.
+//! A worker looks at all its sources when its next deadline has passed, at the latest. The time by
+//! which it is behind is the time it has stood still, stopped or starved, and packets that are
+//! there by then have waited about as long.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use crate::engine::TICK;
 pub(crate) struct Behind(BTreeMap<u64, Duration>);
 
 impl Behind {
-    /// Notes `now` which devices have input, `due` having been the deadline.
+    /// Records at `now` which devices have input, the deadline having been `due`.
     pub(crate) fn note(
         &mut self,
         (now, due): (Timestamp, Timestamp),
         ready: impl Iterator<Item = u64>,
     ) {
         let late = now.since(due);
-        // Schedulers are that late at times.
+        // The scheduler causes such delays now and then.
         if late >= TICK {
             self.0.extend(ready.map(|token| (token, late)));
         }
     }
 
-    /// Returns how long what is in a device has waited, if that is long.
+    /// Returns how long the packets in a device have waited, if that is long.
     pub(crate) fn age(&self, token: u64) -> Option<Duration> {
         self.0.get(&token).copied()
     }
 
-    /// Notes that nothing is left in a device: what comes from now on is fresh.
+    /// Records that a device is empty: packets that come from now on are fresh.
     pub(crate) fn is_drained(&mut self, token: u64) {
         self.0.remove(&token);
     }
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(behind.age(3), None, "that is usual");
         behind.note((at(20_100), at(100)), [3].into_iter());
         assert_eq!((behind.age(3), behind.age(7)), (Some(Duration::from_secs(20)), None));
-        // More was in it than is fetched at a time.
+        // It held more than is fetched at a time.
         behind.note((at(20_101), at(20_150)), [3, 7].into_iter());
         assert_eq!(behind.age(3), Some(Duration::from_secs(20)));
         behind.is_drained(3);

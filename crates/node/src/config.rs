@@ -1,4 +1,4 @@
-//! What a node is told: by a program, or by a relay's or a gateway's TOML.
+//! The configuration of a node, from a program or from a relay's or a gateway's TOML.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -40,75 +40,75 @@ pub use rendezvous::{Deposits, Recipient, Rendezvous};
 /// Datagrams of unmodified applications, and how they get to a far endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// Where they come from.
+    /// The source of the datagrams.
     pub source: TrafficSource,
-    /// How they get there.
+    /// The way to the far endpoint.
     pub delivery: DeliveryPolicy,
 }
 
-/// How datagrams of unmodified applications come to a node.
+/// The way by which datagrams of unmodified applications enter a node.
 #[derive(Debug, Clone)]
 pub enum TrafficSource {
-    /// They are written to a local port, and all go to one destination.
+    /// Datagrams written to a local port, which all go to one destination.
     Port {
-        /// Where applications write to; port 0 lets the system choose.
+        /// The address that applications write to; with port 0 the system chooses a port.
         listen: SocketAddr,
-        /// Where the far endpoint delivers.
+        /// The address to which the far endpoint delivers.
         to: SocketAddr,
     },
-    /// They are taken off their way (TPROXY), and go where they went.
+    /// Datagrams intercepted on their way (TPROXY), which go to their own destinations.
     Taken(Taken),
-    /// They are whole IP packets of any protocol, which the kernel routes into a TUN device.
+    /// Whole IP packets of any protocol, which the kernel routes into a TUN device.
     Tunnel(Tunnel),
 }
 
-/// A TUN device, and whose IP packets are routed into it.
+/// A TUN device, and the ranges whose IP packets are routed into it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tunnel {
-    /// The device's name, which no other has.
+    /// The device's name, which no other device has.
     pub name: String,
-    /// Ranges of addresses, with all ports: where packets go that the far endpoint delivers, or
-    /// where those come from that are delivered here.
+    /// Ranges of addresses, with all ports: the destinations of packets that the far endpoint
+    /// delivers, or the sources of packets that are delivered here.
     pub destinations: Vec<DestinationRule>,
     /// Most bytes of a packet; no more than the path takes in any case.
     pub mtu: Option<u16>,
 }
 
-/// Which datagrams are taken off their way.
+/// The datagrams to intercept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taken {
-    /// Where they go: ranges of addresses with ports.
+    /// Their destinations: ranges of addresses with ports.
     pub destinations: Vec<DestinationRule>,
-    /// Whether those that this host itself sends are taken as well as those that pass it.
+    /// Set if datagrams that this host itself sends are intercepted as well as those it forwards.
     #[serde(default)]
     pub local_output: bool,
-    /// The port on loopback that they are led to; the system chooses one when absent.
+    /// The port on loopback to which they are redirected; the system chooses one when absent.
     #[serde(default)]
     pub port: u16,
 }
 
-/// How packets get to a far endpoint: over which relays, by which service.
+/// The way to a far endpoint: relays and service.
 #[derive(Debug, Clone)]
 pub struct DeliveryPolicy {
     /// The far endpoint.
     pub far: Far,
     /// The relays before it; may be none when the service is direct.
     pub relays: Via,
-    /// How its packets are carried.
+    /// The service, paths and budget of its packets.
     pub carriage: Carriage,
-    /// Share of packets that may be late or lost, when the service is chosen by that and by the
-    /// budget while the flow runs.
+    /// Share of packets that may be late or lost. With it, the service is chosen while the flow
+    /// runs, by this share and the budget.
     pub max_loss: Option<Ratio>,
-    /// Which packets are copied to the relays; `None`: all.
+    /// The packets that are copied to the relays; `None`: all.
     pub copies: Option<Chosen>,
-    /// What the choice of its service counts on.
+    /// The assumptions under which its service is chosen.
     pub assumed: Assumed,
 }
 
 impl DeliveryPolicy {
-    /// The relays and the far endpoint, as far as they are named here.
+    /// Returns the relays and the far endpoint that are given by address.
     pub(crate) fn named(&self) -> impl Iterator<Item = &Hop> {
         let relays = match &self.relays {
             Via::Relays(relays) => relays.as_slice(),
@@ -122,25 +122,25 @@ impl DeliveryPolicy {
     }
 }
 
-/// What the choice of a service counts on before relays have told what they charge, and how they
-/// code.
+/// The assumptions for the choice of a service before relays have reported their prices and their
+/// coding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assumed {
-    /// What each service costs; when nobody tells, what leaves relays.
+    /// The cost of each service; `None`: in proportion to the bytes that leave relays.
     pub costs: Option<ServiceCosts>,
-    /// How the relays code.
+    /// The relays' coding rates.
     pub coding: BlockCoding,
 }
 
 impl Default for Assumed {
-    /// As relays code that are told nothing.
+    /// The coding of relays with default settings.
     fn default() -> Self {
         RelayServices::default().assumed()
     }
 }
 
-/// What each service costs beside the others: dollars for each GB of the flow, or any other unit
-/// where relays tell no prices; the Internet alone costs nothing.
+/// The cost of each service: dollars for each GB of the flow, or any other unit where relays report
+/// no prices; the Internet alone costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
@@ -150,17 +150,17 @@ pub struct ServiceCosts {
     pub caching: Money,
     /// By forwarding.
     pub forwarding: Money,
-    /// Where the Internet loses so much.
+    /// The Internet's loss for which these costs hold.
     #[serde(default)]
     pub loss: Ratio,
 }
 
-/// Where a far endpoint is.
+/// The place of a far endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Far {
-    /// Here.
+    /// This address and identity.
     At(Hop),
-    /// Where the members say that the one of this id or identity is.
+    /// The place that the members list for this id or identity.
     Member(String),
 }
 
@@ -170,13 +170,13 @@ impl From<Hop> for Far {
     }
 }
 
-/// Over which relays packets go.
+/// The relays that packets go over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Via {
-    /// Over these, in order.
+    /// These, in order.
     Relays(Vec<Hop>),
-    /// Over the one near this node, as it measures itself, and the one near the far endpoint, as
-    /// the members say.
+    /// The relay nearest to this node, as it measures itself, and the one nearest to the far
+    /// endpoint, as the members list it.
     Nearest,
 }
 
@@ -195,21 +195,21 @@ impl Via {
 /// A node's configuration.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// Where neighbours reach it; port 0 lets the system choose.
+    /// The address at which neighbours reach it; with port 0 the system chooses a port.
     pub listen: SocketAddr,
-    /// Who it is.
+    /// Its identity.
     pub identity: IdentityKey,
-    /// Other identities that it answers to: during a rotation.
+    /// Further identities that it accepts during a rotation.
     pub other_identities: Vec<IdentityKey>,
-    /// Threads. An endpoint has one.
+    /// The number of threads. An endpoint has one.
     pub workers: usize,
-    /// Whose grants it trusts.
+    /// The operators whose grants it trusts.
     pub operators: Vec<OperatorPublicKey>,
-    /// What these have revoked.
+    /// The revocations of these operators.
     pub revocations: Revocations,
     /// Relays that open sessions here without a grant.
     pub neighbours: BTreeSet<PublicIdentity>,
-    /// What it delivers to, and which next hops it sends to; nothing unless told.
+    /// The destinations that it delivers to and the next hops that it sends to; none by default.
     pub policy: Policy,
     /// The grant that its own paths use.
     pub grant: Option<SignedGrant>,
@@ -217,57 +217,56 @@ pub struct NodeConfig {
     pub paths: Vec<Path>,
     /// Its own groups.
     pub groups: Vec<Group>,
-    /// Further addresses of relays and far endpoints, by who they are: the best is taken, as
-    /// measured.
+    /// Further addresses of relays and far endpoints, by identity: the one that measures best is
+    /// used.
     pub further_addresses: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
-    /// Courses of flows that its program begins while it runs.
+    /// Delivery policies of flows that its program begins while it runs.
     pub courses: Vec<DeliveryPolicy>,
-    /// Whether it sends copies again that the path to their first relay loses.
+    /// Set if it retransmits copies that are lost on the path to their first relay.
     pub repeats_copies: bool,
-    /// Sources whose datagrams it delivers under their own address and port; others', under an
-    /// address of this host.
+    /// Sources whose datagrams are delivered under their own address and port. Others are delivered
+    /// under an address of this host.
     pub preserve_source: Vec<DestinationRule>,
-    /// Where it puts out whole IP packets, and takes the answers to them.
+    /// The device to which it delivers whole IP packets, and from which it takes the replies.
     pub tunnel: Option<Tunnel>,
-    /// How it serves others as a relay.
+    /// The services that it offers as a relay.
     pub services: RelayServices,
-    /// The file that says which relays and endpoints there are ([`Members`]); it is read again when
-    /// it changes.
+    /// The file that lists relays and endpoints ([`Members`]); it is read again when it changes.
     pub members: Option<PathBuf>,
-    /// How it copies packets to relays.
+    /// The copying of packets to relays.
     pub copying: Copying,
-    /// What it leaves at relays for receivers that need not be there, and where such packets wait
-    /// for it.
+    /// The deposits that it makes at relays for receivers that may be offline, and the relays where
+    /// packets wait for it.
     pub rendezvous: Rendezvous,
-    /// What it seals of packets that others pass on.
+    /// The part of a forwarded packet that it seals.
     pub leg_seal: LegSeal,
-    /// The section of a configuration that tells it what is not of one path alone, if it was read
-    /// from one.
+    /// The section of the configuration that holds the settings which are not of one path alone, if
+    /// the configuration was read from a file.
     pub section: Option<&'static str>,
 }
 
-/// What is sealed, on a leg, of packets on overlay paths, whose ends have sealed them already. What
-/// comes sealed either way is taken.
+/// The part that is sealed, on a leg, of packets on overlay paths, whose ends have sealed them
+/// already. Packets that arrive sealed either way are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LegSeal {
-    /// Their headers: nobody has more passed on than was sent, nor elsewhere. A relay does that in
-    /// a third of the time.
+    /// The headers: nobody can have more packets forwarded than were sent, nor to another place.
+    /// For a relay this takes a third of the time.
     Headers,
-    /// All of it: nor can anybody put other bytes in a packet's place, or tell that packets on two
-    /// legs are the same.
+    /// The whole packet: in addition, nobody can put other bytes in a packet's place, or see that
+    /// packets on two legs are the same.
     #[default]
     Whole,
 }
 
-/// Where a node listens that is not told: every address of both families, at a port that the system
+/// The default listening address: every address of both families, at a port that the system
 /// chooses.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
-/// More threads than any machine that this is meant for has cores.
+/// An upper limit of threads, above the cores of any machine that this is meant for.
 const MOST_WORKERS: usize = 1024;
 
 impl NodeConfig {
-    /// Tells of what is possible, and most likely not meant.
+    /// Warns of settings that are possible but most likely not meant.
     pub(crate) fn warn(&self) {
         if self.workers > 1 && self.services.sharing == Sharing::Any {
             tracing::warn!(
@@ -286,7 +285,8 @@ impl NodeConfig {
         }
     }
 
-    /// Who accepts the grant refuses what it does not cover, and tells nobody: so it is told here.
+    /// Warns of destinations that the grant does not cover. The node that checks the grant refuses
+    /// them without an answer, so they are reported here.
     fn warn_of_grant(&self, grant: &Grant) {
         let of_groups = self.groups.iter().flat_map(Group::courses);
         let of_groups = of_groups.map(|(to, delivery)| (Some(to), delivery));
@@ -322,8 +322,8 @@ impl NodeConfig {
         }
     }
 
-    /// Returns the policy with the relays and far endpoints that the configuration knows: nobody's
-    /// packets end there.
+    /// Returns the policy together with the configuration's relays and far endpoints, at which no
+    /// packet may end.
     pub(crate) fn known_policy(&self) -> Policy {
         let of_groups = self.groups.iter().flat_map(Group::courses).map(|(_, delivery)| delivery);
         let courses = self.paths.iter().map(|path| path.delivery.clone()).chain(of_groups);
@@ -407,16 +407,16 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// Returns the mark of what goes to neighbours where something is taken that this host itself
-    /// sends: the node's own must be told from others.
+    /// Returns the socket mark for packets to neighbours where traffic of this host itself is
+    /// intercepted: it tells the node's own packets from others.
     pub(crate) fn neighbours_mark(&self) -> Option<u32> {
         let has_device = |path: &Path| matches!(path.source, TrafficSource::Tunnel(_));
         let has_devices = self.tunnel.is_some() || self.paths.iter().any(has_device);
         self.delivery_mark().or(has_devices.then_some(OWN_MARK))
     }
 
-    /// Returns the mark of what is delivered where datagrams are taken that this host itself sends:
-    /// those would be taken as well, without end.
+    /// Returns the socket mark for delivered packets where datagrams of this host itself are
+    /// intercepted: without it they would be intercepted again, without end.
     pub(crate) fn delivery_mark(&self) -> Option<u32> {
         let takes = |path: &Path| match &path.source {
             TrafficSource::Taken(taken) => taken.local_output,
@@ -426,7 +426,7 @@ impl NodeConfig {
     }
 }
 
-/// Keys of a node's own section; others stand in several, or apart.
+/// Keys of a node's own section; other keys stand in several sections, or apart.
 const HERE: [&str; 7] = [
     "workers",
     "coding",
@@ -437,13 +437,13 @@ const HERE: [&str; 7] = [
     "members",
 ];
 
-/// Least and most bytes of a packet: what every host takes (RFC 791), and what a UDP datagram
-/// carries with all that goes before it.
+/// Least and most bytes of a packet: what every host accepts (RFC 791), and what a UDP datagram
+/// carries besides all headers.
 const LEAST_MTU: u16 = 576;
 const MOST_MTU: u16 = 65_280;
 
 impl Path {
-    /// Whether it makes sense by itself.
+    /// Checks the path by itself.
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         self.delivery.check()?;
         if let Some(chosen) = &self.delivery.copies {
@@ -466,7 +466,7 @@ impl Path {
     }
 }
 
-/// Whether a grant covers the first and the last of what a range is of.
+/// Returns whether a grant covers the first and the last address and port of a range.
 fn covers_ends(grant: &Grant, rule: &DestinationRule) -> bool {
     let Some(net) = rule.range().and_then(|(base, bits)| IpNet::new(base, bits).ok()) else {
         return true;
@@ -494,7 +494,7 @@ impl Tunnel {
         if self.mtu.is_some_and(|mtu| !(LEAST_MTU..=MOST_MTU).contains(&mtu)) {
             return refused("expected an `mtu` of 576 to 65280");
         }
-        // As the kernel takes it.
+        // The kernel's rules for names.
         let is_of_name = |c: char| c.is_ascii_graphic() && !"/:%".contains(c);
         if !(1..=15).contains(&self.name.len()) || !self.name.chars().all(is_of_name) {
             let problem = "expected a `name` of 1 to 15 letters, digits, `-` or `_`, not ";
@@ -531,7 +531,7 @@ impl DeliveryPolicy {
         Route::new(hops).map(drop).or_else(|error| refused("relays", &error.to_string()))
     }
 
-    /// Whether it can be followed by a node that knows members, or none.
+    /// Checks that a node can follow the policy, which may know members or none.
     pub(crate) fn check_members(&self, knows_members: bool) -> Result<(), NodeError> {
         let names_some = matches!(self.far, Far::Member(_)) || self.relays == Via::Nearest;
         if names_some && !knows_members {
@@ -546,7 +546,7 @@ fn no_members() -> NodeError {
     NodeError::Config { key: "members", problem: problem.into() }
 }
 
-/// A latency budget as it is told to the far endpoint.
+/// Returns a latency budget as it is sent to the far endpoint.
 pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
     u16::try_from(budget.as_millis()).map_err(|_| {
         let problem = "expected at most 65 s".to_owned();
@@ -554,7 +554,7 @@ pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
     })
 }
 
-/// Share of packets that may be late or lost when none is told: 0.1 %, above which paths count as
+/// Returns the default share of packets that may be late or lost: 0.1 %, above which paths count as
 /// lossy [JQ 5.2].
 pub(crate) fn max_loss() -> Ratio {
     Ratio::new(0.001).expect("a share")

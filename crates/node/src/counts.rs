@@ -1,4 +1,4 @@
-//! What happened, for metrics: one set of counters a worker, so that no two threads write to one.
+//! Counters for metrics: one set a worker, so that no two threads write to one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counts { $($(#[$doc])* pub(crate) $name: AtomicU64),+ }
 
-        /// Counters at one time.
+        /// The counters' values at one time.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Snapshot { $($(#[$doc])* pub $name: u64),+ }
 
         impl Counts {
-            /// The counters now.
+            /// Returns the current values.
             #[must_use]
             pub fn snapshot(&self) -> Snapshot {
                 Snapshot { $($name: self.$name.load(Ordering::Relaxed)),+ }
@@ -29,13 +29,13 @@ macro_rules! counters {
         }
 
         impl Snapshot {
-            /// The sums.
+            /// Returns the sums of both.
             #[must_use]
             pub fn plus(self, other: Self) -> Self {
                 Self { $($name: self.$name + other.$name),+ }
             }
 
-            /// Names and values.
+            /// Returns names and values.
             pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
@@ -52,70 +52,71 @@ counters! {
     unsent,
     /// Datagrams that the kernel dropped because they were not fetched in time.
     overrun,
-    /// Packets passed on from one neighbour to the next.
+    /// Packets forwarded from one neighbour to the next.
     forwarded,
     /// Packets of applications that were sealed for a far endpoint.
     taken,
-    /// Packets of applications that could not be sent: no session yet, too many flows, or too long.
+    /// Packets of applications that could not be sent: no open session, too many flows, or too
+    /// long.
     refused,
     /// Packets of applications that this node had delivered, and that came back to be delivered
     /// again: they are dropped.
     looped,
-    /// Packets of applications that are longer than any way to their far endpoint takes.
+    /// Packets of applications that are longer than every path to their far endpoint allows.
     too_long,
-    /// Datagrams of applications that were cut into pieces, and those joined from such.
+    /// Datagrams of applications that were fragmented.
     cut,
-    /// See `cut`.
+    /// Datagrams of applications that were reassembled.
     joined,
-    /// Datagrams of which a piece did not come in time, or that had to go for room.
+    /// Datagrams that were not reassembled: a fragment was late, or was evicted.
     unjoined,
-    /// Packets that were put in order: they waited for others before them.
+    /// Packets that were reordered: they waited for others before them.
     reordered,
-    /// Packets that had waited here, to be fetched, for longer than their latency budget, at a
-    /// relay for longer than a second, and were dropped.
+    /// Packets dropped because they had waited to be fetched for longer than their latency budget,
+    /// at a relay for longer than a second.
     stale,
     /// Packets handed to applications.
     delivered,
     /// Copies of packets that had arrived before, and replays.
     duplicates,
-    /// Packets dropped that came under addresses which this node keeps, and which their sender's
-    /// grant does not cover.
+    /// Packets dropped because their sender's grant does not cover their source, which this node
+    /// preserves.
     foreign_sources,
-    /// Datagrams dropped for another reason.
+    /// Datagrams dropped for other reasons.
     dropped,
-    /// Copies sent to an ingress relay, and sent again.
+    /// Copies sent to an ingress relay, first transmissions and retransmissions.
     copied,
-    /// Packets asked for at an egress relay.
+    /// Packets requested from an egress relay.
     asked,
-    /// Packets that came back from what an egress relay had kept.
+    /// Packets recovered from an egress relay's cache.
     recovered_cache,
-    /// Packets solved for with repair packets of their own flow.
+    /// Packets decoded with repair packets of their own flow.
     recovered_in_stream,
-    /// Packets that an egress relay solved for with helpers' packets.
+    /// Packets that an egress relay decoded with helpers' packets.
     recovered_cross_stream,
     /// Packets that came later than their latency budget allows.
     late,
-    /// Packets that did not come in their budget.
+    /// Packets that did not come within their budget.
     lost,
-    /// Packets lent to others.
+    /// Packets lent to others for cooperative recovery.
     lent,
-    /// Packets kept as an egress relay.
+    /// Packets cached as an egress relay.
     kept,
     /// Repair packets made as an ingress relay.
     repairs,
     /// Requests answered as an egress relay.
     answered,
-    /// Packets of a rendezvous that a relay has: those that it began to keep, those that it has
-    /// acknowledged to this gateway.
+    /// Packets of a rendezvous that a relay stores: those that this relay began to store, or those
+    /// that a relay has acknowledged to this gateway.
     deposited,
-    /// Packets that were kept until their receiver had them.
+    /// Packets that were stored until their receiver had them.
     collected,
-    /// Packets of a rendezvous that were given up as too old: waiting at this relay, or at this
-    /// gateway for its relay.
+    /// Packets of a rendezvous that expired while they waited at this relay, or at this gateway for
+    /// its relay.
     expired,
-    /// Packets that were kept and had to go for room.
+    /// Stored packets that were evicted.
     evicted,
-    /// Conversations that were let go for the room of others.
+    /// Conversations that were evicted to make room for others.
     conversations_evicted,
     /// Overlay paths that answer, as of the last second.
     paths_up,
@@ -126,7 +127,7 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
 
-/// Adds the workers up when it is scraped.
+/// A collector that adds up the workers' counters at each scrape.
 #[derive(Debug)]
 pub(crate) struct CountsCollector(pub(crate) Vec<Arc<Counts>>);
 

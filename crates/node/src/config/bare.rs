@@ -3,7 +3,7 @@
 use super::*;
 
 impl NodeConfig {
-    /// A node that listens here, carries nothing and serves nobody.
+    /// Returns a node that listens here, carries nothing and serves nobody.
     pub(super) fn bare(listen: SocketAddr, identity: IdentityKey) -> Self {
         Self {
             listen,
@@ -31,17 +31,17 @@ impl NodeConfig {
         }
     }
 
-    /// The node of an application that sends by [`Node::register`](crate::Node::register): it has
-    /// nothing of its own and serves nobody.
+    /// Returns the node of an application that sends by [`Node::register`](crate::Node::register):
+    /// it has no ports of its own and serves nobody.
     #[must_use]
     pub fn of_application(identity: IdentityKey, grant: SignedGrant) -> Self {
         Self { grant: Some(grant), ..Self::bare(ANY_PORT, identity) }
     }
 
-    /// The node of an application to which others send ([`Node::listen`](crate::Node::listen)): at
-    /// `listen`, for those who hold a grant of one of the `operators`, directly and over paths that
-    /// end with one of the `relays`. What may be listened for is added to its policy's
-    /// destinations.
+    /// Returns the node of an application that others send to
+    /// ([`Node::listen`](crate::Node::listen)). It listens at `listen`, for those who hold a grant
+    /// of one of the `operators`, directly and over paths that end with one of the `relays`. The
+    /// addresses that a listener may have are added to its policy's destinations.
     #[must_use]
     pub fn of_listener(
         listen: SocketAddr,

@@ -1,11 +1,11 @@
-//! Ports and devices that two sections want.
+//! Ports and devices that two sections claim.
 
 use tradewind_net::listeners::{first_clash, of_both_families};
 
 use super::*;
 
-/// Refuses two sections of which one leaves the other no room to listen: the node's own, whose
-/// socket on `[::]` takes IPv4 as well, and applications' ports.
+/// Refuses two sections of which one takes the other's port: the node's own, whose socket on `[::]`
+/// takes IPv4 as well, and applications' ports.
 pub(super) fn check_listeners(
     own: (Section, SocketAddr),
     ports: impl IntoIterator<Item = (Section, SocketAddr)>,
@@ -24,7 +24,7 @@ pub(super) fn check_listeners(
 }
 
 impl NodeConfig {
-    /// Each TUN device is of one section.
+    /// Checks that each TUN device belongs to one section.
     pub(super) fn check_devices(&self) -> Result<(), NodeError> {
         let of_paths = self.paths.iter().filter_map(|path| match &path.source {
             TrafficSource::Tunnel(tunnel) => Some(tunnel),

@@ -1,5 +1,5 @@
-//! What is told of copies to relays: which packets have one, and what the uplink bears of them `[JQ
-//! 3.5]`.
+//! Settings of copies to relays: the packets that are copied, and the uplink's rate for copies
+//! `[JQ 3.5]`.
 
 use tradewind_packet::budget::Allowance;
 use tradewind_packet::sender::Copies;
@@ -10,24 +10,24 @@ use crate::NodeError;
 
 /// The largest differentiated services code point.
 const MOST_DSCP: u8 = 63;
-/// How long copies may leave faster than the uplink bears. Chosen: less than what queues before
-/// most access links.
+/// The time for which copies may exceed the uplink's rate. Chosen: less than the queue of most
+/// access links.
 const BURST: Duration = Duration::from_millis(100);
-/// Bytes of copies at once at least: a quarter is kept for chosen ones, and the longest packet must
-/// fit into the rest.
+/// Least burst of copies in bytes: a quarter is reserved for chosen ones, and the longest packet
+/// must fit into the rest.
 const LEAST_BURST: u32 = 16_000;
 
-/// Which packets are copied to the relays, where it is not all of them `[JQ 3.5]`.
+/// The packets that are copied to the relays, where not all are `[JQ 3.5]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chosen {
-    /// What makes a packet one of these.
+    /// The rules that choose a packet.
     pub rules: Rules,
-    /// The last of a window is one, too: that after which nothing follows for so long.
+    /// The last packet of a window is chosen, too: one after which nothing follows for this long.
     pub last_after: Option<Duration>,
 }
 
 impl Chosen {
-    /// As a sender takes it.
+    /// Returns the sender's setting for these.
     pub(crate) fn copies(chosen: Option<&Self>) -> Copies {
         match chosen {
             Some(chosen) => Copies::Chosen { last_after: chosen.last_after },
@@ -39,7 +39,7 @@ impl Chosen {
         chosen.is_some_and(|chosen| !chosen.rules.dscp.is_empty())
     }
 
-    /// Of packets of which nothing but datagrams is seen, or whole IP packets.
+    /// Checks the rules, for packets that are seen as datagrams only, or as whole IP packets.
     pub(crate) fn check(&self, are_whole: bool) -> Result<(), NodeError> {
         let refused =
             |problem: &str| Err(NodeError::Config { key: "copies", problem: problem.into() });
@@ -58,18 +58,18 @@ impl Chosen {
     }
 }
 
-/// How an endpoint copies packets to relays, whatever their path.
+/// An endpoint's copying of packets to relays, on all paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Copying {
-    /// Which packets of replies, in conversations that others begin, are copied; `None`: all.
+    /// The packets of replies, in conversations that others begin, that are copied; `None`: all.
     pub replies: Option<Chosen>,
-    /// The rate of the uplink, for all that leaves; `None`: any. Copies take what is left of it;
-    /// chosen ones may use the last quarter of a burst alone.
+    /// The rate of the uplink, for all traffic; `None`: unlimited. Copies take the rate that is
+    /// left over; the last quarter of a burst is for chosen ones alone.
     pub uplink: Option<Bandwidth>,
 }
 
 impl Copying {
-    /// As a sender takes it: in bytes.
+    /// Returns the sender's setting, in bytes.
     pub(crate) fn uplink(&self) -> Option<Allowance> {
         let whole = |bytes: f64| bytes.round().clamp(1.0, u32::MAX.into()) as u32;
         self.uplink.map(|rate| {

@@ -1,4 +1,4 @@
-//! The parts of a relay's and a gateway's TOML that tell a node what to do.
+//! The parts of a relay's and a gateway's TOML that configure a node.
 
 mod neighbours;
 mod path;
@@ -53,7 +53,7 @@ struct RelaySection {
     leg_seal: LegSeal,
 }
 
-/// `rendezvous` of a relay's `[packet]`: what it keeps for receivers that are not online.
+/// `rendezvous` of a relay's `[packet]`: the storage for receivers that are offline.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct DepotSection {
@@ -63,7 +63,7 @@ struct DepotSection {
     keep: Option<Duration>,
 }
 
-/// `usd_per_gb` of a relay's `[packet]`: what its cloud charges for what leaves it.
+/// `usd_per_gb` of a relay's `[packet]`: the cloud's prices for traffic that leaves it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct PricesSection {
@@ -71,8 +71,8 @@ struct PricesSection {
     to_endpoints: PricePerGb,
 }
 
-/// `coding` of a relay's `[packet]`: repair packets and the packets that they are for; of a
-/// `[[packet]]`: what relays are told of that.
+/// `coding` of a relay's `[packet]`: the numbers of repair packets and of the packets that they
+/// protect; of a `[[packet]]`: the same as assumed of relays.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct CodingSection {
@@ -101,8 +101,8 @@ impl CodingSection {
         services
     }
 
-    /// What a `[[packet]]` counts on whose relays code like this, and charge `costs` if that is
-    /// told.
+    /// Returns the assumptions of a `[[packet]]` whose relays code like this, and charge `costs` if
+    /// that is set.
     fn assumed(&self, costs: Option<ServiceCosts>) -> Result<Assumed, NodeError> {
         let services = self.resolve();
         if self.across_gateways {
@@ -170,7 +170,7 @@ struct GroupSection {
     budget: Option<Budget>,
 }
 
-/// One of a `group`.
+/// One member of a `group`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberSection {
@@ -213,7 +213,7 @@ enum Wanted {
     Rendezvous,
 }
 
-/// `keep` of a `[[packet]]`: how long its packets are worth keeping.
+/// `keep` of a `[[packet]]`: the time for which its packets are worth storing.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Keep(#[serde(with = "as_text")] Duration);
 
@@ -221,7 +221,7 @@ struct Keep(#[serde(with = "as_text")] Duration);
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Budget(#[serde(with = "as_text")] Duration);
 
-/// `ways` of a `[[packet]]`: over which paths a forwarded flow goes.
+/// `ways` of a `[[packet]]`: the paths of a forwarded flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Ways {
@@ -269,11 +269,11 @@ impl Default for EndpointSection {
     }
 }
 
-/// Reads one part; the error is one line, with the key in it that is wrong.
+/// Parses one part; the error is one line that names the wrong key.
 fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Result<T, NodeError> {
     serde_path_to_error::deserialize(value.clone()).map_err(|error| {
         let message = error.inner().message().lines().collect::<Vec<_>>().join(" ");
-        // What is not known is named in the message.
+        // The message names the unknown field itself.
         let is_named = message.starts_with("unknown field");
         let place = error.path().to_string();
         let place = if is_named || place == "." { String::new() } else { format!("{place}: ") };
@@ -281,15 +281,15 @@ fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Resul
     })
 }
 
-/// Names the section that an error is about.
+/// Adds the section's name to an error.
 fn in_section(name: &'static str) -> impl Fn(NodeError) -> NodeError {
     move |error| NodeError::Section { section: Section::of(name), error: error.into() }
 }
 
-/// Neighbours with several addresses, with those beside the first.
+/// Neighbours with several addresses, and the addresses after the first.
 type Further = Vec<(PublicIdentity, Vec<SocketAddr>)>;
 
-/// What one `[[packet]]` of a gateway orders.
+/// The result of one `[[packet]]` of a gateway.
 enum Ordered {
     Path(Path),
     Group(Group),
@@ -307,7 +307,7 @@ impl Ordered {
         }
     }
 
-    /// What a section orders, when it makes sense by itself.
+    /// Parses a section and checks it by itself.
     fn checked(packet: &toml::Value) -> Result<(Self, Further), NodeError> {
         let (ordered, further) = Self::of(packet)?;
         match &ordered {
@@ -335,10 +335,10 @@ impl Ordered {
 }
 
 impl NodeConfig {
-    /// A relay's node from its `[packet]`, with the relay's identity and operators.
+    /// Returns a relay's node from its `[packet]`, with the relay's identity and operators.
     ///
     /// # Errors
-    /// [`NodeError::Config`] with what is wrong.
+    /// [`NodeError::Config`] with the key and the problem.
     pub fn of_relay(
         packet: &toml::Value,
         identity: IdentityKey,
@@ -355,7 +355,7 @@ impl NodeConfig {
         operators: Vec<OperatorPublicKey>,
     ) -> Result<Self, NodeError> {
         let section: RelaySection = section("packet", packet)?;
-        // Flows that are to help each other must be on one thread.
+        // Flows can only be coded together on one thread.
         let usual = || match section.coding.across_gateways {
             true => 1,
             false => std::thread::available_parallelism().map_or(1, usize::from),
@@ -390,10 +390,10 @@ impl NodeConfig {
         })
     }
 
-    /// The course of what SOCKS5 clients send by UDP, from a gateway's `[socks5_udp]`.
+    /// Returns the delivery policy of SOCKS5 clients' UDP, from a gateway's `[socks5_udp]`.
     ///
     /// # Errors
-    /// [`NodeError::Config`] with what is wrong.
+    /// [`NodeError::Config`] with the key and the problem.
     pub fn delivery(socks5_udp: &toml::Value) -> Result<DeliveryPolicy, NodeError> {
         Self::course_of(socks5_udp).map_err(in_section("socks5_udp"))
     }
@@ -419,11 +419,11 @@ impl NodeConfig {
         Ok(delivery)
     }
 
-    /// A gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's identity
-    /// and grant.
+    /// Returns a gateway's node from its `[[packet]]` and `[packet_endpoint]`, with the gateway's
+    /// identity and grant.
     ///
     /// # Errors
-    /// [`NodeError::Config`] with what is wrong.
+    /// [`NodeError::Config`] with the key and the problem.
     pub fn of_gateway(
         packets: &[toml::Value],
         endpoint: Option<&toml::Value>,
@@ -484,7 +484,7 @@ impl NodeConfig {
 }
 
 impl MemberSection {
-    /// Returns its relays and its far gateway, as far as they have several addresses.
+    /// Returns those of its relays and its far gateway that have several addresses.
     fn several(&self) -> impl Iterator<Item = (PublicIdentity, Vec<SocketAddr>)> + '_ {
         self.relays.several().chain(self.far.several())
     }
@@ -507,14 +507,14 @@ impl GroupSection {
     }
 }
 
-/// How packets are carried, as `service`, `ways` and `budget` tell.
+/// Returns the carriage that `service`, `ways` and `budget` order.
 fn carriage(
     wanted: Wanted,
     ways: Option<Ways>,
     budget: Option<Budget>,
 ) -> Result<Carriage, NodeError> {
     let service = match wanted {
-        // Until it is known better.
+        // For `auto`, until measurements tell more.
         Wanted::Auto | Wanted::Direct | Wanted::Rendezvous => Service::Direct,
         Wanted::Forwarding => Service::Forwarding,
         Wanted::Caching => Service::Caching,

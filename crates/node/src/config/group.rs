@@ -1,4 +1,4 @@
-//! What is told of a group: one port, and several far endpoints `[JQ 3.5]`.
+//! Settings of a group: one port, and several far endpoints `[JQ 3.5]`.
 
 use std::net::SocketAddr;
 
@@ -7,35 +7,35 @@ use tradewind_packet::message::{Carriage, Service};
 use super::{Assumed, DeliveryPolicy, Far, Via};
 use crate::NodeError;
 
-/// Most members of a group. Chosen: each packet leaves so many times over the Internet.
+/// Most members of a group. Chosen: each packet is sent this many times over the Internet.
 const MOST_IN_GROUP: usize = 256;
 
-/// A local port from where datagrams of unmodified applications go to several far endpoints `[JQ
-/// 3.5]`.
+/// A local port whose datagrams, from unmodified applications, go to several far endpoints
+/// `[JQ 3.5]`.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// Where applications write to; port 0 lets the system choose.
+    /// The address that applications write to; with port 0 the system chooses a port.
     pub listen: SocketAddr,
-    /// How packets are carried: cached (over the Internet to each member, and from the relays what
-    /// gets lost), or forwarded.
+    /// The carriage of packets: cached (over the Internet to each member; lost ones come from the
+    /// relays), or forwarded.
     pub carriage: Carriage,
-    /// To whom.
+    /// The receivers.
     pub members: Vec<GroupMember>,
 }
 
-/// One of those that a group's datagrams go to.
+/// One receiver of a group's datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
     /// The far endpoint.
     pub far: Far,
-    /// Where it delivers.
+    /// The address to which it delivers.
     pub to: SocketAddr,
     /// The relays before it: one or two, of which the first is the same for all members.
     pub relays: Via,
 }
 
 impl Group {
-    /// How packets get to each member, and where they are delivered there.
+    /// Returns the delivery policy and the destination of each member.
     pub(crate) fn courses(&self) -> impl Iterator<Item = (SocketAddr, DeliveryPolicy)> + '_ {
         self.members.iter().map(|member| {
             let GroupMember { far, to, relays } = member.clone();

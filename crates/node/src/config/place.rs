@@ -1,4 +1,4 @@
-//! Where in a configuration's text something stands that is wrong: which section, which line.
+//! The place of an error in a configuration's text: section and line.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,9 +10,9 @@ use crate::NodeError;
 pub struct Section {
     /// Its name, without brackets.
     pub name: &'static str,
-    /// Which of several `[[...]]`, from 1; `None` for `[...]`.
+    /// The number among several `[[...]]`, from 1; `None` for `[...]`.
     pub number: Option<usize>,
-    /// Whether there is one `[[...]]` alone, which needs no number.
+    /// Set if there is only one `[[...]]`, which needs no number.
     pub is_only: bool,
 }
 
@@ -33,10 +33,10 @@ impl std::fmt::Display for Section {
     }
 }
 
-/// Returns what is wrong with a section, in words.
+/// Returns the error of a section as text.
 pub(crate) fn in_section(section: &Section, error: &NodeError) -> String {
     match error {
-        // It was read as a whole.
+        // The section failed as a whole.
         NodeError::Config { key, problem } if *key == section.name => {
             format!("{section}: {problem}")
         }
@@ -58,7 +58,7 @@ fn steps(path: &str) -> Vec<Step<'_>> {
 }
 
 impl NodeError {
-    /// Says what is wrong with the line of `text`, a configuration, where it stands.
+    /// Returns the error with the line of `text`, a configuration, that it is about.
     #[must_use]
     pub fn told_in(&self, text: &str) -> String {
         match self.line_in(text) {
@@ -67,7 +67,8 @@ impl NodeError {
         }
     }
 
-    /// Returns the line of `text` that this is about: of the key, or of the section that lacks it.
+    /// Returns the line of `text` that the error is about: the key's, or that of the section that
+    /// lacks it.
     fn line_in(&self, text: &str) -> Option<usize> {
         let Self::Section { section, error } = self else { return None };
         let (path, unknown) = error.path_in(section.name);
@@ -81,7 +82,7 @@ impl NodeError {
         Some(text.get(..at)?.matches('\n').count() + 1)
     }
 
-    /// Returns the path of the key within its section, and the key that is not known there.
+    /// Returns the path of the key within its section, and the unknown key there, if any.
     fn path_in(&self, section: &str) -> (&str, Option<&str>) {
         let Self::Config { key, problem } = self else { return ("", None) };
         let unknown =
@@ -91,15 +92,15 @@ impl NodeError {
             Some(rest) => rest.trim_start_matches('.'),
             None => key,
         };
-        // A part that was read as a whole tells the place itself.
+        // For a part that is parsed as a whole, the message names the place.
         let place = problem.split_once(": ").map_or("", |(place, _)| place);
         let is_path = place.chars().all(|it| it.is_ascii_alphanumeric() || "_.[]".contains(it));
         (if key.is_empty() && is_path { place } else { key }, unknown)
     }
 }
 
-/// Returns where the last of `steps` stands that is there, if the section is: the first `section`
-/// of them.
+/// Returns the position of the last of `steps` that exists, provided that the section does: the
+/// first `section` steps.
 fn deepest(document: &Spanned<DeTable<'_>>, steps: &[Step<'_>], section: usize) -> Option<usize> {
     let Some(Step::Key(name)) = steps.first() else { return None };
     let (key, mut value) = entry(document.get_ref(), name)?;
@@ -121,7 +122,7 @@ fn deepest(document: &Spanned<DeTable<'_>>, steps: &[Step<'_>], section: usize) 
     Some(found)
 }
 
-/// Returns where a key stands, and what is said of it.
+/// Returns the position of a key, and its value.
 fn entry<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<(usize, &'a Spanned<DeValue<'i>>)> {
     let found = table.iter().find(|(key, _)| key.get_ref().as_ref() == name);
     found.map(|(key, value)| (key.span().start, value))

@@ -1,4 +1,4 @@
-//! How a relay serves caching and coding.
+//! A relay's settings for caching and coding.
 
 use tradewind_packet::ingress::{Coding, InStream, Sharing};
 use tradewind_packet::rendezvous::MessageStoreConfig;
@@ -8,28 +8,28 @@ use tradewind_units::{Duration, PricePerGb};
 use super::{Assumed, rendezvous};
 use crate::NodeError;
 
-/// How a relay serves caching and coding.
+/// A relay's settings for caching and coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayServices {
-    /// Blocks of several flows.
+    /// The coding of several flows' packets together.
     pub coding: Coding,
-    /// Blocks of one flow; `None`: none are made.
+    /// The coding of one flow's packets; `None`: off.
     pub in_stream: Option<InStream>,
-    /// Whether packets of several gateways may be coded together.
+    /// Set to code packets of several gateways together.
     pub sharing: Sharing,
-    /// What its cloud charges for what leaves it to other relays.
+    /// The cloud's price for traffic to other relays.
     pub to_relays: PricePerGb,
-    /// And to endpoints.
+    /// The cloud's price for traffic to endpoints.
     pub to_endpoints: PricePerGb,
-    /// Whether it keeps the registry: where endpoints are, as they tell.
+    /// Set if it keeps the registry of the endpoints' addresses, which endpoints report.
     pub is_registry: bool,
-    /// What it keeps of packets whose receivers are not online; `None`: nothing.
+    /// The storage for packets whose receivers are offline; `None`: none.
     pub rendezvous: Option<MessageStoreConfig>,
 }
 
 impl Default for RelayServices {
-    /// k = 10, two repair packets; in-stream one for five `[JQ 4, 5.2]`; each gateway for itself;
-    /// nothing is charged.
+    /// Returns k = 10 with two repair packets; in-stream one for five `[JQ 4, 5.2]`; each gateway's
+    /// packets by themselves; free of charge.
     fn default() -> Self {
         Self {
             coding: Coding::default(),
@@ -46,10 +46,10 @@ impl Default for RelayServices {
 /// Most repair packets of a block, and most packets.
 const MOST_REPAIRS: usize = 8;
 const MOST_SOURCES: usize = 32;
-/// Longest that a block may be open. Chosen: no latency budget is longer.
+/// Longest time that a block may stay open. Chosen: no latency budget is longer.
 const MOST_WITHIN: Duration = Duration::from_secs(10);
 impl RelayServices {
-    /// What a flow may count on whose relays code like this and whose prices nobody tells.
+    /// Returns the assumptions of a flow whose relays code like this and whose prices are unknown.
     pub(crate) fn assumed(&self) -> Assumed {
         let Coding { repairs, packets, cross_stream_within: within, .. } = self.coding;
         let in_stream = self.in_stream.map_or([0, 1], |coding| [coding.repairs, coding.packets]);

@@ -1,5 +1,5 @@
-//! What a node leaves at relays for receivers that need not be online, where its own packets wait,
-//! and what a relay keeps `[JQ 3.5]`.
+//! Settings of the rendezvous: a node's deposits at relays for receivers that may be offline, the
+//! relays where its own packets wait, and a relay's storage `[JQ 3.5]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,20 +10,19 @@ use tradewind_units::{Bytes, Duration};
 
 use crate::NodeError;
 
-/// Relays where packets of one node may wait. Chosen: it asks each of them every second.
+/// Most relays where packets of one node may wait. Chosen: it asks each of them every second.
 const MOST_RELAYS: usize = 8;
-/// Paths whose packets wait. Chosen.
+/// Most paths with deposits. Chosen.
 const MOST_DEPOSITS: usize = 256;
-/// Of these, to one receiver: it knows as many flows of a sender at a time.
+/// Most of these to one receiver, which knows as many flows of a sender at a time.
 const MOST_TO_ONE: usize = 16;
-/// And by one relay: half the streams that it knows of a sender, since each restart of the sender
-/// is another one.
+/// Most of these at one relay: half the streams that it tracks of a sender, since each restart of
+/// the sender begins another one.
 const MOST_BY_ONE: usize = 32;
-/// Least that a relay keeps of one sender: some of the longest packets.
+/// Least storage of a relay for one sender: some of the longest packets.
 const LEAST_BYTES: Bytes = Bytes::new(100_000);
-/// How long packets are worth keeping when nothing else is told, and what a relay keeps. Chosen: a
-/// tunnel, a flight of stairs, a change of trains; the pictures and words of a day of some thousand
-/// senders.
+/// The default time for which packets are worth storing, and a relay's default storage. Chosen: the
+/// time of a tunnel or a change of trains; a day of messages and pictures of some thousand senders.
 pub(crate) const KEEP: Duration = Duration::from_secs(600);
 const DEPOT: MessageStoreConfig = MessageStoreConfig {
     bytes: Bytes::new(256_000_000),
@@ -34,7 +33,7 @@ const DEPOT: MessageStoreConfig = MessageStoreConfig {
 /// The rendezvous of an endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct Rendezvous {
-    /// What is left at relays.
+    /// Its deposits at relays.
     pub deposits: Vec<Deposits>,
     /// Relays where packets for this node may wait.
     pub relays: Vec<Hop>,
@@ -43,24 +42,24 @@ pub struct Rendezvous {
 /// Datagrams of unmodified applications that wait at a relay until their receiver is online.
 #[derive(Debug, Clone)]
 pub struct Deposits {
-    /// Where applications write to; port 0 lets the system choose.
+    /// The address that applications write to; with port 0 the system chooses a port.
     pub listen: SocketAddr,
-    /// Where the receiver delivers.
+    /// The address to which the receiver delivers.
     pub to: SocketAddr,
     /// The receiver.
     pub far: Recipient,
-    /// Where they wait.
+    /// The relay where they wait.
     pub relay: Hop,
-    /// How long they are worth keeping, from when they are sealed.
+    /// The time for which they are worth storing, from their sealing.
     pub keep: Duration,
 }
 
-/// A receiver that need not be online, nor have an address.
+/// A receiver that may be offline, and needs no address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recipient {
-    /// This one.
+    /// The node with this identity.
     Identity(PublicIdentity),
-    /// The one that the members call so.
+    /// The node with this id among the members.
     Member(String),
 }
 
@@ -91,7 +90,7 @@ impl Rendezvous {
         self.deposits.iter().try_for_each(|deposits| check_keep(deposits.keep))
     }
 
-    /// Receivers that the members must know.
+    /// Returns the receivers that must be among the members.
     pub(super) fn members(&self) -> impl Iterator<Item = &String> {
         self.deposits.iter().filter_map(|deposits| match &deposits.far {
             Recipient::Member(name) => Some(name),
@@ -100,7 +99,7 @@ impl Rendezvous {
     }
 }
 
-/// How often the most frequent one comes.
+/// Returns the count of the most frequent element.
 fn most_alike<T: Ord>(all: impl Iterator<Item = T>) -> usize {
     let mut counts = BTreeMap::new();
     all.for_each(|one| *counts.entry(one).or_insert(0) += 1);
@@ -114,7 +113,7 @@ pub(super) fn check_keep(keep: Duration) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// What a relay is told to keep, with defaults for the rest.
+/// Returns a relay's storage settings, with defaults for those that are absent.
 pub(super) fn message_store(
     bytes: Option<Bytes>,
     per_sender: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! Where packets may go: the node's rules, and what the kernel says of its host.
+//! The check of where packets may go: the node's rules, and the host's addresses.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -8,13 +8,13 @@ use tradewind_net::NetError;
 use tradewind_net::local_address::LocalAddresses;
 use tradewind_telemetry::{LogLimit, limited};
 
-/// What a worker asks before something goes anywhere.
+/// A worker's check before it sends or delivers.
 pub(super) struct Access {
     policy: Policy,
-    /// Where neighbours reach this node.
+    /// The address at which neighbours reach this node.
     listener: SocketAddr,
     own_host: LocalAddresses,
-    /// The generation of the host's addresses, as of the last look.
+    /// The generation of the host's addresses at the last check.
     generation: u64,
     lines: LogLimit<()>,
 }
@@ -25,28 +25,28 @@ impl Access {
         Ok(Self { policy, listener, own_host, generation: 0, lines: LogLimit::new() })
     }
 
-    /// Looks whether addresses of the host have changed.
+    /// Checks whether addresses of the host have changed.
     pub(super) fn look(&mut self) {
         self.generation = self.own_host.generation();
     }
 
-    /// Returns the generation of the host's addresses: another one after each change.
+    /// Returns the generation of the host's addresses, which changes with them.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Goes by another policy from now on.
+    /// Replaces the policy.
     pub(super) fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
 
-    /// Takes relays and far endpoints into account that became known while the node runs.
+    /// Adds relays and far endpoints that became known while the node runs.
     pub(super) fn add_relays(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         let mut known: BTreeSet<SocketAddr> = self.policy.relays.iter().copied().collect();
         self.policy.relays.extend(addresses.into_iter().filter(|address| known.insert(*address)));
     }
 
-    /// Returns whether something may go to `target`, under `grant` unless that is a next hop.
+    /// Checks whether packets may go to `target`, under `grant` unless it is a next hop.
     ///
     /// # Errors
     /// As [`Check::allows`].
@@ -58,7 +58,7 @@ impl Access {
         self.allows_unless_local(grant, target, &|ip| self.is_here(ip))
     }
 
-    /// Returns whether `ip` is an address of this host, also where that cannot be found out.
+    /// Returns whether `ip` is an address of this host; also `true` where that cannot be found out.
     pub(super) fn is_here(&self, ip: IpAddr) -> bool {
         self.own_host.contains(ip).unwrap_or_else(|error| {
             limited!(warn, self.lines, (), %error, "taken for an address of this host");
@@ -66,7 +66,7 @@ impl Access {
         })
     }
 
-    /// The same for what ends in this very process, or is not delivered yet.
+    /// Does the same for packets that end in this very process, or are not delivered yet.
     ///
     /// # Errors
     /// As [`Check::allows`].

@@ -1,4 +1,4 @@
-//! What the relays of a flow say that they have sent for it.
+//! The traffic that the relays of a flow report to have sent for it.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use tradewind_units::{Duration, Timestamp};
 
 use crate::status::Billed;
 
-/// The interval over which a rate is told. Chosen: relays tell once a second.
+/// The interval over which a rate is computed. Chosen: relays report once a second.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Which of a flow's relays tells.
+/// The role of a relay that reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// The one near the sender, or the only one.
@@ -18,15 +18,15 @@ pub(super) enum Role {
     Egress,
 }
 
-/// Bills of a flow's relays, whom `K` tells apart; each tells sums since it began to serve the
-/// flow.
+/// Reports of a flow's relays, which `K` distinguishes; each reports sums since it began to serve
+/// the flow.
 #[derive(Debug, Clone)]
 pub(super) struct Accounting<K> {
-    /// The last of each relay.
+    /// The last report of each relay.
     last: BTreeMap<(Role, K), LeftRelay>,
-    /// What all relays of a role have sent.
+    /// The traffic of all relays of a role.
     sums: BTreeMap<Role, LeftRelay>,
-    /// When the interval began, and what had been billed then.
+    /// The beginning of the interval, and the sum billed by then.
     since: Option<(Timestamp, u64)>,
     usd_per_hour: Option<f64>,
 }
@@ -41,7 +41,7 @@ impl<K> Default for Accounting<K> {
 impl<K: Ord> Accounting<K> {
     pub(super) fn take(&mut self, now: Timestamp, (role, from): (Role, K), told: LeftRelay) {
         let last = self.last.entry((role, from)).or_default();
-        // A relay that starts again counts from zero.
+        // A relay that restarts counts from zero.
         let since = |new: u64, old: u64| if new >= old { new - old } else { new };
         let sum = self.sums.entry(role).or_default();
         sum.bytes = sum.bytes.saturating_add(since(told.bytes, last.bytes));
@@ -57,7 +57,7 @@ impl<K: Ord> Accounting<K> {
         }
     }
 
-    /// What the relays of a role have sent; `None` while none has told.
+    /// Returns the traffic of the relays of a role; `None` before the first report.
     pub(super) fn left(&self, role: Role) -> Option<LeftRelay> {
         self.sums.get(&role).copied()
     }

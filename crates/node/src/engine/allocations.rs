@@ -1,6 +1,6 @@
-//! What a packet that arrives takes of the allocator, from the application's socket over gateway,
-//! relay and far gateway to the other application: nothing, once engines hold as much as they do at
-//! a time.
+//! The allocations of a packet that arrives, from the application's socket over gateway, relay and
+//! far gateway to the other application: none, once the engines' buffers have reached their steady
+//! size.
 
 use std::net::UdpSocket;
 
@@ -16,14 +16,14 @@ use super::local::Local;
 use crate::config::DeliveryPolicy;
 use crate::counts::Snapshot;
 
-/// Packets in each tick: a hundred in a second.
+/// Packets in each tick: a hundred a second.
 const IN_A_TICK: usize = 5;
-/// Until all is agreed on, and what is kept for a second is full, twice.
+/// Time until all sessions are open, and caches of a second are full, twice.
 const FIRST: Duration = Duration::from_secs(8);
 const MEASURED: Duration = Duration::from_secs(4);
 
-/// What packets of one flow take of the allocator between ticks, how many arrived, and what their
-/// relay did.
+/// Returns the allocations between ticks for packets of one flow, how many arrived, and the relay's
+/// counters.
 fn taken(service: Service, paths: Paths) -> (AllocationInfo, u64, Snapshot) {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
     let application = UdpSocket::bind(application()).unwrap();

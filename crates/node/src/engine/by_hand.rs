@@ -1,4 +1,4 @@
-//! Engines on loopback whose time goes on as a test says, and which take datagrams when it says so.
+//! Engines on loopback whose clock a test advances, and which receive datagrams when it says so.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,8 +31,8 @@ pub(super) fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Where applications are that packets are delivered to: apart from engines, which are no
-/// destinations.
+/// Returns an address for applications that packets are delivered to: apart from engines, which are
+/// no destinations.
 pub(super) fn application() -> SocketAddr {
     ([127, 0, 0, 2], 0).into()
 }
@@ -41,12 +41,12 @@ fn operator() -> OperatorKey {
     OperatorKey::from_entropy([99; 32])
 }
 
-/// A grant for the day, for all of loopback.
+/// Returns a grant for a day, for all of loopback.
 fn grant(gateway: &IdentityKey) -> SignedGrant {
     grant_for(gateway, Duration::from_secs(86_400))
 }
 
-/// The same for another span.
+/// Returns the same for another span.
 fn grant_for(gateway: &IdentityKey, span: Duration) -> SignedGrant {
     let now = now().unix;
     let grant = Grant {
@@ -61,8 +61,8 @@ fn grant_for(gateway: &IdentityKey, span: Duration) -> SignedGrant {
     grant.sign(&operator()).unwrap()
 }
 
-/// A relay or endpoint that takes whoever has a grant and the relays 2 and 3, and delivers on
-/// loopback.
+/// Returns a relay or endpoint that accepts everyone with a grant and the relays 2 and 3, and
+/// delivers on loopback.
 pub(super) fn anybody(number: u8) -> NodeConfig {
     let policy = Policy {
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
@@ -78,12 +78,12 @@ pub(super) fn anybody(number: u8) -> NodeConfig {
     }
 }
 
-/// The same with a grant of its own.
+/// Returns the same with a grant of its own.
 pub(super) fn gateway(number: u8) -> NodeConfig {
     NodeConfig { grant: Some(grant(&identity(number))), ..anybody(number) }
 }
 
-/// Forwarded to `far`, over relays alone.
+/// Returns a policy that forwards to `far` over the overlay alone.
 pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> DeliveryPolicy {
     let carriage = Carriage {
         service: Service::Forwarding,
@@ -103,17 +103,17 @@ pub(super) fn forwarded(far: Hop, relays: Vec<Hop>) -> DeliveryPolicy {
     }
 }
 
-/// Some engines, by number, at one time.
+/// Some engines, by number, with one clock.
 pub(super) struct Hosts {
     pub(super) now: Now,
     engines: Vec<(u8, Engine)>,
     batch: ReceiveBatch,
     lossy: Option<Lossy>,
-    /// Bytes that have come of each engine, with the headers of UDP and IPv4.
+    /// Bytes received from each engine, with the headers of UDP and IPv4.
     heard: BTreeMap<SocketAddr, u64>,
 }
 
-/// A way on which packets of applications get lost: one of so many, and all that are too long.
+/// A link that loses packets of applications: one of `each`, and all that are too long.
 struct Lossy {
     from: SocketAddr,
     to: u8,
@@ -122,8 +122,8 @@ struct Lossy {
     longest: usize,
 }
 
-/// Least bytes of a datagram that gets lost: none that engines say to each other is so long, but
-/// for size probes.
+/// Least bytes of a datagram that can be lost: no control message of engines is so long, except
+/// size probes.
 const LOST_FROM_BYTES: usize = 500;
 
 impl Lossy {
@@ -145,7 +145,7 @@ impl Hosts {
         let heard = BTreeMap::new();
         let mut hosts = Self { now: now(), engines, batch, lossy: None, heard };
         configs.into_iter().for_each(|(number, config)| hosts.add(number, config));
-        // None of them takes what was said before it was there.
+        // No engine accepts messages from before it existed.
         hosts.now = now();
         hosts.pass(TICK);
         hosts
@@ -172,13 +172,13 @@ impl Hosts {
         Hop { address, identity: identity(number).public() }
     }
 
-    /// Bytes that an engine has sent others, with all headers.
+    /// Returns the bytes that an engine has sent to others, with all headers.
     pub(super) fn heard_of(&mut self, number: u8) -> u64 {
         let address = self.hop(number).address;
         self.heard.get(&address).copied().unwrap_or(0)
     }
 
-    /// Lets time go on, tick by tick.
+    /// Advances the clock, tick by tick.
     pub(super) fn pass(&mut self, span: Duration) {
         let end = self.now.steady + span;
         while self.now.steady < end {
@@ -192,19 +192,19 @@ impl Hosts {
         }
     }
 
-    /// Loses one of `each` packets of applications that come straight from an engine to another.
+    /// Loses one of `each` packets of applications that go directly from one engine to another.
     pub(super) fn lose_each(&mut self, from: u8, to: u8, each: u64) {
         let from = self.hop(from).address;
         self.lossy = Some(Lossy { from, to, each, passed: 0, longest: usize::MAX });
     }
 
-    /// Loses what is longer and comes straight from an engine to another.
+    /// Loses longer packets that go directly from one engine to another.
     pub(super) fn take_no_longer(&mut self, from: u8, to: u8, longest: usize) {
         let from = self.hop(from).address;
         self.lossy = Some(Lossy { from, to, each: u64::MAX, passed: 0, longest });
     }
 
-    /// Has everybody take what has come, until nothing comes any more.
+    /// Has all engines receive until nothing is in flight.
     pub(super) fn exchange(&mut self) {
         let mut is_quiet = false;
         while !std::mem::replace(&mut is_quiet, true) {
@@ -237,7 +237,7 @@ impl Hosts {
         }
     }
 
-    /// Has an engine begin a leg and agree on keys over it.
+    /// Has an engine begin a leg and open a session over it.
     pub(super) fn connect(&mut self, from: u8, to: u8) -> PeerId {
         let (hop, now) = (self.hop(to), self.now);
         let peer = self.at(from).leg(now, hop.identity, hop.address).unwrap();
@@ -246,15 +246,14 @@ impl Hosts {
         peer
     }
 
-    /// Has a gateway open a path over a neighbour, as one would do who does not keep to what
-    /// gateways do.
+    /// Has a gateway open a path over a neighbour, ignoring the limits that gateways keep.
     pub(super) fn open(&mut self, from: u8, first: PeerId, hops: Vec<Hop>) {
         let mut sealer = self.at(from).sealer.take().unwrap();
         self.open_by(&mut sealer, from, first, hops);
         self.at(from).sealer = Some(sealer);
     }
 
-    /// The same under a grant that nobody has seen, for each `number` another.
+    /// Does the same under a new grant, another one for each `number`.
     pub(super) fn open_by_new_grant(&mut self, from: u8, first: PeerId, hop: Hop, number: u32) {
         let key = identity(from);
         let grant = grant_for(&key, Duration::from_secs(90_000 + u64::from(number)));
@@ -274,7 +273,7 @@ impl Hosts {
         engine.send_message(first, &Message::Open { label, header: &sealed.bytes });
     }
 
-    /// A program's flow begins at an engine; its number.
+    /// Registers a program's flow at an engine and returns its number.
     pub(super) fn register(&mut self, number: u8, delivery: DeliveryPolicy) -> u64 {
         let (flow, to) = (Flow::next_number(), ([127, 0, 0, 2], 9).into());
         let mailbox = Held(Arc::new(Mailbox::new().unwrap()));

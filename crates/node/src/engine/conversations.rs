@@ -1,6 +1,7 @@
-//! Conversations of an endpoint: applications' datagrams in and out, over whichever ways are alive.
+//! Conversations of an endpoint: applications' datagrams in and out, over the paths that are alive.
 //!
-//! A conversation is what one address of an application says to one destination, and the replies.
+//! A conversation consists of the datagrams from one address of an application to one destination,
+//! and the replies.
 
 mod begin;
 mod room;
@@ -33,11 +34,11 @@ use crate::counts::add;
 use crate::record::Outcome;
 pub(super) use room::LetGo;
 
-/// Conversations of one worker in either direction, each with a socket at the far end. For one more
-/// another goes (`room`). Chosen.
+/// Most conversations of one worker in either direction, each with a socket at the far end. One
+/// more evicts another (`room`). Chosen.
 pub(super) const MOST: usize = 1024;
 /// Silence after which a conversation is forgotten whose other endpoint is gone, or has ended it.
-/// Chosen: as long as NATs remember UDP that answers.
+/// Chosen: as long as NATs keep the state of UDP with replies.
 pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which a conversation is introduced again. Chosen: three such datagrams may be lost
 /// before the other side forgets it.
@@ -46,20 +47,19 @@ const INTRODUCED_AFTER: Duration = Duration::from_secs(30);
 /// label.
 const MOST_MESSAGE: usize = PAYLOAD_LIMIT - 64;
 
-/// What a message of a conversation that is known has before the application's bytes.
+/// Bytes of a message's header before the application's bytes, once the conversation is known.
 pub(super) const DATAGRAM_BYTES: usize = 5;
 
-/// What is known of an application's datagram beside its bytes.
+/// The metadata of an application's datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     pub(crate) source: SocketAddr,
-    /// At which address of this host it arrived, where that has to be known: answers leave from
-    /// there.
+    /// The address of this host at which it arrived, where replies must leave from the same.
     pub(crate) at: Option<IpAddr>,
-    /// Where it went, if it was taken off its way.
+    /// Its original destination, if it was intercepted.
     pub(crate) went_to: Option<SocketAddr>,
     pub(crate) dscp: Option<u8>,
-    /// The application has marked it.
+    /// Set if the application has marked it as high priority.
     pub(crate) is_vital: bool,
 }
 
@@ -68,13 +68,12 @@ impl Written {
         Self { source, at: None, went_to: None, dscp: None, is_vital: false }
     }
 
-    /// Returns where an answer goes, and from where.
+    /// Returns where a reply goes, and the address that it leaves from.
     fn answer(self) -> Target {
         Target { to: self.source, from: self.at }
     }
 
-    /// How much it matters in a conversation with `to`: where no packets are chosen all matter
-    /// alike.
+    /// Returns its class in a conversation with `to`; without rules for copies all are alike.
     fn class(
         self,
         chosen: Option<&Chosen>,
@@ -102,7 +101,7 @@ impl From<Arrival> for Written {
 /// A conversation that begins here.
 pub(super) struct Outbound {
     route: u32,
-    /// Who has it, and at which address of this host.
+    /// The application, and the address of this host that it writes to.
     source: Target,
     to: SocketAddr,
     is_known: bool,
@@ -111,7 +110,7 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Returns who has it, and at which address of this host.
+    /// Returns the application, and the address of this host that it writes to.
     pub(super) fn source(&self) -> Target {
         self.source
     }
@@ -124,7 +123,8 @@ impl Outbound {
         self.route
     }
 
-    /// The far endpoint is perhaps another, which does not know it.
+    /// Marks it to be introduced again: the far endpoint may be another process, which does not
+    /// know it.
     pub(super) fn introduce_again(&mut self) {
         self.is_known = false;
     }
@@ -134,24 +134,24 @@ impl Outbound {
 pub(crate) struct Inbound {
     pub(crate) local: Local,
     to: SocketAddr,
-    /// Under whose address datagrams are delivered, if not under one of this host.
+    /// The source address under which datagrams are delivered, if not one of this host's.
     pub(super) kept: Option<SocketAddr>,
     pub(super) far: PeerId,
     conversation: u32,
     pub(super) carriage: Carriage,
-    /// The flow that replies are in, when a service carries them.
+    /// The flow of the replies, when a service carries them.
     pub(super) end: Option<FlowNumber>,
     used: Timestamp,
-    /// The side that began it has ended it.
+    /// Set once the side that began it has ended it.
     is_over: bool,
-    /// The generation of the host's addresses when it was last asked whether it may be.
+    /// The generation of the host's addresses at the last check of whether it is allowed.
     judged: Option<u64>,
     pub(super) origin: Origin,
     pub(super) tally: Tally,
 }
 
 impl Inbound {
-    /// One that goes on from here to `to`, under an address of this host.
+    /// Returns one that continues from here to `to`, under an address of this host.
     pub(super) fn new(
         now: Now,
         local: Local,
@@ -176,24 +176,24 @@ impl Inbound {
         }
     }
 
-    /// The application, or what stands for it.
+    /// Returns the application, or its stand-in.
     pub(super) fn to(&self) -> SocketAddr {
         self.to
     }
 
-    /// Time at which something last went or came in it.
+    /// Returns the time of the last datagram in either direction.
     pub(super) fn used(&self) -> Timestamp {
         self.used
     }
 
-    /// The flow that replies are in, when a service carries them.
+    /// Returns the flow of the replies, when a service carries them.
     pub(super) fn end(&self) -> Option<FlowNumber> {
         self.end
     }
 }
 
 impl Engine {
-    /// Takes a datagram that an application sent by route `at`.
+    /// Sends a datagram that an application wrote to route `at`.
     pub(crate) fn take_application(&mut self, now: Now, at: u32, written: Written, payload: &[u8]) {
         let Some(route) = self.routes.get(at) else { return };
         if self.is_stale(route.carriage()) {
@@ -220,7 +220,8 @@ impl Engine {
         };
         let Some(outbound) = self.outbound.get_mut(conversation) else { return };
         if now.steady.since(std::mem::replace(&mut outbound.used, now.steady)) >= INTRODUCED_AFTER {
-            // The far endpoint counts from what it has heard, and may have heard less.
+            // The far endpoint counts from the first one that it receives, which may be a later
+            // one.
             outbound.introduce_again();
         }
         outbound.tally.count_up(now.steady, payload.len());
@@ -239,7 +240,8 @@ impl Engine {
             false => Message::First { conversation, carriage, to, from, payload },
         };
         if !is_known && matches!(message, Message::Datagram { .. }) {
-            // It has no room for what begins its conversation.
+            // With the header of a first message it would be too long, so the conversation is begun
+            // by a message of its own.
             self.send_far(now, far, carriage, &Message::Begin { conversation, carriage, to, from });
         }
         if self.send_cut(now, (far, conversation, carriage), (end, class), payload) {
@@ -260,7 +262,7 @@ impl Engine {
         }
     }
 
-    /// Takes a datagram of the application that conversation `id` ends at.
+    /// Sends a datagram of the application at which conversation `id` ends.
     pub(crate) fn take_reply(&mut self, now: Now, id: u32, written: Written, payload: &[u8]) {
         let source = written.source;
         let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
@@ -296,8 +298,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether what is taken now had waited here for longer than it is worth having: this
-    /// process had stood still.
+    /// Returns whether the packet at hand has waited here for longer than it is worth having,
+    /// because this process had stood still.
     fn is_stale(&self, carriage: Carriage) -> bool {
         carriage.worth().is_some_and(|worth| self.age > worth)
     }
@@ -332,8 +334,8 @@ impl Engine {
         conversation
     }
 
-    /// Seals a message end to end and sends it over the ways that its conversation wants and that
-    /// are alive; its bytes then, `None` when it could not be sealed.
+    /// Seals a message end to end and sends it over the paths that its conversation wants and that
+    /// are alive. Returns its bytes, `None` when it could not be sealed.
     pub(super) fn send_far(
         &mut self,
         now: Now,
@@ -354,8 +356,8 @@ impl Engine {
         bytes
     }
 
-    /// Seals what `write` appends for a far endpoint; `false` when it is too long, or no session is
-    /// open.
+    /// Seals the bytes that `write` appends for a far endpoint; `false` when they are too long, or
+    /// no session is open.
     pub(super) fn seal_far(
         &mut self,
         peer: PeerId,
@@ -372,7 +374,7 @@ impl Engine {
         self.sessions.seal(peer, sealed).is_ok()
     }
 
-    /// Sends a sealed datagram over the ways that its conversation wants and that are alive.
+    /// Sends a sealed datagram over the paths that its conversation wants and that are alive.
     pub(super) fn send_ways(&mut self, now: Now, peer: PeerId, carriage: Carriage, sealed: &[u8]) {
         let far = self.fars.get(&peer);
         let is_forwarded = carriage.service == Service::Forwarding;
@@ -381,7 +383,8 @@ impl Engine {
             far.is_overlay_alive(now) && !far.mtus.overlay.is_too_long(sealed.len())
         });
         let is_both = carriage.paths == Paths::Both;
-        // Beside what goes over the Internet it is a copy, which the uplink may not bear.
+        // Beside the one over the Internet it is a copy, for which the uplink's rate may not
+        // suffice.
         let is_copy = is_both && far.is_some_and(|far| far.is_internet_alive(now));
         let label = label.filter(|_| is_alive || is_both);
         let over = PASSED_BYTES + sealed.len();
@@ -401,8 +404,8 @@ impl Engine {
         }
     }
 
-    /// Hands a payload to the application that its conversation belongs to: at its end, or back at
-    /// its beginning.
+    /// Delivers a payload to the application of its conversation: at its end, or back at its
+    /// beginning.
     pub(super) fn deliver(&mut self, now: Now, peer: PeerId, conversation: u32, payload: &[u8]) {
         let marked = self.marked(now, (peer, conversation), payload);
         let payload = marked.as_deref().unwrap_or(payload);
@@ -442,8 +445,7 @@ impl Engine {
         }
     }
 
-    /// The same for one that is perhaps new here: whether it may be is asked of the grant and the
-    /// policy.
+    /// Does the same for a conversation that may be new here: grant and policy must allow it.
     pub(super) fn deliver_first(
         &mut self,
         now: Now,
@@ -457,7 +459,7 @@ impl Engine {
         }
     }
 
-    /// Whether what comes in a conversation with `peer` are whole packets, for a TUN device.
+    /// Returns whether a conversation with `peer` carries whole packets, for a TUN device.
     pub(super) fn is_of_whole_packets(&self, peer: PeerId, conversation: u32) -> bool {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             let local = self.inbound.get(*id).map(|inbound| &inbound.local);
@@ -468,18 +470,18 @@ impl Engine {
         route.is_some_and(|route| route.local.tunnel().is_some())
     }
 
-    /// Whether a conversation with `peer` ends here.
+    /// Returns whether a conversation with `peer` ends here.
     pub(super) fn ends_here(&self, peer: PeerId, conversation: u32) -> bool {
         self.inbound_ids.contains_key(&(peer, conversation))
     }
 
-    /// How a conversation with `peer` that ends here is carried.
+    /// Returns the carriage of a conversation with `peer` that ends here.
     pub(super) fn carriage_of(&self, peer: PeerId, conversation: u32) -> Option<Carriage> {
         let id = self.inbound_ids.get(&(peer, conversation))?;
         self.inbound.get(*id).map(|inbound| inbound.carriage)
     }
 
-    /// The flow that this side of a conversation with `peer` is in, if a service carries it.
+    /// Returns the flow of this side of a conversation with `peer`, if a service carries it.
     pub(super) fn end_of(&self, peer: PeerId, conversation: u32) -> Option<FlowNumber> {
         if let Some(id) = self.inbound_ids.get(&(peer, conversation)) {
             return self.inbound.get(*id)?.end;
@@ -506,7 +508,7 @@ impl Engine {
         }
     }
 
-    /// A far endpoint says that it knows a conversation, or that it has let it go.
+    /// Records that a far endpoint knows a conversation, or has dropped it.
     pub(super) fn note_known(&mut self, peer: PeerId, conversation: u32, is_known: bool) {
         let Some(at) = self.outbound.get(conversation).map(|outbound| outbound.route) else {
             return;
@@ -531,8 +533,8 @@ impl Engine {
         }
     }
 
-    /// A far endpoint with which keys were agreed on anew may be another process, which knows no
-    /// conversation.
+    /// Introduces all conversations with a far endpoint again after a new handshake: it may be
+    /// another process, which knows none.
     pub(super) fn introduce_again(&mut self, peer: PeerId) {
         for group in self.routes.values_mut().filter_map(Route::group) {
             group.introduce_again(peer);
@@ -547,7 +549,7 @@ impl Engine {
     }
 }
 
-/// An address of this host's choice, of the same family.
+/// Returns the unspecified address of the same family.
 pub(super) fn any_like(to: SocketAddr) -> SocketAddr {
     match to {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),

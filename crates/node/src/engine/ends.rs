@@ -3,8 +3,8 @@
 //! An *end* is one endpoint's part of two flows, one in each direction, that carry the
 //! conversations of one route. Packets of both are numbered. With caching and coding they go over
 //! the Internet, and as copies to the relay near here as long as the path over it answers; with
-//! forwarding relays pass them on as they are. Numbers of flows are drawn at random by who sends:
-//! an endpoint that starts again begins another flow.
+//! forwarding, relays pass them on as they are. The sender draws a flow's number at random: an
+//! endpoint that restarts begins another flow.
 
 mod expected;
 mod reports;
@@ -41,22 +41,23 @@ pub(super) use reports::{ByWays, FlowsOfEnd, name};
 use selection::RoundTrips;
 pub(super) use selection::Selection;
 
-/// Ends of one worker. Chosen: as many as conversations.
+/// Most ends of one worker. Chosen: as many as conversations.
 const MOST: usize = super::conversations::MOST;
-/// Time between two words to the relays on how a flow is to be served.
+/// Interval of messages to the relays on the service of a flow.
 const SERVE_EVERY: Duration = Duration::from_secs(1);
-/// Silence after which a flow that comes in counts as not served. Chosen: of three words one may
-/// get lost.
+/// Silence after which an incoming flow counts as not served. Chosen: of three messages one may get
+/// lost.
 const SERVED_FOR: Duration = Duration::from_secs(3);
-/// Words to the relays that a flow is left to the Internet. Chosen: as above.
+/// Number of messages to the relays that a flow is left to the Internet. Chosen: as above.
 const LEAVING_WORDS: u8 = 3;
-/// The round trip before one is measured. Source: the slowest mobile clients of [JQ 5.5].
+/// The round trip that is assumed before one is measured. Source: the slowest mobile clients of [JQ
+/// 5.5].
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Least round trip that losses are looked for with. Chosen: below, packets of a steady flow would
-/// count as bursts of their own, each asked for before it is sent.
+/// Least round trip for loss detection. Chosen: with less, each packet of a steady flow would count
+/// as a burst of its own, and be requested before it is sent.
 const LEAST_ROUND_TRIP: Duration = Duration::from_millis(50);
 
-/// What is around a packet between relays, as they bill it.
+/// Bytes of headers around a packet between relays, as they bill it.
 const AROUND_PACKET: usize = AROUND_MESSAGE + SOURCE_HEADER_BYTES;
 
 /// One endpoint's part of two flows.
@@ -64,49 +65,49 @@ const AROUND_PACKET: usize = AROUND_MESSAGE + SOURCE_HEADER_BYTES;
 pub(super) struct End {
     far: PeerId,
     carriage: Carriage,
-    /// Which packets go to the relay.
+    /// The packets that are copied to the relay.
     copies: Copies,
     carrier: Carrier,
     incoming: Option<FlowNumber>,
     /// The relay near here: of the last path that answered.
     relay: Option<PeerId>,
     is_up: bool,
-    /// The Internet path does not answer, while that over the relays does.
+    /// Set while the Internet path does not answer, and the overlay path does.
     is_internet_down: bool,
     next_serve: Timestamp,
-    /// Whether a relay serves the flow that comes in; when that was heard of last, and how it is
-    /// served.
+    /// Set if a relay serves the incoming flow; below: when and with which service that was last
+    /// confirmed.
     is_served: bool,
     heard: Option<(Timestamp, Service)>,
-    /// Its sender has said that it leaves the flow that comes in to the Internet from now on.
+    /// Set once the sender of the incoming flow has left it to the Internet.
     is_left: bool,
-    /// Messages still to be sent that say that the flow is left to the Internet.
+    /// Number of messages still to be sent that say that the flow is left to the Internet.
     leaving_words: u8,
-    /// Who chooses the service; with nobody it is as configured, or as the other direction's.
+    /// The source of the choice of service: configuration, far endpoint, or measurements.
     choice: Choice,
     sent: Sent,
-    /// What its receiver tells of the flow that is sent.
+    /// Statistics of the outgoing flow, as its receiver reports them.
     told: FlowStatistics,
     /// The share of its last interval that the Internet lost.
     internet_loss: Option<Ratio>,
-    /// What becomes of the flow that comes in.
+    /// Statistics of the incoming flow.
     received: FlowStatistics,
-    /// Of the ingress relays, each by itself, and of the egress relay, which tells them through
-    /// those.
+    /// Reports of the ingress relays, each by itself, and of the egress relay, which reports
+    /// through those.
     accounting: Accounting<Option<PublicIdentity>>,
 }
 
-/// Who carries the packets of a flow.
+/// The part that carries the packets of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrier {
-    /// The machines of the services: relays know each packet by its number.
+    /// The state machines of the services: relays know each packet by its number.
     Machines,
-    /// The ways that its carriage names: relays pass on what they know nothing of.
+    /// The paths of its carriage: relays forward the packets without knowing their flow.
     Ways,
 }
 
 impl Carrier {
-    /// Where no packets are chosen.
+    /// Returns the carrier of a service where all packets are copied.
     pub(super) fn of(service: Service) -> Self {
         match service {
             Service::Forwarding => Self::Ways,
@@ -115,18 +116,18 @@ impl Carrier {
     }
 }
 
-/// Who chooses the service of a flow.
+/// The source of the choice of a flow's service.
 #[derive(Debug)]
 pub(super) enum Choice {
     /// The configuration.
     Configured,
     /// The far endpoint: replies are carried as it carries its own flow.
     Followed,
-    /// This node, while the flow runs.
+    /// This node, by measurements while the flow runs.
     Selected(Box<Selection>),
 }
 
-/// What an end has sent.
+/// The traffic that an end has sent.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     packets: u64,
@@ -135,12 +136,12 @@ struct Sent {
     resent: u64,
 }
 
-/// All ends, by the flow that each sends.
+/// All ends, by their outgoing flows.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     by_outgoing: BTreeMap<FlowNumber, End>,
     outgoing: BTreeMap<FlowNumber, FlowNumber>,
-    /// Flows that relays serve and that nothing came of yet: their first packets are to be
+    /// Flows that relays serve and of which no packet has come yet: their first packets are to be
     /// protected, too.
     expected: Expectations,
 }
@@ -150,19 +151,19 @@ impl Ends {
         self.by_outgoing.is_empty()
     }
 
-    /// Who sends the flow that comes in.
+    /// Returns the sender of an incoming flow.
     pub(super) fn far_of(&self, incoming: FlowNumber) -> Option<PeerId> {
         let outgoing = self.outgoing.get(&incoming)?;
         self.by_outgoing.get(outgoing).map(|end| end.far)
     }
 
-    /// Whether a relay serves the flow that comes in.
+    /// Returns whether a relay serves an incoming flow.
     pub(super) fn is_served(&self, incoming: FlowNumber) -> bool {
         let end = self.outgoing.get(&incoming).and_then(|flow| self.by_outgoing.get(flow));
         end.is_some_and(|end| end.is_up && end.is_served)
     }
 
-    /// Whether its packets are passed on as they are.
+    /// Returns whether packets of an outgoing flow are forwarded as they are.
     pub(super) fn goes_by_ways(&self, outgoing: FlowNumber) -> bool {
         self.by_outgoing.get(&outgoing).is_some_and(|end| end.carrier == Carrier::Ways)
     }
@@ -174,7 +175,7 @@ impl Ends {
         }
     }
 
-    /// A copy of a packet was sent.
+    /// Counts a copy of a packet.
     pub(super) fn note_copy(&mut self, outgoing: FlowNumber, resent: u8) {
         if let Some(end) = self.by_outgoing.get_mut(&outgoing) {
             end.sent.copies += 1;
@@ -182,7 +183,7 @@ impl Ends {
         }
     }
 
-    /// A receiver tells how a flow fares: this one, or another of what is sent here.
+    /// Records a receiver's report on a flow that is sent here.
     pub(super) fn note_report(&mut self, told: &Feedback) {
         if let Some(end) = self.by_outgoing.get_mut(&told.flow) {
             end.told.add(told);
@@ -200,7 +201,7 @@ impl Ends {
         }
     }
 
-    /// The paths of a flow are others now.
+    /// Restarts measurements: the paths of a flow have changed.
     pub(super) fn measure_again(&mut self, outgoing: FlowNumber) {
         if let Some(End { choice: Choice::Selected(selection), .. }) =
             self.by_outgoing.get_mut(&outgoing)
@@ -209,14 +210,14 @@ impl Ends {
         }
     }
 
-    /// Whether a far endpoint is at the other side of one.
+    /// Returns whether any end has this far endpoint.
     pub(super) fn has(&self, far: PeerId) -> bool {
         self.by_outgoing.values().any(|end| end.far == far)
     }
 }
 
 impl Engine {
-    /// A new end towards `far`; the flow that it sends.
+    /// Begins an end towards `far` and returns its outgoing flow.
     pub(super) fn new_end(
         &mut self,
         now: Now,
@@ -258,7 +259,7 @@ impl Engine {
         Some(outgoing)
     }
 
-    /// Numbers a message of a conversation, seals it, and sends it as the flow is carried.
+    /// Numbers a message of a conversation, seals it, and sends it with the service of its flow.
     pub(super) fn send_numbered(
         &mut self,
         now: Now,
@@ -287,7 +288,7 @@ impl Engine {
                     self.send_ways(now, far, Carriage::FORWARDED, &sealed);
                 }
                 None => {
-                    // The flow is there, and the length was looked at.
+                    // This cannot fail: the flow exists, and the length was checked.
                     let _ = self.services.sender.send(now.steady, outgoing, class, &sealed);
                     self.send_packets(now);
                 }
@@ -297,12 +298,12 @@ impl Engine {
         }
         self.sealed = sealed;
         if !is_short {
-            // No relay keeps packets as long as that.
+            // Relays do not cache packets of this length.
             self.send_far(now, far, ways.unwrap_or(Carriage::DIRECT), message);
         }
     }
 
-    /// Returns whether a datagram is too long for the Internet path, while relays carry it.
+    /// Returns whether a datagram is too long for the Internet path, but not for the overlay path.
     pub(super) fn needs_relays(&self, now: Now, far: PeerId, bytes: usize) -> bool {
         let far = self.fars.get(&far);
         far.is_some_and(|far| {
@@ -313,7 +314,7 @@ impl Engine {
         })
     }
 
-    /// A numbered message came in.
+    /// Handles a numbered message.
     pub(super) fn take_numbered(
         &mut self,
         now: Now,
@@ -342,8 +343,8 @@ impl Engine {
         }
     }
 
-    /// Hands what is in a numbered message to its application; tells its conversation, and how that
-    /// is carried if the message does.
+    /// Delivers the content of a numbered message to its application. Returns its conversation, and
+    /// the carriage if the message names it.
     pub(super) fn converse(
         &mut self,
         now: Now,
@@ -370,7 +371,7 @@ impl Engine {
         }
     }
 
-    /// A flow comes in that was not known: it belongs to the end of its conversation.
+    /// Binds a new incoming flow to the end of its conversation.
     fn bind(
         &mut self,
         now: Now,
@@ -396,7 +397,7 @@ impl Engine {
         let ends = &mut self.services.ends;
         let Some(outgoing) = outgoing else { return false };
         let Some(end) = ends.by_outgoing.get_mut(&outgoing) else { return false };
-        // Its far endpoint has started again.
+        // The far endpoint has restarted.
         if let Some(before) = end.incoming.replace(incoming) {
             ends.outgoing.remove(&before);
             self.order.end_flow(peer, before);
@@ -408,7 +409,7 @@ impl Engine {
         if self.services.receiver.add_flow(incoming, end.at_receiver(round_trip)).is_err() {
             return false;
         }
-        // What still waited of the flow before.
+        // The packets that still waited of the previous flow.
         self.deliver_ready(now);
         self.take_expected(now, peer, (incoming, outgoing));
         true
@@ -416,8 +417,8 @@ impl Engine {
 }
 
 impl End {
-    /// Chooses a service once the paths are measured, and looks at them and at the bills again
-    /// while both ways answer.
+    /// Chooses a service once the paths are measured, and checks the measurements and the bills
+    /// again while both paths answer.
     fn select(&mut self, now: Timestamp, far: &Far, legs: &BTreeMap<PeerId, Duration>) {
         let (carried_by, spent) = (self.carried_by(), self.spent());
         let Choice::Selected(selection) = &mut self.choice else { return };
@@ -445,13 +446,13 @@ impl End {
         }
     }
 
-    /// The service that carries it now.
+    /// Returns the service that carries the outgoing flow now.
     fn carried_by(&self) -> Service {
         if self.is_up { self.service() } else { Service::Direct }
     }
 
-    /// The service by which the other direction comes now: what its relay says, and where none does
-    /// as this one.
+    /// Returns the service of the incoming flow: as its relay reports it, and without a report the
+    /// outgoing flow's.
     fn comes_by(&self) -> Service {
         match self.heard {
             Some(_) if self.is_left => Service::Direct,
@@ -460,8 +461,8 @@ impl End {
         }
     }
 
-    /// Returns whether what is missing of the flow that comes in may come from a relay, or by the
-    /// other of two ways.
+    /// Returns whether lost packets of the incoming flow may come from a relay, or by the other of
+    /// two paths.
     fn brings_back(&self, now: Timestamp) -> bool {
         if self.is_left {
             return false;
@@ -474,7 +475,8 @@ impl End {
         }
     }
 
-    /// What was sent, and what relays billed for that; bytes as relays count them.
+    /// Returns the traffic that was sent, and what relays billed for it, in bytes as relays count
+    /// them.
     fn spent(&self) -> Spent {
         let Sent { packets, bytes, copies, resent } = self.sent;
         Spent {
@@ -486,9 +488,9 @@ impl End {
         }
     }
 
-    /// The service that it is carried by while the path over the relays answers. Where this node
-    /// chooses, nothing is left to the Internet that does not come over it: what is lost there
-    /// without a sign nobody would ask for.
+    /// Returns the service while the overlay path answers. Where this node chooses and the Internet
+    /// path is down, everything is forwarded: losses there go unnoticed, and nobody would request
+    /// the packets.
     fn service(&self) -> Service {
         match &self.choice {
             Choice::Selected(selection) if self.is_internet_down && selection.has_begun() => {
@@ -498,7 +500,7 @@ impl End {
         }
     }
 
-    /// The ways by which its packets go as they are, if they do.
+    /// Returns the carriage of packets that are forwarded as they are.
     fn ways(&self) -> Option<Carriage> {
         (self.carrier == Carrier::Ways).then_some(self.carriage)
     }
@@ -515,7 +517,7 @@ impl End {
         }
     }
 
-    /// Without a budget a packet is worth waiting for a round trip more, once it is missed.
+    /// Without a budget, a missing packet is waited for one more round trip.
     fn at_receiver(&self, measured: Option<Duration>) -> ReceiverFlow {
         let measured = measured.unwrap_or(FIRST_ROUND_TRIP);
         let round_trip = measured.max(LEAST_ROUND_TRIP);

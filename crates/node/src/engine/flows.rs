@@ -1,4 +1,5 @@
-//! Flows of applications that link this crate: routes that come and go while the node runs.
+//! Flows of applications that link this crate: routes that are added and removed while the node
+//! runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::listener::Accepted;
 use crate::mailbox::{Held, Mailbox, Order, Outgoing};
 use crate::record::Outcome;
 
-/// Flows of one worker. Chosen: as many as conversations, of which each is one.
+/// Most flows of one worker. Chosen: as many as conversations, of which each is one.
 const MOST: usize = super::conversations::MOST;
 /// The only source of a flow.
 const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Engine {
-    /// Does what flows have ordered.
+    /// Carries out the flows' orders.
     pub(crate) fn obey_orders(&mut self, now: Now) {
         for order in self.desk.take() {
             match order {
@@ -93,8 +94,8 @@ impl Engine {
         self.collected = datagrams;
     }
 
-    /// A conversation of `far` begins with whom a program listens for: it ends in a flow, if that
-    /// has room.
+    /// Accepts a conversation of `far` with a destination at which a program listens: it ends in a
+    /// flow, if the queue has room.
     pub(super) fn accept(
         &mut self,
         now: Now,
@@ -114,7 +115,7 @@ impl Engine {
         Some(())
     }
 
-    /// A conversation that ends in a flow has ended.
+    /// Cleans up after a conversation that ended in a flow.
     pub(super) fn forget_accepted(&mut self, id: u32, local: Local) {
         if let Local::Flow(held) = local {
             self.accepted.retain(|_, inbound| *inbound != id);
@@ -137,12 +138,12 @@ impl Engine {
             self.outbound.remove(conversation);
         }
         let Some(route) = self.routes.remove(id) else { return };
-        // Its legs stay for a while (`legs`): what it has said last is perhaps still on its way, or
-        // to be brought back.
+        // Its legs stay for a while (`legs`): its last packets may still be in flight, or need
+        // recovery.
         self.ends_are_due |= route.end.is_some();
     }
 
-    /// Tells flows whether their far endpoints have agreed on keys.
+    /// Reports to flows whether the session with their far endpoint is open.
     pub(super) fn tell_open(&self) {
         for route in self.flows.values().filter_map(|id| self.routes.get(*id)) {
             if let Local::Flow(held) = &route.local {

@@ -1,19 +1,20 @@
-//! Groups: what an application writes to one port goes to several far endpoints `[JQ 3.5]`.
+//! Groups: datagrams that an application writes to one port go to several far endpoints `[JQ 3.5]`.
 //!
-//! A group is a route that has the port, its *head*, and a route without any for each *member*,
+//! A group is a route that has the port, its *head*, and a route without one for each *member*,
 //! which leads there as other routes do. Its packets are numbered in one flow. Over the Internet
 //! each member gets its own, sealed in its session. Over the relays goes one copy, sealed once for
 //! all (`tradewind_packet::group`): the relays of all members' paths serve the flow together, and
-//! make as many of it as there are branches.
+//! make as many copies as there are branches.
 //!
 //! | service | over the Internet | at the last relays |
 //! |---|---|---|
-//! | forwarding | to each member, or to none | each packet is passed on to its members |
-//! | caching (*hybrid multicast*) | to each member | each packet is kept, for members that miss it |
+//! | forwarding | to each member, or to none | each packet is forwarded to its members |
+//! | caching (*hybrid multicast*) | to each member | each packet is cached, for members that miss it |
 //!
-//! A member is *in reach* of the relays while it has the key and says that a relay serves the flow
-//! to it. Others get every packet over the Internet, whatever the service, and over their path
-//! where the Internet is dead. Replies come back from each member as in any conversation.
+//! A member is *in reach* of the relays while it has the key and confirms that a relay serves the
+//! flow to it. Others get every packet over the Internet, whatever the service, and over their
+//! overlay path where the Internet path is down. Replies come back from each member as in any
+//! conversation.
 
 mod joined;
 mod reports;
@@ -42,16 +43,16 @@ use crate::handover::Handover;
 use crate::status::FlowStatistics;
 pub(super) use joined::Joined;
 
-/// Time between two words to members and relays. Chosen: as flows are said to be served.
+/// Interval of messages to members and relays. Chosen: that of relays' reports on served flows.
 const SAY_EVERY: Duration = Duration::from_secs(1);
-/// Silence after which a member counts as not served. Chosen: of three words one may get lost.
+/// Silence after which a member counts as not served. Chosen: of three messages one may get lost.
 const SERVED_FOR: Duration = Duration::from_secs(3);
-/// Age at which a key is followed by another. Chosen: that of keys of sessions.
+/// Age at which a key is replaced. Chosen: that of sessions' keys.
 const KEY_LASTS: Duration = Duration::from_secs(120);
-/// How long members are given to learn the next key. Those who have not are out of reach then, for
-/// a while.
+/// Time that members have to learn the next key. Those who have not learned it are out of reach
+/// then, for a while.
 const KEY_IS_TOLD_FOR: Duration = Duration::from_secs(10);
-/// Over whichever way there is.
+/// Over both paths.
 const EITHER_WAY: Carriage = Carriage {
     service: Service::Forwarding,
     paths: Paths::Both,
@@ -60,7 +61,7 @@ const EITHER_WAY: Carriage = Carriage {
     fragment: false,
 };
 
-/// What a head knows of its group.
+/// A head's state of its group.
 #[derive(Debug)]
 pub(crate) struct Group {
     flow: FlowNumber,
@@ -69,31 +70,31 @@ pub(crate) struct Group {
     members: Vec<u32>,
     key: GroupKey,
     key_since: Timestamp,
-    /// The key that follows, since when it is told.
+    /// The next key, and the time since when it is announced.
     next_key: Option<(GroupKey, Timestamp)>,
-    /// Conversations that members know.
+    /// Conversations, with the members that know them.
     known: BTreeSet<(u32, PeerId)>,
     standings: BTreeMap<PeerId, Standing>,
     /// The first relay, while some member is in reach.
     ingress: Option<PeerId>,
     next_word: Timestamp,
     sent: Sent,
-    /// By relay.
+    /// Reports by relay.
     accounting: Accounting<PublicIdentity>,
 }
 
-/// What a member has said.
+/// A member's last messages.
 #[derive(Debug, Default)]
 struct Standing {
-    /// The newest key that it has.
+    /// The newest key that it confirmed.
     epoch: Option<u8>,
-    /// When it said last that a relay serves the flow to it.
+    /// The time at which it last confirmed that a relay serves the flow to it.
     served: Option<Timestamp>,
     told: FlowStatistics,
     internet_loss: Option<Ratio>,
 }
 
-/// What was sent to all, and the copies of that.
+/// The packets that were sent to all, and their copies.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     packets: u64,
@@ -129,19 +130,19 @@ impl Group {
         &self.members
     }
 
-    /// A member knows a conversation; it may be told the key.
+    /// Records that a member knows a conversation; it may be sent the key now.
     pub(super) fn note_known(&mut self, conversation: u32, far: PeerId) {
         if self.known.insert((conversation, far)) {
             self.next_word = Timestamp::ZERO;
         }
     }
 
-    /// A member has let a conversation go.
+    /// Records that a member has dropped a conversation.
     pub(super) fn note_unknown(&mut self, conversation: u32, far: PeerId) {
         self.known.remove(&(conversation, far));
     }
 
-    /// A member is perhaps another process now.
+    /// Resets a member that may be another process now.
     pub(super) fn introduce_again(&mut self, far: PeerId) {
         self.known.retain(|(_, known)| *known != far);
         if let Some(standing) = self.standings.get_mut(&far) {
@@ -150,7 +151,7 @@ impl Group {
         self.next_word = Timestamp::ZERO;
     }
 
-    /// A conversation has ended.
+    /// Forgets a conversation that has ended.
     pub(super) fn forget(&mut self, conversation: u32) {
         self.known.retain(|(known, _)| *known != conversation);
     }
@@ -179,7 +180,8 @@ impl Group {
         }
     }
 
-    /// Has another key follow one that is old; takes that when members have had time to learn it.
+    /// Announces a new key once the current one is old, and switches to it once members have had
+    /// time to learn it.
     fn maintain_key(&mut self, now: Now) {
         let knows = |epoch: u8| {
             let served = |standing: &&Standing| standing.served.is_some();
@@ -199,10 +201,10 @@ impl Group {
         }
     }
 
-    /// Tells members another key from now on, even if one was being told.
+    /// Announces another key to the members from now on, even if one was being announced.
     fn renew_key(&mut self, now: Now) {
         let newest = self.next_key.as_ref().map_or(&self.key, |(key, _)| key);
-        // Without randomness the old one is kept, and drawing is tried again.
+        // Without randomness the old key is kept, and this is tried again.
         if let Ok(key) = draw_key(self.flow, newest.epoch().wrapping_add(1)) {
             self.next_key = Some((key, now.steady));
             self.next_word = Timestamp::ZERO;
@@ -235,7 +237,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The head's group, for as long as it is put back with [`Engine::put_group`].
+    /// Takes the head's group out, to be put back with [`Engine::put_group`].
     fn take_group(&mut self, head: u32) -> Option<Box<Group>> {
         let route = self.routes.get_mut(head)?;
         match std::mem::replace(&mut route.part, Part::Alone) {
@@ -253,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// All groups, by their heads.
+    /// Returns all groups, by their heads.
     pub(super) fn heads(&self) -> impl Iterator<Item = (u32, &Group)> {
         self.groups.values().filter_map(|head| match &self.routes.get(*head)?.part {
             Part::Head(group) => Some((*head, &**group)),
@@ -266,8 +268,8 @@ impl Engine {
         self.routes.get_mut(*head).and_then(Route::group)
     }
 
-    /// The route to `far` that a conversation of `route` is carried by: that route, or that of a
-    /// member.
+    /// Returns the route to `far` that carries a conversation of `route`: that route itself, or a
+    /// member's.
     pub(super) fn leading_to(&self, route: u32, far: PeerId) -> Option<&Route> {
         let route = self.routes.get(route)?;
         match &route.part {
@@ -279,7 +281,7 @@ impl Engine {
         }
     }
 
-    /// Follows members and their paths, and tells them and the relays what they need to know.
+    /// Follows members and their paths, and sends the members and the relays their messages.
     pub(super) fn maintain_groups(&mut self, now: Now) {
         let heads: Vec<u32> = self.groups.values().copied().collect();
         for head in heads {
@@ -298,7 +300,7 @@ impl Engine {
         group.standings.retain(|far, _| members.contains_key(far));
         group.known.retain(|(_, far)| members.contains_key(far));
         if (group.standings.len(), group.known.len()) != before {
-            // Who is no member any more opens nothing from the next key on.
+            // Former members can open nothing from the next key on.
             group.renew_key(now);
         }
         group.maintain_key(now);
@@ -308,7 +310,7 @@ impl Engine {
         });
         if group.ingress != ingress {
             group.ingress = ingress;
-            // Without room copies go nowhere, and every packet over the Internet.
+            // Without room there are no copies, and every packet goes over the Internet.
             let _ = self.services.sender.set_flow(group.flow, group.at_sender());
         }
         if now.steady < group.next_word {
@@ -330,19 +332,20 @@ impl Engine {
         }
     }
 
-    /// Whether a member has the group's packets from relays: those that the copies go to.
+    /// Returns whether a member has the group's packets from the relays that get the copies.
     fn is_in_reach(&self, now: Now, group: &Group, far: PeerId) -> bool {
         let relay = self.path_to(now, far).map(|path| path.0);
         relay.is_some() && relay == group.ingress && group.is_served(now, far)
     }
 
-    /// The first relay of the path to a far endpoint, and the path's label there, while it answers.
+    /// Returns the first relay of the path to a far endpoint, and the path's label there, while it
+    /// answers.
     fn path_to(&self, now: Now, far: PeerId) -> Option<(PeerId, u32)> {
         let ways = self.fars.get(&far).filter(|ways| ways.is_overlay_alive(now))?;
         self.labels.get(ways.label?)?.way_back()
     }
 
-    /// Says something to a far endpoint over both ways.
+    /// Sends a message to a far endpoint over both paths.
     pub(super) fn tell_far(&mut self, now: Now, far: PeerId, message: &Message<'_>) {
         let mut sealed = std::mem::take(&mut self.sealed);
         if self.seal_far(far, &mut sealed, |out| message.write(out)) {

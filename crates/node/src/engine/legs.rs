@@ -1,12 +1,13 @@
-//! Legs: the sessions that this node begins with next hops, one for each, whatever goes over it.
+//! Legs: the sessions that this node begins with next hops, one for each, for all that goes over
+//! it.
 //!
-//! Who begins a session keeps it: asks five times a second, and agrees on keys again and again,
-//! however long nobody answers. So a leg is there for as long as something has need of it: a route
-//! that leads there or over it, a path through here, a flow that is served along it, a relay that
-//! may be the nearest, the registry, a rendezvous. One that nothing needs goes at once where its
-//! route leads elsewhere, and otherwise after a while: its end is the end of what is still on its
-//! way to a far endpoint. Gateways name next hops in the paths that they open: each may have so
-//! many legs begun and no more.
+//! The side that begins a session keeps it alive: it pings five times a second and renews keys,
+//! however long nobody answers. So a leg lasts only as long as something needs it: a route that
+//! leads there or over it, a path through here, a flow that is served along it, a relay that may be
+//! the nearest, the registry, a rendezvous. An unneeded leg ends at once where its route leads
+//! elsewhere, and otherwise after a while: packets to a far endpoint that are in flight would be
+//! lost with it. Gateways name next hops in the paths that they open: each may have a limited
+//! number of legs begun.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,23 +21,21 @@ use super::Engine;
 use super::paths::Label;
 use super::serving::Served;
 
-/// Time between two looks for legs that nothing needs.
+/// Interval of the checks for unneeded legs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long a neighbour has to answer until it is told that it does not. Chosen: the pace of the
-/// looks.
+/// Time after which a neighbour's silence is logged. Chosen: the interval of the checks.
 const ANSWERS_WITHIN: Duration = LOOK_EVERY;
-/// How long such a leg is kept. Chosen: as labels and flows are, whose next one would begin it
-/// again.
+/// Time for which an unneeded leg is kept. Chosen: that of labels and flows, whose next one would
+/// begin it again.
 const IDLE: Duration = Duration::from_secs(30);
-/// Legs that one gateway's paths may have begun. Chosen: as many as members of a group; of a
-/// relay's neighbours a sixteenth.
+/// Most legs that one gateway's paths may have begun. Chosen: as many as members of a group; a
+/// sixteenth of a relay's neighbours.
 const MOST_FOR_ONE: usize = 256;
 
-/// Whose of this node's identities a leg is, and where it leads: who is there, and at which
-/// address.
+/// This node's identity on a leg, and the neighbour's identity and address.
 type Key = (PublicIdentity, PublicIdentity, SocketAddr);
 
-/// All legs, by whose they are of this node's identities and where they lead.
+/// All legs, by this node's identity and the neighbour.
 #[derive(Debug, Default)]
 pub(super) struct Legs {
     by_hop: BTreeMap<Key, Leg>,
@@ -47,11 +46,11 @@ pub(super) struct Legs {
 struct Leg {
     peer: PeerId,
     begun: Timestamp,
-    /// That nobody answers there was told.
+    /// Set once the silence there was logged.
     is_told: bool,
-    /// When something needed it last, as of the looks.
+    /// The last check at which something needed it.
     needed: Timestamp,
-    /// Whose path it was begun for, if for one of others.
+    /// The gateway for whose path it was begun, if for one of others.
     begun_for: Option<PublicIdentity>,
 }
 
@@ -60,7 +59,7 @@ impl Legs {
         self.by_hop.values().map(|leg| leg.peer)
     }
 
-    /// The neighbour there, if `own` has a leg to it.
+    /// Returns the neighbour there, if `own` has a leg to it.
     pub(super) fn to(&self, own: PublicIdentity, hop: Hop) -> Option<PeerId> {
         self.by_hop.get(&(own, hop.identity, hop.address)).map(|leg| leg.peer)
     }
@@ -71,8 +70,8 @@ impl Legs {
 }
 
 impl Engine {
-    /// The session with a next hop, which is begun when there is none; `None` when there are too
-    /// many.
+    /// Returns the session with a next hop, which is begun when there is none; `None` when there
+    /// are too many.
     pub(super) fn leg(
         &mut self,
         now: Now,
@@ -82,7 +81,7 @@ impl Engine {
         self.begin_leg(now, self.sessions.public(), Hop { identity, address }, None)
     }
 
-    /// The same for the next hop of a gateway's path, which knows this node as `own`.
+    /// Does the same for the next hop of a gateway's path, which knows this node as `own`.
     pub(super) fn leg_for(
         &mut self,
         now: Now,
@@ -124,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Ends legs that nothing has needed for a while, and tells of those where nobody answers.
+    /// Ends legs that nothing has needed for a while, and logs those where nobody answers.
     pub(super) fn maintain_legs(&mut self, now: Now) {
         if now.steady < self.legs.next_look {
             return;
@@ -144,8 +143,8 @@ impl Engine {
         gone.into_iter().for_each(|peer| self.end_leg(now, peer));
     }
 
-    /// A neighbour that is not there, is another, or does not let this node in, answers nothing:
-    /// its operator is to look.
+    /// Logs silent neighbours: one that is absent, has another identity, or does not accept this
+    /// node, answers nothing, and the operator has to find out which.
     fn tell_of_silence(&mut self, now: Now) {
         for ((_, identity, address), leg) in &mut self.legs.by_hop {
             let is_open = self.sessions.is_open(leg.peer);
@@ -154,7 +153,7 @@ impl Engine {
                     Some(Link::Internet(pair)) => pair.remote,
                     Some(Link::Overlay(_)) | None => *address,
                 };
-                // Tenants name next hops: who has legs begun to nobody fills no log.
+                // Tenants name next hops: one whose legs lead to nobody must not fill the log.
                 limited!(
                     warn,
                     self.refusal_lines,
@@ -169,12 +168,13 @@ impl Engine {
         }
     }
 
-    /// Relays that this node keeps in touch with, whatever goes over them.
+    /// Returns whether this node keeps a session with a relay for its own measurements, registry or
+    /// rendezvous.
     fn is_kept_near(&self, peer: PeerId) -> bool {
         self.members.has(peer) || self.several.has(peer) || self.rendezvous_client.is_with(peer)
     }
 
-    /// Neighbours that something goes to, comes from or passes.
+    /// Returns the neighbours of routes, paths, flows and conversations.
     fn needed(&self) -> impl Iterator<Item = PeerId> {
         let routes = self.routes.values();
         let of_routes = routes.flat_map(|route| [Some(route.far), route.first()]).flatten();

@@ -1,4 +1,4 @@
-//! Where datagrams of applications come from and go to.
+//! The local side of conversations: sockets, flows and devices of applications.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::mailbox::Held;
 
-/// One place of an application.
+/// The local side of a conversation or route.
 pub(crate) enum Local {
     /// A UDP socket.
     Port(Box<Port>),
     /// A flow of an application that links this crate.
     Flow(Held),
-    /// Datagrams to others, which are taken off their way.
+    /// A listener for intercepted datagrams.
     Taken(Box<TakenLocal>),
-    /// Packets to others, which are routed into a TUN device.
+    /// A TUN device into which packets to others are routed.
     Tunnel(Box<TunnelLocal>),
-    /// The TUN device where packets of others are put out.
+    /// The TUN device to which packets of others are delivered.
     Device(Arc<Tun>),
-    /// None: that of a group's head is for all members.
+    /// None: a group's head has the one for all members.
     Nowhere,
 }
 
-/// A local socket and what waits to leave through it.
+/// A local socket and its queue of datagrams to send.
 pub(crate) struct Port {
     port: UdpPort,
     out: SendBatch,
@@ -37,8 +37,8 @@ pub(crate) struct Port {
 }
 
 impl Local {
-    /// The socket at `address` that the configuration has applications write to, for what goes to
-    /// `to`; its datagrams tell their code points where somebody asks for them.
+    /// Opens the configured socket at `address` that applications write to, for datagrams to `to`.
+    /// It reports code points where they are needed.
     pub(super) fn open(
         handover: &mut Handover,
         (address, to): (SocketAddr, SocketAddr),
@@ -50,7 +50,7 @@ impl Local {
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
-    /// A socket of one conversation, which marks what it sends.
+    /// Opens a socket of one conversation, which marks what it sends.
     pub(super) fn bind(
         address: SocketAddr,
         tells_dscp: bool,
@@ -61,7 +61,7 @@ impl Local {
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
-    /// The same on somebody else's address, for what is said with `to` alone.
+    /// Opens such a socket on another host's address, which exchanges datagrams with `to` alone.
     pub(super) fn bind_as(
         address: SocketAddr,
         to: SocketAddr,
@@ -75,12 +75,12 @@ impl Local {
         Ok(Self::Port(Box::new(Port::new(port))))
     }
 
-    /// Whether what comes there goes to whom it names itself.
+    /// Returns whether datagrams there go to their own destinations.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self, Self::Taken(_) | Self::Tunnel(_))
     }
 
-    /// Whether it takes what goes to `to` off its way.
+    /// Returns whether it intercepts datagrams to `to`.
     pub(super) fn takes(&self, to: SocketAddr) -> bool {
         match self {
             Self::Taken(taken) => taken.takes(to),
@@ -89,7 +89,7 @@ impl Local {
         }
     }
 
-    /// A conversation with `to` begins; `None` when it could not be answered.
+    /// Begins a conversation with `to`; `None` when replies could not be sent.
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         match self {
             Self::Taken(taken) => taken.begin(to),
@@ -99,14 +99,14 @@ impl Local {
         }
     }
 
-    /// The last conversation with `to` has ended.
+    /// Cleans up after the last conversation with `to`.
     pub(super) fn end(&mut self, to: SocketAddr) {
         if let Self::Taken(taken) = self {
             taken.end(to);
         }
     }
 
-    /// The socket, if it is one.
+    /// Returns the socket, if it is one.
     pub(crate) fn port(&self) -> Option<&UdpPort> {
         match self {
             Self::Port(local) => Some(&local.port),
@@ -115,7 +115,7 @@ impl Local {
         }
     }
 
-    /// The TUN device that packets are taken from, if it is one.
+    /// Returns the TUN device that packets are read from, if it is one.
     pub(crate) fn tunnel(&self) -> Option<&Arc<Tun>> {
         match self {
             Self::Tunnel(tunnel) => Some(&tunnel.device),
@@ -129,8 +129,8 @@ impl Local {
         self.port().map(UdpPort::address)
     }
 
-    /// Sends a datagram to `to`, from the address that it tells; one that answers what was taken
-    /// off its way, from the address `from`. A whole packet must go between the two.
+    /// Sends a datagram to `to`, from the address that `to` holds; a reply to an intercepted one
+    /// leaves from the address `from`. A whole packet must be one between the two.
     pub(super) fn push(
         &mut self,
         counts: &Counts,

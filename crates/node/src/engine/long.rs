@@ -1,4 +1,4 @@
-//! Datagrams that are too long for the ways there are: told, cut into pieces, and joined.
+//! Datagrams that are too long for the paths: reported, fragmented, and reassembled.
 
 use std::net::SocketAddr;
 
@@ -15,10 +15,10 @@ use super::mtu::NUMBER_BYTES;
 use super::routes::Far;
 use crate::counts::add;
 
-/// How long pieces are waited for where no latency budget tells. Chosen: a round trip around the
-/// world, and one more for what is brought back.
+/// Time that fragments are waited for where no latency budget is set. Chosen: a round trip around
+/// the world, and one more for recovery.
 const UNTOLD_WAIT: Duration = Duration::from_secs(1);
-/// Time between two lines about datagrams that are too long. Chosen: an application sends many of
+/// Interval of log lines about datagrams that are too long. Chosen: an application sends many of
 /// them.
 const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
 
@@ -26,18 +26,19 @@ const TELL_OF_LENGTH_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ways {
     pub(super) far: PeerId,
-    /// True when over relays as well, where there is a path over such: other routes to the same far
+    /// Set if the overlay path counts as well, where there is one: other routes to the same far
     /// endpoint may have opened it.
     takes_relays: bool,
 }
 
 impl Ways {
-    /// Returns those of a conversation that is carried so, in a flow if its packets are numbered.
+    /// Returns the paths of a conversation with this carriage, and with a flow if its packets are
+    /// numbered.
     pub(super) fn of(far: PeerId, carriage: Carriage, end: Option<FlowNumber>) -> Self {
         Self { far, takes_relays: end.is_some() || carriage.service == Service::Forwarding }
     }
 
-    /// Returns what is known of the way over relays, where that is one of these and answers.
+    /// Returns the overlay path's MTU, where that path is one of these and answers.
     fn overlay(self, now: Now, far: &Far) -> Option<&PathMtu> {
         let is_over = self.takes_relays && far.label.is_some() && far.is_overlay_alive(now);
         is_over.then_some(&far.mtus.overlay)
@@ -45,7 +46,8 @@ impl Ways {
 }
 
 impl Engine {
-    /// Returns whether a message of so many bytes is known to be too long for no way that there is.
+    /// Returns whether a message of so many bytes may fit some path: it is not known to be too long
+    /// for all.
     pub(super) fn fits(&self, now: Now, ways: Ways, bytes: usize) -> bool {
         let sealed = OVERHEAD + bytes;
         let Some(far) = self.fars.get(&ways.far) else { return true };
@@ -53,15 +55,15 @@ impl Engine {
         takes(&far.mtus.internet) || ways.overlay(now, far).is_some_and(takes)
     }
 
-    /// Returns whether a message of so many bytes is proven to arrive over a way that there is.
+    /// Returns whether a message of so many bytes is proven to arrive over some path.
     fn is_proven(&self, now: Now, ways: Ways, bytes: usize) -> bool {
         let Some(far) = self.fars.get(&ways.far) else { return false };
         let takes = |way: &PathMtu| OVERHEAD + bytes <= way.proven();
         takes(&far.mtus.internet) || ways.overlay(now, far).is_some_and(takes)
     }
 
-    /// Counts a datagram that is longer than any way takes, if this is one, and tells of it at
-    /// times; whether it is.
+    /// Counts a datagram that is longer than every path takes, and logs it at intervals; returns
+    /// whether it is.
     pub(super) fn note_if_too_long(
         &mut self,
         now: Now,
@@ -82,8 +84,8 @@ impl Engine {
         true
     }
 
-    /// Returns the longest datagram of a conversation that is known which some way takes, once that
-    /// was found.
+    /// Returns the longest datagram of a known conversation that some path takes, once that is
+    /// known.
     pub(super) fn longest_to(&self, now: Now, ways: Ways) -> Option<usize> {
         let far = self.fars.get(&ways.far)?;
         let overlay = ways.overlay(now, far).and_then(PathMtu::longest);
@@ -91,8 +93,8 @@ impl Engine {
         longest.checked_sub(OVERHEAD + DATAGRAM_BYTES)
     }
 
-    /// Returns whether a datagram, with so many bytes in all beside the conversation's, is to be
-    /// cut.
+    /// Returns whether a datagram, with so many bytes in all beside the conversation's, has to be
+    /// fragmented.
     pub(super) fn has_to_be_cut(
         &self,
         now: Now,
@@ -102,7 +104,8 @@ impl Engine {
         carriage.fragment && !self.is_proven(now, ways, DATAGRAM_BYTES + bytes)
     }
 
-    /// Sends a datagram in pieces, if it has to be and may; `false` when it is to go as it is.
+    /// Sends a datagram in fragments, if it has to be fragmented and may be; `false` when it is to
+    /// go whole.
     pub(super) fn send_cut(
         &mut self,
         now: Now,
@@ -132,8 +135,8 @@ impl Engine {
         true
     }
 
-    /// Returns the most bytes of a piece: so many that all ways take it, and relays what they make
-    /// of it.
+    /// Returns the most bytes of a fragment, such that all paths take it, and the relays' messages
+    /// with it.
     fn most_of_piece(&self, now: Now, ways: Ways, served: usize) -> usize {
         let Some(far) = self.fars.get(&ways.far) else { return 0 };
         let internet = far.mtus.internet.proven() - served;
@@ -142,7 +145,7 @@ impl Engine {
         takes.saturating_sub(OVERHEAD + NUMBER_BYTES + FRAGMENT_HEADER_BYTES)
     }
 
-    /// Takes a piece of a datagram, and delivers that once it is whole.
+    /// Handles a fragment, and delivers its datagram once it is complete.
     pub(super) fn take_piece(
         &mut self,
         now: Now,
@@ -165,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// Returns how a conversation with `peer` is carried, whichever side began it.
+    /// Returns the carriage of a conversation with `peer`, whichever side began it.
     pub(super) fn carriage_of_any(&self, peer: PeerId, conversation: u32) -> Option<Carriage> {
         let here = self.carriage_of(peer, conversation);
         let began = || {
@@ -175,7 +178,7 @@ impl Engine {
         here.or_else(began)
     }
 
-    /// Gives up datagrams whose pieces do not come, and counts them.
+    /// Gives up datagrams whose fragments do not come, and counts them.
     pub(super) fn maintain_pieces(&mut self, now: Now) {
         self.joiner.expire(now.steady);
         let given_up = self.joiner.given_up();

@@ -1,11 +1,11 @@
-//! Datagrams that were taken off their way, delivered, and come back to be taken again.
+//! Loops: datagrams that were intercepted, delivered, and come back to be intercepted again.
 //!
-//! Whoever delivers a datagram sends it to the destination that it had. Where that way leads
-//! through a gateway it is taken again, delivered again, and so on without end. So what a node that
-//! takes its own host's datagrams delivers itself is marked; it does not start where a relay or far
-//! gateway is on its host, whose datagrams nothing tells from others; and whoever delivers knows
-//! its own sockets in what comes back otherwise, whether it takes that itself or another gateway
-//! does.
+//! The delivering node sends a datagram to its original destination. Where the path to that leads
+//! through a gateway, it is intercepted again, delivered again, and so on without end. So a node
+//! that intercepts its own host's datagrams marks what it delivers itself. It does not start where
+//! a relay or far gateway is on its host, whose datagrams cannot be told from others. And the
+//! delivering node recognises its own sockets in the datagrams that come back by other ways,
+//! whether it intercepts them itself or another gateway does.
 
 use std::net::SocketAddr;
 
@@ -20,12 +20,12 @@ use super::routes::Route;
 use crate::NodeError;
 use crate::config::{DeliveryPolicy, Taken};
 
-/// Time within which what was delivered may come back. Chosen: far above any round trip.
+/// Time within which a delivered datagram may come back. Chosen: far above any round trip.
 const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Refuses to take this host's own datagrams where a relay or far endpoint of `delivery` is on
-    /// this host.
+    /// Refuses to intercept this host's own datagrams where a relay or far endpoint of `delivery`
+    /// is on this host.
     ///
     /// # Errors
     /// Names the address that is one.
@@ -51,8 +51,8 @@ impl Engine {
         Err(NodeError::Config { key: "tproxy.local_output", problem })
     }
 
-    /// Returns whether route `at` may not lead over `hops`, as members say where they are: one is
-    /// on this host, whose own datagrams it takes.
+    /// Returns whether route `at` must not lead over `hops`, as members place them: one is on this
+    /// host, whose own datagrams the route intercepts.
     pub(super) fn would_loop(&self, at: u32, hops: &[Hop]) -> bool {
         let takes_own = |route: &Route| matches!(&route.local, Local::Taken(it) if it.local_output);
         if !self.routes.get(at).is_some_and(takes_own) {
@@ -69,8 +69,8 @@ impl Engine {
         true
     }
 
-    /// Returns whether a datagram from `source` to `to` that was taken here was delivered by this
-    /// node just now.
+    /// Returns whether an intercepted datagram from `source` to `to` was delivered by this node
+    /// just now.
     pub(super) fn comes_back(&self, now: Now, (source, to): (SocketAddr, SocketAddr)) -> bool {
         let kept = self.kept.get(&(source, to)).and_then(|id| self.inbound.get(*id));
         let is_kept = kept.is_some_and(|inbound| is_recent(now, inbound.used()));
@@ -80,9 +80,9 @@ impl Engine {
         is_kept || self.was_sent_from_here(now, (source, to))
     }
 
-    /// Returns whether a datagram that a gateway has taken, from `source` to `to`, is one that this
-    /// node has just sent from a socket of its own. One under a source that is kept is not told
-    /// from the client's next.
+    /// Returns whether a datagram that a gateway has intercepted, from `source` to `to`, is one
+    /// that this node has just sent from a socket of its own. Under a preserved source it cannot be
+    /// told from the client's next one.
     pub(super) fn was_sent_from_here(
         &self,
         now: Now,
@@ -141,7 +141,7 @@ mod tests {
         let mut check = |far, local_output| {
             let path = taking(far, local_output);
             let added = engine.add_path(now(), &mut Handover::default(), &path);
-            // What lacks rights here fails later, and otherwise.
+            // Without the privileges it fails later, and with another error.
             added.err().map(|error| error.to_string()).unwrap_or_default()
         };
         let line = check("127.0.0.1:7001", true);

@@ -1,8 +1,8 @@
-//! Marks of congestion that conversations of whole packets are owed.
+//! Congestion marks that conversations of whole packets are owed.
 //!
-//! Packets that a relay brought back were lost on the Internet, and their sender will not notice:
-//! another packet says that it has met congestion. That one comes a little later, since what seems
-//! lost may be late alone: a packet that comes over the Internet after all takes its mark back.
+//! A packet that a relay recovered was lost on the Internet, and its sender will not notice: so
+//! another packet is marked as having met congestion. It is marked a little later, since a packet
+//! that seems lost may only be late: one that comes over the Internet after all cancels its mark.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,23 +10,25 @@ use tradewind_packet::id::PacketId;
 use tradewind_packet::session::PeerId;
 use tradewind_units::{Duration, Timestamp};
 
-/// Time that a packet may be late before it counts as lost. Chosen: twice what receivers wait for
-/// packets out of order; congestion controls hear of losses a round trip late in any case.
+/// Time that a packet may be late before it counts as lost. Chosen: twice the time that receivers
+/// wait for packets out of order; congestion controls learn of losses a round trip late in any
+/// case.
 const WAIT: Duration = Duration::from_millis(100);
 /// Time for which a mark is worth setting. Chosen: some round trips of the slowest paths.
 const WORTH: Duration = Duration::from_secs(2);
-/// Marks that a conversation may be owed. Chosen: losses of an outage that say no more than these.
+/// Most marks that a conversation may be owed. Chosen: the losses of an outage say no more than
+/// these.
 const MOST_OF_ONE: usize = 64;
 
 /// A conversation, by its far endpoint.
 type Key = (PeerId, u32);
 
-/// All that are owed, by conversation, the oldest first.
+/// All marks owed, by conversation, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Marks(BTreeMap<Key, VecDeque<(PacketId, Timestamp)>>);
 
 impl Marks {
-    /// A packet was brought back.
+    /// Adds a mark for a recovered packet.
     pub(super) fn owe(&mut self, now: Timestamp, key: Key, packet: PacketId) {
         let owed = self.0.entry(key).or_default();
         if owed.len() < MOST_OF_ONE {
@@ -34,7 +36,7 @@ impl Marks {
         }
     }
 
-    /// It has come by itself.
+    /// Cancels the mark of a packet that has come by itself.
     pub(super) fn take_back(&mut self, key: Key, packet: PacketId) {
         if let Some(owed) = self.0.get_mut(&key) {
             owed.retain(|(known, _)| *known != packet);
@@ -47,14 +49,14 @@ impl Marks {
         owed.is_some_and(|owed| owed.front().is_some_and(|(_, at)| now.since(*at) >= WAIT))
     }
 
-    /// A packet was marked.
+    /// Removes a mark that was set.
     pub(super) fn settle(&mut self, key: Key) {
         if let Some(owed) = self.0.get_mut(&key) {
             owed.pop_front();
         }
     }
 
-    /// Forgets what is worth nothing any more.
+    /// Drops marks that are too old.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.0.retain(|_, owed| {
             owed.retain(|(_, at)| now.since(*at) < WORTH);

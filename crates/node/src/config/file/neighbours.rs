@@ -1,9 +1,9 @@
-//! Relays and far gateways as sections name them.
+//! Relays and far gateways as sections give them.
 
 use super::*;
 
-/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous
-/// the identity will do.
+/// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the
+/// identity suffices.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(super) enum FarSection {
@@ -23,7 +23,7 @@ impl TryFrom<toml::Value> for FarSection {
     type Error = toml::de::Error;
 
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
-        // A table with any other key is meant to be a hop, whose errors tell of both.
+        // A table with any other key is meant to be a hop, whose errors name both keys.
         let is_named =
             value.as_table().is_some_and(|table| table.keys().all(|key| key == "identity"));
         match value {
@@ -41,7 +41,7 @@ impl TryFrom<toml::Value> for FarSection {
 }
 
 impl FarSection {
-    /// Returns it, if it has several addresses.
+    /// Returns the identity and the further addresses, if there are several.
     pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
         match self {
             Self::Several(placed) => placed.several(),
@@ -86,13 +86,13 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Returns it, if it has several addresses.
+    /// Returns the identity and the further addresses, if there are several.
     pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
         (!self.others.is_empty()).then(|| (self.hop.identity, self.others.clone()))
     }
 }
 
-/// One address, or a list of some.
+/// One address or a list.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub(crate) struct Addresses {
@@ -174,7 +174,7 @@ impl TryFrom<toml::Value> for ViaSection {
             Some(_) => Err(serde::de::Error::custom("expected a list of relays, or `nearest`")),
             None => {
                 let toml::Value::Array(all) = value else {
-                    // Told as what else it should have been.
+                    // The error says which other forms are accepted.
                     return Ok(Self(Via::Relays(value.try_into()?), Vec::new()));
                 };
                 let all: Result<Vec<Placed>, _> = all.into_iter().map(Placed::try_from).collect();

@@ -1,4 +1,4 @@
-//! One `[[packet]]`, from its section to the path, course or deposits that it means.
+//! One `[[packet]]`: from its section to a path, delivery policy or deposits.
 
 use super::*;
 
@@ -21,7 +21,7 @@ impl PathSection {
         Ok(Path { source, delivery: self.delivery()? })
     }
 
-    /// How packets get to the far endpoint, wherever they come from.
+    /// Returns the delivery policy, for packets of any source.
     pub(super) fn delivery(self) -> Result<DeliveryPolicy, NodeError> {
         let default = if self.relays.0.is_empty() { Wanted::Direct } else { Wanted::Forwarding };
         let wanted = self.service.unwrap_or(default);

@@ -1,16 +1,16 @@
-//! What sections mean, and what is refused of them.
+//! The meaning of sections, and the errors of wrong ones.
 
 use super::*;
 use tradewind_plan::packets::BlockCoding;
 
-/// A relay or far gateway, each number another.
+/// Returns a relay or far gateway; each number gives another.
 fn hop(number: u8) -> String {
     let identity = IdentityKey::from_entropy([number; 32]).public();
     format!("{{ address = '192.0.2.{number}:7001', identity = '{identity}' }}")
 }
 
-/// Returns what the last `[[packet]]` with these keys beside its port counts on, or why it, or one
-/// before it, is refused.
+/// Returns the assumptions of the last `[[packet]]` with these keys beside its port, or why it, or
+/// one before it, is refused.
 fn told(packets: &[String]) -> Result<Assumed, String> {
     let packet = |keys: &String| {
         let text = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{keys}");
@@ -22,7 +22,7 @@ fn told(packets: &[String]) -> Result<Assumed, String> {
     node.map(|node| node.paths.last().unwrap().delivery.assumed).map_err(|error| error.to_string())
 }
 
-/// The same of a `[[packet]]` with one relay and these further keys.
+/// Returns the same for a `[[packet]]` with one relay and these further keys.
 fn assumed(keys: &str) -> Result<Assumed, String> {
     told(&[format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
 }

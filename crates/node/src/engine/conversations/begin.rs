@@ -1,9 +1,10 @@
-//! Conversations that begin elsewhere and end here: whether they may, and where they are delivered.
+//! Conversations that begin elsewhere and end here: whether they are allowed, and where they are
+//! delivered.
 
 use super::*;
 
 impl Engine {
-    /// Has a conversation end here, unless it does already; `false` when it may not.
+    /// Begins a conversation that ends here, unless it exists; `false` when it is not allowed.
     pub(in crate::engine) fn begin_inbound(
         &mut self,
         now: Now,
@@ -54,8 +55,8 @@ impl Engine {
         from.is_ipv4() == to.is_ipv4() && rules.any(|rule| rule.covers_address(from))
     }
 
-    /// Returns whether packets of `peer` may say where they come from: what is delivered under an
-    /// address takes a grant for it.
+    /// Returns whether packets of `peer` may have this source: delivery under an address takes a
+    /// grant for it.
     pub(in crate::engine) fn may_come_from(
         &self,
         peer: PeerId,
@@ -85,9 +86,9 @@ impl Engine {
         checked.map_err(|error| Refusal::from(&error))
     }
 
-    /// Asks again whether a conversation may end here, if addresses of the host have changed since
-    /// that was asked: its destination may have become one, and its socket would reach that. One
-    /// look serves for all that is delivered at once.
+    /// Checks again whether a conversation may end here, if addresses of the host have changed
+    /// since the last check: its destination may have become one of them, and its socket would
+    /// reach that. One check serves for all that is delivered at once.
     pub(super) fn judge_again(&mut self, id: u32) -> bool {
         if self.unflushed.is_empty() {
             self.access.look();
@@ -126,7 +127,7 @@ impl Engine {
                 (None, Local::bind(any_like(to), tells_dscp, mark).ok()?)
             }
         };
-        // A client whose gateway has started again, or has changed: answers must come to the
+        // A client whose gateway has restarted, or which uses another one: replies must go to the
         // newest.
         let older = kept.and_then(|from| self.kept.get(&(from, to)).copied());
         older.into_iter().for_each(|id| self.drop_inbound(now, id, Outcome::Replaced));

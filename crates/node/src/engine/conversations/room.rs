@@ -1,9 +1,9 @@
-//! Room for another conversation where there are as many as may be: the one that was silent longest
-//! goes, so that those that are talked in stay however many others begin.
+//! Eviction of conversations at their limit: the one with the longest silence goes, so that active
+//! ones stay however many others begin.
 //!
-//! Where conversations begin, it goes of them all. Where they end, each with a socket, it goes of
-//! the gateway that has most of them, and that is told: should it have more to say there, it begins
-//! with what this end needs to know again.
+//! Where conversations begin, it is chosen from all of them. Where they end, each with a socket, it
+//! is chosen from the gateway that has most of them, and the gateway is notified: its next datagram
+//! introduces the conversation again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,8 +17,7 @@ use crate::engine::Engine;
 use crate::engine::routes::Route;
 use crate::record::Outcome;
 
-/// Conversations that had to go, the newest last, as far as they are remembered: the word about it
-/// may be lost.
+/// Evicted conversations, the newest last, up to a limit: the notification may be lost.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct LetGo(VecDeque<(PeerId, u32)>);
 
@@ -32,8 +31,8 @@ impl LetGo {
 }
 
 impl Engine {
-    /// Takes the conversation out that was silent longest, if there is no room for another one that
-    /// begins here. Its route is to be told once the other is there, which may be with the same
+    /// Removes the conversation with the longest silence, if there is no room for another one that
+    /// begins here. The caller updates its route once the new one exists, which may have the same
     /// destination.
     pub(super) fn make_room_here(&mut self) -> Option<(u32, Outbound)> {
         if self.outbound.len() < MOST {
@@ -45,7 +44,7 @@ impl Engine {
         self.outbound.remove(id).map(|outbound| (id, outbound))
     }
 
-    /// A conversation that began here is over.
+    /// Cleans up after a conversation that began here and is over.
     pub(super) fn forget_outbound(&mut self, id: u32, outbound: &mut Outbound, why: Outcome) {
         if let Some(tally) = outbound.tally.take() {
             self.tell_of_outbound(outbound, &tally, why);
@@ -57,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Lets a conversation go that ends here, if there is no room for another one.
+    /// Evicts a conversation that ends here, if there is no room for another one.
     pub(super) fn make_room_for_inbound(&mut self, now: Now) {
         if self.inbound.len() < MOST {
             return;
@@ -77,8 +76,8 @@ impl Engine {
         }
     }
 
-    /// Ends a conversation here, and tells who began it: should there be more to say, it begins
-    /// anew.
+    /// Ends a conversation here and notifies the gateway that began it, whose next datagram begins
+    /// it anew.
     pub(in crate::engine) fn released(&mut self, now: Now, id: u32, why: Outcome) {
         let Some(inbound) = self.inbound.get(id) else { return };
         let (far, conversation) = (inbound.far, inbound.conversation);
@@ -87,8 +86,7 @@ impl Engine {
         self.send_message(far, &Message::Unknown { conversation });
     }
 
-    /// Somebody goes on with a conversation that is not known here: if it had to go, that was not
-    /// heard.
+    /// Notifies a gateway that continues an evicted conversation: the first notification was lost.
     pub(in crate::engine) fn tell_if_let_go(&mut self, far: PeerId, conversation: u32) {
         if self.released.0.contains(&(far, conversation)) {
             self.send_message(far, &Message::Unknown { conversation });
@@ -97,8 +95,8 @@ impl Engine {
 }
 
 impl Route {
-    /// A conversation with `to` is over, or has not begun: where none is left, nothing is answered
-    /// from there.
+    /// Stops taking replies from `to` once no conversation with it is left: one is over, or has not
+    /// begun.
     pub(super) fn leave(&mut self, to: std::net::SocketAddr) {
         if !self.sources.keys().any(|(_, known)| *known == to) {
             self.local.end(to);

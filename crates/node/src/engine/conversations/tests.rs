@@ -1,4 +1,4 @@
-//! Conversations that have room by letting others go.
+//! Eviction of conversations to make room for others.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl World {
         self.routes.iter().find(|(known, _)| *known == number).unwrap().1
     }
 
-    /// One of a gateway's applications writes something, a little later than the one before.
+    /// Has one of a gateway's applications write something, a little later than the one before.
     fn write(&mut self, number: u8, source: usize) {
         let (route, by) = (self.route(number), Written::by(address(source)));
         self.hosts.now.steady = self.hosts.now.steady + Duration::from_millis(1);
@@ -49,13 +49,14 @@ impl World {
         self.hosts.at(number).take_application(now, route, by, b"any");
     }
 
-    /// The same, and it arrives.
+    /// Does the same and lets it arrive.
     fn send_message(&mut self, number: u8, source: usize) {
         self.write(number, source);
         self.hosts.exchange();
     }
 
-    /// The conversation of an application, where it begins, and whether the far endpoint knows it.
+    /// Returns the conversation of an application, where it begins, and whether the far endpoint
+    /// knows it.
     fn conversation(&mut self, number: u8, source: usize) -> Option<(u32, bool)> {
         let route = self.route(number);
         let engine = self.hosts.at(number);
@@ -64,7 +65,7 @@ impl World {
         Some((*id, engine.outbound.get(*id).unwrap().is_known))
     }
 
-    /// How many conversations of a gateway end at the far endpoint.
+    /// Returns how many conversations of a gateway end at the far endpoint.
     fn at_the_far_end(&mut self, number: u8) -> usize {
         let engine = self.hosts.at(4);
         let of = |far| engine.sessions.identity_of(far) == Some(identity(number).public());
@@ -108,12 +109,12 @@ fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
     (0..MOST).for_each(|source| world.send_message(1, source));
     assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
     assert_eq!(world.delivered(), MOST as u64 + 3, "each was taken");
-    // The first three had to go, one for each of the last.
+    // The first three were evicted, one for each of the last.
     let known = [0, 1, 2, 3].map(|source| world.conversation(1, source).unwrap().1);
     assert_eq!(known, [false, false, false, true]);
     world.send_message(1, 0);
     assert_eq!(world.delivered(), MOST as u64 + 4, "it was introduced again");
-    // The word about another one was lost.
+    // The notification of another one was lost.
     let (id, _) = world.conversation(1, 1).unwrap();
     world.hosts.at(1).outbound.get_mut(id).unwrap().is_known = true;
     world.send_message(1, 1);
@@ -122,7 +123,7 @@ fn where_conversations_end_the_gateway_that_has_most_makes_room_and_is_told() {
     assert_eq!((world.at_the_far_end(1), world.at_the_far_end(5)), (MOST - 3, 3));
 }
 
-/// What a server says after a long silence comes.
+/// A server's datagram after a long silence arrives.
 #[test]
 fn what_is_said_after_a_long_silence_comes() {
     let mut world = World::new();
@@ -147,7 +148,7 @@ fn what_is_said_after_a_long_silence_comes() {
     assert_eq!(world.hosts.at(1).counts.snapshot().conversations_evicted, 0);
 }
 
-/// A flow that a program has accepted lasts as long as the other side does.
+/// A flow that a program has accepted lasts as long as the other side's.
 #[test]
 fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
     let mut hosts = Hosts::new([(1, gateway(1)), (4, anybody(4))]);
@@ -155,7 +156,7 @@ fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
     let queue = HeldQueue(Arc::new(Queue::new().unwrap()));
     hosts.order(4, Order::Listen { number: 0, to, queue });
     let far = hosts.hop(4);
-    // The gateways go on with each other for the second one.
+    // The second one keeps the gateways' session alive.
     let [flow, _other] = [0; 2].map(|_| {
         hosts.register(
             1,
@@ -181,8 +182,8 @@ fn accepted_flow_is_heard_after_a_long_silence_and_ends_with_the_other_side() {
     assert_eq!(hosts.at(4).accepted.len(), 0);
 }
 
-/// Packets with a budget of 300 ms that this process fetches late, since it has stood still, go
-/// nowhere.
+/// Packets with a budget of 300 ms that this process fetches late, since it has stood still, are
+/// dropped.
 #[test]
 fn what_has_waited_for_longer_than_its_budget_is_dropped_and_counted() {
     let mut world = World::new();

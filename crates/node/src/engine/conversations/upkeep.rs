@@ -1,10 +1,10 @@
-//! What conversations need as time goes: those that are over go, and what has gathered leaves.
+//! Periodic work for conversations: those that are over are dropped, and queued datagrams leave.
 
 use super::*;
 
 impl Engine {
     pub(in crate::engine) fn drop_inbound(&mut self, now: Now, id: u32, why: Outcome) {
-        // What is allowed no more is not delivered either.
+        // Nothing is delivered once it is not allowed.
         if why != Outcome::Revoked {
             self.deliver_waiting(now, id);
         }
@@ -21,10 +21,9 @@ impl Engine {
         }
     }
 
-    /// Forgets conversations that nothing comes of any more. One is kept as long as its far
-    /// endpoint is there, however silent:
-    /// what a server says after an hour comes, as it would without gateways; `room` bounds how many
-    /// there are.
+    /// Drops conversations that are over. One is kept as long as its far endpoint's session,
+    /// however silent it is: what a server sends after an hour arrives, as it would without
+    /// gateways. `room` bounds how many there are.
     pub(in crate::engine) fn maintain_conversations(&mut self, now: Now) {
         let is_idle = |used: Timestamp| now.steady.since(used) >= IDLE;
         let is_over = |outbound: &Outbound| is_idle(outbound.used) && !self.is_backed(outbound);
@@ -35,7 +34,8 @@ impl Engine {
                 self.forget_outbound(id, &mut flow, Outcome::Idle);
             }
         }
-        // Those of a gateway that is gone went with its session. What was said last may still come.
+        // Those of a gateway that is gone went with its session. The last datagrams may still be on
+        // their way.
         let is_over = |it: &Inbound| it.is_over && is_idle(it.used);
         let all = self.inbound.ids().zip(self.inbound.values());
         let over: Vec<u32> = all.filter(|(_, it)| is_over(it)).map(|(id, _)| id).collect();
@@ -50,8 +50,8 @@ impl Engine {
         }
     }
 
-    /// Tells of conversations that are silent for long, though they are kept: what is said after
-    /// that is told of anew.
+    /// Records conversations that have been silent for long, though they are kept: later datagrams
+    /// begin another record.
     fn record_silent(&mut self, now: Now) {
         if self.journal.is_none() {
             return;
@@ -68,7 +68,7 @@ impl Engine {
         inbound.into_iter().for_each(|id| self.record_inbound(id, Outcome::Idle));
     }
 
-    /// Takes what the other endpoint says about a conversation.
+    /// Handles the other endpoint's message on the state of a conversation.
     pub(in crate::engine) fn note_state(&mut self, now: Now, peer: PeerId, message: Message<'_>) {
         match message {
             Message::Known { conversation } => self.note_known(peer, conversation, true),
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Tells the other endpoints of a conversation that it is over.
+    /// Notifies the other endpoints of a conversation that it is over.
     pub(in crate::engine) fn tell_over(&mut self, now: Now, route: u32, conversation: u32) {
         let members = self.routes.get(route).map(|route| match &route.part {
             Part::Head(group) => group.members().to_vec(),
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether somebody is there who may still say something in a conversation.
+    /// Returns whether a session is open over which a conversation may still receive.
     pub(super) fn is_backed(&self, outbound: &Outbound) -> bool {
         let route = self.routes.get(outbound.route);
         route.is_some_and(|route| match route.part {

@@ -1,8 +1,8 @@
-//! Flows that relays serve and of which nothing has come yet.
+//! Flows that relays serve and of which no packet has come yet.
 //!
-//! Relays say each second which flows they serve, from the moment a path is open. What they say of
-//! a flow is kept for its first packet: a burst that begins it is asked for at once, and not a
-//! second later.
+//! Relays report each second which flows they serve, from the moment a path is open. A flow's
+//! report is kept for its first packet: lost packets of its first burst are then requested at once,
+//! and not a second later.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::super::Engine;
 use super::super::paths::Label;
 use super::{MOST, SERVED_FOR};
 
-/// What was said last of such a flow.
+/// The last report on such a flow.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     heard: Timestamp,
     label: u32,
     service: Service,
-    /// Whose path it comes along, where another has opened that.
+    /// The gateway along whose path it comes, where another has opened that.
     gateway: Option<PublicIdentity>,
 }
 
@@ -48,8 +48,8 @@ impl Expectations {
 }
 
 impl Engine {
-    /// A flow comes in from `peer`, which belongs to the end that sends `outgoing`: what relays
-    /// have said of it holds.
+    /// Applies the relays' reports on an incoming flow from `peer`, which belongs to the end that
+    /// sends `outgoing`.
     pub(super) fn take_expected(
         &mut self,
         now: Now,
@@ -71,8 +71,8 @@ impl Engine {
         self.maintain_end(now, outgoing);
     }
 
-    /// Returns whether a path that ends here is one between this node and `peer`, which `gateway`
-    /// has opened, or this node.
+    /// Returns whether a path that ends here is one between this node and `peer`, opened by
+    /// `gateway` or, if that is `None`, by this node.
     fn is_served_along(
         &self,
         label: u32,

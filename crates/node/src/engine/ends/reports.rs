@@ -1,4 +1,4 @@
-//! What is told of flows at their endpoints.
+//! Status reports of flows at their endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use super::super::routes::{Far, Part, Route};
 use super::{Carrier, Choice, End, Ends, Sent};
 use crate::status::{Billed, Direction, FlowStatistics, FlowStatus};
 
-/// Names of services in reports.
+/// Returns the name of a service in reports.
 pub(in super::super) fn name(service: Service) -> &'static str {
     match service {
         Service::Direct => "direct",
@@ -26,10 +26,10 @@ pub(in super::super) fn name(service: Service) -> &'static str {
     }
 }
 
-/// What has become so far of both flows of an end, and how they are carried.
+/// Statistics and services of both flows of an end.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct FlowsOfEnd {
-    /// Of the flow that is sent, as its receiver tells.
+    /// Of the outgoing flow, as its receiver reports.
     pub(in super::super) told: FlowStatistics,
     pub(in super::super) received: FlowStatistics,
     pub(in super::super) sent_by: Service,
@@ -38,10 +38,10 @@ pub(in super::super) struct FlowsOfEnd {
     pub(in super::super) relay: Option<PeerId>,
 }
 
-/// By far endpoint: bytes that were sent to it by ways, and what relays charge for them.
+/// Bytes that were sent to each far endpoint by plain forwarding, and what relays charge for them.
 ///
-/// What relays pass on as it is they cannot tell apart, and charge whichever flow of the path they
-/// hear of first: each flow has the part of all that it has of their bytes.
+/// Relays cannot tell the flows of forwarded packets apart, and charge them to the first flow of
+/// the path that they know: each flow's share of the charge is its share of the bytes.
 #[derive(Debug, Default)]
 pub(in super::super) struct ByWays(BTreeMap<PeerId, (u64, Billed)>);
 
@@ -57,7 +57,7 @@ impl ByWays {
 }
 
 impl Ends {
-    /// Returns what has become so far of both flows of an end.
+    /// Returns the statistics of both flows of an end.
     pub(in super::super) fn flows_of(&self, outgoing: FlowNumber) -> Option<FlowsOfEnd> {
         let end = self.by_outgoing.get(&outgoing)?;
         Some(FlowsOfEnd {
@@ -69,8 +69,8 @@ impl Ends {
         })
     }
 
-    /// Returns how long something that is missing of the flow that comes in is worth waiting for:
-    /// not at all where nothing can bring it.
+    /// Returns how long a missing packet of the incoming flow is worth waiting for: not at all
+    /// where nothing can recover it.
     pub(in super::super) fn recovery_deadline(
         &self,
         now: Now,
@@ -84,12 +84,12 @@ impl Ends {
         Some(end.at_receiver(far.round_trip).recovery_deadline)
     }
 
-    /// Returns the flow that comes in at the end that sends `outgoing`.
+    /// Returns the incoming flow of the end that sends `outgoing`.
     pub(in super::super) fn incoming_of(&self, outgoing: FlowNumber) -> Option<FlowNumber> {
         self.by_outgoing.get(&outgoing)?.incoming
     }
 
-    /// How the flows of one end fare: the one that is sent, the one that comes in.
+    /// Returns the status of the two flows of one end.
     pub(in super::super) fn report(
         &self,
         outgoing: FlowNumber,
@@ -146,7 +146,8 @@ impl Ends {
         vec![sent, received]
     }
 
-    /// What goes to each far endpoint by ways, and what relays have sent of it.
+    /// Returns the traffic to each far endpoint by plain forwarding, and what relays have sent of
+    /// it.
     pub(in super::super) fn by_ways(&self) -> ByWays {
         let mut all = ByWays::default();
         for end in self.by_outgoing.values().filter(|end| end.carrier == Carrier::Ways) {
@@ -157,7 +158,8 @@ impl Ends {
         all
     }
 
-    /// A relay tells what it has sent for a flow: the one near here, or another through it.
+    /// Records a relay's report of what it has sent for a flow: from the relay near here, or from
+    /// another through it.
     pub(in super::super) fn take_bill(
         &mut self,
         now: Timestamp,
@@ -171,14 +173,14 @@ impl Ends {
         }
     }
 
-    /// The flows that are sent.
+    /// Returns the outgoing flows.
     fn flows(&self) -> impl Iterator<Item = (FlowNumber, PeerId)> + '_ {
         self.by_outgoing.iter().map(|(flow, end)| (*flow, end.far))
     }
 }
 
 impl Engine {
-    /// How the flows that begin or end here fare.
+    /// Returns the status of the flows that begin or end here.
     pub(crate) fn report(&self, now: Now) -> Vec<FlowStatus> {
         let mut flows = Vec::new();
         let by_ways = self.services.ends.by_ways();
@@ -219,7 +221,7 @@ impl Engine {
         self.sessions.identity_of(far).map_or_else(String::new, |far| far.to_string())
     }
 
-    /// Of a route whose packets nobody numbers.
+    /// Returns the status of a route whose packets are not numbered.
     fn plain_report(&self, now: Now, route: &Route) -> FlowStatus {
         let is_alive = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
         let wanted = route.carriage().service;

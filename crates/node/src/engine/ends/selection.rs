@@ -1,11 +1,10 @@
-//! Which service a flow gets while it runs: the cheapest that meets its latency budget `[JQ 3.3]`,
-//! by the delays of its paths, by what its receiver reports and by what its relays bill
-//! (`tradewind_plan::service`). Until they do, costs are those that are told (`costs` of a
-//! `[[packet]]`), or what leaves relays.
+//! Choice of a flow's service while it runs: the cheapest that meets its latency budget `[JQ 3.3]`,
+//! by the delays of its paths, its receiver's reports and its relays' bills
+//! (`tradewind_plan::service`). Until there are bills, costs are those of the configuration
+//! (`costs` of a `[[packet]]`), or in proportion to the bytes that leave relays.
 //!
-//! How far the receiver is from its relay is not measured here: members are told
-//! (`super::super::members`), and where nobody tells it is taken to be as far as the sender from
-//! its own.
+//! The delay between the receiver and its relay is not measured here: the members' list holds it
+//! (`super::super::members`), and without it the sender's own access delay is assumed.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +18,8 @@ use tradewind_units::{Duration, Ratio, Timestamp};
 
 use crate::config::{Assumed, ServiceCosts};
 
-/// Time between two looks at delays and bills. Chosen: as receivers report and relays bill; round
-/// trips are smoothed over two seconds.
+/// Interval of the checks of delays and bills. Chosen: that of receivers' reports and relays'
+/// bills; round trips are smoothed over two seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The choice for one flow.
@@ -35,14 +34,14 @@ pub(in super::super) struct Selection {
     next_look: Timestamp,
 }
 
-/// Round trips that were measured.
+/// Measured round trips.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoundTrips {
     pub(super) internet: Duration,
     pub(super) overlay: Duration,
     /// Between the sender and its relay.
     pub(super) access: Duration,
-    /// Between the receiver and its own, if that is told.
+    /// Between the receiver and its relay, if known.
     pub(super) far_access: Option<Duration>,
 }
 
@@ -81,7 +80,7 @@ impl Selection {
         self.why
     }
 
-    /// The paths are others now, and are to be measured.
+    /// Restarts the measurements: the paths have changed.
     pub(super) fn measure_again(&mut self) {
         (self.keeper, self.queue) = (None, StandingQueue::default());
         self.costs.forget_relays();
@@ -91,7 +90,7 @@ impl Selection {
         self.keeper.is_some()
     }
 
-    /// Chooses by the delays; nothing is known of losses yet.
+    /// Chooses by the delays; losses are not known yet.
     pub(super) fn begin(&mut self, now: Timestamp, measured: RoundTrips) -> Service {
         self.queue.note(now, measured.internet, measured.access);
         let path = self.path(measured);
@@ -104,8 +103,8 @@ impl Selection {
         service_of(keeper.service())
     }
 
-    /// Looks again, at times, at round trips, if they are known by now, and at what was billed
-    /// while a service carried the flow; the service, when it changes.
+    /// Checks, at intervals, the round trips, if they are known by now, and the bills of the
+    /// service that carried the flow. Returns the service, when it changes.
     pub(super) fn look(
         &mut self,
         now: Timestamp,
@@ -125,7 +124,7 @@ impl Selection {
         self.take(change)
     }
 
-    /// Takes a report; the service, when it changes.
+    /// Evaluates a report. Returns the service, when it changes.
     pub(super) fn observe(&mut self, told: &Feedback) -> Option<Service> {
         let Feedback { expected, in_time, lost_by_internet, .. } = *told;
         let report = Report { expected, in_time, lost_by_internet };
@@ -162,7 +161,7 @@ impl Selection {
     }
 }
 
-/// A service as the model knows it.
+/// Returns the planner's name of a service.
 fn modelled(service: Service) -> PacketService {
     match service {
         Service::Direct => PacketService::Direct,
@@ -198,7 +197,7 @@ mod tests {
 
     fn begun(budget: u64) -> (Selection, Service) {
         let mut selection = unmeasured(ms(budget));
-        // 80 ms one way over the Internet, 90 over the relays, 5 of them to the first.
+        // 80 ms one way over the Internet, 90 ms over the relays, 5 ms of these to the first.
         let service = selection.begin(at(0), measured(None));
         (selection, service)
     }
@@ -235,14 +234,14 @@ mod tests {
         selection.begin(at(0), measured(Some(ms(120))));
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Forwarding));
-        // Coding takes too long within 115 ms: 80, 5 to notice, 10 to ask, what it waits for the
-        // block, 10 for helpers.
+        // Coding takes too long within 115 ms: 80 ms, 5 ms to notice, 10 ms to request, the wait
+        // for the block, 10 ms for helpers.
         let (mut selection, _) = begun(115);
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Caching));
     }
 
-    /// The services that a flow comes to whose Internet loses more and more.
+    /// Returns the services that a flow passes through as the Internet's loss goes on.
     fn ladder(assumed: Assumed) -> Vec<Service> {
         let mut selection = Selection::new(ms(300), Ratio::new(0.01).unwrap(), assumed);
         let mut ladder = vec![selection.begin(at(0), measured(None))];
@@ -256,19 +255,19 @@ mod tests {
         let all = [Service::Direct, Service::Coding, Service::Caching, Service::Forwarding];
         assert_eq!(by_parts, all, "by what leaves relays");
         let usd = |usd| tradewind_units::Money::from_usd(usd).unwrap();
-        // The last relay's cloud asks much, the first one's nothing: requests to helpers cost more
+        // The last relay's cloud is expensive, the first one's free: requests to helpers cost more
         // than copies.
         let (coding, caching, forwarding) = (usd(0.03), usd(0.01), usd(0.09));
         let costs = Some(ServiceCosts { coding, caching, forwarding, loss: Ratio::ZERO });
         let by_costs = ladder(Assumed { costs, ..Assumed::default() });
-        // Where caching is not enough coding is no better.
+        // Where caching is not enough, coding is no better.
         assert_eq!(by_costs, [Service::Direct, Service::Caching, Service::Forwarding]);
     }
 
     #[test]
     fn blocks_that_are_open_for_long_make_coding_slow() {
-        // 80 ms, 5 to notice, 10 to ask, 10 for helpers, and what is left of a block's time when
-        // the request is there.
+        // 80 ms, 5 ms to notice, 10 ms to request, 10 ms for helpers, and the rest of a block's
+        // time when the request arrives.
         let first_bought = |within| {
             let coding = BlockCoding { within, ..BlockCoding::default() };
             let assumed = Assumed { coding, ..Assumed::default() };
@@ -290,8 +289,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(seconds)
     }
 
-    /// Looks once a second, from a second on, and at what was spent by then; the services that
-    /// follow.
+    /// Checks once a second, in a range of seconds, with the traffic by then; returns the services
+    /// that follow.
     fn looks(
         selection: &mut Selection,
         seconds: std::ops::Range<u64>,
@@ -310,7 +309,7 @@ mod tests {
         let left = looks(&mut selection, 1000..1010, Some(slow), direct);
         assert_eq!(left, [Service::Forwarding]);
         assert_eq!(selection.why(), "another became too slow for its budget");
-        // Looks come at their own pace, however often the engine's does.
+        // Checks keep their own interval, however often the engine calls.
         let (mut selection, _) = begun(150);
         let looks = (0..1000).filter_map(|_| selection.look(at(0), Some(slow), direct(0)));
         assert_eq!(looks.count(), 0);
@@ -321,14 +320,14 @@ mod tests {
         let (mut selection, _) = begun(150);
         selection.observe(&told(50));
         assert_eq!(selection.observe(&told(50)), Some(Service::Coding));
-        // Nobody is there to share blocks with: each packet goes as a copy, and some more.
+        // No flow shares its blocks: each packet goes as a copy, and some more.
         let alone = |second: u64| {
             let (packets, bytes) = (second * 100, second * 100_000);
             let ingress = LeftRelay { bytes: bytes * 12 / 10, nano_usd: bytes / 10 };
             let egress = Some(LeftRelay::default());
             (Service::Coding, Spent { packets, bytes, copied: packets, ingress, egress })
         };
-        // The Internet goes on to lose what nobody could bear.
+        // The Internet's loss stays above the limit.
         let recovered = Feedback { in_time: 1000, ..told(50) };
         let without_accounting: Vec<Service> =
             (0..100).filter_map(|_| selection.observe(&recovered)).collect();

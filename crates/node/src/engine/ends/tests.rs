@@ -1,4 +1,4 @@
-//! Services that are chosen while flows run, between engines whose time a test has in its hands.
+//! Services that are chosen while flows run, between engines whose clock the test advances.
 
 use std::net::UdpSocket;
 
@@ -15,14 +15,14 @@ use super::super::local::Local;
 use crate::config::{DeliveryPolicy, NodeConfig, RelayServices};
 use crate::status::{Direction, FlowStatus};
 
-/// Packets of a flow in each tick: a hundred in a second.
+/// Packets of a flow in each tick: a hundred a second.
 const IN_A_TICK: u64 = 5;
 
 /// Gateway 1 before relays 2 and 3 and far endpoint 4, and a route whose service is chosen.
 struct World {
     hosts: Hosts,
     route: u32,
-    /// The round trip over the Internet, in place of what is measured.
+    /// The round trip over the Internet, in place of the measured one.
     internet: Option<Duration>,
     _application: UdpSocket,
 }
@@ -56,7 +56,7 @@ impl World {
         flows.into_iter().find(|flow| flow.direction == Direction::Sent).unwrap()
     }
 
-    /// Sends for so many seconds; the services in turn, with why each was taken.
+    /// Sends for so many seconds; returns the services in turn, with the reason of each.
     fn run(&mut self, seconds: u64) -> Vec<(String, String)> {
         let end = self.hosts.now.steady + Duration::from_secs(seconds);
         let mut seen = Vec::new();
@@ -92,8 +92,8 @@ fn coding_gives_way_to_caching_where_the_relays_bill_more_for_it() {
     world.hosts.lose_each(1, 4, 20);
     let bought = world.run(10);
     assert_eq!(services(&bought), ["direct", "coding"]);
-    // Nobody shares its blocks, so that its packets go on as copies: more leaves the relays than
-    // with caching.
+    // No flow shares its blocks, so its packets go on as copies: more leaves the relays than with
+    // caching.
     let saved = world.run(120);
     assert_eq!(services(&saved), ["coding", "caching"]);
     assert_eq!(saved[1].1, "a dearer one was not needed for a while");
@@ -122,7 +122,7 @@ fn a_service_is_left_when_its_path_gets_too_slow_and_tried_again_when_that_is_fa
     assert_eq!(services(&world.run(200)), ["forwarding", "caching", "coding", "direct"]);
 }
 
-/// Carried with caching, within three seconds.
+/// Returns caching with a budget of three seconds.
 fn cached() -> Carriage {
     Carriage {
         service: Service::Caching,
@@ -133,7 +133,7 @@ fn cached() -> Carriage {
     }
 }
 
-/// Packets are copied from the first on where the path is open, whenever their flow begins.
+/// Packets are copied from the first one where the path is open, whenever their flow begins.
 #[test]
 fn first_packets_of_a_flow_that_begins_later_are_copied() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
@@ -162,7 +162,7 @@ fn first_packets_of_a_flow_that_begins_later_are_copied() {
     assert_eq!(hosts.at(3).counts.snapshot().kept, 10, "after a long silence");
 }
 
-/// Once a flow is left to the Internet its receiver waits for nothing that might come back.
+/// Once a flow is left to the Internet, its receiver waits for no recovery.
 #[test]
 fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
     let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
@@ -195,7 +195,7 @@ fn receiver_of_a_flow_that_is_left_to_the_internet_does_not_wait() {
     assert!(waits(&mut hosts), "it is copied again");
 }
 
-/// With caching, what the Internet path does not take goes over the relays, as it would with
+/// With caching, packets that are too long for the Internet path go over the relays, as with
 /// forwarding.
 #[test]
 fn what_is_too_long_for_the_internet_goes_over_the_relays() {
@@ -208,7 +208,7 @@ fn what_is_too_long_for_the_internet_goes_over_the_relays() {
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
     hosts.pass(Duration::from_secs(3));
-    // It is known that the Internet takes what every path takes, and no more.
+    // The Internet is known to take what every path takes, and no more.
     let (mut internet, mut at) = (PathMtu::new(now.steady), now.steady);
     while internet.longest().is_none() {
         at = at + Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Periodic work for ends: they follow the paths and what relays say of their flows, and those
-//! without a conversation go.
+//! Periodic work for ends: they follow the paths and the relays' reports on their flows, and ends
+//! without a conversation are dropped.
 
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, Service};
@@ -11,7 +11,8 @@ use super::super::serving::Place;
 use super::{Carrier, Choice, LEAVING_WORDS, SERVE_EVERY, SERVED_FOR};
 
 impl Engine {
-    /// The path of `label` ends here, and a flow that comes in is served along it.
+    /// Handles a relay's report that it serves an incoming flow along the path of `label`, which
+    /// ends here.
     pub(in super::super) fn served_to_here(
         &mut self,
         now: Now,
@@ -40,10 +41,10 @@ impl Engine {
         }
         end.is_left = service == Service::Direct;
         if end.is_left {
-            // What was copied before may still be asked for.
+            // Earlier copies may still be requested.
             return;
         }
-        // Replies have their relays at the other ends of that path.
+        // Replies use the same path in the other direction.
         far.label = Some(label);
         let before = end.heard.replace((now.steady, service));
         let is_other = before.is_none_or(|(heard, before)| {
@@ -53,13 +54,13 @@ impl Engine {
             (end.carriage.service, end.carrier) = (service, Carrier::Machines);
         }
         if is_other {
-            // What is missing is asked for at once.
+            // Missing packets are requested at once.
             end.next_serve = Timestamp::ZERO;
             self.maintain_end(now, outgoing);
         }
     }
 
-    /// Follows the paths, and has the relays serve what is sent.
+    /// Updates ends to the state of the paths, and has the relays serve the outgoing flows.
     pub(in super::super) fn maintain_ends(&mut self, now: Now) {
         let flows: Vec<FlowNumber> = self.services.ends.by_outgoing.keys().copied().collect();
         for flow in flows {
@@ -104,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Forgets ends that `is_used` does not name.
+    /// Forgets ends for which `is_used` is false.
     pub(in super::super) fn forget_ends(&mut self, now: Now, is_used: impl Fn(FlowNumber) -> bool) {
         let ends = &mut self.services.ends;
         let unused: Vec<FlowNumber> =

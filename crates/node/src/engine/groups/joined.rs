@@ -1,4 +1,5 @@
-//! A group at its members: the keys that its sender tells, and what opens with them.
+//! A group at its members: the keys that its sender announces, and packets that are opened with
+//! them.
 
 use tradewind_packet::group::MemberKeys;
 use tradewind_packet::id::{FlowNumber, PacketId};
@@ -8,7 +9,7 @@ use tradewind_packet::session::{Now, PeerId};
 use super::super::Engine;
 use crate::counts::add;
 
-/// A group's flow that comes in.
+/// An incoming flow of a group.
 #[derive(Debug)]
 pub(in super::super) struct Joined {
     far: PeerId,
@@ -16,7 +17,7 @@ pub(in super::super) struct Joined {
 }
 
 impl Joined {
-    /// Opens what relays brought; who sent it, and what.
+    /// Opens a packet from relays; returns its sender and content.
     pub(in super::super) fn open<'a>(
         &self,
         packet: PacketId,
@@ -28,7 +29,7 @@ impl Joined {
 }
 
 impl Engine {
-    /// Takes what is said between a group's sender and its members.
+    /// Handles a message between a group's sender and its members.
     pub(in super::super) fn take_group_message(
         &mut self,
         now: Now,
@@ -62,8 +63,8 @@ impl Engine {
         head.is_some_and(|head| self.leading_to(*head, peer).is_some())
     }
 
-    /// Whether a packet of a group has come before, sealed in its session or for all: the seals do
-    /// not tell.
+    /// Returns whether a packet of a group has come before, sealed in its session or for all: the
+    /// seals alone cannot tell.
     pub(in super::super) fn has_come(&self, peer: PeerId, packet: PacketId) -> bool {
         let joined = self.services.joined.get(&packet.flow);
         joined.is_some_and(|joined| joined.far == peer) && self.services.receiver.has_taken(packet)

@@ -1,4 +1,4 @@
-//! What is told of a group at its sender: a flow to each member.
+//! Status reports of a group at its sender: a flow to each member.
 
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Feedback, Service};
@@ -14,7 +14,7 @@ use super::Group;
 use crate::status::{Billed, Direction, FlowStatus};
 
 impl Engine {
-    /// A member tells how the flow fares; `false` when the flow is no group's.
+    /// Records a member's report on the flow; `false` when the flow is no group's.
     pub(in super::super) fn note_group_report(&mut self, from: PeerId, told: &Feedback) -> bool {
         let Some(group) = self.group_of(told.flow) else { return false };
         if let Some(standing) = group.standings.get_mut(&from) {
@@ -25,7 +25,7 @@ impl Engine {
         true
     }
 
-    /// A copy for all members was sent.
+    /// Counts a copy for all members.
     pub(in super::super) fn note_group_copy(&mut self, flow: FlowNumber, resent: u8) {
         if let Some(group) = self.group_of(flow) {
             group.sent.copies += 1;
@@ -33,8 +33,8 @@ impl Engine {
         }
     }
 
-    /// A relay tells along the path of `label` what it has sent for a group's flow; each relay's
-    /// sums count once, over however many paths they are told.
+    /// Records a relay's report, along the path of `label`, of what it has sent for a group's flow.
+    /// Each relay's sums count once, over however many paths they come.
     pub(in super::super) fn take_group_bill(
         &mut self,
         now: Timestamp,
@@ -54,7 +54,7 @@ impl Engine {
         }
     }
 
-    /// The routes to the members of a group.
+    /// Returns the routes to the members of a group.
     fn members_of(&self, head: u32) -> impl Iterator<Item = &Route> {
         let members = match self.routes.get(head).map(|route| &route.part) {
             Some(Part::Head(group)) => group.members(),
@@ -63,8 +63,8 @@ impl Engine {
         members.iter().filter_map(|member| self.routes.get(*member))
     }
 
-    /// How a group's flow fares at each member, and what comes back. What is the same for all
-    /// stands with the first.
+    /// Returns the status of a group's flow at each member, and of the replies. What is the same
+    /// for all is listed with the first.
     pub(in super::super) fn report_group(
         &self,
         now: Now,

@@ -39,7 +39,7 @@ impl Engine {
                 let mut sealed = std::mem::take(&mut self.sealed);
                 sealed.clear();
                 group.key.seal(packet.sequence, &datagram, &mut sealed);
-                // The flow is there, and the length was looked at.
+                // This cannot fail: the flow exists, and the length was checked.
                 let _ = self.services.sender.send(now.steady, group.flow, class, &sealed);
                 self.sealed = sealed;
                 self.send_packets(now);
@@ -50,7 +50,7 @@ impl Engine {
             group.sent.packets += 1;
             group.sent.bytes += (payload.len() + NUMBER_BYTES + OVERHEAD) as u64;
         } else {
-            // No relay keeps packets as long as that.
+            // Relays do not cache packets of this length.
             for member in &group.members {
                 if let Some((far, to)) = self.end_of_member(*member) {
                     let message =
@@ -67,7 +67,7 @@ impl Engine {
         Some((route.far, route.to?))
     }
 
-    /// Counts and tells of a datagram that some member does not get for its length.
+    /// Counts and logs a datagram that is too long for the paths to some member.
     fn note_if_too_long_for_any(
         &mut self,
         now: Now,
@@ -83,7 +83,8 @@ impl Engine {
         }
     }
 
-    /// Sends each member what it does not get from relays; whether those are to have a copy.
+    /// Sends each member the packet that it does not get from relays; returns whether the relays
+    /// are to get a copy.
     fn send_to_members(
         &mut self,
         now: Now,
@@ -126,8 +127,8 @@ impl Engine {
         is_any_in_reach
     }
 
-    /// Returns a datagram as a member is to get it, with so many bytes around it. One who does not
-    /// know the conversation, and has no room for what begins it, is told of that before.
+    /// Returns a datagram for a member, with `around` bytes around it. A member that does not know
+    /// the conversation is first sent its beginning, where the datagram has no room for that.
     fn for_member<'a>(
         &mut self,
         now: Now,
@@ -150,7 +151,7 @@ impl Engine {
 }
 
 impl Group {
-    /// Returns where datagrams to a member may go.
+    /// Returns the paths of datagrams to a member.
     fn ways_to(&self, far: PeerId) -> Ways {
         let carriage = Carriage { service: Service::Direct, ..self.carriage };
         Ways::of(far, carriage, Some(self.flow))

@@ -1,4 +1,4 @@
-//! Datagrams of a group that are about as long as the ways to its member take, between engines over
+//! Datagrams of a group near the maximum length of the paths to its member, between engines over
 //! real sockets.
 
 use std::net::UdpSocket;
@@ -48,8 +48,8 @@ impl World {
         Self { hosts, head, server, _silent: silent }
     }
 
-    /// The Internet takes what every path takes, and no more, which is known; the longest datagram
-    /// of the application that it takes of a conversation that is known.
+    /// Limits the Internet path to what every path takes, which is then known. Returns the longest
+    /// datagram of the application that it takes in a known conversation.
     fn limit(&mut self) -> usize {
         let (mut internet, mut at) = (PathMtu::new(self.hosts.now.steady), self.hosts.now.steady);
         while internet.longest().is_none() {
@@ -62,7 +62,7 @@ impl World {
         longest - OVERHEAD - NUMBER_BYTES - DATAGRAM_BYTES
     }
 
-    /// The application writes so many bytes; how long what comes is.
+    /// Has the application write so many bytes; returns the length of what arrives.
     fn write(&mut self, bytes: usize) -> Option<usize> {
         let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
         self.hosts.at(1).take_application(now, self.head, by, &vec![7; bytes]);

@@ -1,4 +1,4 @@
-//! When legs end that nothing needs, and how many one gateway may have begun.
+//! The end of unneeded legs, and the limit of legs that one gateway may have begun.
 
 use tradewind_grant::Hop;
 use tradewind_packet::session::PeerId;
@@ -8,7 +8,7 @@ use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
 use super::{IDLE, LOOK_EVERY, MOST_FOR_ONE};
 use crate::mailbox::Order;
 
-/// A hop that nobody is at.
+/// Returns a hop that nobody is at.
 fn nobody(number: usize) -> Hop {
     let number = u16::try_from(number).unwrap();
     Hop { address: ([127, 9, 9, 9], 10_000 + number).into(), identity: identity(200).public() }
@@ -34,7 +34,7 @@ fn next_hops_that_no_path_needs_any_more_are_let_go() {
     assert_eq!(far, 2, "it has still the relay and the gateway");
 }
 
-/// The leg of node 2 to `hop`.
+/// Returns the leg of node 2 to `hop`.
 fn leg_to(hosts: &mut Hosts, hop: Hop) -> Option<PeerId> {
     let engine = hosts.at(2);
     engine.legs.to(engine.sessions.public(), hop)

@@ -1,4 +1,4 @@
-//! Datagrams that are longer than any way, between engines over real sockets.
+//! Datagrams that are longer than every path, between engines over real sockets.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -13,7 +13,7 @@ use super::super::local::Local;
 use super::Ways;
 use crate::config::DeliveryPolicy;
 
-/// Gateway 1 and far endpoint 4, an application behind each, and a way that takes 1,200 bytes.
+/// Gateway 1 and far endpoint 4, an application behind each, and a path that takes 1,200 bytes.
 struct World {
     hosts: Hosts,
     route: u32,
@@ -38,7 +38,8 @@ impl World {
         world
     }
 
-    /// What an engine finds of the way to another: nothing longer than every path takes arrives.
+    /// Limits an engine's path to another, as it finds it: nothing longer than every path takes
+    /// arrives.
     fn limit(&mut self, number: u8, far: PeerId) {
         let mut internet = PathMtu::new(self.hosts.now.steady);
         let mut at = self.hosts.now.steady;
@@ -49,7 +50,7 @@ impl World {
         self.hosts.at(number).fars.get_mut(&far).unwrap().mtus.internet = internet;
     }
 
-    /// The client writes so many bytes; what the server gets.
+    /// Has the client write so many bytes; returns what the server gets.
     fn ask(&mut self, length: usize) -> Option<Vec<u8>> {
         let (now, by) = (self.hosts.now, Written::by(self.client.local_addr().unwrap()));
         let datagram: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
@@ -59,7 +60,7 @@ impl World {
         got(&self.server).inspect(|got| assert!(*got == datagram, "{} bytes", got.len()))
     }
 
-    /// The server answers so many bytes; how many the client gets.
+    /// Has the server reply with so many bytes; returns how many the client gets.
     fn answer(&mut self, length: usize) -> Option<usize> {
         let (now, by) = (self.hosts.now, Written::by(self.server.local_addr().unwrap()));
         let engine = self.hosts.at(4);
@@ -87,7 +88,7 @@ fn got(socket: &UdpSocket) -> Option<Vec<u8>> {
 fn a_datagram_that_is_too_long_is_counted_in_either_direction() {
     let mut world = World::new(false);
     assert!(world.ask(100).is_some());
-    // It leaves all the same: what was found of the way may be over.
+    // It is sent all the same: the path's limit may have changed.
     assert!(world.ask(1500).is_some());
     assert_eq!(world.hosts.at(1).counts.snapshot().too_long, 1);
     let far = world.hosts.at(4).inbound.values().next().unwrap().far;
@@ -116,7 +117,7 @@ fn long_datagrams_are_cut_and_joined_both_ways_from_the_first_one_on() {
 fn a_datagram_of_which_a_piece_is_lost_is_given_up_and_holds_nothing() {
     let mut world = World::new(true);
     assert!(world.ask(100).is_some());
-    // Each fifth piece: one of the six of a datagram.
+    // Every fifth fragment: one of the six of a datagram.
     world.hosts.lose_each(1, 4, 5);
     for _ in 0..10 {
         world.ask(6000);
@@ -128,8 +129,7 @@ fn a_datagram_of_which_a_piece_is_lost_is_given_up_and_holds_nothing() {
     assert_eq!((far.joiner.len(), far.joiner.bytes()), (0, 0));
 }
 
-/// A route that goes directly, beside one to the same far endpoint whose path over a relay takes
-/// more.
+/// A direct route beside one to the same far endpoint whose overlay path takes more.
 #[test]
 fn a_direct_flow_does_not_fit_what_the_relays_of_another_take() {
     let mut hosts = Hosts::new([(1, gateway(1)), (2, anybody(2)), (4, anybody(4))]);
