@@ -4,12 +4,12 @@
 //!
 //! A [`Flow`] is for the application what `[[packet]]` with `service = "auto"` is for an unmodified
 //! one: the same worker carries it, by the cheapest service that meets its budget, and over the
-//! Internet alone while the relays do not answer. It behaves as a UDP socket does: a datagram comes
-//! whole or not at all, in any order, and sending never waits.
+//! Internet alone while the relays do not answer. It behaves as a UDP socket does: a datagram
+//! arrives whole or not at all, in any order, and sending never blocks.
 //!
-//! Its *congestion signal* tells what recovery hides. A packet that a relay brought back was lost
-//! on the Internet nevertheless; a sender that adapts its rate must hear of that, or it would push
-//! others aside.
+//! Its *congestion signal* reports what recovery hides. A packet that a relay recovered was lost on
+//! the Internet nevertheless; a sender that adapts its rate must take it into account, or it would
+//! push others aside.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,39 +29,39 @@ use crate::{Node, NodeError};
 /// Longest datagram of a flow: what UDP over IPv4 carries.
 const MOST_BYTES: usize = 65_507;
 
-/// Numbers of flows in this process.
+/// The number of the next flow in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Who takes a flow's packets, and over what.
+/// The far endpoint and relays of a flow, and the choice of its service.
 #[derive(Debug, Clone)]
 pub struct FlowOptions {
     /// The far endpoint, which delivers.
     pub far: Far,
-    /// One relay or two before it, in order (forwarding takes more), or the nearest; without any
+    /// One relay or two before it, in order (forwarding takes more), or the nearest; without any,
     /// the flow is direct.
     pub relays: Via,
-    /// The service; `None`: the cheapest that meets the budget, and another when receivers report
+    /// The service; `None`: the cheapest that meets the budget, which changes when receivers report
     /// loss.
     pub service: Option<Service>,
     /// Share of packets that may be late or lost, when the service is chosen.
     pub max_loss: Ratio,
-    /// What the choice counts on.
+    /// The assumptions of the choice.
     pub assumed: Assumed,
-    /// Which packets are copied to the relays, beside those that are sent as vital
+    /// The packets that are copied to the relays, beside those that are sent with high priority
     /// ([`Flow::send_vital`]); `None`: all.
     pub copies: Option<Chosen>,
-    /// Judges each packet that is sent, where packets are chosen: whether it is vital.
+    /// The classifier of each packet that is sent, where packets are chosen: high priority or not.
     pub judge: Option<Judge>,
 }
 
 type IsVital = dyn Fn(&[u8]) -> bool + Send + Sync;
 
-/// Tells of a datagram whether it is vital.
+/// A classifier of datagrams: high priority or not.
 #[derive(Clone)]
 pub struct Judge(Arc<IsVital>);
 
 impl Judge {
-    /// One that asks `is_vital`, in the thread that sends.
+    /// Returns one that calls `is_vital`, in the thread that sends.
     pub fn new(is_vital: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_vital))
     }
@@ -74,7 +74,8 @@ impl std::fmt::Debug for Judge {
 }
 
 impl FlowOptions {
-    /// To `far` over `relays` by whichever service meets the budget, at most 0.1 % late or lost.
+    /// Returns options for `far` over `relays`, by whichever service meets the budget, with at most
+    /// 0.1 % late or lost.
     #[must_use]
     pub fn new(far: impl Into<Far>, relays: impl Into<Via>) -> Self {
         let (far, relays) = (far.into(), relays.into());
@@ -104,33 +105,33 @@ impl FlowOptions {
     }
 }
 
-/// Why a flow does not take a datagram, or has none.
+/// The reason why a flow cannot send or receive a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// Its worker is behind: the datagram was not taken.
+    /// The queue is full, since the worker is behind: the datagram was dropped.
     #[error("the flow's queue is full; expected fewer datagrams at once, or a pause")]
     Full,
-    /// No datagram is that long.
+    /// The datagram is too long.
     #[error("{0} bytes in one datagram; expected at most 65507")]
     TooLong(usize),
-    /// Nothing moves any more.
+    /// The flow has ended.
     #[error("the flow has ended: {0}")]
     Ended(&'static str),
 }
 
-/// What the Internet lost of a flow, whether or not it came back: what a sender that adapts its
-/// rate should go by.
+/// The Internet's loss of a flow, recovered packets included, by which a sender should adapt its
+/// rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Congestion {
     /// Packets that should have come, since the flow began.
     pub expected: u64,
     /// Those of them that the Internet lost.
     pub lost_by_internet: u64,
-    /// The share of the last interval that the receiver told of, about a second.
+    /// The share in the receiver's last report interval, about a second.
     pub share: Option<Ratio>,
 }
 
-/// Datagrams to one destination, and what it answers; ends when it is dropped.
+/// Datagrams to one destination, and its replies; the flow ends when it is dropped.
 #[derive(Debug)]
 pub struct Flow {
     number: u64,
@@ -140,10 +141,10 @@ pub struct Flow {
 }
 
 impl Node {
-    /// A flow to `destination`, which the far endpoint of `options` delivers to, whose packets are
-    /// to arrive within `budget`.
+    /// Begins a flow to `destination`, which the far endpoint of `options` delivers to, whose
+    /// packets are to arrive within `budget`.
     ///
-    /// It returns at once; what is sent before the far endpoint has answered is lost
+    /// It returns at once; datagrams sent before the far endpoint has answered are lost
     /// ([`Flow::wait_open`]).
     ///
     /// # Errors
@@ -159,7 +160,8 @@ impl Node {
         self.flow_opener()?.begin_judged((None, destination), delivery, judge)
     }
 
-    /// Returns what begins flows of this node from any thread, also while it starts or ends.
+    /// Returns an opener, which begins flows of this node from any thread, also while it starts or
+    /// ends.
     ///
     /// # Errors
     /// When the node has several workers, or no grant.
@@ -176,7 +178,7 @@ impl Node {
     }
 }
 
-/// What begins flows of a node; clones begin flows of the same.
+/// A handle that begins flows of a node; clones begin flows of the same node.
 #[derive(Debug, Clone)]
 pub struct FlowOpener {
     desk: Arc<Desk>,
@@ -184,8 +186,8 @@ pub struct FlowOpener {
 }
 
 impl FlowOpener {
-    /// Begins a flow for `client` over a course that was read from a configuration
-    /// ([`crate::NodeConfig::delivery`]). Of a node that has ended, it never opens.
+    /// Begins a flow for `client` with a policy from a configuration
+    /// ([`crate::NodeConfig::delivery`]). With a node that has ended, the flow never opens.
     ///
     /// # Errors
     /// As [`Node::register`].
@@ -219,12 +221,12 @@ impl FlowOpener {
 }
 
 impl Flow {
-    /// A number that no other flow or listener has.
+    /// Returns a number that no other flow or listener has.
     pub(crate) fn next_number() -> u64 {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A flow that another endpoint has begun.
+    /// Returns a flow that another endpoint has begun.
     pub(crate) fn of_another(mailbox: Arc<Mailbox>, desk: Arc<Desk>) -> Self {
         Self { number: Self::next_number(), mailbox, desk, judge: None }
     }
@@ -233,7 +235,8 @@ impl Flow {
         self.number
     }
 
-    /// Waits until the far endpoint has agreed on keys, `timeout` at most; tells whether it has.
+    /// Waits until the session with the far endpoint is open, `timeout` at most; returns whether it
+    /// is.
     ///
     /// # Errors
     /// [`FlowError::Ended`].
@@ -241,17 +244,17 @@ impl Flow {
         self.mailbox.wait_open(timeout).map_err(FlowError::Ended)
     }
 
-    /// Sends a datagram; never waits.
+    /// Sends a datagram; never blocks.
     ///
     /// # Errors
-    /// [`FlowError`]; the datagram was not taken.
+    /// [`FlowError`]; the datagram was dropped.
     pub fn send(&self, datagram: &[u8]) -> Result<(), FlowError> {
         let is_vital = self.judge.as_ref().is_some_and(|judge| judge.0(datagram));
         self.hand_over(datagram, is_vital)
     }
 
-    /// Sends a datagram that matters more than others: where not all are copied to the relays, it
-    /// is ([`FlowOptions::copies`]).
+    /// Sends a datagram with high priority: where not all are copied to the relays, it is
+    /// ([`FlowOptions::copies`]).
     ///
     /// # Errors
     /// As [`Flow::send`].
@@ -272,9 +275,9 @@ impl Flow {
         Ok(())
     }
 
-    /// The next datagram of the destination, once there is one, within `timeout`; `None` when there
-    /// is none. With no patience at all it does not wait, for those who wait by the descriptor
-    /// ([`AsFd`]), which has input while a datagram is there.
+    /// Returns the next datagram of the destination, once there is one, within `timeout`; `None`
+    /// when there is none. With a timeout of zero it does not block, for callers that wait by the
+    /// descriptor ([`AsFd`]), which is readable while a datagram is there.
     ///
     /// # Errors
     /// [`FlowError::Ended`], after the last datagram.
@@ -286,16 +289,16 @@ impl Flow {
         }
     }
 
-    /// How its packets fare in one direction, as of the last second: service and why, what came
-    /// back by what, late, lost, billed. `None` in the first second, and for what is received when
-    /// nobody numbers it (direct).
+    /// Returns the status of one direction, as of the last second: service and its reason,
+    /// recovered, late and lost packets, bills. `None` in the first second, and for received
+    /// packets without numbers (direct).
     #[must_use]
     pub fn status(&self, direction: Direction) -> Option<FlowStatus> {
         self.mailbox.status().into_iter().find(|status| status.direction == direction)
     }
 
-    /// What the Internet lost of what is sent, recovered or not; `None` before a receiver has told,
-    /// and where nobody numbers packets.
+    /// Returns the Internet's loss of the sent packets, recovered or not; `None` before the
+    /// receiver's first report, and where packets are not numbered.
     #[must_use]
     pub fn congestion(&self) -> Option<Congestion> {
         let status = self.status(Direction::Sent)?;
@@ -308,15 +311,15 @@ impl Flow {
         })
     }
 
-    /// The longest datagram that the Internet path takes at any time, once it was found by trying.
-    /// Longer ones are lost: while the far endpoint does not know the flow, all; then those more
-    /// than 22 bytes longer.
+    /// Returns the longest datagram that the Internet path takes at any time, once that is known.
+    /// Longer ones are lost: all of them while the far endpoint does not know the flow, later those
+    /// more than 22 bytes longer.
     #[must_use]
     pub fn longest(&self) -> Option<usize> {
         usize::try_from(self.status(Direction::Sent)?.longest?).ok()
     }
 
-    /// Datagrams that came and found the queue full, because nobody received.
+    /// Returns the number of datagrams dropped at a full queue, because nobody received.
     #[must_use]
     pub fn overrun(&self) -> u64 {
         self.mailbox.overrun()

@@ -1,8 +1,10 @@
-//! What one process leaves to the next: sockets that others know, and TUN devices, by name. Nobody
-//! has to learn a new address, and what comes while neither reads waits in them.
+//! Handover of sockets with known addresses, and of TUN devices, from one process to the next, by
+//! name. So no address changes, and datagrams that come while neither process reads wait in the
+//! sockets.
 //!
-//! The next one reads nothing before the one before has ended: an answer to one that the other
-//! fetches is lost. It knows by a pipe of which the one before has the other end.
+//! The next process reads nothing before the previous one has ended: a reply to one of them would
+//! be lost if the other received it. It waits on a pipe of which the previous process holds the
+//! other end.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,21 +20,21 @@ use tradewind_units::Duration;
 
 /// The beginning of all names.
 pub const PREFIX: &str = "packets ";
-/// What the pipe is called: its end comes with the node's.
+/// The name of the pipe, which closes when the node ends.
 const END: &str = "packets end";
-/// Longest wait for the end of the one before. Chosen: its workers end within a twentieth of a
-/// second, and removing rules takes programs.
+/// Longest wait for the end of the previous process. Chosen: its workers end within a twentieth of
+/// a second, and removing rules takes programs.
 const MOST_WAIT: Duration = Duration::from_secs(2);
 
-/// A socket or device, and what it is called.
+/// A socket or device, with its name.
 pub type Named = (String, OwnedFd);
 
-/// What was left, as far as it is not taken yet, and what is to be left.
+/// The inherited descriptors that are not in use yet, and those for the next process.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
     inherited: Vec<Named>,
     left: Vec<Named>,
-    /// How many sockets of a name there were, at ports that the system chose.
+    /// The number of sockets of each name at ports that the system chose.
     nameless: BTreeMap<String, usize>,
 }
 
@@ -41,7 +43,7 @@ impl Handover {
         Self { inherited, ..Self::default() }
     }
 
-    /// A worker's socket where neighbours reach it, which share `listen`; `address` is the same
+    /// Opens a worker's socket for neighbours; the workers share `listen`. `address` is the same
     /// with the port that the first of them got.
     pub(crate) fn neighbours(
         &mut self,
@@ -52,8 +54,8 @@ impl Handover {
         self.open(format!("{PREFIX}{listen}"), address, options)
     }
 
-    /// Where applications write to, or where their datagrams are led, for what is to go to `to`: at
-    /// a port that the system chooses it is known by that.
+    /// Opens a socket that applications write to, or to which their datagrams are redirected, for
+    /// the destination `to`: at a port that the system chooses, the socket is named by that.
     pub(crate) fn applications(
         &mut self,
         (address, to): (SocketAddr, impl Display),
@@ -74,7 +76,7 @@ impl Handover {
         let left = self.take(&called).map(|device| Tun::adopt(device, name, Offloads::None));
         let device = match left {
             Some(Ok(device)) => device,
-            // Somebody has removed it: an upgrade is one way to have it again.
+            // It was removed: an upgrade is one way to have it again.
             Some(Err(error)) => {
                 tracing::warn!(%error, "a TUN device is made anew");
                 Tun::create(name, Offloads::None)?
@@ -86,8 +88,8 @@ impl Handover {
         Ok(device)
     }
 
-    /// What the next process is to get, and what the node keeps until it ends, and of the one
-    /// before what tells of its end. What nobody took of that one is closed.
+    /// Returns the descriptors for the next process, the pipe's end that the node keeps until it
+    /// ends, and the handle of the previous process. Unused descriptors of that one are closed.
     pub(crate) fn finish(mut self) -> std::io::Result<(Vec<Named>, PipeWriter, Option<Before>)> {
         let before = self.take(END).map(Before);
         let (end, life) = std::io::pipe()?;
@@ -116,12 +118,12 @@ impl Handover {
     }
 }
 
-/// The node of the process before this one.
+/// The node of the previous process.
 #[derive(Debug)]
 pub(crate) struct Before(OwnedFd);
 
 impl Before {
-    /// Waits until it has ended, or takes too long for that.
+    /// Waits until it has ended, up to a limit.
     pub(crate) fn wait(self) {
         if let Err(error) = self.wait_for(MOST_WAIT) {
             tracing::warn!(%error, "the packets of the process before this one do not end");
@@ -154,7 +156,7 @@ mod tests {
 
     const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-    /// Where those listen that go to `whose`.
+    /// Returns the addresses of the sockets for the destinations `whose`.
     fn ports(handover: &mut Handover, whose: &[u8]) -> Vec<SocketAddr> {
         let options = UdpOptions::default();
         let open = |to: &u8| handover.applications((ANY, to), &options).unwrap();
@@ -172,7 +174,7 @@ mod tests {
         let (applications, shared) = (ports(&mut handover, &[1, 2, 2]), neighbours(&mut handover));
         assert_ne!(applications[1], applications[2]);
         assert_eq!(shared[0], shared[1]);
-        // Twice, for who has inherited hands on as well.
+        // Twice, since one that has inherited hands over as well.
         for _ in 0..2 {
             handover = Handover::of(handover.finish().unwrap().0);
             assert_eq!(ports(&mut handover, &[1, 2, 2]), applications);

@@ -1,10 +1,10 @@
-//! Rules of the kernel that take applications' packets off their way while there is a far endpoint
-//! to carry them to: datagrams to sockets (TPROXY), whole packets into TUN devices.
+//! Kernel rules that intercept applications' packets while there is a far endpoint to carry them
+//! to: datagrams into sockets (TPROXY), whole packets into TUN devices.
 //!
-//! Whatever goes wrong, packets go their old way: the rules are in force only while the far
-//! endpoint answers, the kernel removes them when this process ends, however it ends, and they
-//! lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and removing them
-//! starts programs, so that a thread of its own does it, and another one has those in force hold on
+//! Whatever goes wrong, packets fall back to their plain path: the rules are in force only while
+//! the far endpoint answers, the kernel removes them when this process ends, however it ends, and
+//! they lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and removing
+//! them starts programs, so a thread of its own does it, and another one renews those in force
 //! meanwhile.
 
 use std::net::IpAddr;
@@ -22,30 +22,30 @@ use tradewind_units::Duration;
 
 use crate::ticks::AllTicks;
 
-/// Time between two looks at whether the far endpoints answer.
+/// Interval of the checks whether the far endpoints answer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Looks before rules that the kernel refused are tried again: 5 s.
+/// Checks before rules that the kernel refused are tried again: 5 s.
 const LOOKS_BEFORE_AGAIN: u32 = 100;
 
-/// What a device must take before the kernel has IPv6 on it (RFC 8200).
+/// Least MTU of a device for which the kernel enables IPv6 on it (RFC 8200).
 pub(crate) const LEAST_IPV6_MTU: u16 = 1280;
 
-/// What is to be taken, and how much of it now.
+/// The packets of one interception, and whether they are intercepted now.
 #[derive(Debug)]
 pub(crate) struct Gate {
     wanted: Wanted,
-    /// Of packets for each range, of others for all.
+    /// For packets one flag for each range, otherwise one for all.
     is_open: Vec<AtomicBool>,
-    /// Of a TUN device: the longest packet that its far endpoints' paths take; of datagrams, the
-    /// longest of those that are taken.
+    /// Of a TUN device: the longest packet that its far endpoints' paths take. Of datagrams: the
+    /// longest that is intercepted.
     mtu: AtomicU16,
 }
 
-/// What is to be taken, and where it is led.
+/// The packets of an interception, and where they are redirected.
 #[derive(Debug)]
 enum Wanted {
     Datagrams(Capture),
-    /// To what is sent under others' addresses.
+    /// Replies to datagrams that are sent under others' addresses.
     Answers(Vec<Range>),
     Packets {
         device: String,
@@ -61,7 +61,7 @@ impl Gate {
         Self::new(Wanted::Datagrams(capture), 1)
     }
 
-    /// Packets to `ranges` go into `device`.
+    /// Returns a gate of the packets to `ranges`, which are routed into `device`.
     pub(crate) fn of_packets(device: &str, ranges: Vec<IpNet>) -> Self {
         let parts = ranges.len();
         Self::new(Wanted::Packets { device: device.to_owned(), ranges }, parts)
@@ -72,7 +72,7 @@ impl Gate {
         Self { wanted, is_open, mtu: AtomicU16::new(0) }
     }
 
-    /// Whether the rules could be set.
+    /// Checks whether the rules can be set.
     pub(crate) fn check(&self) -> Result<(), NetError> {
         match &self.wanted {
             Wanted::Datagrams(capture) => Interception::check_for_datagrams(capture),
@@ -81,12 +81,12 @@ impl Gate {
         }
     }
 
-    /// For all that it takes.
+    /// Opens or closes it for all packets.
     pub(crate) fn set_open(&self, is_open: bool) {
         self.is_open.iter().for_each(|part| part.store(is_open, Ordering::Relaxed));
     }
 
-    /// For packets to the range at `at` alone.
+    /// Opens or closes it for packets to the range at `at` alone.
     pub(crate) fn set_range_open(&self, at: usize, is_open: bool) {
         if let Some(part) = self.is_open.get(at) {
             part.store(is_open, Ordering::Relaxed);
@@ -115,18 +115,18 @@ impl Gate {
 enum Set {
     Datagrams {
         rules: Interception,
-        /// The longest that is taken; 0: any.
+        /// The longest datagram that is intercepted; 0: any.
         longest: u16,
     },
     Packets {
         routes: Detour,
-        /// The ranges that are led into the device.
+        /// The ranges that are routed into the device.
         led: Vec<IpNet>,
     },
 }
 
 impl Set {
-    /// Rules that take nothing more than they must: packets of no range yet.
+    /// Sets rules that intercept no more than they must: packets of no range yet.
     fn of(wanted: &Wanted) -> Result<Self, NetError> {
         Ok(match wanted {
             Wanted::Datagrams(capture) => {
@@ -148,7 +148,7 @@ impl Set {
         })
     }
 
-    /// What shows that they are to hold on, where that can be shown.
+    /// Returns the watchdog that keeps them in force, where there is one.
     fn watchdog(&self) -> Option<&Arc<Watchdog>> {
         match self {
             Self::Datagrams { rules, .. } => Some(rules.watchdog()),
@@ -156,8 +156,8 @@ impl Set {
         }
     }
 
-    /// Has packets to the ranges of `gate` that are open led into the device, which takes packets
-    /// of at most `mtu` bytes; of datagrams, those that are no longer.
+    /// Routes packets to the open ranges of `gate` into the device, whose MTU is `mtu`; for
+    /// datagrams, sets the longest that is intercepted.
     fn follow(&mut self, gate: &Gate, mtu: u16) -> Result<(), NetError> {
         if let (Self::Datagrams { rules, longest }, Wanted::Datagrams(_)) =
             (&mut *self, &gate.wanted)
@@ -200,7 +200,7 @@ impl Set {
     }
 }
 
-/// The ranges that are in one list and not in another, one after the other.
+/// Returns the ranges that are in one list and not in the other, as text.
 fn without(ranges: &[IpNet], others: &[IpNet]) -> String {
     let without = ranges.iter().filter(|range| !others.contains(range));
     without.map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -212,7 +212,7 @@ pub(crate) struct Rules {
     gate: Arc<Gate>,
     in_force: Option<Set>,
     mtu: u16,
-    /// Looks until the kernel is asked again.
+    /// Checks until the kernel is asked again.
     wait: u32,
 }
 
@@ -221,8 +221,8 @@ impl Rules {
         Self { gate, in_force: None, mtu: 0, wait: 0 }
     }
 
-    /// What brings answers back to where datagrams are delivered under the addresses `sources`: it
-    /// is in force from now on.
+    /// Sets rules that bring replies back to this host where datagrams are delivered under the
+    /// addresses `sources`; they are in force from now on.
     pub(crate) fn of_answers(sources: &[DestinationRule]) -> Result<Self, NetError> {
         let gate = Gate::new(Wanted::Answers(ranges(sources)), 1);
         gate.set_open(true);
@@ -249,7 +249,7 @@ impl Rules {
     fn follow_gate(&mut self, keeper: &Keeper) -> Result<(), NetError> {
         let what = self.gate.what();
         if self.watchdog().is_some_and(|watchdog| !watchdog.holds()) {
-            // Somebody took them away: the keeper has said so.
+            // They were removed by somebody else, which the keeper has logged.
             self.in_force = None;
         }
         match (&mut self.in_force, self.gate.is_open()) {
@@ -271,11 +271,11 @@ impl Rules {
         Ok(())
     }
 
-    /// Tells the kernel how long packets may be, before anything is routed into the device.
+    /// Sets the device's MTU, before packets are routed into it.
     fn follow_mtu(&mut self) -> Result<(), NetError> {
         let mtu = self.gate.mtu.load(Ordering::Relaxed);
         if let (Wanted::Packets { device, .. }, true) = (&self.gate.wanted, mtu != self.mtu) {
-            // A device that was too narrow for IPv6 has lost such routes.
+            // A device whose MTU was too small for IPv6 has lost its IPv6 routes.
             self.in_force = None;
             ask(Tool::Ip, &["link", "set", device, "mtu", &mtu.to_string()])?;
             self.mtu = mtu;
@@ -284,17 +284,17 @@ impl Rules {
     }
 }
 
-/// What follows all gates; what is in force ends with it.
+/// The thread that updates all rules to their gates; the rules end with it.
 #[derive(Debug)]
 pub(crate) struct Interceptor {
-    /// Before what has the rules hold on.
+    /// Dropped before the keeper, which renews the rules.
     _follower: Periodic,
     _keeper: Arc<Keeper>,
 }
 
 impl Interceptor {
-    /// Has `rules` hold as long as each of `workers` goes on. One that has ended ends them: its
-    /// devices may be there still.
+    /// Keeps `rules` in force as long as each of `workers` ticks. One that has ended ends them: its
+    /// devices may still exist.
     pub(crate) fn start(mut rules: Vec<Rules>, mut workers: AllTicks) -> Result<Self, NetError> {
         let all_workers = workers.clone();
         let keeper = Arc::new(Keeper::start(
@@ -317,13 +317,13 @@ impl Interceptor {
     }
 }
 
-/// A rule's addresses, if it is of a range.
+/// Returns a rule's addresses, if it is of a range.
 pub(crate) fn range_of(rule: &DestinationRule) -> Option<IpNet> {
     let (base, bits) = rule.range()?;
     IpNet::new(base, bits).ok().map(|range| range.trunc())
 }
 
-/// The rules that are ranges, as the kernel's interface has them.
+/// Returns the rules that are ranges, in the form of the kernel's interface.
 pub(crate) fn ranges(rules: &[DestinationRule]) -> Vec<Range> {
     let range = |rule: &DestinationRule| {
         let (base, bits) = rule.range()?;

@@ -1,37 +1,37 @@
-//! Between whom an IP packet goes: all that must be known of packets that travel whole.
+//! The two ends of an IP packet: all that must be known of packets that travel whole.
 //!
-//! An ICMP error belongs to the packet that it tells of, whichever router says it: what it says
-//! goes back the way of that packet, so that hosts learn what the path beyond a gateway takes, and
-//! that a host is not there.
+//! An ICMP error belongs to the packet that it is about, whichever router sends it: it takes the
+//! reverse path of that packet, so that hosts learn the MTU of the path beyond a gateway, and that
+//! a host is unreachable.
 //!
-//! A packet can also be told to say that it has met congestion.
+//! A packet can also be marked as having met congestion.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of a header without options.
 const V4: usize = 20;
 const V6: usize = 40;
-/// Bytes of an ICMP error before the packet that it tells of.
+/// Bytes of an ICMP error before the packet that it is about.
 const ERROR: usize = 8;
 /// ICMP's and ICMPv6's numbers as protocols.
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
 
-/// From whom a packet comes and to whom it goes; an error, as if the packet that it tells of were
-/// answered. `None` for what is no IP packet.
+/// Returns the source and the destination of a packet; an error counts as a reply to the packet
+/// that it is about. `None` for anything that is no IP packet.
 pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let (from, to) = addresses(packet)?;
     let Some(told_of) = told_of(packet) else { return Some((from, to)) };
     let (sender, receiver) = addresses(told_of)?;
-    // Whoever sent the packet is told, by one host.
+    // An error goes to the sender of the packet, from one host.
     (sender == to && is_one_host(from) && is_one_host(to)).then_some((receiver, sender))
 }
 
-/// Returns whether an address is that of one host, which may say and be told errors. Source:
-/// RFC 1122, 3.2.1.3 and 3.2.2; RFC 4443, 2.4.
+/// Returns whether an address is that of one host, which may send and get errors. Source: RFC 1122,
+/// 3.2.1.3 and 3.2.2; RFC 4443, 2.4.
 fn is_one_host(address: IpAddr) -> bool {
     match address {
-        // This network, groups, and what is kept for later, everybody among it.
+        // "This network", multicast, and reserved addresses, among these broadcast.
         IpAddr::V4(v4) => !matches!(v4.octets()[0], 0 | 224..) && !v4.is_loopback(),
         IpAddr::V6(v6) => !v6.is_unspecified() && !v6.is_multicast() && !v6.is_loopback(),
     }
@@ -56,7 +56,7 @@ fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// The packet that an ICMP error tells of; `None` for other packets.
+/// Returns the packet that an ICMP error is about; `None` for other packets.
 fn told_of(packet: &[u8]) -> Option<&[u8]> {
     let message = match packet.first()? >> 4 {
         4 => {
@@ -79,13 +79,13 @@ fn told_of(packet: &[u8]) -> Option<&[u8]> {
 /// 3.2, as long as the error is no longer than 1,280 bytes, for IPv6.
 const TOLD_V4: usize = 548;
 const TOLD_V6: usize = 1280 - V6 - ERROR;
-/// How far an error may go.
+/// The hop limit of an error.
 const HOPS: u8 = 64;
 
-/// Returns the ICMP error that tells the sender of `packet` that it is too long, from whom it goes
-/// to:
-/// packets may have `mtu` bytes. `None` for what no error may be about: another error, a later
-/// piece, an IPv4 packet that routers may cut, or one that does not go from one host to one.
+/// Returns the ICMP error that tells the sender of `packet` that it is too long, on behalf of its
+/// destination: packets may have `mtu` bytes. `None` where no error may be sent: for another error,
+/// a later fragment, an IPv4 packet that routers may fragment, or one that does not go from one
+/// host to one.
 pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let (from, to) = addresses(packet)?;
     if told_of(packet).is_some() || !is_one_host(from) || !is_one_host(to) {
@@ -125,7 +125,7 @@ pub(crate) fn too_long(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
             error.extend_from_slice(&[2, 0, 0, 0, 0, 0]);
             error.extend_from_slice(&mtu.to_be_bytes());
             error.extend_from_slice(told);
-            // The checksum covers a header of addresses, length and protocol besides.
+            // The checksum also covers a header of addresses, length and protocol.
             let besides = u32::from(length) + u32::from(ICMP6);
             let sum = !sum(besides, &error[8..]);
             error[V6 + 2..V6 + 4].copy_from_slice(&sum.to_be_bytes());
@@ -147,7 +147,7 @@ fn sum(before: u32, bytes: &[u8]) -> u16 {
     all as u16
 }
 
-/// Says in the header that the packet has met congestion, if its ends understand that [RFC 3168];
+/// Marks a packet in its header as having met congestion, if its ends support that [RFC 3168];
 /// returns whether they do.
 pub(crate) fn mark_congestion(packet: &mut [u8]) -> bool {
     const MET: u8 = 0b11;
@@ -158,7 +158,7 @@ pub(crate) fn mark_congestion(packet: &mut [u8]) -> bool {
             *service |= MET;
             let added = u16::from(*service - before);
             if let Some([high, low]) = packet.get(10..12) {
-                // The checksum is of the ones' complement: what the header gains, it loses [RFC
+                // The checksum is of the ones' complement: it loses what the header gains [RFC
                 // 1624].
                 let (sum, borrows) = u16::from_be_bytes([*high, *low]).overflowing_sub(added);
                 let sum = sum - u16::from(borrows);
@@ -198,8 +198,8 @@ mod tests {
     fn a_packet_goes_between_the_addresses_of_its_header() {
         let pair = Some((CLIENT.into(), SERVER.into()));
         assert_eq!(ends(&v4(6, CLIENT, SERVER, &[0; 20])), pair);
-        // An echo request is no error, and what is not the first piece of one does not say what it
-        // is.
+        // An echo request is no error, and a later fragment of an error cannot be recognised as
+        // one.
         assert_eq!(ends(&v4(ICMP, CLIENT, SERVER, &[8; 8])), pair);
         let mut piece = v4(ICMP, CLIENT, SERVER, &[3; 40]);
         piece[7] = 1;
@@ -237,8 +237,8 @@ mod tests {
         assert_eq!(ends(&[0; 60]), None);
     }
 
-    /// What the sixteen-bit words of a header come to, its checksum included: all ones when that is
-    /// right.
+    /// Returns the sum of a header's sixteen-bit words, its checksum included: all ones when that
+    /// is right.
     fn sum(header: &[u8]) -> u16 {
         super::sum(0, header)
     }
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(&error[V4..V4 + ERROR][..2], [3, 4]);
         assert_eq!(u16::from_be_bytes([error[V4 + 6], error[V4 + 7]]), 1300);
         assert_eq!(&error[V4 + ERROR..], &sent[..TOLD_V4]);
-        // It goes between the same two, the other way.
+        // It goes between the same two, in the other direction.
         assert_eq!(ends(&error), Some((SERVER.into(), CLIENT.into())));
         assert_eq!(addresses(&error), Some((SERVER.into(), CLIENT.into())));
         assert_eq!(too_long(&error, 1300), None, "no error is about an error");

@@ -1,10 +1,10 @@
-//! Which relay is near this node, by round trips that it measures itself once it runs, and where
-//! the routes lead that name members `[JQ 3.3]`.
+//! The relay nearest to this node, by round trips that it measures itself while it runs, and the
+//! targets of routes that name members `[JQ 3.3]`.
 //!
-//! Every relay that is known is asked some times, all of them again each minute, and the shortest
-//! round trip counts. A route to a member goes over the relay near here, then the one near there.
-//! What the file or the registry (`super::registration`) says of relays near others is taken as it
-//! is.
+//! Every known relay is pinged some times, all of them again each minute, and the shortest round
+//! trip counts. A route to a member goes over the relay near here, then the one near there. The
+//! relays near others are taken from the file or the registry (`super::registration`) without
+//! measuring.
 
 use std::net::SocketAddr;
 
@@ -21,23 +21,23 @@ use crate::config::{DeliveryPolicy, Far, Via};
 use crate::membership::{Member, Members};
 use crate::status::{EndpointStatus, RelayStatus};
 
-/// Answers that a measurement takes. Chosen: the shortest of five is seldom one that waited.
+/// Pongs of one measurement. Chosen: the shortest of five has seldom waited in a queue.
 const ANSWERS: u32 = 5;
 /// Time between two measurements of a relay that carries nothing. Chosen.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
-/// Silence after which a relay that is asked counts as gone. Chosen: fifteen questions.
+/// Silence after which a relay that is pinged counts as gone. Chosen: fifteen pings.
 const GONE_AFTER: Duration = Duration::from_secs(3);
-/// By how much another relay must be nearer to be taken instead: this, and a fifth. Chosen: noise
-/// must not move routes.
+/// The difference by which another relay must be nearer to replace the current one: this, and a
+/// fifth. Chosen: noise must not move routes.
 const NEARER_BY: Duration = Duration::from_millis(1);
 
-/// Who is known, and how far the relays are.
+/// The members, and the measured round trips of relays.
 #[derive(Debug, Default)]
 pub(super) struct MemberTable {
     members: Members,
     candidates: Vec<Candidate>,
     nearest: Option<Hop>,
-    /// What is said to the registry, and what it has told.
+    /// The exchange with the registry.
     pub(super) registration: Registration,
 }
 
@@ -46,14 +46,14 @@ pub(super) struct MemberTable {
 struct Candidate {
     hop: Hop,
     peer: PeerId,
-    /// Answers of this measurement, and the shortest round trip of them.
+    /// Pongs of this measurement, and their shortest round trip.
     answers: u32,
     shortest: Option<Duration>,
     begun: Timestamp,
     heard: Timestamp,
-    /// What the last measurement has shown; `None`: it does not answer.
+    /// The result of the last measurement; `None`: no answer.
     measured: Option<Duration>,
-    /// Whether one has ended.
+    /// Set once a measurement has ended.
     is_known: bool,
 }
 
@@ -72,7 +72,7 @@ impl Candidate {
         }
     }
 
-    /// Begins the next measurement when it is due; gives up one that has no answers.
+    /// Begins the next measurement when it is due; gives up one that gets no pongs.
     fn tend(&mut self, now: Timestamp) {
         let is_asked = self.answers < ANSWERS;
         if is_asked && now.since(self.heard.max(self.begun)) >= GONE_AFTER {
@@ -83,7 +83,7 @@ impl Candidate {
         }
     }
 
-    /// Its path carries something and has gone silent: it is measured from the beginning.
+    /// Restarts the measurement of a relay whose path carries something and has gone silent.
     fn suspect(&mut self, now: Timestamp) {
         if self.answers >= ANSWERS && now.since(self.heard) >= GONE_AFTER {
             (self.answers, self.shortest, self.begun, self.measured) = (0, None, now, None);
@@ -92,24 +92,25 @@ impl Candidate {
 }
 
 impl MemberTable {
-    /// An endpoint answered over the Internet.
+    /// Records a pong over the Internet.
     pub(super) fn note_answer(&mut self, now: Timestamp, peer: PeerId, round_trip: Duration) {
         if let Some(candidate) = self.candidates.iter_mut().find(|known| known.peer == peer) {
             candidate.take_answer(now, round_trip);
         }
     }
 
-    /// Whether a relay need not be asked now, as it is measured.
+    /// Returns whether a neighbour need not be pinged now: a relay that is measured, or the
+    /// registry.
     pub(super) fn is_measured(&self, peer: PeerId) -> bool {
         match self.candidates.iter().find(|known| known.peer == peer) {
             Some(known) => known.answers >= ANSWERS,
-            // The registry is asked with each word to it.
+            // The registry is pinged with each message to it.
             None => self.registration.is_with(peer),
         }
     }
 
-    /// The nearest relay: the one before, unless another is nearer by more than noise. None before
-    /// all are measured or have been silent.
+    /// Returns the nearest relay: the current one, unless another is nearer by more than noise.
+    /// There is none before all are measured or have been silent.
     fn choose(&self) -> Option<Hop> {
         if !self.candidates.iter().all(|known| known.is_known) {
             return self.nearest;
@@ -123,7 +124,7 @@ impl MemberTable {
         }
     }
 
-    /// Who the members call so.
+    /// Returns the identity of the member of this name.
     pub(super) fn identity_of(&self, name: &str) -> Option<PublicIdentity> {
         self.members.endpoint(name).map(|member| member.identity)
     }
@@ -138,22 +139,22 @@ impl MemberTable {
         }
     }
 
-    /// An endpoint that the file names, or else the registry.
+    /// Returns an endpoint from the file, or else from the registry.
     fn endpoint_of(&self, identity: PublicIdentity) -> Option<&Member> {
         self.members.endpoint_of(identity).or_else(|| self.registration.found(identity))
     }
 
-    /// The addresses of a relay or endpoint beside the first.
+    /// Returns the addresses of a relay or endpoint after the first.
     pub(super) fn further(&self, identity: PublicIdentity) -> Option<&Vec<SocketAddr>> {
         self.members.further.get(&identity)
     }
 
-    /// The relay that keeps the registry.
+    /// Returns the relay that keeps the registry.
     pub(super) fn registry(&self) -> Option<Hop> {
         self.members.registry
     }
 
-    /// The endpoint that a course leads to, if the registry is to be asked for it.
+    /// Returns the endpoint that a policy leads to, if it has to be looked up in the registry.
     pub(super) fn is_asked_for(&self, delivery: &DeliveryPolicy) -> Option<PublicIdentity> {
         let identity = match &delivery.far {
             Far::At(hop) if delivery.relays == Via::Nearest => hop.identity,
@@ -163,7 +164,7 @@ impl MemberTable {
         Some(identity).filter(|identity| self.members.endpoint_of(*identity).is_none())
     }
 
-    /// The relays that answer, the nearest first; `None` before it is known which do.
+    /// Returns the relays that answer, the nearest first; `None` before this is known of all.
     pub(super) fn near(&self) -> Option<Vec<NearRelay>> {
         if !self.candidates.iter().all(|known| known.is_known) {
             return None;
@@ -179,13 +180,13 @@ impl MemberTable {
         Some(relays)
     }
 
-    /// Whether it may be the nearest, or keeps the registry.
+    /// Returns whether it may be the nearest, or keeps the registry.
     pub(super) fn has(&self, peer: PeerId) -> bool {
         let is_candidate = self.candidates.iter().any(|known| known.peer == peer);
         is_candidate || self.registration.is_with(peer)
     }
 
-    /// Where a course leads by what is known now.
+    /// Returns the target of a policy, by the current state.
     fn resolve(&self, delivery: &DeliveryPolicy) -> Aim {
         let member = self.member(&delivery.far);
         let far = match &delivery.far {
@@ -214,16 +215,16 @@ impl MemberTable {
     }
 }
 
-/// Where a route leads now.
+/// The current target of a route.
 struct Aim {
     far: Option<Hop>,
     relays: Vec<Hop>,
-    /// The round trip between the far endpoint and the last relay, as it is told.
+    /// The round trip between the far endpoint and the last relay, if it is known.
     far_access: Option<Duration>,
 }
 
 impl Engine {
-    /// Takes who is there from now on.
+    /// Replaces the members.
     pub(super) fn set_members(&mut self, now: Now, members: Members) {
         let registry = self.members.registry().filter(|hop| members.registry != Some(*hop));
         let old = std::mem::replace(&mut self.members.members, members.clone());
@@ -248,7 +249,7 @@ impl Engine {
         before.into_iter().for_each(|gone| self.leave_leg(now, gone.peer));
     }
 
-    /// Has nobody's packets end at members.
+    /// Forbids delivery of packets to members' own addresses.
     pub(super) fn know_members(&mut self) {
         let Members { relays, registry, endpoints, further } = &self.members.members;
         let hops = relays.iter().chain(registry).map(|hop| hop.address);
@@ -258,7 +259,7 @@ impl Engine {
         self.access.add_relays(hops.chain(near).chain(ends).chain(further));
     }
 
-    /// Measures relays, and has routes follow what that shows.
+    /// Measures relays, and has routes follow the results.
     pub(super) fn maintain_members(&mut self, now: Now) {
         self.maintain_registration(now);
         if self.members.candidates.is_empty() {
@@ -279,10 +280,11 @@ impl Engine {
         }
     }
 
-    /// Whether a neighbour is a relay that carries nothing for this node and is measured.
+    /// Returns whether a neighbour is a relay that carries nothing for this node and has been
+    /// measured.
     pub(super) fn is_idle_candidate(&self, peer: PeerId) -> bool {
         let in_use = self.several.in_use(peer);
-        // The addresses of a rendezvous are compared by what they answer.
+        // The addresses of a rendezvous are compared by their pongs.
         let is_meeting = self.rendezvous_client.is_with(peer) && !self.several.has(peer);
         (self.members.is_measured(in_use) || is_meeting)
             && !self.routes.values().any(|route| route.first() == Some(in_use))
@@ -297,8 +299,8 @@ impl Engine {
         }
     }
 
-    /// Has a route lead where its course says that it should by now; `None` when there is no room
-    /// for another neighbour.
+    /// Updates a route to its policy's current target; `None` when there is no room for another
+    /// neighbour.
     pub(super) fn aim(&mut self, now: Now, id: u32) -> Option<()> {
         let leads =
             |route: &&super::routes::Route| !matches!(route.part, super::routes::Part::Head(_));
@@ -338,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// The relays and endpoints that this node knows.
+    /// Returns the status of the relays and endpoints that this node knows.
     pub(crate) fn report_members(&self) -> (Vec<RelayStatus>, Vec<EndpointStatus>) {
         let table = &self.members;
         let relay = |known: &Candidate| RelayStatus {

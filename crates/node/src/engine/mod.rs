@@ -1,5 +1,5 @@
-//! One worker's state: sessions, overlay paths, conversations. It does no input by itself: the
-//! worker hands datagrams in.
+//! One worker's state: sessions, overlay paths, conversations. It reads no sockets itself: the
+//! worker passes datagrams in.
 
 mod access;
 mod accounting;
@@ -79,22 +79,21 @@ use sockets::Sockets;
 pub(crate) use tunnel::MOST_PACKET;
 use tunnel::TunnelEnd;
 
-/// Time between two looks at what is due.
+/// Interval of periodic work.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
-/// Time between two questions to a neighbour, whether it is there. Chosen: three are lost within
-/// the second in which a dead relay must be told.
+/// Interval of pings to a neighbour. Chosen: three are lost within the second in which a dead relay
+/// must be detected.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// Silence after which a way counts as dead. Chosen: three questions.
+/// Silence after which a path counts as down. Chosen: three pings.
 const DEAD_AFTER: Duration = Duration::from_millis(600);
-/// Signatures and Diffie-Hellman steps a second that gateways may ask for over paths; each gets its
-/// share. Chosen: at some 150 us each a sixth of a core, as handshakes with a cookie have.
+/// Signatures and Diffie-Hellman steps a second that gateways may cause over paths; each gets its
+/// share. Chosen: at some 150 us each a sixth of a core, as for handshakes with a cookie.
 const DEAR_A_SECOND: usize = 1000;
-/// ICMP errors a second that senders of packets are told; each gets its share. Chosen: as many as
-/// Linux says of its own.
+/// ICMP errors a second to senders of packets; each gets its share. Chosen: Linux's own limit.
 const ERRORS_A_SECOND: usize = 1000;
-/// Labels of one worker. Chosen: two for each path through it.
+/// Most labels of one worker. Chosen: two for each path through it.
 const LABELS: usize = 1 << 15;
-/// Routes of one worker. Chosen: those of any configuration, and as many flows as there may be
+/// Most routes of one worker. Chosen: those of any configuration, and as many flows as there may be
 /// conversations.
 const ROUTES: usize = 1 << 14;
 
@@ -106,10 +105,10 @@ pub(crate) struct Engine {
     sessions: Sessions,
     verifier: Verifier,
     sealer: Option<Sealer>,
-    /// Whose grants it believes.
+    /// The operators whose grants it trusts, and their revocations.
     trust: Arc<Trust>,
     labels: Table<Label>,
-    /// My label of what a neighbour opened under its own.
+    /// This node's label of a path that a neighbour opened under its own label.
     opened: BTreeMap<(PeerId, u32), u32>,
     legs: Legs,
     several: Several,
@@ -117,7 +116,7 @@ pub(crate) struct Engine {
     /// Round trips to the neighbours that this node connects to, smoothed.
     leg_round_trips: BTreeMap<PeerId, Duration>,
     members: MemberTable,
-    /// What a relay's workers keep together.
+    /// State that a relay's workers share.
     shared: Shared,
     rendezvous_client: RendezvousClient,
     pub(crate) routes: Table<Route>,
@@ -126,64 +125,64 @@ pub(crate) struct Engine {
     groups: BTreeMap<FlowNumber, u32>,
     /// Routes of applications' flows.
     flows: BTreeMap<u64, u32>,
-    /// Programs that accept conversations, by whom those are with; and what they have accepted.
+    /// Programs that accept conversations, by the destination; below: the accepted ones.
     listeners: BTreeMap<SocketAddr, (u64, HeldQueue)>,
     accepted: BTreeMap<u64, u32>,
-    /// What a flow sends, while it is sealed.
+    /// A flow's outgoing packets, while they are sealed.
     collected: Vec<Outgoing>,
     outbound: Table<Outbound>,
     pub(crate) inbound: Table<Inbound>,
     inbound_ids: BTreeMap<(PeerId, u32), u32>,
-    /// Conversations that end here and have something that waits to leave.
+    /// Conversations that end here and have datagrams in their send queues.
     unflushed: Vec<u32>,
     released: LetGo,
-    /// Those whose datagrams are delivered under others' addresses, by whose and to whom.
+    /// Conversations whose datagrams are delivered under a preserved source, by source and
+    /// destination.
     kept: BTreeMap<(SocketAddr, SocketAddr), u32>,
-    /// The device where others' whole packets are put out.
+    /// The device to which others' whole packets are delivered.
     pub(crate) tunnel: Option<TunnelEnd>,
-    /// Local ports that are to be watched.
+    /// Local ports that the worker has to poll from now on.
     pub(crate) fresh: Vec<u32>,
-    /// A message while it is written.
+    /// Buffer for a message.
     scratch: Vec<u8>,
-    /// A datagram while it is sealed end to end.
+    /// Buffer for a datagram that is sealed end to end.
     sealed: Vec<u8>,
-    /// What came from a far endpoint, as it was before it was opened; empty where nobody asks for
-    /// it.
+    /// A datagram of a far endpoint before it was opened; empty where no end needs it.
     original: Vec<u8>,
     services: Services,
-    /// Ends may have lost their last conversation.
+    /// Set when ends may have lost their last conversation.
     ends_are_due: bool,
     next_ask: Timestamp,
-    /// Lines of refused paths, by the neighbours that asked for them; `None` is this node itself.
+    /// Log limit of refused paths, by the neighbours that asked for them; `None` is this node
+    /// itself.
     pub(crate) refusal_lines: LogLimit<Option<PublicIdentity>>,
-    /// Of conversations that are over, by gateway.
+    /// Limit of records of conversations, by gateway.
     records: LogLimit<Option<PublicIdentity>>,
-    /// What takes a signature or Diffie-Hellman step and is asked for by a gateway or its
-    /// neighbour.
+    /// Rate limit of signatures and Diffie-Hellman steps that a gateway or its neighbour causes.
     dear: SharedRate<PublicIdentity>,
-    /// ICMP errors, by whom they are told.
+    /// Rate limit of ICMP errors, by receiver.
     errors: SharedRate<IpAddr>,
     refusals: Refusals,
-    /// Pieces of datagrams that wait for others.
+    /// Fragments of datagrams that wait for others.
     joiner: Joiner<PeerId>,
     /// Packets that wait for others before them.
     order: Order<PeerId, FlowNumber>,
-    /// Packets of a conversation whose loss is to be reported.
+    /// Congestion marks that conversations are owed.
     marks: Marks,
-    /// Counts datagrams that are cut.
+    /// The number of the next fragmented datagram.
     next_cut: u32,
-    /// Before then no datagram that is too long is told of.
+    /// The time before which no further datagram is logged as too long.
     next_too_long: Timestamp,
-    /// What takes records of conversations and paths, if anything does.
+    /// The receiver of records of conversations and paths, if there is one.
     journal: Option<Arc<dyn Journal>>,
-    /// How long what is taken now had waited to be fetched.
+    /// The time for which the current input had waited to be fetched.
     age: Duration,
-    /// Datagrams that sessions dropped and that are counted already.
+    /// Datagrams dropped by sessions that are counted already.
     drops_counted: u64,
     salt: u16,
 }
 
-/// The time by both clocks.
+/// Returns the time by both clocks.
 pub(crate) fn now() -> Now {
     let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let unix = Timestamp::ZERO + unix.unwrap_or_default();
@@ -191,7 +190,8 @@ pub(crate) fn now() -> Now {
 }
 
 impl Engine {
-    /// It says nothing before [`Engine::begin`], when somebody reads the answers.
+    /// Returns an engine. It sends nothing before [`Engine::begin`], when somebody reads the
+    /// replies.
     pub(crate) fn new(
         config: Arc<NodeConfig>,
         port: UdpPort,
@@ -273,8 +273,8 @@ impl Engine {
         self.add_rendezvous(now, handover)
     }
 
-    /// Nobody else reads what comes from now on. What was issued before, another process may have
-    /// seen.
+    /// Starts it as the only reader from now on. Another process may have seen what was issued
+    /// before.
     pub(crate) fn begin(&mut self, now: Now) {
         self.verifier.refuse_issued_before(now.unix);
         self.sessions.refuse_issued_before(now.unix);
@@ -282,13 +282,13 @@ impl Engine {
         self.flush();
     }
 
-    /// What is taken from now on had waited so long to be fetched: longer than usual when this
+    /// Sets the time for which the next input had waited to be fetched: longer than usual when this
     /// process had stood still.
     pub(crate) fn note_age(&mut self, age: Option<Duration>) {
         self.age = age.unwrap_or(Duration::ZERO);
     }
 
-    /// Takes datagrams of a neighbour.
+    /// Handles datagrams of a neighbour.
     pub(crate) fn take_train(&mut self, now: Now, from: AddressPair, train: &mut Train<'_>) {
         let (length, segment, mut at) = (train.bytes().len(), train.segment(), 0);
         if length == 0 {
@@ -311,7 +311,7 @@ impl Engine {
         }
     }
 
-    /// Takes a datagram of a neighbour.
+    /// Handles a datagram of a neighbour.
     fn take(&mut self, now: Now, from: AddressPair, datagram: &mut [u8]) {
         add(&self.counts.received, 1);
         let link = Link::Internet(from);
@@ -330,7 +330,8 @@ impl Engine {
         }
     }
 
-    /// Receivers lend packets as they were sealed, and solve blocks with them.
+    /// Keeps a datagram as it was sealed: in this form receivers lend packets, and decode blocks
+    /// with them.
     fn keep_original(&mut self, datagram: &[u8]) {
         self.original.clear();
         if !self.services.ends.is_empty() {
@@ -338,7 +339,7 @@ impl Engine {
         }
     }
 
-    /// Takes a message of a neighbour or far endpoint.
+    /// Handles a message of a neighbour or far endpoint.
     fn handle_message(&mut self, now: Now, peer: PeerId, payload: &[u8], way: Arrival) {
         match Message::parse(payload) {
             Ok(Message::Open { label, header }) => self.open_path(now, peer, label, header),
@@ -398,7 +399,8 @@ impl Engine {
         }
     }
 
-    /// The sockets towards neighbours: the shared one, and perhaps one of this worker's own.
+    /// Returns the sockets towards neighbours: the shared one, and perhaps one of this worker's
+    /// own.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &UdpPort> {
         [Some(&self.sockets.shared), self.sockets.own.as_ref()]
             .into_iter()
@@ -406,14 +408,14 @@ impl Engine {
             .map(|o| &o.port)
     }
 
-    /// Seals a message for a neighbour.
+    /// Seals and sends a message to a neighbour.
     fn send_message(&mut self, peer: PeerId, message: &Message<'_>) {
         self.scratch.clear();
         message.write(&mut self.scratch);
         Self::post(&mut self.sockets, &mut self.sessions, peer, &self.scratch);
     }
 
-    /// Seals a payload for a neighbour; `false` when no session is open.
+    /// Seals and sends a payload to a neighbour; `false` when no session is open.
     fn post(sockets: &mut Sockets, sessions: &mut Sessions, peer: PeerId, payload: &[u8]) -> bool {
         let length = payload.len() + OVERHEAD;
         Self::put(sockets, sessions, peer, length, |sessions, room| {
@@ -431,7 +433,7 @@ impl Engine {
         }
     }
 
-    /// Sends a datagram to the neighbour that passes it on under `label`.
+    /// Sends a datagram to the neighbour that forwards it under `label`.
     fn pass(&mut self, peer: PeerId, label: u32, body: &[u8]) -> bool {
         let (sockets, sessions) = (&mut self.sockets, &mut self.sessions);
         if self.config.leg_seal == LegSeal::Whole {
@@ -448,8 +450,8 @@ impl Engine {
         })
     }
 
-    /// Sends the passed datagrams in some bytes of a train to the neighbour that passes them on
-    /// under `label`.
+    /// Sends the forwarded datagrams in a part of a train to the neighbour that forwards them under
+    /// `label`.
     fn pass_train(
         &mut self,
         peer: PeerId,
@@ -466,7 +468,7 @@ impl Engine {
     }
 
     /// Sends a neighbour a datagram of `length` bytes, if a session is open and `seal` writes and
-    /// seals one: what is not sealed never leaves.
+    /// seals one: nothing unsealed ever leaves.
     fn put(
         sockets: &mut Sockets,
         sessions: &mut Sessions,
@@ -479,8 +481,7 @@ impl Engine {
         sessions.is_open(peer) && sockets.put(is_ours, to, length, |room| seal(sessions, room))
     }
 
-    /// Hands over what the machines and sessions want to be sent, and takes note of what happened
-    /// to them.
+    /// Sends the output of state machines and sessions, and handles their events.
     pub(crate) fn dispatch(&mut self, now: Now) {
         self.drive(now);
         self.drive_rendezvous(now);
@@ -514,13 +515,13 @@ impl Engine {
         }
     }
 
-    /// Sends all that waits.
+    /// Flushes all send queues.
     pub(crate) fn flush(&mut self) {
         self.sockets.flush();
         self.flush_local();
     }
 
-    /// Does what is due.
+    /// Does the periodic work.
     pub(crate) fn tick(&mut self, now: Now) {
         self.sessions.handle_timeout(now);
         self.maintain_labels(now);
@@ -552,7 +553,7 @@ impl Engine {
         self.drops_counted = others;
     }
 
-    /// Asks every neighbour whether it is there, over each way that leads to it.
+    /// Pings every neighbour, over each path that leads to it.
     fn ask_all(&mut self, now: Now) {
         let idle: Vec<PeerId> =
             self.legs.peers().filter(|peer| self.is_idle_candidate(*peer)).collect();
@@ -576,7 +577,7 @@ impl Engine {
         }
     }
 
-    /// A neighbour that is gone takes its paths and flows along.
+    /// Drops the paths and flows of a neighbour that is gone.
     fn forget(&mut self, now: Now, peer: PeerId) {
         self.refusals.forget(peer);
         let gone: Vec<u32> =

@@ -1,5 +1,5 @@
-//! How long datagrams may be on the ways to a far endpoint: found by trying, as the path's MTU is
-//! nobody's to tell (RFC 8899).
+//! MTUs of the paths to a far endpoint: found by probing, since no router need report a path's MTU
+//! (RFC 8899).
 
 use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::{Link, Now, OVERHEAD};
@@ -8,13 +8,13 @@ use tradewind_units::Timestamp;
 use super::Engine;
 use super::routes::Route;
 
-/// What the first message of a conversation has before the application's bytes, and what it adds to
-/// tell whose they are, and to number it.
+/// Bytes of a first message's header before the application's bytes, and the additional bytes of
+/// its source and of its number.
 pub(super) const FIRST_BYTES: usize = 27;
 pub(super) const SOURCE_BYTES: usize = 18;
 pub(super) const NUMBER_BYTES: usize = 17;
 
-/// The searches on both ways.
+/// The searches on both paths.
 #[derive(Debug)]
 pub(super) struct Mtus {
     pub(super) internet: PathMtu,
@@ -38,7 +38,7 @@ impl Mtus {
 }
 
 impl Engine {
-    /// Sends the probes that are due, over ways that answer.
+    /// Sends the probes that are due, over paths that answer.
     pub(super) fn maintain_mtus(&mut self, now: Now) {
         for (peer, far) in &mut self.fars {
             let link = self.sessions.link_of(*peer).filter(|_| far.is_internet_alive(now));
@@ -56,8 +56,8 @@ impl Engine {
         }
     }
 
-    /// The longest datagram of an application that the Internet path of a route takes, be it the
-    /// first of its conversation.
+    /// Returns the longest datagram of an application that the Internet path of a route takes, even
+    /// if it is the first of its conversation.
     pub(super) fn longest(&self, route: &Route) -> Option<u64> {
         let takes = self.fars.get(&route.far)?.mtus.internet.longest()?;
         let numbered = if route.end.is_some() { NUMBER_BYTES } else { 0 };

@@ -1,4 +1,4 @@
-//! Packets of flows that are to be delivered in order: those that come early wait here.
+//! In-order delivery of flows: packets that come early wait here.
 
 use tradewind_packet::id::PacketId;
 use tradewind_packet::message::Message;
@@ -7,11 +7,12 @@ use tradewind_units::Duration;
 
 use super::Engine;
 
-/// How long a packet is waited for before a round trip is measured. Chosen: as of its detection.
+/// Time that a packet is waited for before a round trip is measured. Chosen: that of loss
+/// detection.
 const FIRST_HOLD: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Hands the datagram, or the piece, of a conversation over, in its turn where its flow has an
+    /// Delivers the datagram, or the fragment, of a conversation, in its turn where its flow is in
     /// order.
     pub(super) fn deliver_ordered(
         &mut self,
@@ -43,7 +44,7 @@ impl Engine {
         self.deliver_ready(now);
     }
 
-    /// Hands over what waits for nobody any more.
+    /// Delivers packets that no longer wait for others.
     pub(super) fn deliver_ready(&mut self, now: Now) {
         for (peer, _, bytes) in self.order.take_ready() {
             if let Ok(message) = Message::parse(&bytes) {
@@ -54,8 +55,8 @@ impl Engine {
         self.counts.reordered.store(waited, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Hands over what waits for its turn in the flow of a conversation that ends here, and is
-    /// over.
+    /// Delivers packets that wait for their turn in the flow of a conversation that ends here, and
+    /// is over.
     pub(super) fn deliver_waiting(&mut self, now: Now, id: u32) {
         let Some(inbound) = self.inbound.get(id).filter(|it| it.carriage.in_order) else { return };
         let far = inbound.far;

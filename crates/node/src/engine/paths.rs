@@ -1,12 +1,12 @@
-//! Overlay paths by label: opened hop by hop with a hop header, then passed on by one look-up a
+//! Overlay paths by label: opened hop by hop with a hop header, then forwarding takes one look-up a
 //! packet.
 //!
-//! A label names the receiving end of one direction at one node. Who opens a path tells the label
-//! under which it wants to hear of it; the answer tells the label under which it is to be spoken
-//! to.
+//! A label names the receiving end of one direction at one node. A node that opens a path sends the
+//! label under which it wants to receive; the reply holds the label under which the other side
+//! wants to receive.
 //!
-//! A path through here takes two labels, of which each gateway has its share. An opening that is
-//! not answered soon gives both back: its endpoint opens another path each second until one
+//! A path through here takes two labels, of which each gateway has its share. Both are released
+//! soon if an opening is not answered: its endpoint opens another path each second until one
 //! answers, and only the last of them counts.
 
 use std::net::SocketAddr;
@@ -29,21 +29,21 @@ use super::serving::{AROUND_DATAGRAM, Place};
 use crate::config::LegSeal;
 use crate::counts::add;
 
-/// Silence after which a label is forgotten. Chosen: questions pass every 200 ms on a path in use.
+/// Silence after which a label is forgotten. Chosen: on a path in use there are pings every 200 ms.
 const IDLE: Duration = Duration::from_secs(30);
-/// Time between two tries to open the next hop of a path.
+/// Interval of the tries to open the next hop of a path.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// How long it is tried. Chosen: the endpoint has given the path up after one second, and its word
-/// may have come late.
+/// Time for which these tries go on. Chosen: the endpoint gives the path up after one second, and
+/// its message may come late.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
-/// Labels that one gateway's paths may have at one worker. Chosen: for paths to a thousand far
-/// endpoints; a sixteenth of all.
+/// Most labels of one gateway's paths at one worker. Chosen: for paths to a thousand far endpoints;
+/// a sixteenth of all.
 const MOST_FOR_ONE: usize = 2048;
-/// Silence after which a label gives way to others of its gateway's. Chosen: questions pass five
-/// times a second, fifteen of them.
+/// Silence after which a label may be released for others of its gateway's. Chosen: fifteen pings,
+/// of which there are five a second.
 const GIVES_WAY_AFTER: Duration = Duration::from_secs(3);
-/// Age at which a relay passes packets on no more: it has stood still. Chosen: as long as relays
-/// keep packets for those who may miss them; what budgets they have relays do not know.
+/// Age above which a relay forwards packets no more, because it has stood still. Chosen: as long as
+/// relays cache packets for receivers that miss them; relays do not know the packets' budgets.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// The receiving end of one direction of a path.
@@ -51,33 +51,33 @@ pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 pub(super) struct Label {
     /// The only neighbour that may use it.
     from: PeerId,
-    /// Under which label of its own that has opened it, if it has.
+    /// The label under which that neighbour opened it, if it has.
     opened_as: Option<u32>,
     used: Timestamp,
-    /// Where on the path this is; told by the path's header.
+    /// This node's place on the path, from the path's header.
     place: Option<Place>,
-    /// Bytes passed on under it, with all headers, that no flow was charged for yet.
+    /// Bytes forwarded under it, with all headers, that no flow was charged for yet.
     uncharged: u64,
     /// The label of the other direction here, where the path goes on.
     other: Option<u32>,
-    /// What it was opened by, if somebody else has opened it; the other direction goes by the same.
+    /// The authorization of the path, if another node opened it; it holds for both directions.
     basis: Option<Box<Basis>>,
     to: To,
 }
 
-/// What a path was opened by: asked again when the rules change.
+/// The authorization of a path: checked again when the rules change.
 #[derive(Debug)]
 pub(super) struct Basis {
     verified: VerifiedGrant,
     leads: Leads,
 }
 
-/// Where a path leads from here.
+/// The next step of a path from here.
 #[derive(Debug, Clone, Copy)]
 enum Leads {
     /// To a next hop.
     On(SocketAddr),
-    /// To this node, for what goes there.
+    /// To this node, for this destination.
     Here(SocketAddr),
 }
 
@@ -88,13 +88,13 @@ impl Basis {
 }
 
 impl Label {
-    /// One that nobody else has opened.
+    /// Returns a label of a path that no other node has opened.
     fn new(now: Now, from: PeerId, to: To) -> Self {
         let (opened_as, used, place, other, basis) = (None, now.steady, None, None, None);
         Self { from, opened_as, used, place, uncharged: 0, other, basis, to }
     }
 
-    /// Where to send what is to go back, if the path ends here: the neighbour, and its label.
+    /// Returns the neighbour and its label for the other direction, if the path ends here.
     pub(super) fn way_back(&self) -> Option<(PeerId, u32)> {
         match self.to {
             To::Here { back: Some(back) } => Some((self.from, back)),
@@ -102,18 +102,18 @@ impl Label {
         }
     }
 
-    /// Where on its path this node is.
+    /// Returns this node's place on the path.
     pub(super) fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// The label of the other direction, if the next hop should have answered by now.
+    /// Returns the label of the other direction, if the next hop should have answered by now.
     fn unanswered(&self, now: Now) -> Option<u32> {
         let To::Next { opening: Some(opening), .. } = &self.to else { return None };
         (now.steady >= opening.ends).then_some(opening.mine)
     }
 
-    /// Who may use it, and who it goes on to.
+    /// Returns the neighbour that may use it and the one that it leads to.
     pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> + use<> {
         let next = match self.to {
             To::Next { peer, .. } => Some(peer),
@@ -131,10 +131,10 @@ enum To {
     Here { back: Option<u32> },
 }
 
-/// Where what comes under a label goes.
+/// The place and the next hop of packets under a label.
 pub(super) struct Along {
     pub(super) place: Option<Place>,
-    /// The neighbour that it goes on to, and its label there; `None` where the path ends.
+    /// The next neighbour and its label; `None` where the path ends.
     pub(super) next: Option<(PeerId, u32)>,
 }
 
@@ -145,12 +145,12 @@ struct Opening {
     /// The label of the other direction.
     mine: u32,
     next_try: Timestamp,
-    /// When it is given up.
+    /// The time at which it is given up.
     ends: Timestamp,
 }
 
 impl Engine {
-    /// Passes a packet on that was sealed as a whole, or opens it where its path ends.
+    /// Forwards a packet that was sealed as a whole, or opens it where its path ends.
     pub(super) fn take_packet(&mut self, now: Now, from: PeerId, label: u32, body: &mut [u8]) {
         match self.along(now, from, label) {
             Some(Along { next: Some(_), .. }) if self.has_waited_long() => {
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Passes the datagrams in some bytes of a train on, or opens them where their path ends.
+    /// Forwards the datagrams in a part of a train, or opens them where their path ends.
     pub(super) fn take_passed(
         &mut self,
         now: Now,
@@ -196,12 +196,12 @@ impl Engine {
         }
     }
 
-    /// Returns whether what is taken now had waited here for longer than relays hold packets.
+    /// Returns whether the current input had waited here for longer than relays hold packets.
     pub(super) fn has_waited_long(&self) -> bool {
         self.age > HELD_FOR
     }
 
-    /// Passes on what came under a label. Nothing at all is no datagram of anybody's.
+    /// Forwards a packet that came under a label. An empty one is never valid.
     fn pass_on(&mut self, label: u32, (peer, next): (PeerId, u32), body: &[u8]) {
         if body.is_empty() {
             add(&self.counts.dropped, 1);
@@ -223,8 +223,8 @@ impl Engine {
         if let Some(opened) = opened {
             let peer = opened.peer;
             self.handle_message(now, peer, &datagram[opened.payload], Arrival::Overlay);
-            // Whoever writes over a path of its own is answered over it. A leg does not prove whose
-            // bodies it carries.
+            // A gateway that sends over a path of its own is answered over it. A leg does not prove
+            // whose datagrams it carries.
             let place = self.labels.get(label).and_then(|known| known.place);
             let is_theirs =
                 place.is_some_and(|place| self.sessions.identity_of(peer) == Some(place.gateway));
@@ -242,8 +242,8 @@ impl Engine {
         }
     }
 
-    /// Where on its path this node is, and who comes after it, if anyone: for what `from` says
-    /// under `label`.
+    /// Returns this node's place on the path and the next hop, if there is one, for packets from
+    /// `from` under `label`.
     pub(super) fn along(&mut self, now: Now, from: PeerId, label: u32) -> Option<Along> {
         let known = self.labels.get_mut(label).filter(|known| known.from == from)?;
         known.used = now.steady;
@@ -254,7 +254,7 @@ impl Engine {
         Some(Along { place: known.place, next })
     }
 
-    /// So many datagrams with so many bytes in them were passed on.
+    /// Counts forwarded datagrams, and their bytes with all headers.
     fn note_passed(&mut self, label: u32, (datagrams, bytes): (usize, usize)) {
         add(&self.counts.forwarded, datagrams as u64);
         let around = AROUND_DATAGRAM
@@ -267,13 +267,13 @@ impl Engine {
         }
     }
 
-    /// What was passed on under a label since this was asked last, for a flow that is charged for
-    /// it now.
+    /// Returns the bytes forwarded under a label since the last call, for a flow that is charged
+    /// for them now.
     pub(super) fn take_uncharged(&mut self, label: u32) -> u64 {
         self.labels.get_mut(label).map_or(0, |known| std::mem::take(&mut known.uncharged))
     }
 
-    /// Where what is to go back along the path of `label` is to be sent, from a relay on it.
+    /// Returns the next hop of the other direction of the path of `label`, at a relay on it.
     pub(super) fn backwards(&self, label: u32) -> Option<(PeerId, u32)> {
         match self.labels.get(self.labels.get(label)?.other?)?.to {
             To::Next { peer, label, .. } => Some((peer, label?)),
@@ -281,7 +281,7 @@ impl Engine {
         }
     }
 
-    /// A label for a path that this node opens over `first`.
+    /// Returns a label for a path that this node opens over `first`.
     pub(super) fn new_path(&mut self, now: Now, first: PeerId) -> Option<u32> {
         let salt = self.next_salt();
         let label = Label::new(now, first, To::Here { back: None });
@@ -294,15 +294,15 @@ impl Engine {
         }
     }
 
-    /// Whether another path of a gateway may have labels. Those of its paths that are silent give
-    /// way.
+    /// Returns whether another path of a gateway may have labels, after releasing those of its
+    /// silent paths.
     fn has_labels_for(&mut self, now: Now, gateway: PublicIdentity) -> bool {
         let of_it = |known: &Label| known.place.is_some_and(|place| place.gateway == gateway);
         let labels = self.labels.ids().zip(self.labels.values());
         let theirs: Vec<(u32, Timestamp)> = labels
             .filter_map(|(label, known)| of_it(known).then_some((label, known.used)))
             .collect();
-        // One where a path ends, two on its way.
+        // One label where a path ends, two where it passes.
         if theirs.len() + 2 <= MOST_FOR_ONE {
             return true;
         }
@@ -312,8 +312,8 @@ impl Engine {
         silent.count() > 1
     }
 
-    /// Gives up every path that others have opened and that the rules let in no more; returns how
-    /// many these are.
+    /// Drops every path that others have opened and that the rules no longer allow; returns how
+    /// many.
     pub(super) fn drop_refused_paths(&mut self) -> usize {
         let mut dropped = 0;
         let labels: Vec<u32> = self.labels.ids().collect();
@@ -349,10 +349,10 @@ impl Engine {
         }
     }
 
-    /// Opens a path for a neighbour: to the next hop, or, at the last, to this node.
+    /// Opens a path for a neighbour: to the next hop, or, at the last node, to this one.
     pub(super) fn open_path(&mut self, now: Now, from: PeerId, theirs: u32, header: &[u8]) {
         if let Some(mine) = self.opened.get(&(from, theirs)).copied() {
-            // The answer was lost, or is still awaited.
+            // The reply was lost, or is still awaited.
             return self.answer(from, theirs, mine);
         }
         if let Some(reason) = self.refusals.given(now, (from, theirs)) {
@@ -366,7 +366,8 @@ impl Engine {
         }
     }
 
-    /// Who asked is told why; all of it is told here alone, at times.
+    /// Logs a refusal with all details, at a limited rate. The neighbour that asked gets the reason
+    /// alone.
     fn tell_of_refusal(&self, from: PeerId, refusal: &str) {
         let identity = self.sessions.identity_of(from);
         let neighbour = identity.map(|identity| identity.to_string());
@@ -406,7 +407,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A path ends here: what comes along it is for this node.
+    /// Ends a path here: its packets are for this node.
     fn end_path(
         &mut self,
         now: Now,
@@ -417,7 +418,7 @@ impl Engine {
         let Destination::Address(to) = header.destination else {
             return Err(Objection::new(Refusal::Other, "packets go to addresses, not names"));
         };
-        // Of a range this is the first address, and nothing is delivered yet.
+        // For a range this is the first address, and nothing is delivered yet.
         self.access.allows_inside(Some(&header.grant), Target::Address(to))?;
         let (basis, salt) = (Basis::of(header, Leads::Here(to)), self.next_salt());
         let label = Label {
@@ -432,7 +433,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A path goes on to a next hop, where it is opened before it is answered here.
+    /// Continues a path to a next hop, where it is opened before the reply is sent.
     fn lead_on(
         &mut self,
         now: Now,
@@ -485,7 +486,8 @@ impl Engine {
         }
     }
 
-    /// The next hop has opened the path whose other direction has the label `mine` here.
+    /// Completes a path that the next hop has opened; its other direction has the label `mine`
+    /// here.
     pub(super) fn path_opened(&mut self, now: Now, from: PeerId, mine: u32, theirs: u32) {
         let Some(known) = self.labels.get_mut(mine).filter(|known| known.from == from) else {
             return;
@@ -500,7 +502,7 @@ impl Engine {
             }
             return;
         }
-        // Of a path through here: find the direction that awaits this answer.
+        // For a path through here: find the direction that awaits this reply.
         let To::Next { peer: upstream, label: Some(upstream_label), .. } = known.to else { return };
         let Some(other) = self.opened.get(&(upstream, upstream_label)).copied() else { return };
         if let Some(Label { to: To::Next { label, opening, .. }, .. }) = self.labels.get_mut(other)
@@ -511,8 +513,8 @@ impl Engine {
         }
     }
 
-    /// The path whose other direction has the label `mine` here is refused by the next hop, or by
-    /// somebody behind it.
+    /// Handles the refusal of a path by the next hop or one behind it; its other direction has the
+    /// label `mine` here.
     pub(super) fn path_refused(
         &mut self,
         now: Now,
@@ -543,7 +545,7 @@ impl Engine {
         }
     }
 
-    /// Forgets what is idle, and tries again what was not answered, for a while.
+    /// Drops idle labels, and repeats unanswered openings for a while.
     pub(super) fn maintain_labels(&mut self, now: Now) {
         let labels: Vec<u32> = self.labels.ids().collect();
         for label in labels {

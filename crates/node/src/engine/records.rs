@@ -1,4 +1,4 @@
-//! What is gathered of conversations for the [`Journal`], and told of them when they are over.
+//! Statistics of conversations for the [`Journal`], recorded when they are over.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use super::ends::{FlowsOfEnd, name};
 use super::local::Local;
 use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
 
-/// What is counted of a conversation since it was told of last.
+/// The statistics of a conversation since its last record.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// The first packet and the last.
+    /// The times of the first packet and of the last.
     span: Option<(Timestamp, Timestamp)>,
-    /// The first packet towards the side that began it.
+    /// The time of the first packet towards the side that began it.
     answered: Option<Timestamp>,
     /// Packets and bytes away from the side that began it, and towards it.
     up: [u64; 2],
     down: [u64; 2],
-    /// The flow that carries it, and what had become of its packets before.
+    /// The flow that carries it, and the flow's statistics at the beginning.
     flow: Option<(FlowNumber, FlowsOfEnd)>,
-    /// Why the other endpoint does not take it.
+    /// The reason why the other endpoint refuses it.
     pub(super) refused: Option<Refusal>,
 }
 
@@ -46,7 +46,7 @@ impl Tally {
         self.down = [self.down[0] + 1, self.down[1] + bytes as u64];
     }
 
-    /// Returns whether something was said.
+    /// Returns whether any packet was counted.
     pub(super) fn has_begun(&self) -> bool {
         self.span.is_some()
     }
@@ -55,31 +55,31 @@ impl Tally {
         self.span = Some((self.span.map_or(at, |(first, _)| first), at));
     }
 
-    /// Notes which flow carries the conversation, from now on.
+    /// Records which flow carries the conversation from now on.
     pub(super) fn begin_flow(&mut self, begun: Self) {
         self.flow = begun.flow;
     }
 
-    /// Takes what is counted, and begins anew; `None` when nothing was said.
+    /// Takes the statistics, and begins anew; `None` when there are none.
     pub(super) fn take(&mut self) -> Option<Self> {
         self.span?;
         Some(std::mem::take(self))
     }
 }
 
-/// The gateway that began a conversation that ends here, as it was when it began: its session may
-/// be gone when it is told of.
+/// The gateway that began a conversation that ends here, as it was then: its session may be gone
+/// when the record is made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Origin {
     gateway: Option<PublicIdentity>,
     grant: Option<GrantId>,
-    /// Where its gateway was.
+    /// The address of its gateway.
     peer: Option<SocketAddr>,
-    /// The application's address, as its gateway tells it.
+    /// The application's address, as its gateway reports it.
     pub(super) source: Option<SocketAddr>,
 }
 
-/// Who said what to whom in a conversation that is over, and how that was carried.
+/// The two sides of a conversation that is over, and the service and path between them.
 struct Sides {
     origin: Origin,
     far: Option<PublicIdentity>,
@@ -97,12 +97,12 @@ impl Origin {
 }
 
 impl Engine {
-    /// Has `journal` take records from now on.
+    /// Sends records to `journal` from now on.
     pub(crate) fn set_journal(&mut self, journal: Arc<dyn Journal>) {
         self.journal = Some(journal);
     }
 
-    /// Tells of all conversations: this node ends.
+    /// Records all conversations, since this node ends.
     pub(crate) fn end(&mut self) {
         for id in self.outbound.ids().collect::<Vec<_>>() {
             self.record_outbound(id, Outcome::Cut);
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Returns who begins a conversation that ends here.
+    /// Returns the origin of a conversation that ends here.
     pub(super) fn origin_of(&self, far: PeerId, source: Option<SocketAddr>) -> Origin {
         let peer = match self.sessions.link_of(far) {
             Some(Link::Internet(pair)) => Some(pair.remote),
@@ -122,14 +122,14 @@ impl Engine {
         Origin { gateway, grant: self.sessions.grant_id_of(far), peer, source }
     }
 
-    /// Returns what has become so far of the packets of a flow that begins to carry a conversation.
+    /// Returns a tally with the current statistics of a flow that begins to carry a conversation.
     pub(super) fn tally_of(&self, end: Option<FlowNumber>) -> Tally {
         let flow = end.filter(|_| self.journal.is_some());
         let flow = flow.and_then(|flow| Some((flow, self.services.ends.flows_of(flow)?)));
         Tally { flow, ..Tally::default() }
     }
 
-    /// Tells of a conversation that began here and is over, or has been silent for long.
+    /// Records a conversation that began here and is over, or has been silent for long.
     pub(super) fn record_outbound(&mut self, id: u32, outcome: Outcome) {
         let Some(outbound) = self.outbound.get_mut(id) else { return };
         let Some(tally) = outbound.tally.take() else { return };
@@ -144,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// The same of one that was taken out.
+    /// Does the same for one that was taken out of the table.
     pub(super) fn tell_of_outbound(&self, outbound: &Outbound, tally: &Tally, outcome: Outcome) {
         let (Some(_), Some(route)) = (&self.journal, self.routes.get(outbound.route())) else {
             return;
@@ -172,7 +172,7 @@ impl Engine {
         self.tell(tally, outcome, carried, sides);
     }
 
-    /// Tells of a conversation that ends here and is over, or has been silent for long.
+    /// Records a conversation that ends here and is over, or has been silent for long.
     pub(super) fn record_inbound(&mut self, id: u32, outcome: Outcome) {
         let Some(inbound) = self.inbound.get_mut(id) else { return };
         let (tally, end) = (inbound.tally.take(), inbound.end());
@@ -211,7 +211,7 @@ impl Engine {
     fn tell(&self, tally: &Tally, outcome: Outcome, carried: Option<FlowsOfEnd>, sides: Sides) {
         let (Some(journal), Some((first, last))) = (&self.journal, tally.span) else { return };
         let left_out = match outcome {
-            // All at once, and no more: this node ends.
+            // All of them, without a limit, since this node ends.
             Outcome::Cut => Some(self.records.admit_always()),
             _ => self.records.admit(sides.origin.gateway),
         };
@@ -265,14 +265,14 @@ impl Engine {
 
 /// Returns a limit of records by gateway.
 pub(super) fn limit() -> LogLimit<Option<PublicIdentity>> {
-    /// Records in ten seconds of a worker. Chosen: more than a resolver's clients begin, and 100 kB
-    /// a second at most; each conversation takes no more of its gateway than one datagram.
+    /// Most records of a worker in ten seconds. Chosen: more than a resolver's clients begin, and
+    /// 100 kB a second at most; a gateway needs only one datagram for each conversation.
     const RECORDS: usize = 2000;
     const WINDOW: Duration = Duration::from_secs(10);
     LogLimit::of(RECORDS, WINDOW)
 }
 
-/// Returns who ended a conversation.
+/// Returns the side that ended a conversation.
 fn ended_by(outcome: Outcome, is_outbound: bool) -> EndedBy {
     match outcome {
         Outcome::Idle | Outcome::Evicted | Outcome::Revoked | Outcome::Cut => EndedBy::Here,
@@ -285,7 +285,7 @@ fn ended_by(outcome: Outcome, is_outbound: bool) -> EndedBy {
     }
 }
 
-/// Returns the relays of a path in words.
+/// Returns the relays of a path as text.
 fn path_of(service: Service, relays: &[String]) -> String {
     match service {
         _ if relays.is_empty() => "direct".to_owned(),

@@ -1,10 +1,10 @@
-//! Refusals, told to who asked: a far gateway or a relay that does not let something pass says so,
-//! and why.
+//! Refusals, reported to the side that asked: a far gateway or a relay that refuses something
+//! replies with the reason.
 //!
-//! What refuses a path answers the neighbour that asked, in their session, and relays pass the word
-//! back as they do with an answer. What refuses a conversation tells the other end, sealed end to
-//! end. Each word answers one question, and is shorter. The near gateway logs it, at times, and
-//! shows it as long as it is true: until the same way answers.
+//! A node that refuses a path replies to the neighbour that asked, in their session, and relays
+//! forward the reply as they do with others. An endpoint that refuses a conversation replies to the
+//! other end, sealed end to end. Each reply answers one request, and is shorter. The near gateway
+//! logs it at a limited rate, and shows it as long as it is true: until the same path answers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,17 +17,16 @@ use tradewind_units::{Duration, Timestamp};
 use super::Engine;
 use crate::status::RefusalStatus;
 
-/// How long a refused opening is remembered: who asked asks again with the same header, which by
-/// itself would be told as a replay.
-/// Chosen: longer than neighbours ask.
+/// Time for which a refused opening is remembered: the neighbour repeats it with the same header,
+/// which by itself would be refused as a replay. Chosen: longer than neighbours repeat it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3);
-/// Refused openings that are remembered. Chosen: of many gateways, each once a second.
+/// Most refused openings that are remembered. Chosen: of many gateways, each once a second.
 const MOST_REMEMBERED: usize = 1024;
-/// How long a refusal is shown that nobody repeats. Chosen: openings are asked for again each
+/// Time for which a refusal is shown that is not repeated. Chosen: openings are repeated each
 /// second, conversations while they go on.
 const SHOWN_FOR: Duration = Duration::from_secs(60);
 
-/// Why something is refused here, and what the log here says of it.
+/// The reason of a refusal of this node, and its text for the log here.
 #[derive(Debug)]
 pub(super) struct Objection {
     pub(super) reason: Refusal,
@@ -39,7 +38,7 @@ impl Objection {
         Self { reason, text: text.to_owned() }
     }
 
-    /// A next hop that the policy refuses.
+    /// Returns the objection to a next hop that the policy refuses.
     pub(super) fn to_next_hop(error: &GrantError) -> Self {
         Self { reason: Refusal::NextHop, text: error.to_string() }
     }
@@ -57,7 +56,7 @@ impl From<Box<tradewind_grant::Refusal>> for Objection {
     }
 }
 
-/// A refusal that somebody else has told.
+/// A refusal that another node has reported.
 #[derive(Debug, Clone, Copy)]
 struct ReportedRefusal {
     by: PublicIdentity,
@@ -65,10 +64,10 @@ struct ReportedRefusal {
     heard: Timestamp,
 }
 
-/// Refusals of others, and of this node.
+/// Refusals by others, and by this node.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// By far endpoint: of a path there, and of a conversation with it.
+    /// By far endpoint: of a path to it, and of a conversation with it.
     told: BTreeMap<PeerId, [Option<ReportedRefusal>; 2]>,
     given: VecDeque<(Timestamp, (PeerId, u32), Refusal)>,
 }
@@ -77,7 +76,7 @@ const OF_PATH: usize = 0;
 const OF_CONVERSATION: usize = 1;
 
 impl Refusals {
-    /// The reason for which what a neighbour asks for under its label was refused just now.
+    /// Returns the reason for which a neighbour's request under its label was refused just now.
     pub(super) fn given(&self, now: Now, asked: (PeerId, u32)) -> Option<Refusal> {
         let mut latest = self.given.iter().rev();
         let found =
@@ -92,12 +91,12 @@ impl Refusals {
         self.given.push_back((now.steady, asked, reason));
     }
 
-    /// The path to a far endpoint answers.
+    /// Clears the refusal of a path to a far endpoint, since it answers.
     pub(super) fn path_answers(&mut self, far: PeerId) {
         self.clear(far, OF_PATH);
     }
 
-    /// A far endpoint takes conversations.
+    /// Clears the refusal of conversations by a far endpoint, since it accepts one.
     pub(super) fn conversation_is_known(&mut self, far: PeerId) {
         self.clear(far, OF_CONVERSATION);
     }
@@ -114,7 +113,7 @@ impl Refusals {
 }
 
 impl Engine {
-    /// Somebody on the path to `far` has refused it.
+    /// Records that a node on the path to `far` has refused it.
     pub(super) fn note_refused_path(
         &mut self,
         now: Now,
@@ -124,7 +123,7 @@ impl Engine {
         self.note_refusal(now, (far, OF_PATH), (by, reason), "an overlay path is refused");
     }
 
-    /// A far endpoint does not take a conversation that begins here.
+    /// Records that a far endpoint refuses a conversation that begins here.
     pub(super) fn note_denied(
         &mut self,
         now: Now,
@@ -159,13 +158,13 @@ impl Engine {
         }
     }
 
-    /// A neighbour is told that what it asked for under its label is refused.
+    /// Reports to a neighbour that its request under its label is refused.
     pub(super) fn refuse_path(&mut self, from: PeerId, label: u32, reason: Refusal) {
         let by = self.sessions.public();
         self.send_message(from, &Message::Refused { label, by, reason });
     }
 
-    /// What others refuse now.
+    /// Returns the current refusals by others.
     pub(crate) fn report_refusals(&self, now: Now) -> Vec<RefusalStatus> {
         let mut all = Vec::new();
         for (far, told) in &self.refusals.told {

@@ -1,5 +1,5 @@
-//! Where endpoints are, told to the relay that keeps the registry and asked of it, in the sessions
-//! that there are `[JQ 3.3]`.
+//! The exchange with the registry: endpoints report their addresses to the relay that keeps it and
+//! look up others, in the sessions that there are `[JQ 3.3]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::counts::add;
 use crate::membership::{Member, Near};
 use crate::registry::KEPT_FOR;
 
-/// Time between two words to the registry that it has not answered.
+/// Interval of repeated reports to the registry while it does not answer.
 const SAY_AGAIN: Duration = Duration::from_secs(2);
-/// Time between two questions for an endpoint that is known: it may move.
+/// Interval of the look-ups of a known endpoint, which may move.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
 
-/// What an endpoint says to the registry, and what that has told.
+/// An endpoint's state of the exchange with the registry.
 #[derive(Debug, Default)]
 pub(super) struct Registration {
     registry: Option<PeerId>,
@@ -41,14 +41,14 @@ impl Registration {
         self.found.values()
     }
 
-    /// Something that the registry should know has changed.
+    /// Has the report repeated at once, since something in it has changed.
     pub(super) fn say_again(&mut self) {
         self.next_word = Timestamp::ZERO;
     }
 }
 
 impl Engine {
-    /// Has the relay that the members name keep where this node is.
+    /// Registers this node at the relay that the members name.
     pub(super) fn register_with(&mut self, now: Now) {
         let hop = self.members.registry();
         let registry = hop.and_then(|hop| self.leg(now, hop.identity, hop.address));
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Says where this node is, and asks for those that routes lead to.
+    /// Reports this node's address, and looks up the endpoints that routes lead to.
     pub(super) fn maintain_registration(&mut self, now: Now) {
         let Some(registry) = self.members.registration.registry else { return };
         if !self.sessions.is_open(registry) {
@@ -72,8 +72,8 @@ impl Engine {
             if let Some(near) = NearList::of(&entries) {
                 self.send_message(registry, &Message::Register { near });
             }
-            // One that has started anew does not know the session: that is noticed by what it does
-            // not answer.
+            // A registry that has restarted does not know the session, which shows when it does not
+            // answer pings.
             if let Some(link) = self.sessions.link_of(registry) {
                 self.sessions.ask(now, registry, link);
             }
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// Takes what is said between endpoints and the registry.
+    /// Handles a message between endpoints and the registry.
     pub(super) fn take_membership(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         let is_registry = self.members.registration.is_with(from);
         match message {
@@ -134,7 +134,7 @@ impl Engine {
         self.aim_all(now);
     }
 
-    /// Of the relay that keeps the registry: an endpoint says where it is.
+    /// Records an endpoint's report, at the relay that keeps the registry.
     fn keep_registered(&mut self, now: Now, from: PeerId, near: NearList<'_>) {
         let (identity, link) = (self.sessions.identity_of(from), self.sessions.link_of(from));
         let address = link.and_then(|link| match link {
@@ -152,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Of the same: who asks is told where an endpoint is.
+    /// Replies to a look-up, at the same relay.
     fn tell_member(&mut self, now: Now, from: PeerId, identity: PublicIdentity) {
         let entry =
             self.shared.registry.as_ref().and_then(|kept| kept.look_up(now.steady, identity));

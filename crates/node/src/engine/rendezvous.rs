@@ -1,5 +1,5 @@
-//! The rendezvous at sockets and sessions: what applications write is left at a relay, what waits
-//! there is collected and delivered, and a relay keeps it `[JQ 3.5]`.
+//! The rendezvous with its sockets and sessions: applications' packets are deposited at a relay, a
+//! relay stores them, and waiting packets are collected and delivered `[JQ 3.5]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,10 +25,10 @@ use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::status::{Direction, FlowStatus};
 
-/// Time between two questions to a relay, whether the session is still known there. Chosen: as
-/// often as it is asked for packets.
+/// Interval of pings to a relay, to check that it still knows the session. Chosen: that of the
+/// requests for packets.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Most bytes of one path that wait before their relay has them. Chosen: what relays keep of a
+/// Most bytes of one path that wait before their relay has them. Chosen: a relay's storage for a
 /// sender.
 const MOST_WAITING: Bytes = Bytes::new(32_000_000);
 
@@ -37,33 +37,33 @@ pub(super) struct RendezvousClient {
     lines: Vec<Line>,
     collections: Vec<Collection>,
     opener: Opener,
-    /// Sockets that flows are delivered from.
+    /// Sockets from which flows are delivered.
     ends: BTreeMap<FlowNumber, End>,
-    /// Answers to deposits of this batch of datagrams.
+    /// Replies to the deposits in this batch of datagrams.
     answers: BTreeMap<(PeerId, u64), Deposited>,
     next_ask: Timestamp,
     /// Packets that came again.
     pub(super) replayed: u64,
 }
 
-/// A path whose packets wait at a relay.
+/// A path with deposits at a relay.
 struct Line {
     deposits: Deposits,
     local: Local,
     relay: PeerId,
-    /// Whether its session was open just now.
+    /// Set if its session was open at the last check.
     is_open: bool,
     sender: Option<Sender>,
     packets: u64,
     bytes: u64,
 }
 
-/// What seals for one receiver and deposits that.
+/// The sealer and depositor of one receiver's packets.
 struct Sender {
     to: PublicIdentity,
     sealer: Sealer,
     depositor: Depositor,
-    /// The depositor's counts that metrics have.
+    /// The depositor's counts that are in the metrics already.
     counted: (u64, u64),
 }
 
@@ -94,12 +94,12 @@ impl RendezvousClient {
         }
     }
 
-    /// Collects what is left for any of `identities`.
+    /// Collects the packets for any of `identities`.
     pub(super) fn set_identities(&mut self, identities: Vec<IdentityKey>) {
         self.opener.set_identities(identities);
     }
 
-    /// Whether packets are left there or collected from there.
+    /// Returns whether packets are deposited there or collected from there.
     pub(super) fn is_with(&self, peer: PeerId) -> bool {
         self.lines.iter().any(|line| line.relay == peer)
             || self.collections.iter().any(|collection| collection.relay == peer)
@@ -109,7 +109,7 @@ impl RendezvousClient {
         self.ends.values_mut().for_each(|end| end.local.flush(counts));
     }
 
-    /// A session with a relay is open again.
+    /// Resumes deposits, since a session with a relay is open again.
     pub(super) fn relay_is_back(&mut self, relay: PeerId) {
         let lines = self.lines.iter_mut().filter(|line| line.relay == relay);
         lines
@@ -119,8 +119,8 @@ impl RendezvousClient {
 }
 
 impl Line {
-    /// Seals a packet and has it deposited; `None` when it is too long, or nobody knows for whom it
-    /// is.
+    /// Seals a packet and queues it for deposit; `None` when it is too long, or the receiver is not
+    /// known.
     fn seal(&mut self, now: Now, payload: &[u8]) -> Option<()> {
         let Sender { sealer, depositor, .. } = self.sender.as_mut()?;
         sealer
@@ -142,14 +142,15 @@ impl Sender {
     }
 }
 
-/// When the grant in an envelope ends, if this node delivers what it covers there.
+/// Returns the expiry of the grant in a stored message's header, if this node delivers the
+/// destination under that grant.
 fn judge(
     (access, trust): (&Access, &Trust),
     unix: Timestamp,
     head: &Head<'_>,
 ) -> Option<Timestamp> {
     let signed = SignedGrant::from_bytes(head.grant).ok()?;
-    // Whose it says to be costs nothing to compare; the signature is the dear part.
+    // Comparing the claimed sender is cheap; verifying the signature is not.
     if signed.unverified().gateway != head.sender {
         return None;
     }
@@ -162,7 +163,7 @@ fn judge(
 }
 
 impl Engine {
-    /// Opens the ports of paths whose packets wait, and begins sessions with the relays.
+    /// Opens the ports of paths with deposits, and begins sessions with the relays.
     pub(super) fn add_rendezvous(
         &mut self,
         now: Now,
@@ -192,12 +193,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The sockets that applications write to, by number.
+    /// Returns the sockets that applications write to, by number.
     pub(crate) fn deposit_ports(&self) -> impl Iterator<Item = &UdpPort> {
         self.rendezvous_client.lines.iter().filter_map(|line| line.local.port())
     }
 
-    /// Members may come, go and change who they are.
+    /// Updates the receivers: members may come, go and change their identity.
     fn name_recipients(&mut self) {
         for line in &mut self.rendezvous_client.lines {
             let identity = match &line.deposits.far {
@@ -212,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// Takes a datagram that an application sent to be kept, by socket `at`.
+    /// Seals and deposits a datagram that an application wrote to socket `at`.
     pub(crate) fn take_deposit(&mut self, now: Now, at: usize, payload: &[u8]) {
         let line = self.rendezvous_client.lines.get_mut(at);
         match line.and_then(|line| line.seal(now, payload)) {
@@ -221,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Takes what is said at the relay where packets wait.
+    /// Handles a message of a rendezvous.
     pub(super) fn take_rendezvous(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         match message {
             Message::Deposit(deposit) => self.keep_deposit(now, from, &deposit),
@@ -279,13 +280,13 @@ impl Engine {
         }
     }
 
-    /// Judges senders of packets that have waited anew, by the rules that are in force now.
+    /// Checks the senders of packets that have waited again, by the current rules.
     pub(super) fn judge_senders_again(&mut self, now: Now) {
         let rules = (&self.access, &*self.trust);
         self.rendezvous_client.opener.judge_again(|head| judge(rules, now.unix, head));
     }
 
-    /// Shows the grant in force in what is left at relays from now on.
+    /// Uses the current grant in deposits from now on.
     pub(super) fn deposit_under_grant(&mut self) {
         let Some(grant) = &self.config.grant else { return };
         let senders =
@@ -293,12 +294,13 @@ impl Engine {
         senders.for_each(|sender| sender.sealer.set_grant(grant.as_bytes()));
     }
 
-    /// Who has shown a grant may leave packets here, and collect its own.
+    /// Returns the neighbour's identity if it has shown a grant: it may deposit packets here, and
+    /// collect its own.
     fn granted(&self, peer: PeerId) -> Option<PublicIdentity> {
         self.sessions.grant_of(peer).and_then(|_| self.sessions.identity_of(peer))
     }
 
-    /// Of a relay: a packet is to wait.
+    /// Stores a packet, at a relay.
     fn keep_deposit(&mut self, now: Now, from: PeerId, deposit: &Deposit<'_>) {
         let kept = match (self.shared.message_store(), self.granted(from)) {
             (Some(mut message_store), Some(sender)) => {
@@ -314,7 +316,7 @@ impl Engine {
         }
     }
 
-    /// Of a relay: a receiver asks for what has waited.
+    /// Sends a receiver its stored packets, at a relay.
     fn hand_out(&mut self, now: Now, from: PeerId, collect: &Collect) {
         let (mut messages, mut ends) = (Vec::new(), Vec::new());
         let remaining = match (self.shared.message_store(), self.granted(from)) {
@@ -327,7 +329,7 @@ impl Engine {
             _ => None,
         };
         let Some(remaining) = remaining else { return add(&self.counts.dropped, 1) };
-        // Other threads have the depot while these are sealed.
+        // The store is unlocked for other threads while these are sealed.
         let mut begin = 0;
         for end in ends {
             let message = &messages[std::mem::replace(&mut begin, end)..end];
@@ -336,7 +338,7 @@ impl Engine {
         self.send_message(from, &Message::Remaining(remaining));
     }
 
-    /// Sends what is due: answers, deposits, questions.
+    /// Sends the replies, deposits and requests that are due.
     pub(super) fn drive_rendezvous(&mut self, now: Now) {
         for ((peer, _), told) in std::mem::take(&mut self.rendezvous_client.answers) {
             self.send_message(peer, &Message::Deposited(told));
@@ -360,7 +362,7 @@ impl Engine {
         }
     }
 
-    /// Does what is due now and then: names, what is too old, counts, sockets.
+    /// Does the periodic work: receivers, expiry, counts, sockets.
     pub(super) fn maintain_rendezvous(&mut self, now: Now) {
         self.maintain_store(now);
         self.name_recipients();
@@ -385,7 +387,7 @@ impl Engine {
         }
     }
 
-    /// A relay that has started again does not know the session: that is noticed by what it does
+    /// Pings the relays: one that has restarted does not know the session, which shows when it does
     /// not answer.
     fn ask_rendezvous(&mut self, now: Now) {
         let waits =
@@ -409,7 +411,8 @@ impl Engine {
         add(&self.counts.evicted, tally.evicted);
     }
 
-    /// The paths whose packets wait; what becomes of those after the relay has them nobody tells.
+    /// Returns the status of the paths with deposits; what becomes of packets once the relay has
+    /// them is not reported.
     pub(super) fn report_rendezvous(&self) -> impl Iterator<Item = FlowStatus> {
         self.rendezvous_client.lines.iter().map(|line| {
             let (why, resent) = match &line.sender {
@@ -440,7 +443,7 @@ impl Engine {
     }
 }
 
-/// The socket that a flow is delivered from, which marks what it sends.
+/// Returns the socket from which a flow is delivered, which marks what it sends.
 fn end_of(
     ends: &mut BTreeMap<FlowNumber, End>,
     now: Now,

@@ -1,5 +1,5 @@
 //! Routes: local ports of the configuration, the far endpoints that they lead to, and the overlay
-//! paths on the way.
+//! paths to those.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,40 +22,40 @@ use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
 use crate::config::{Chosen, DeliveryPolicy};
 
-/// Time between two tries to open an overlay path. Chosen: opening and the first question take two
-/// round trips, and a path is to be back two seconds after its relay.
+/// Interval of the tries to open an overlay path. Chosen: the opening and the first ping take two
+/// round trips, and a path has to be back two seconds after its relay.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
-/// Silence after which a far endpoint counts as gone. Chosen: four questions over each way, so that
-/// datagrams go their old way within a second.
+/// Silence after which a far endpoint counts as gone. Chosen: four pings over each path, so that
+/// datagrams take the plain path again within a second.
 const GONE_AFTER: Duration = Duration::from_millis(800);
 
-/// A far endpoint: which ways to it are alive.
+/// A far endpoint, and the state of the paths to it.
 #[derive(Debug, Default)]
 pub(super) struct Far {
-    /// The overlay path to it that was heard of last.
+    /// The overlay path to it on which a message came last.
     pub(super) label: Option<u32>,
     overlay_heard: Option<Timestamp>,
     internet_heard: Option<Timestamp>,
-    /// How long datagrams may be over either way.
+    /// The MTUs of both paths.
     pub(super) mtus: Mtus,
-    /// The round trip of the Internet path, smoothed, and that over the relays.
+    /// The smoothed round trip of the Internet path, and that over the relays.
     pub(super) round_trip: Option<Duration>,
     pub(super) overlay_round_trip: Option<Duration>,
-    /// The round trip between it and the relay near it, if somebody has told.
+    /// The round trip between it and the relay near it, if it is known.
     pub(super) access: Option<Duration>,
-    /// The relays that were tried last, and until when nobody else tries them.
+    /// The relays that were tried last, and until when no others are tried.
     tried: Option<(Vec<Hop>, Timestamp)>,
 }
 
-/// What a route is to others.
+/// The relation of a route to others.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// It is for itself.
+    /// A route by itself.
     Alone,
-    /// It is a group's: it has the port, and leads nowhere itself.
+    /// A group's route: it has the port, and leads nowhere itself.
     Head(Box<Group>),
-    /// It leads to a member of a group, and has no port.
+    /// A route to a member of a group, without a port.
     Member,
 }
 
@@ -63,28 +63,28 @@ pub(crate) enum Part {
 pub(crate) struct Route {
     pub(crate) local: Local,
     pub(super) part: Part,
-    /// For whom a program's flow is, where that is somebody else.
+    /// The client of a program's flow, where the flow is for another process.
     pub(super) client: Option<SocketAddr>,
-    /// Where its datagrams go, unless each goes its own way.
+    /// The destination of its datagrams, unless each has its own.
     pub(super) to: Option<SocketAddr>,
-    /// A destination that its overlay path is opened for.
+    /// A destination for which its overlay path is opened.
     pub(super) known: SocketAddr,
     pub(super) delivery: DeliveryPolicy,
-    /// The flow that a service carries it in.
+    /// The flow in which a service carries it.
     pub(super) end: Option<FlowNumber>,
-    /// The relays and the far endpoint, as they are known now.
+    /// The relays and the far endpoint, as currently known.
     hops: Vec<Hop>,
     pub(super) far: PeerId,
     first: Option<PeerId>,
     flow: FlowId,
     next_open: Timestamp,
-    /// Datagrams that nobody numbers, and their bytes as they were sealed.
+    /// Datagrams without numbers, and their bytes as sealed.
     pub(super) sent: [u64; 2],
-    /// Conversations by who has them, at which address of this host, and with whom.
+    /// Conversations by application, address of this host, and destination.
     pub(super) sources: BTreeMap<(Target, SocketAddr), u32>,
 }
 
-/// Who a route leads to while its far endpoint is not known. No session has this number.
+/// Returns the target of a route while its far endpoint is not known. No session has this number.
 pub(super) fn nobody() -> PeerId {
     SELF.into()
 }
@@ -98,12 +98,12 @@ impl Route {
         &self.hops
     }
 
-    /// The first relay.
+    /// Returns the first relay.
     pub(super) fn first(&self) -> Option<PeerId> {
         self.first
     }
 
-    /// What the head of a group knows of it.
+    /// Returns the group's state at its head.
     pub(super) fn group(&mut self) -> Option<&mut Group> {
         match &mut self.part {
             Part::Head(group) => Some(group),
@@ -111,7 +111,8 @@ impl Route {
         }
     }
 
-    /// How what its own end sends is carried: to a member goes nothing but the group's flow.
+    /// Returns the carriage of packets that its own end sends: to a member goes nothing but the
+    /// group's flow.
     fn end_carriage(&self) -> Carriage {
         match self.part {
             Part::Member => Carriage { service: Service::Direct, ..self.carriage() },
@@ -119,7 +120,7 @@ impl Route {
         }
     }
 
-    /// Who chooses the service, where its packets are numbered.
+    /// Returns the choice of its service, where its packets are numbered.
     fn choice(&self) -> Option<Choice> {
         if matches!(self.part, Part::Member) {
             // Replies are numbered.
@@ -139,7 +140,7 @@ impl Route {
         }
     }
 
-    /// Who carries its packets.
+    /// Returns the carrier of its packets.
     fn carrier(&self) -> Carrier {
         match self.part {
             Part::Alone if self.delivery.copies.is_none() => Carrier::of(self.carriage().service),
@@ -149,8 +150,8 @@ impl Route {
 }
 
 impl Engine {
-    /// Adds a route from `local` to `known`, or, where datagrams are taken off their way, to each
-    /// one's destination, of which `known` is an example; returns its id.
+    /// Adds a route from `local` to `known`, or, where datagrams are intercepted, to each one's
+    /// destination, of which `known` is an example; returns its id.
     pub(super) fn add_route(
         &mut self,
         now: Now,
@@ -161,7 +162,7 @@ impl Engine {
         self.add_part(now, (local, Part::Alone), known, delivery)
     }
 
-    /// The same for a part of a group.
+    /// Does the same for a part of a group.
     pub(super) fn add_part(
         &mut self,
         now: Now,
@@ -203,7 +204,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Has a route lead to a far endpoint over `hops`, of which that is the last.
+    /// Points a route to a far endpoint over `hops`, of which that is the last.
     pub(super) fn point(
         &mut self,
         now: Now,
@@ -283,7 +284,8 @@ impl Engine {
         }
     }
 
-    /// A first relay has new keys, and may have started again: what was asked for before is lost.
+    /// Opens the paths over a first relay again: it has new keys, and may have restarted, which
+    /// loses earlier openings.
     pub(super) fn open_again(&mut self, now: Now, first: PeerId) {
         for route in self.routes.values_mut().filter(|route| route.first == Some(first)) {
             route.next_open = now.steady;
@@ -293,7 +295,7 @@ impl Engine {
         }
     }
 
-    /// Opens overlay paths where there is none that answers.
+    /// Opens overlay paths where none answers.
     pub(super) fn maintain_routes(&mut self, now: Now) {
         let mut up = 0;
         let mut due = Vec::new();
@@ -312,7 +314,7 @@ impl Engine {
                 due.push((was_tried_last, at, first));
             }
         }
-        // To one far endpoint over different relays one after the other, in turns.
+        // Paths to one far endpoint over different relays are opened one after the other, in turns.
         due.sort_unstable();
         for (_, at, first) in due {
             let far = self.routes.get(at).and_then(|route| self.fars.get(&route.far));
@@ -351,45 +353,45 @@ impl Engine {
 }
 
 impl Far {
-    /// Whether it answers over any way.
+    /// Returns whether it answers over any path.
     pub(super) fn is_there(&self, now: Now) -> bool {
         let heard = self.internet_heard.max(self.overlay_heard);
         heard.is_some_and(|heard| now.steady.since(heard) < GONE_AFTER)
     }
 
-    /// It is reached at another of its addresses from now on, which was measured.
+    /// Moves it to another of its addresses, which was measured.
     pub(super) fn is_elsewhere(&mut self, now: Now, round_trip: Option<Duration>) {
         (self.internet_heard, self.round_trip) = (Some(now.steady), round_trip);
         self.mtus.internet.begin_again(now.steady);
     }
 
-    /// Relays serve a flow along a path that has answered nobody here yet: it counts as alive until
-    /// its answer is due.
+    /// Records a path along which relays serve a flow, and which has not answered here yet: it
+    /// counts as alive until its answer is due.
     pub(super) fn presume_path(&mut self, now: Now, label: u32) {
         if self.overlay_heard.is_none() {
             (self.label, self.overlay_heard) = (Some(label), Some(now.steady));
         }
     }
 
-    /// Other relays are to be taken: the path that there was counts no more. Its label, which is to
-    /// be dropped.
+    /// Leaves the path, since other relays are to be used. Returns its label, which the caller has
+    /// to drop.
     fn leave_path(&mut self) -> Option<u32> {
         (self.overlay_heard, self.overlay_round_trip, self.tried) = (None, None, None);
         self.label.take()
     }
 
-    /// Whether a path was asked for just now: it has its time to be answered, and serves all that
-    /// goes there.
+    /// Returns whether a path was requested just now: it has its time to answer, and serves all
+    /// that goes there.
     fn is_trying(&self, now: Now) -> bool {
         self.tried.as_ref().is_some_and(|(_, until)| now.steady < *until)
     }
 
-    /// Whether a path over these relays was asked for last.
+    /// Returns whether the path requested last goes over these relays.
     fn has_tried(&self, hops: &[Hop]) -> bool {
         self.tried.as_ref().is_some_and(|(tried, _)| tried == hops)
     }
 
-    /// What was asked for over these relays is not waited for.
+    /// Stops waiting for the answer to an opening over these relays.
     fn may_try_again(&mut self, now: Now, hops: &[Hop]) {
         if let Some((_, until)) = self.tried.as_mut().filter(|(tried, _)| tried == hops) {
             *until = now.steady;

@@ -1,4 +1,4 @@
-//! Rules and grants that change while the node runs: what they allow no more ends at once.
+//! Changes of rules and grants while the node runs: whatever they no longer allow ends at once.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::config::NodeConfig;
 use crate::record::Outcome;
 
 impl Engine {
-    /// Goes by the rules and the grant of `config` from now on; all else of it stays as it was.
+    /// Applies the rules and the grant of `config` from now on; all its other settings are ignored.
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
         self.config = config;
         self.access.set_policy(self.config.known_policy());
@@ -27,12 +27,12 @@ impl Engine {
         self.verifier.set_trust(Arc::clone(&self.trust));
         self.sessions.set_trust(Arc::clone(&self.trust), self.config.neighbours.clone());
         if let (Some(sealer), Some(grant)) = (&mut self.sealer, &self.config.grant) {
-            // It was checked, and the identity stays.
+            // It was checked, and the identity stays the same.
             let _taken = sealer.set_grant(grant.clone());
             self.sessions.set_shown(now, grant);
             self.deposit_under_grant();
         }
-        // Sessions that have ended take theirs along.
+        // Sessions that have ended take their paths and conversations along.
         self.dispatch(now);
         let paths = self.drop_refused_paths();
         let conversations = self.drop_refused_conversations(now, |_| true);
@@ -42,12 +42,12 @@ impl Engine {
         }
     }
 
-    /// Has nobody's packets end at these relays and far endpoints.
+    /// Forbids delivery of packets to the addresses of these relays and far endpoints.
     pub(super) fn know_neighbours(&mut self, hops: &[Hop]) {
         self.access.add_relays(hops.iter().map(|hop| hop.address));
     }
 
-    /// Ends the conversations with some far endpoints that the rules let in no more; returns how
+    /// Ends the conversations with some far endpoints that the rules no longer allow; returns how
     /// many.
     pub(super) fn drop_refused_conversations(
         &mut self,

@@ -1,8 +1,8 @@
-//! The machines of packet services on this worker, and what they have to say.
+//! The state machines of packet services on this worker, and their output.
 //!
 //! A relay serves flows as their ingress relay, their egress relay, or both (`serving`); an
-//! endpoint sends and receives them (`ends`). Neither keeps a thread or a queue for it: whatever
-//! comes in is handed to a machine, and what that says leaves with the batch.
+//! endpoint sends and receives them (`ends`). Neither keeps a thread or a queue for this: input is
+//! passed to a state machine at once, and its output leaves with the batch.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,17 +29,17 @@ use crate::counts::{Counts, add};
 
 /// This node itself, where one relay is both relays of a flow. No session has this number.
 pub(super) const SELF: Peer = Peer(u32::MAX);
-/// The way of what came back: no path, so nothing is ever answered over it.
+/// The link of recovered packets: no path, so nothing is ever answered over it.
 const BACK: Link = Link::Overlay(u32::MAX);
 
-/// The machines of one worker.
+/// The state machines of one worker.
 pub(super) struct Services {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) ingress: Ingress,
     pub(super) egress: Egress,
     pub(super) ends: Ends,
-    /// Groups' flows that come in.
+    /// Incoming flows of groups.
     pub(super) joined: BTreeMap<FlowNumber, Joined>,
     pub(super) served: BTreeMap<FlowNumber, Served>,
     pub(super) tenants: BTreeMap<PublicIdentity, Tenancy>,
@@ -58,7 +58,7 @@ impl Services {
             ingress: Ingress::new(IngressConfig {
                 coding: config.services.coding,
                 acknowledging: Some(Acknowledging::default()),
-                // Another process may have served under this identity before, by whatever clock.
+                // Another process may have served under this identity before, by another clock.
                 first_block: u64::from_be_bytes(entropy::bytes()?) / 2,
             }),
             egress: Egress::new(EgressConfig::default()),
@@ -70,7 +70,7 @@ impl Services {
         })
     }
 
-    /// When the first of the machines is to be called.
+    /// Returns the earliest deadline of the state machines.
     fn due(&self) -> Option<Timestamp> {
         let all = [
             self.sender.poll_timeout(),
@@ -90,7 +90,7 @@ impl Services {
     }
 }
 
-/// Tells whether a payload is what the flow's sender sealed as that packet, and remembers nothing.
+/// The check whether a payload is what the flow's sender sealed as that packet; it keeps no state.
 struct Seal<'a> {
     sessions: &'a Sessions,
     ends: &'a Ends,
@@ -107,8 +107,8 @@ impl Genuine for Seal<'_> {
             let Some((far, message)) = joined.open(packet, payload, &mut copy) else {
                 return false;
             };
-            // One that is not known here has to come with what begins it, in the session: this copy
-            // must not count as that packet.
+            // A conversation that is not known here has to begin in the session: this copy must not
+            // count as that packet.
             return matches!(
                 Message::parse(message),
                 Ok(Message::Datagram { conversation, .. })
@@ -127,12 +127,12 @@ impl Genuine for Seal<'_> {
 }
 
 impl Engine {
-    /// When something is due before the next tick.
+    /// Returns the earliest deadline before the next tick.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         [self.services.due(), self.order.due()].into_iter().flatten().min()
     }
 
-    /// Does what is due by the machines' clocks.
+    /// Runs the state machines' timers.
     pub(crate) fn time_out(&mut self, now: Now) {
         let services = &mut self.services;
         services.sender.handle_timeout(now.steady);
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether a message has packets in it that a relay is to keep or pass on.
+    /// Returns whether a message holds packets that a relay has to cache or forward.
     fn is_for_relay(&self, message: &Message<'_>) -> bool {
         let receiver = &self.services.receiver;
         match message {
@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Hands a message of a service to the machine that it is for.
+    /// Passes a service's message to its state machine.
     pub(super) fn take_service(&mut self, now: Now, from: PeerId, message: Message<'_>) {
         if self.has_waited_long() && self.is_for_relay(&message) {
             return add(&self.counts.stale, 1);
@@ -202,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// A packet came by its usual way, as `self.original`, and was delivered.
+    /// Records a packet that came by its usual path, as `self.original`, and was delivered.
     pub(super) fn note_arrival(&mut self, now: Now, packet: PacketId, way: Arrival) {
         let Services { receiver, ends, joined, .. } = &mut self.services;
         let (sessions, inbound) = (&self.sessions, &self.inbound_ids);
@@ -210,8 +210,8 @@ impl Engine {
         receiver.handle_opened(now.steady, packet, way, &self.original, &seal);
     }
 
-    /// A datagram came over the Internet whose like had come before: perhaps it was brought back,
-    /// and was not lost.
+    /// Handles a duplicate that came over the Internet: the first one may have been recovered,
+    /// although the packet was not lost.
     pub(super) fn note_duplicate(&mut self, now: Now, peer: PeerId, message: &[u8]) {
         if let Ok(Message::Numbered { packet, message }) = Message::parse(message)
             && self.services.ends.far_of(packet.flow) == Some(peer)
@@ -226,7 +226,7 @@ impl Engine {
         }
     }
 
-    /// Sends what the machines have to say, hands over what came back, and counts.
+    /// Sends the output of the state machines, delivers recovered packets, and counts.
     pub(super) fn drive(&mut self, now: Now) {
         self.send_packets(now);
         let Self { services, sockets, sessions, .. } = self;
@@ -267,8 +267,8 @@ impl Engine {
         }
     }
 
-    /// Sends what the sender has: sealed payloads as they are over the Internet, copies to the
-    /// ingress relay. Then it learns what has left beside.
+    /// Sends the sender's packets: sealed payloads as they are over the Internet, copies to the
+    /// ingress relay. Then it reports the bytes that have left besides.
     pub(super) fn send_packets(&mut self, now: Now) {
         let Self { services, sockets, sessions, .. } = self;
         while let Some(sent) = services.sender.poll_transmit() {
@@ -285,7 +285,7 @@ impl Engine {
         services.sender.note_left(now.steady, sockets.take_left());
     }
 
-    /// Opens what was brought back, now for good, and hands it to its application.
+    /// Opens recovered packets, now for good, and delivers them to their applications.
     fn hand_over_recovered(&mut self, now: Now) {
         let mut sealed = std::mem::take(&mut self.original);
         while let Some(delivery) = self.services.receiver.poll_delivery() {
@@ -313,7 +313,7 @@ impl Engine {
     }
 }
 
-/// Metrics come from events alone.
+/// Counts an event; the metrics are based on events alone.
 fn count(counts: &Counts, event: Event) {
     let one = |counter| add(counter, 1);
     match event {

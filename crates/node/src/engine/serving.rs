@@ -1,9 +1,8 @@
 //! Flows that this node serves as a relay of their path.
 //!
-//! Whoever sends a flow says each second, along an open path, how it is to be served; the first
-//! relay of the path is its ingress relay, the last its egress relay. That the path is granted was
-//! proven when it was opened; a flow that one gateway's path has named is served for no other
-//! gateway.
+//! The sender of a flow requests each second, along an open path, its service; the first relay of
+//! the path is its ingress relay, the last its egress relay. The path's grant was checked when it
+//! was opened; a flow that one gateway's path has named is served for no other gateway.
 //!
 //! The flow of a group comes along several paths, one to each member, which *join* it: it is served
 //! along all of them together.
@@ -29,44 +28,44 @@ use super::paths::Along;
 use super::services::{SELF, Services};
 use crate::counts::add;
 
-/// Flows that one worker serves. Chosen: at 10 packets a second each more than a core codes.
+/// Most flows that one worker serves. Chosen: at 10 packets a second each more than a core codes.
 const MOST_SERVED: usize = 16_384;
-/// Of these, for one gateway. Chosen: half as many conversations as it may have, in both
+/// Most of these for one gateway. Chosen: half as many conversations as it may have, in both
 /// directions.
 const MOST_FOR_ONE: usize = 1024;
-/// Silence after which a flow is served no more. Chosen: as labels are forgotten.
+/// Silence after which a flow is no longer served. Chosen: as for labels.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What is around a datagram when it is billed: UDP and IPv4; around a message, the session's seal,
-/// too.
+/// Bytes of headers around a datagram when it is billed: UDP and IPv4; around a message, the
+/// session's seal as well.
 pub(super) const AROUND_DATAGRAM: usize = 28;
 pub(super) const AROUND_MESSAGE: usize = OVERHEAD + AROUND_DATAGRAM;
 
-/// Where on a path a node is, seen in the direction of a label.
+/// A node's place on a path, seen in the direction of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Whose path it is.
+    /// The gateway that opened the path.
     pub(super) gateway: PublicIdentity,
-    /// Whether packets come from an endpoint.
+    /// Set if packets come from an endpoint.
     pub(super) is_first: bool,
-    /// Whether they go to one.
+    /// Set if packets go to an endpoint.
     pub(super) is_last: bool,
 }
 
 impl Place {
-    /// The same seen from the other side.
+    /// Returns the place seen in the other direction.
     pub(super) fn back(self) -> Self {
         Self { is_first: self.is_last, is_last: self.is_first, ..self }
     }
 }
 
-/// Silence after which a path gives way to one that it does not go with. Chosen: of three words one
+/// Silence after which a path is replaced by one that contradicts it. Chosen: of three messages one
 /// may get lost.
 const SPOKEN_OF_FOR: Duration = Duration::from_secs(3);
-/// Paths that may join one flow. Chosen: as members of a group.
+/// Most paths that may join one flow. Chosen: as members of a group.
 const MOST_JOINED: usize = 256;
 
-/// A gateway whose flows are served here: a tenant of its own.
+/// A gateway whose flows are served here, as a tenant of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tenancy {
     tenant: Tenant,
@@ -76,16 +75,16 @@ pub(super) struct Tenancy {
 /// A flow that is served here.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
-    /// Whose paths it comes along.
+    /// The gateway along whose paths it comes.
     gateway: PublicIdentity,
-    /// Along which paths, and when that was said last: one, or those of a group.
+    /// The orders along its paths, with the time of their last message: one, or those of a group.
     orders: Vec<(Order, Timestamp)>,
     is_group: bool,
-    /// What left for it, to relays and to endpoints.
+    /// Bytes sent for it, to relays and to endpoints.
     sent: [u64; 2],
 }
 
-/// How a flow is to be served.
+/// An order to serve a flow: place, service and neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
     place: Place,
@@ -95,7 +94,7 @@ struct Order {
 }
 
 impl Order {
-    /// Whether a flow can be served along both: it comes from one neighbour.
+    /// Returns whether a flow can be served along both paths: it comes from one neighbour.
     fn goes_with(&self, other: &Self) -> bool {
         let source = |order: &Self| (order.place.is_first, order.before);
         (self.service, source(self)) == (other.service, source(other))
@@ -111,12 +110,13 @@ impl Served {
         Self { gateway, orders: Vec::new(), is_group: false, sent: [0; 2] }
     }
 
-    /// Those before and behind this node on the paths that it comes along.
+    /// Returns the neighbours before and after this node on its paths.
     pub(super) fn neighbours(&self) -> impl Iterator<Item = PeerId> {
         self.orders.iter().flat_map(|(order, _)| [order.before, order.after])
     }
 
-    /// Takes an order; whether something is to change for it, or `None` when it cannot be followed.
+    /// Records an order. Returns whether something changes by it, `None` when it cannot be
+    /// followed.
     fn take(&mut self, now: Now, order: Order, is_join: bool) -> Option<bool> {
         if self.is_group != is_join {
             (self.is_group, self.orders) = (is_join, Vec::new());
@@ -130,8 +130,8 @@ impl Served {
             Some(known) => *known = (order, now.steady),
             None if is_join => {
                 if !self.fits(&order) {
-                    // The neighbour before has perhaps started again: those who still come by the
-                    // old one have said so lately.
+                    // The neighbour before may have restarted: the paths over its previous session
+                    // that are still in use have sent messages lately.
                     self.orders.retain(|(_, heard)| now.steady.since(*heard) < SPOKEN_OF_FOR);
                 }
                 if !self.fits(&order) || self.orders.len() >= MOST_JOINED {
@@ -148,14 +148,14 @@ impl Served {
         self.orders.iter().all(|(known, _)| known.goes_with(order))
     }
 
-    /// Forgets paths of which nobody speaks any more; whether there were some.
+    /// Drops paths without recent messages; returns whether there were some.
     fn forget_idle(&mut self, now: Now) -> bool {
         let before = self.orders.len();
         self.orders.retain(|(_, heard)| now.steady.since(*heard) < IDLE);
         self.orders.len() < before
     }
 
-    /// Orders by place.
+    /// Returns the orders at some places.
     fn orders(&self, is_wanted: impl Fn(&Place) -> bool) -> Vec<Order> {
         let orders = self.orders.iter().map(|(order, _)| *order);
         orders.filter(|order| is_wanted(&order.place)).collect()
@@ -163,8 +163,8 @@ impl Served {
 }
 
 impl Engine {
-    /// A neighbour says that a flow comes along the path of `label`, alone or beside others, and
-    /// how it is to be served.
+    /// Handles a neighbour's request to serve a flow that comes along the path of `label`, alone or
+    /// joining others.
     pub(super) fn serve(
         &mut self,
         now: Now,
@@ -210,8 +210,8 @@ impl Engine {
         }
     }
 
-    /// Tells whoever comes next that a flow that is served here is left to the Internet. What was
-    /// copied of it stays for who misses it, until nobody has spoken of it for long.
+    /// Forwards to the next node that a flow served here is left to the Internet. Its cached copies
+    /// stay for receivers that miss them, until it has been idle for long.
     fn pass_leaving_word(&mut self, place: Place, (label, after): (u32, PeerId), flow: FlowNumber) {
         let served = self.services.served.get(&flow);
         if !served.is_some_and(|known| known.gateway == place.gateway && !known.is_group) {
@@ -220,7 +220,7 @@ impl Engine {
         self.send_message(after, &Message::Serve { label, flow, service: Service::Direct });
     }
 
-    /// A relay on the path of `label` tells what it has sent for a flow.
+    /// Handles a report of a relay on the path of `label` on what it has sent for a flow.
     pub(super) fn bill(
         &mut self,
         now: Now,
@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Takes a flow on, or notes that it goes on; `false` when it may not be served.
+    /// Begins or continues to serve a flow; `false` when it may not be served.
     fn serve_here(&mut self, now: Now, flow: FlowNumber, order: Order, is_join: bool) -> bool {
         let Order { place, service, .. } = order;
         let is_possible = match service {
@@ -266,7 +266,7 @@ impl Engine {
             Some(false) => true,
             Some(true) => {
                 let is_served = self.set_served(flow).is_ok();
-                // The packets may have been faster than the word about them.
+                // Packets may have arrived before the request to serve them.
                 let Services { ingress, egress, .. } = &mut self.services;
                 egress.take_early(now.steady, flow);
                 ingress.take_early(now.steady, flow, Some(Beside { name: SELF, egress }));
@@ -276,7 +276,7 @@ impl Engine {
         }
     }
 
-    /// Has the machines serve a flow as was ordered.
+    /// Configures the state machines for a flow as ordered.
     fn set_served(&mut self, flow: FlowNumber) -> Result<(), DropReason> {
         let Some(served) = self.services.served.get(&flow) else { return Ok(()) };
         let (first, last) = (served.orders(|at| at.is_first), served.orders(|at| at.is_last));
@@ -325,7 +325,7 @@ impl Engine {
         })
     }
 
-    /// Serves no more what nobody speaks of.
+    /// Stops serving idle flows.
     pub(super) fn maintain_served(&mut self, now: Now) {
         let mut changed = Vec::new();
         for (flow, served) in &mut self.services.served {
@@ -334,7 +334,7 @@ impl Engine {
             }
         }
         for (flow, is_over) in changed {
-            // What is left of a group goes on; machines have room for what they had.
+            // The rest of a group continues; the state machines have room for what they had.
             self.services.ingress.remove_flow(flow);
             self.services.egress.remove_flow(flow);
             match is_over {
@@ -354,8 +354,8 @@ impl Engine {
     }
 }
 
-/// Puts what is sent on the accounts of the flows that it is sent for: `place` is 0 towards relays,
-/// 1 towards endpoints.
+/// Charges the bytes of a message to the flows that it is sent for: `place` is 0 towards relays, 1
+/// towards endpoints.
 pub(super) fn charge(served: &mut BTreeMap<FlowNumber, Served>, place: usize, message: &[u8]) {
     let bytes = (message.len() + AROUND_MESSAGE) as u64;
     let mut charge = |flow: FlowNumber, bytes: u64| {

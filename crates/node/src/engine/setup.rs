@@ -1,4 +1,4 @@
-//! The parts of an engine: its identities and trust, its sockets, and the machine of sessions.
+//! The parts of an engine: its identities and trust, its sockets, and the sessions' state machine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::config::NodeConfig;
 use crate::counts::Counts;
 use crate::{NodeError, neighbours_options};
 
-/// Makes what seals the headers of its own paths, if it has a grant for any.
+/// Returns the sealer of its own paths' headers, if it has a grant.
 pub(super) fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
     let Some(grant) = &config.grant else { return Ok(None) };
     let refused = |error| NodeError::Config { key: "grant", problem: format!("{error}") };
     Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
 }
 
-/// Returns whom it answers to, its own name first.
+/// Returns the identities that it accepts, the main one first.
 pub(super) fn identities(config: &NodeConfig) -> Vec<IdentityKey> {
     std::iter::once(&config.identity).chain(&config.other_identities).cloned().collect()
 }
 
-/// Returns whose grants it believes.
+/// Returns the operators whose grants it trusts, and their revocations.
 pub(super) fn trust(config: &NodeConfig) -> Trust {
     Trust::new(config.operators.clone(), config.revocations.clone())
 }
 
-/// Makes what checks the headers of paths.
+/// Returns the verifier of paths' headers.
 pub(super) fn verifier(config: &NodeConfig, trust: &Arc<Trust>) -> Verifier {
     let mut verifier = Verifier::new(config.identity.clone(), config.operators.clone());
     verifier.set_identities(&identities(config));
@@ -38,7 +38,7 @@ pub(super) fn verifier(config: &NodeConfig, trust: &Arc<Trust>) -> Verifier {
     verifier
 }
 
-/// Opens the sockets towards neighbours, of which several workers have one each.
+/// Opens the sockets towards neighbours: with several workers, each has one of its own.
 pub(super) fn sockets(
     config: &NodeConfig,
     port: UdpPort,
@@ -54,7 +54,7 @@ pub(super) fn sockets(
     Ok(Sockets::new(Outlet::new(port), own, Arc::clone(counts)))
 }
 
-/// Makes the machine of sessions: none yet, and who may have one.
+/// Returns the sessions' state machine: without sessions, but with the rules of who may have one.
 pub(super) fn sessions(
     config: &NodeConfig,
     trust: &Arc<Trust>,

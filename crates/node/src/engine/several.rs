@@ -1,11 +1,11 @@
-//! Neighbours with several addresses: all are asked, and the best that answers is taken.
+//! Neighbours with several addresses: all are pinged, and the best that answers is used.
 //!
-//! Each address has a session of its own, by which it is measured. Packets go over one of them, and
-//! that one is led from address to address: it trades places with the one that was there before. So
-//! a neighbour stays the same, with all that is said to it, wherever it is reached.
+//! Each address has a session of its own, by which it is measured. Packets go over one session,
+//! which moves from address to address: it trades places with the session that was there before. So
+//! a neighbour keeps its session and state, at whichever address it is reached.
 //!
-//! An address is left for another when that is better by more than noise for a while, or at once
-//! when it is silent for longer than its own losses explain.
+//! An address is replaced when another is better by more than noise for a while, or at once when it
+//! is silent for longer than its own losses explain.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,24 +17,23 @@ use tradewind_units::{Duration, Timestamp};
 use super::Engine;
 use crate::membership::Members;
 
-/// Questions without an answer after which an address that loses nothing counts as dead. Chosen: as
-/// for a far endpoint.
+/// Unanswered pings after which an address without losses counts as down. Chosen: as for a far
+/// endpoint.
 const LEAST_SILENT: u32 = 4;
-/// The same for any. Chosen: five seconds.
+/// The same for any address. Chosen: five seconds.
 const MOST_SILENT: u32 = 25;
-/// Number of questions in which losses alone look like death once. Chosen: once in half an
-/// hour.
+/// Number of pings among which losses alone look like an outage once. Chosen: once in half an hour.
 const SELDOM: f64 = 10_000.0;
-/// Questions over which the share that gets lost is averaged. Chosen: those of the last 13 s.
+/// Pings over which the loss is averaged. Chosen: those of the last 13 s.
 const AVERAGED: u32 = 64;
-/// By how much another address must be better to be taken instead: this, and a fifth. Chosen: as
-/// for relays.
+/// The difference by which another address must be better to be used instead: this, and a fifth.
+/// Chosen: as for relays.
 const BETTER_BY: Duration = Duration::from_millis(1);
-/// The share of questions by which a nearer address may lose more, and by which one must lose less
-/// than half of what the other does to be better for that. Chosen.
+/// The additional loss that a nearer address may have, and the loss of the current address below
+/// which another is not better by losing less than half of it. Chosen.
 const MORE_LOST: f64 = 0.02;
 const LESS_LOST: f64 = 0.05;
-/// For how long it must be better. Chosen: longer than a burst of queueing.
+/// Time for which another address must be better. Chosen: longer than a burst of queueing.
 const BETTER_FOR: Duration = Duration::from_secs(5);
 
 /// The addresses of one neighbour.
@@ -43,7 +42,7 @@ struct Addresses {
     all: Vec<Address>,
     /// The address in use.
     chosen: usize,
-    /// Another that is better, and since when.
+    /// Another address that is better, and since when.
     better: Option<(usize, Timestamp)>,
 }
 
@@ -54,11 +53,11 @@ struct Address {
     peer: PeerId,
     round_trip: Option<Duration>,
     heard: Option<Timestamp>,
-    /// When it was asked last.
+    /// The time of the last ping.
     asked: Timestamp,
-    /// Questions since the last answer.
+    /// Pings since the last pong.
     silent: u32,
-    /// The share of questions that get lost, until the last answer; and of how many it is the mean.
+    /// The mean loss of pings, up to the last pong; below: the number of pings in it.
     lost: f64,
     counted: u32,
 }
@@ -70,7 +69,7 @@ impl Address {
     }
 
     fn answers(&self) -> bool {
-        // So many in a row get lost by chance seldom enough.
+        // So many losses in a row are rare enough by chance.
         let by_chance = (-SELDOM.ln() / self.lost.ln()).ceil();
         let threshold = by_chance.clamp(LEAST_SILENT.into(), MOST_SILENT.into());
         self.heard.is_some() && f64::from(self.silent) < threshold
@@ -84,7 +83,7 @@ impl Address {
         });
     }
 
-    /// Counts whether the last question was answered; another is asked now.
+    /// Counts whether the last ping was answered; the caller sends another one now.
     fn note_asked(&mut self, now: Timestamp) {
         let Some(heard) = self.heard else { return };
         let asked = std::mem::replace(&mut self.asked, now);
@@ -118,7 +117,8 @@ impl Addresses {
         Self { all, chosen: 0, better: None }
     }
 
-    /// Asks all, and tells which is to be taken by what has been measured, if another.
+    /// Counts a ping to all; returns the address to change to, if another is better by the
+    /// measurements.
     fn ask(&mut self, now: Timestamp) -> Option<usize> {
         self.all.iter_mut().for_each(|address| address.note_asked(now));
         let current = &self.all[self.chosen];
@@ -139,8 +139,8 @@ impl Addresses {
         (!is_alive || now.since(since) >= BETTER_FOR).then_some(at)
     }
 
-    /// Takes another address for what is said from now on; returns both sessions, and where each
-    /// leads, the one that packets go over first.
+    /// Changes to another address. Returns both sessions with their addresses, the one for packets
+    /// first.
     fn take(&mut self, at: usize) -> [(PeerId, SocketAddr); 2] {
         let (before, peer) = (self.chosen, self.all[self.chosen].peer);
         self.all[before].peer = std::mem::replace(&mut self.all[at].peer, peer);
@@ -149,7 +149,7 @@ impl Addresses {
     }
 }
 
-/// Neighbours with several addresses, by who they are.
+/// Neighbours with several addresses, by identity.
 #[derive(Debug, Default)]
 pub(super) struct Several(BTreeMap<PublicIdentity, Addresses>);
 
@@ -159,13 +159,13 @@ impl Several {
         self.0.values().flat_map(|known| &known.all).any(|address| address.peer == peer)
     }
 
-    /// Returns the session that packets to a neighbour go over, of one to any of its addresses.
+    /// Returns the session for packets to a neighbour, given one to any of its addresses.
     pub(super) fn in_use(&self, peer: PeerId) -> PeerId {
         let is_of_it = |known: &&Addresses| known.all.iter().any(|address| address.peer == peer);
         self.0.values().find(is_of_it).map_or(peer, |known| known.all[known.chosen].peer)
     }
 
-    /// Takes an answer over the Internet.
+    /// Records a pong over the Internet.
     pub(super) fn note_answer(&mut self, now: Timestamp, peer: PeerId, round_trip: Duration) {
         let mut all = self.0.values_mut().flat_map(|known| &mut known.all);
         if let Some(address) = all.find(|address| address.peer == peer) {
@@ -201,7 +201,7 @@ impl Engine {
         }
     }
 
-    /// Forgets the addresses of neighbours that have others from now on.
+    /// Forgets the addresses of neighbours whose addresses have changed.
     pub(super) fn leave_several(&mut self, now: Now, before: &Members, after: &Members) {
         let in_members = |members: &Members, identity: PublicIdentity| {
             let relay = members.relays.iter().find(|hop| hop.identity == identity).copied();
@@ -215,20 +215,20 @@ impl Engine {
         });
         for identity in changed.collect::<Vec<_>>() {
             let Some(mut known) = self.several.0.remove(&identity) else { continue };
-            // What goes on leads to the first again.
+            // The session for packets leads to the first address again.
             for (peer, address) in known.take(0) {
                 self.sessions.lead_to(now, peer, Link::to(address));
             }
         }
     }
 
-    /// Has sessions lead to better addresses.
+    /// Moves sessions to better addresses.
     pub(super) fn maintain_several(&mut self, now: Now) {
         let in_use = |known: &Addresses| known.all[known.chosen].peer;
         let all = self.several.0.iter();
         let idle = all.filter(|(_, known)| self.is_idle_candidate(in_use(known)));
         let idle: Vec<PublicIdentity> = idle.map(|(identity, _)| *identity).collect();
-        // Those are not asked now.
+        // Idle neighbours are not pinged now.
         let asked = self.several.0.iter_mut().filter(|(identity, _)| !idle.contains(identity));
         for (identity, known) in asked {
             let Some(better) = known.ask(now.steady) else { continue };
@@ -246,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether an answer over the Internet tells of a neighbour: where it has several
-    /// addresses, it must come from where it is asked for now.
+    /// Returns whether a pong over the Internet counts for a neighbour: where that has several
+    /// addresses, the pong must come from the one that was pinged.
     pub(super) fn is_of_its_address(&self, peer: PeerId, link: Link) -> bool {
         !self.several.has(peer) || self.sessions.link_of(peer) == Some(link)
     }
@@ -267,7 +267,7 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(ms)
     }
 
-    /// Asks all once, 200 ms after the last time; each answers after so long, or not.
+    /// Pings all once, 200 ms after the last time; each answers after so long, or not.
     fn step(known: &mut Addresses, ms: u64, round_trips: &[Option<u64>]) {
         if let Some(better) = known.ask(at_ms(ms)) {
             known.take(better);
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Lets time pass from `from` on; returns which is in use at the end.
+    /// Lets time pass from `from` on; returns the address in use at the end.
     fn pass(known: &mut Addresses, from: u64, span: u64, round_trips: &[Option<u64>]) -> usize {
         (from..from + span).step_by(200).for_each(|ms| step(known, ms, round_trips));
         known.chosen
@@ -299,7 +299,7 @@ mod tests {
         let mut known = addresses(2);
         assert_eq!(pass(&mut known, 200, 800, &[Some(50), Some(50)]), 0);
         assert_eq!(pass(&mut known, 1000, 60_000, &[Some(50), Some(42)]), 0);
-        // It is better for moments alone.
+        // It is better for short times only.
         for round in 0..20 {
             let from = 100_000 + round * 6000;
             pass(&mut known, from, 3000, &[Some(50), Some(20)]);
@@ -321,8 +321,8 @@ mod tests {
         );
     }
 
-    /// Two addresses of which each loses so many of a hundred questions; how often another was
-    /// taken in ten minutes, and which is in use at the end.
+    /// Runs two addresses of which each loses so many of a hundred pings. Returns the number of
+    /// changes in ten minutes, and the address in use at the end.
     fn changes_at(percent: [u64; 2], round_trips: [u64; 2]) -> (usize, usize) {
         let (mut known, mut seed, mut changes) = (addresses(2), 7_u64, 0);
         for ms in (200..600_000).step_by(200) {
@@ -344,7 +344,7 @@ mod tests {
             let (changes, _) = changes_at([percent; 2], [50; 2]);
             assert!(changes <= 2, "{changes} changes where {percent} % are lost");
         }
-        // What is nearer and loses more is no better; what loses less is.
+        // One that is nearer and loses more is no better; one that loses less is.
         assert_eq!(changes_at([0, 20], [50, 20]), (0, 0));
         let (changes, chosen) = changes_at([30, 0], [20, 50]);
         assert!(changes <= 2 && chosen == 1, "{changes} changes, {chosen}");

@@ -8,29 +8,28 @@ use tradewind_packet::session::AddressPair;
 
 use crate::counts::{Counts, add};
 
-/// Trains that are gathered before they leave.
+/// Most trains that are gathered before they leave.
 const GROUPS: usize = 64;
-/// Datagrams from which a train is worth going as one. Chosen: what fewer are joined by spares
-/// more.
+/// Datagrams from which a train is sent as one. Chosen: joining fewer with others saves more.
 const MANY: usize = 16;
 
 /// Bytes of the UDP and IP headers before a datagram, for IPv4 and for IPv6.
 const HEADERS: [u64; 2] = [28, 48];
 
-/// A socket towards neighbours and what waits to leave through it.
+/// A socket towards neighbours and its send queue.
 pub(super) struct Outlet {
     pub(super) port: UdpPort,
     out: SendBatch,
 }
 
-/// Who connects to this worker comes through the shared address, where the kernel chose the worker;
-/// who this worker connects to must answer to it alone, so with several workers that takes a socket
-/// of its own.
+/// The sockets towards neighbours. Neighbours that connect to this worker come through the shared
+/// address, where the kernel chose the worker; those that this worker connects to must answer to it
+/// alone, which with several workers takes a socket of its own.
 pub(super) struct Sockets {
     pub(super) shared: Outlet,
     pub(super) own: Option<Outlet>,
     pub(super) counts: Arc<Counts>,
-    /// Bytes that have left since that was asked last, with all headers.
+    /// Bytes sent since the last call of `take_left`, with all headers.
     left: u64,
 }
 
@@ -39,7 +38,7 @@ impl Sockets {
         Self { shared, own, counts, left: 0 }
     }
 
-    /// Returns how many bytes have left since this was asked last, with all headers.
+    /// Returns the bytes sent since the last call, with all headers.
     pub(super) fn take_left(&mut self) -> u64 {
         std::mem::take(&mut self.left)
     }
@@ -49,7 +48,7 @@ impl Sockets {
         self.left += HEADERS[usize::from(is_ipv6)] * datagrams as u64 + bytes as u64;
     }
 
-    /// Room for a datagram of `length` bytes.
+    /// Returns room for a datagram of `length` bytes in the send queue.
     pub(super) fn room(
         &mut self,
         is_ours: bool,
@@ -85,8 +84,8 @@ impl Sockets {
         is_put
     }
 
-    /// Sends some bytes of a train: many datagrams as one, if they are all of it; others are
-    /// copied, and go with those that wait.
+    /// Sends a part of a train: many datagrams as one, if they are all of it; others are copied,
+    /// and go with the queued ones.
     pub(super) fn send_train(
         &mut self,
         is_ours: bool,
@@ -111,7 +110,7 @@ impl Sockets {
         }
     }
 
-    /// Through which a neighbour is spoken to, that this node connects to or not.
+    /// Returns the socket for a neighbour, by whether this node connects to it.
     fn outlet(&mut self, is_ours: bool) -> (&mut Outlet, &Counts) {
         let outlet = match &mut self.own {
             Some(own) if is_ours => own,
@@ -128,7 +127,7 @@ impl Sockets {
     }
 }
 
-/// Who a datagram goes to, and from where: from the address that the neighbour writes to.
+/// Returns a datagram's destination, and its source: the address that the neighbour writes to.
 fn target(AddressPair { remote: to, local: from }: AddressPair) -> Target {
     Target { to, from }
 }

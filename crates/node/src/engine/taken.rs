@@ -1,4 +1,5 @@
-//! Datagrams that are taken off their way: where they are led to, and from where answers leave.
+//! Intercepted datagrams: the sockets to which they are redirected, and those from which replies
+//! leave.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,21 +22,21 @@ use crate::counts::Counts;
 use crate::handover::Handover;
 use crate::interceptor::{Gate, ranges};
 
-/// Taken datagrams of one family.
+/// A listener for intercepted datagrams of one family.
 pub(crate) struct TakenLocal {
     pub(super) listener: UdpPort,
     destinations: Vec<DestinationRule>,
-    /// Those of this host itself are taken, too.
+    /// Set if those of this host itself are intercepted, too.
     pub(super) local_output: bool,
     gate: Arc<Gate>,
-    /// The mark of answers, which are not to be taken themselves.
+    /// The socket mark of replies, which must not be intercepted themselves.
     mark: Option<u32>,
-    /// Sockets on the addresses that applications write to.
+    /// Sockets on the addresses that applications write to, for replies.
     answers: BTreeMap<SocketAddr, Port>,
 }
 
 impl TakenLocal {
-    /// Where taken datagrams of the family of `destinations` come.
+    /// Opens the listener for intercepted datagrams of the family of `destinations`.
     fn open(
         handover: &mut Handover,
         taken: &Taken,
@@ -59,13 +60,13 @@ impl TakenLocal {
         Ok(Self { listener, destinations, local_output, gate, mark, answers })
     }
 
-    /// Whether datagrams to `to` are taken: others may come only because somebody writes to the
-    /// listener itself.
+    /// Returns whether datagrams to `to` are intercepted: others come only if an application writes
+    /// to the listener itself.
     pub(super) fn takes(&self, to: SocketAddr) -> bool {
         self.destinations.iter().any(|rule| rule.covers_address(to))
     }
 
-    /// Makes sure that there is a socket that answers from `to`.
+    /// Opens a socket that replies from `to`, unless there is one.
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         if let Entry::Vacant(place) = self.answers.entry(to) {
             let (transparent, mark) = (true, self.mark);
@@ -97,8 +98,8 @@ impl TakenLocal {
 }
 
 impl Engine {
-    /// Adds the routes of a path of the configuration: one, or one for each family of what is
-    /// taken.
+    /// Adds the routes of a path of the configuration: one, or one for each family that is
+    /// intercepted.
     pub(super) fn add_path(
         &mut self,
         now: Now,
@@ -135,7 +136,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What is taken off its way.
+    /// Returns the gates of all interceptions.
     pub(crate) fn gates(&self) -> impl Iterator<Item = &Arc<Gate>> {
         let of_routes = self.routes.values().filter_map(|route| match &route.local {
             Local::Taken(taken) => Some(&taken.gate),
@@ -145,8 +146,8 @@ impl Engine {
         of_routes.chain(self.tunnel.as_ref().map(|tunnel| &tunnel.gate))
     }
 
-    /// Returns the longest datagram that is to be taken: what is longer goes its old way, unless it
-    /// is cut. All, as 0 says, until it was found what the paths take.
+    /// Returns the longest datagram to intercept: longer ones take the plain path, unless they are
+    /// fragmented. Until the paths' MTUs are known it is 0, which means all.
     fn longest_taken(&self, now: Now, route: &Route) -> u16 {
         if route.carriage().fragment {
             return 0;
@@ -157,7 +158,7 @@ impl Engine {
         longest.map_or(0, |most| u16::try_from(most).unwrap_or(u16::MAX))
     }
 
-    /// Has packets taken only while their far endpoint answers.
+    /// Has packets intercepted only while their far endpoint answers.
     pub(super) fn tell_gates(&self, now: Now) {
         for route in self.routes.values() {
             let far = self.fars.get(&route.far);

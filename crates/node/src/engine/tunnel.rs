@@ -1,14 +1,14 @@
-//! Whole IP packets of any protocol: taken from a TUN device where applications are, put out of one
-//! where they go `[JQ 4]`.
+//! Whole IP packets of any protocol: read from a TUN device near the applications, and written to
+//! one near their destinations `[JQ 4]`.
 //!
-//! A conversation is here all that one address says to another, and both are written with port 0.
-//! Each packet that comes over a conversation must go between its two addresses, so that a far
-//! endpoint says nothing in others' names.
+//! A conversation here consists of all packets from one address to another, and both are written
+//! with port 0. Each packet of a conversation must go between its two addresses, so that a far
+//! endpoint cannot use others' addresses.
 //!
 //! The kernel routes packets into the device only while the far endpoint answers, and at the far
-//! side only while somebody answers from whom they came (`interceptor`). A device is gone with its
-//! process, and its routes with it. Before it is used the kernel is told how long packets may be;
-//! what hosts make of that, TCP's segment size for one, keeps packets whole.
+//! side only while the gateway of their sources answers (`interceptor`). A device disappears with
+//! its process, and its routes with it. The device's MTU is set before it is used; hosts derive
+//! from it, for one, TCP's segment size, which keeps packets whole.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -36,17 +36,16 @@ use crate::handover::Handover;
 use crate::interceptor::{Gate, LEAST_IPV6_MTU, range_of};
 use crate::ip;
 
-/// The longest packet, and the header before it.
+/// The longest packet, with the header before it.
 pub(crate) const MOST_PACKET: usize = HEADER_BYTES + (64 << 10);
 
-/// What a relay's part in a service takes of a datagram beside the packet: a label and another
-/// seal, should a leg be sealed whole; a copy's header and seal; those of a repair packet of a
-/// block of ten.
+/// Bytes that relays add to a packet by service: a label and another seal, should a leg be sealed
+/// whole; a copy's header and seal; those of a repair packet of a block of ten.
 const FORWARDED_BYTES: usize = 34;
 const COPIED_BYTES: usize = 56;
 const CODED_BYTES: usize = 207;
 
-/// A device that takes packets to some ranges.
+/// A device whose packets go to some ranges.
 pub(crate) struct TunnelLocal {
     pub(super) device: Arc<Tun>,
     destinations: Vec<DestinationRule>,
@@ -54,8 +53,8 @@ pub(crate) struct TunnelLocal {
     pub(super) gate: Arc<Gate>,
 }
 
-/// The device where packets of others are put out, and what leads the answers to each range of
-/// theirs into it.
+/// The device to which packets of others are delivered, and the routes that lead the replies to
+/// each of their ranges into it.
 pub(crate) struct TunnelEnd {
     pub(crate) device: Arc<Tun>,
     most: Option<u16>,
@@ -66,12 +65,12 @@ pub(crate) struct TunnelEnd {
 
 fn open_device(handover: &mut Handover, tunnel: &Tunnel) -> Result<Arc<Tun>, NodeError> {
     let device = handover.device(&tunnel.name)?;
-    // Nobody else is on it: a link-local address would be asked for in vain.
+    // Nobody else is on it, so a link-local address would be useless.
     ask(Tool::Ip, &["link", "set", &tunnel.name, "addrgenmode", "none", "up"])?;
     Ok(Arc::new(device))
 }
 
-/// What leads packets to the ranges of `rules` into the device.
+/// Returns the gate of the routes that lead packets to the ranges of `rules` into the device.
 fn gate(tunnel: &Tunnel, rules: &[DestinationRule]) -> Arc<Gate> {
     Arc::new(Gate::of_packets(&tunnel.name, rules.iter().filter_map(range_of).collect()))
 }
@@ -90,13 +89,13 @@ impl TunnelEnd {
         Ok(Self { device: open_device(handover, tunnel)?, most: tunnel.mtu, sources, gate })
     }
 
-    /// Whether packets of `from` may be put out.
+    /// Returns whether packets of `from` may be delivered.
     pub(super) fn covers(&self, from: IpAddr) -> bool {
         self.sources.iter().any(|rule| rule.covers_host(from))
     }
 }
 
-/// Hands the kernel a packet that must go from one to the other.
+/// Delivers a packet to the kernel, if it goes from one address to the other.
 pub(super) fn put_out(
     device: &Tun,
     counts: &Counts,
@@ -111,7 +110,7 @@ pub(super) fn put_out(
     }
 }
 
-/// Hands the kernel a packet; `false` when it does not take it.
+/// Writes a packet to the device; `false` when the kernel refuses it.
 fn hand_over(device: &Tun, packet: &[u8]) -> bool {
     const HEADER: VirtioHeader = VirtioHeader {
         needs_checksum: false,
@@ -126,7 +125,7 @@ fn hand_over(device: &Tun, packet: &[u8]) -> bool {
     device.send(&[IoSlice::new(&header), IoSlice::new(packet)]).is_ok()
 }
 
-/// An address as the end of a conversation about whole packets.
+/// Returns an address as the end of a conversation of whole packets.
 fn whole(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
@@ -148,8 +147,8 @@ impl Engine {
         self.add_route(now, Local::Tunnel(Box::new(local)), example, delivery).map(drop)
     }
 
-    /// Takes a packet that an application sent into the device of route `at`, or that answers what
-    /// was put out here.
+    /// Sends a packet that an application sent into the device of route `at`, or that replies to
+    /// one delivered here.
     pub(crate) fn take_packet_of_tunnel(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let Some((from, to)) = ip::ends(packet).map(|(from, to)| (whole(from), whole(to))) else {
             return add(&self.counts.refused, 1);
@@ -164,8 +163,8 @@ impl Engine {
         }
     }
 
-    /// Tells the sender of a packet from a TUN device, which is longer than any way takes, how long
-    /// one may be: the kernel will know soon, and this one is lost.
+    /// Sends the sender of a packet that is longer than every path takes, from a TUN device, the
+    /// error with the MTU: the kernel's own MTU follows soon, and this packet is lost.
     pub(super) fn tell_too_long(&mut self, now: Now, at: Option<u32>, packet: &[u8]) {
         let device = match at {
             Some(at) => self.routes.get(at).and_then(|route| route.local.tunnel()),
@@ -190,15 +189,16 @@ impl Engine {
         }
     }
 
-    /// Returns the error that tells a packet's sender how long one may be, unless enough is told.
+    /// Returns the error that reports the MTU to a packet's sender, unless the rate limit is
+    /// reached.
     pub(super) fn too_long(&mut self, now: Now, packet: &[u8], most: u16) -> Option<Vec<u8>> {
         let (from, _) = ip::ends(packet)?;
         let error = ip::too_long(packet, most)?;
         self.errors.take(now.steady, from).then_some(error)
     }
 
-    /// A packet was brought back: another of its conversation is to say that it has met congestion,
-    /// where that is one of whole packets.
+    /// Records a recovered packet, for which another of its conversation has to carry a congestion
+    /// mark, if the conversation is one of whole packets.
     pub(super) fn owe_mark(&mut self, now: Now, peer: PeerId, packet: PacketId, message: &[u8]) {
         let (conversation, is_whole) = match Message::parse(message) {
             Ok(Message::Datagram { conversation, .. }) => {
@@ -214,8 +214,8 @@ impl Engine {
         }
     }
 
-    /// Returns a packet that says that it has met congestion, if one of its conversation is to say
-    /// so and its ends understand it.
+    /// Returns the packet with a congestion mark, if one is due for its conversation and its ends
+    /// support them.
     pub(super) fn marked(
         &mut self,
         now: Now,
@@ -234,7 +234,7 @@ impl Engine {
         Some(packet)
     }
 
-    /// Whether packets from one address to another may be put out here for `peer`.
+    /// Checks whether packets from one address to another may be delivered here for `peer`.
     pub(super) fn may_put_out(
         &self,
         peer: PeerId,
@@ -251,7 +251,7 @@ impl Engine {
         Err(Refusal::NotAllowed)
     }
 
-    /// Those whose packets are put out here; whether they are there is to be known.
+    /// Returns the endpoints whose packets are delivered here; these are pinged.
     pub(super) fn put_out_for(&self) -> BTreeSet<PeerId> {
         self.tunnelled().map(|inbound| inbound.far).collect()
     }
@@ -261,7 +261,7 @@ impl Engine {
         all.filter(|inbound| matches!(inbound.local, Local::Device(_)))
     }
 
-    /// Has packets to a far endpoint taken while it answers and it is known how long they may be.
+    /// Has packets to a far endpoint intercepted while it answers and its path's MTU is known.
     pub(super) fn tell_tunnel(&self, now: Now, route: &Route, tunnel: &TunnelLocal) {
         let far = self.fars.get(&route.far);
         let service = self.dearest(route.carriage().service, route.end);
@@ -272,7 +272,7 @@ impl Engine {
         tunnel.gate.set_open(mtu.is_some() && far.is_some_and(|far| far.is_alive(now)));
     }
 
-    /// The same for the answers to each range of sources.
+    /// Does the same for the replies to each range of sources.
     pub(super) fn tell_tunnel_end(&self, now: Now) {
         let Some(tunnel) = &self.tunnel else { return };
         let far_of = |inbound: &Inbound| self.fars.get(&inbound.far);
@@ -281,7 +281,7 @@ impl Engine {
             let service = self.dearest(inbound.carriage.service, inbound.end);
             far_of(inbound)?.packet_mtu(service, takes_ipv6)
         };
-        // Until it was found what the paths take, what nearly all do.
+        // Until the paths' MTUs are known, one that nearly all paths take.
         let mtu = self.tunnelled().filter_map(longest).min().unwrap_or(LEAST_IPV6_MTU);
         tunnel.gate.set_mtu(tunnel.most.map_or(mtu, |most| most.min(mtu)));
         for (at, rule) in tunnel.sources.iter().enumerate() {
@@ -293,7 +293,7 @@ impl Engine {
         }
     }
 
-    /// Returns what relays add to a packet of a flow where it must be short for them.
+    /// Returns the bytes that relays add to a packet of a flow, where these count.
     pub(super) fn served_bytes(&self, service: Service, flow: Option<FlowNumber>) -> usize {
         match self.dearest(service, flow) {
             Service::Direct => 0,
@@ -303,8 +303,8 @@ impl Engine {
         }
     }
 
-    /// The service for which packets must be short: a numbered flow that is direct may be coded at
-    /// any time, and one that is forwarded may have chosen copies.
+    /// Returns the service for which packets must be short enough: a numbered flow that is direct
+    /// may be coded at any time, and one that is forwarded may have chosen copies.
     fn dearest(&self, service: Service, flow: Option<FlowNumber>) -> Service {
         match (service, flow) {
             (Service::Direct, Some(_)) => Service::Coding,
@@ -321,9 +321,9 @@ fn takes_ipv6<'a>(rules: impl IntoIterator<Item = &'a DestinationRule>) -> bool 
 }
 
 impl Far {
-    /// The longest packet that travels whole by a service, once it was found by trying what the
-    /// Internet path takes; with a service that copies and codes, also in copies and repair
-    /// packets, unless that leaves too little for IPv6.
+    /// Returns the longest packet that travels whole by a service, once the Internet path's MTU is
+    /// known. With a service that copies and codes, it must fit into copies and repair packets as
+    /// well, unless that leaves too little for IPv6.
     fn packet_mtu(&self, service: Service, takes_ipv6: bool) -> Option<u16> {
         let takes = self.mtus.internet.longest()? - OVERHEAD - FIRST_BYTES - SOURCE_BYTES;
         let served = match service {
@@ -338,7 +338,8 @@ impl Far {
     }
 }
 
-/// Whose whole packets a conversation with `to` is about, if it is about such.
+/// Returns the source of the whole packets of a conversation with `to`, if it is one of whole
+/// packets.
 pub(super) fn whole_packets(from: Option<SocketAddr>, to: SocketAddr) -> Option<IpAddr> {
     from.filter(|from| from.port() == 0 && to.port() == 0).map(|from| from.ip())
 }
@@ -350,7 +351,7 @@ mod tests {
     use super::super::ERRORS_A_SECOND;
     use super::super::by_hand::{Hosts, anybody};
 
-    /// A packet that no router may cut.
+    /// Returns a packet that no router may fragment.
     fn packet(last: u8) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0];
         packet.extend([10, 0, 0, last, 10, 1, 0, 2]);

@@ -1,4 +1,4 @@
-//! Packets that a relay brings back, in order or not, between engines over real sockets.
+//! Packets that a relay recovers, in order or not, between engines over real sockets.
 
 use std::net::UdpSocket;
 use std::ops::Range;
@@ -21,8 +21,8 @@ struct World {
 }
 
 impl World {
-    /// The carriage of packets; and the share that may be lost of them before a stronger service is
-    /// chosen, if one is.
+    /// Takes the carriage of packets, and the share of them that may be lost before a stronger
+    /// service is chosen, if one may be.
     fn new(carriage: Carriage, max_loss: Option<Ratio>) -> Self {
         let all = [(1, gateway(1)), (2, anybody(2)), (3, anybody(3)), (4, anybody(4))];
         let mut hosts = Hosts::new(all);
@@ -37,7 +37,7 @@ impl World {
         Self { hosts, route, server }
     }
 
-    /// The application writes these numbers.
+    /// Has the application write these numbers.
     fn write(&mut self, numbers: Range<u64>) {
         for number in numbers {
             let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
@@ -47,7 +47,7 @@ impl World {
         self.hosts.exchange();
     }
 
-    /// Those that have come since the last time.
+    /// Returns the numbers that have arrived since the last call.
     fn come(&mut self) -> Vec<u64> {
         let (mut numbers, mut room) = (Vec::new(), [0; 2048]);
         while let Ok(length) = self.server.recv(&mut room) {
@@ -58,12 +58,12 @@ impl World {
     }
 }
 
-/// Kept by relays, within a budget.
+/// Carried with caching, within a budget.
 const CACHED: Carriage =
     Carriage { service: Service::Caching, budget_ms: 1000, in_order: true, ..Carriage::DIRECT };
 
-/// The numbers of packets in the order in which an application gets them, where the Internet loses
-/// one of twelve and a relay keeps them; and how many have waited.
+/// Returns the numbers of packets in the order in which an application gets them, where the
+/// Internet loses one of twelve and a relay caches them, and how many were reordered.
 fn received(in_order: bool) -> (Vec<u64>, u64) {
     let mut world = World::new(Carriage { in_order, ..CACHED }, None);
     let mut numbers = Vec::new();
@@ -90,8 +90,7 @@ fn packets_that_come_back_are_delivered_in_their_turn_where_that_is_asked_for() 
     assert!(ordered.len() > 390, "{} of 400", ordered.len());
 }
 
-/// Whatever is missing stays missing: by a flow that was left to the Internet, and over relays
-/// alone.
+/// Lost packets are not recovered in a flow that is left to the Internet, nor over relays alone.
 #[test]
 fn nothing_waits_for_what_nothing_brings_back() {
     let auto = Carriage { in_order: true, budget_ms: 1000, ..Carriage::DIRECT };

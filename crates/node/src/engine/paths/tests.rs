@@ -1,4 +1,4 @@
-//! Paths that nobody opens, and how many labels one gateway has.
+//! Paths that nobody opens, and the number of labels of one gateway.
 
 use tradewind_grant::Policy;
 use tradewind_net::udp::ReceiveBatch;
@@ -12,12 +12,12 @@ use super::super::conversations::Written;
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
 use crate::config::{LegSeal, NodeConfig};
 
-/// An endpoint that knows no relay, and so answers none.
+/// Returns an endpoint that knows no relay, and so answers none.
 fn deaf(number: u8) -> NodeConfig {
     NodeConfig { neighbours: std::collections::BTreeSet::new(), ..anybody(number) }
 }
 
-/// An endpoint that delivers nothing, and so refuses each opening.
+/// Returns an endpoint that delivers nothing, and so refuses each opening.
 fn closed(number: u8) -> NodeConfig {
     let policy = Policy { destinations: Vec::new(), ..anybody(number).policy };
     NodeConfig { policy, ..anybody(number) }
@@ -44,7 +44,7 @@ fn a_path_that_is_refused_is_given_up_at_once_with_its_labels() {
     let opens = |hosts: &mut Hosts| hosts.at(4).counts.snapshot().dropped;
     let before = opens(&mut hosts);
     hosts.pass(Duration::from_secs(10));
-    // Each second another one, once.
+    // Another one each second, once.
     let refused = opens(&mut hosts) - before;
     assert!((8..=12).contains(&refused), "{refused} openings in 10 s");
 }
@@ -104,14 +104,14 @@ fn a_gateway_that_shows_grant_after_grant_leaves_signatures_to_others() {
     assert_eq!(hosts.at(4).labels.len(), DEAR_A_SECOND / 2 + 2, "a second later");
 }
 
-/// The far endpoint that a flow of host 1 leads to.
+/// Returns the far endpoint that a flow of host 1 leads to.
 fn far_of(hosts: &mut Hosts, flow: u64) -> PeerId {
     let engine = hosts.at(1);
     engine.routes.get(engine.flows[&flow]).unwrap().far
 }
 
-/// A leg does not prove whose bodies it carries: one of another path, put under a header by
-/// somebody on the leg, moves neither path.
+/// A leg does not prove whose datagrams it carries: a datagram of one path under the header of
+/// another, put there by somebody on the leg, moves neither path.
 #[test]
 fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     let others = [2, 4, 5].map(|number| (number, anybody(number)));
@@ -156,8 +156,8 @@ fn a_body_of_one_path_under_the_header_of_another_moves_no_path() {
     assert_eq!(hosts.at(1).counts.snapshot().paths_up, 2);
 }
 
-/// Whoever puts other bytes in a packet's place changes nothing where legs are sealed whole: the
-/// packet itself comes through. Where headers alone are, it is taken for a replay.
+/// Replacing a packet's bytes on a leg has no effect where legs are sealed whole: the packet itself
+/// still arrives. Where the headers alone are sealed, it is dropped as a replay.
 #[test]
 fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed() {
     for (leg_seal, expected) in [(LegSeal::Whole, [0, 1]), (LegSeal::Headers, [0, 0])] {
@@ -189,8 +189,8 @@ fn what_somebody_alters_on_a_leg_costs_a_packet_where_headers_alone_are_sealed()
     }
 }
 
-/// Packets of no bytes, sealed as a whole by a gateway that should not, pass nothing on: above all
-/// not what was in a relay's buffers before.
+/// Empty packets, sealed as a whole by a gateway that should not, are not forwarded: above all, no
+/// bytes of a relay's buffers leave.
 #[test]
 fn what_is_not_sealed_never_leaves() {
     [LegSeal::Headers, LegSeal::Whole].into_iter().for_each(empty_packets_are_not_passed_on);
@@ -224,7 +224,7 @@ fn empty_packets_are_not_passed_on(leg_seal: LegSeal) {
     assert_eq!(batch.receive(&far.sockets.shared.port).unwrap(), 0);
 }
 
-/// Packets that waited at a relay for longer than any is held go no further, sealed whole or not.
+/// Packets that waited at a relay for longer than the limit are dropped, sealed whole or not.
 #[test]
 fn packets_that_waited_at_a_relay_are_dropped_and_counted() {
     for leg_seal in [LegSeal::Whole, LegSeal::Headers] {

@@ -1,4 +1,4 @@
-//! What is told of conversations, and when.
+//! Records of conversations, and when they are made.
 
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use super::super::local::Local;
 use crate::config::DeliveryPolicy;
 use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
 
-/// Keeps what it takes.
+/// A journal that keeps its records.
 #[derive(Debug, Default)]
 struct Kept {
     records: Mutex<Vec<ConversationRecord>>,
@@ -67,7 +67,7 @@ impl World {
         Self { hosts, route, journals, application }
     }
 
-    /// An application writes, and the other one answers what has come by as much again.
+    /// Has an application write, and the other one reply with as many bytes.
     fn talk(&mut self, bytes: &[u8]) {
         let (now, by) = (self.hosts.now, Written::by(([10, 0, 0, 1], 1).into()));
         self.hosts.at(1).take_application(now, self.route, by, bytes);
@@ -135,7 +135,7 @@ fn a_relay_tells_of_each_path_that_it_opens() {
     let to = world.application.local_addr().unwrap();
     let grant = world.hosts.at(1).config.grant.as_ref().unwrap().id();
     assert_eq!(relay, [format!("{grant} {to}")]);
-    // The far gateway opens it, too; the near one opens it for nobody else.
+    // The far gateway opens it, too; the near one opens it for itself alone.
     assert_eq!((near, far), (vec![], relay));
 }
 
@@ -188,14 +188,14 @@ fn one_gateway_makes_a_thousand_records_in_ten_seconds_and_the_rest_is_counted()
     let begun = std::time::Instant::now();
     let (now, conversations) = (world.hosts.now, MOST as u64 + 3 * SHARE);
     for number in 0..u32::try_from(conversations).unwrap() {
-        // Each takes the place of an older one, by one datagram.
+        // Each replaces an older one, by one datagram.
         let by = Written::by((std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into());
         world.hosts.at(1).take_application(now, world.route, by, b"any");
     }
     let told = world.journals[0].take().len() as u64;
     let windows = 1 + begun.elapsed().as_secs() / 10;
     assert!((SHARE..=SHARE * windows).contains(&told), "{told} in {windows}");
-    // What ends with the node is told of in any case, and how many were not.
+    // Those that end with the node are recorded in any case, with the number of those left out.
     world.hosts.at(1).end();
     let last = world.journals[0].take();
     assert_eq!(last.len(), MOST);

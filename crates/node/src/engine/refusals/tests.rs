@@ -1,4 +1,4 @@
-//! Who asks is told who refuses, and why.
+//! Refusals, with the node that refuses and the reason, as the asking side sees them.
 
 use tradewind_packet::message::{Carriage, Refusal};
 use tradewind_units::Duration;
@@ -7,14 +7,14 @@ use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
 use super::super::conversations::Written;
 use crate::config::{DeliveryPolicy, NodeConfig};
 
-/// A node that lets nothing pass: neither to next hops nor to destinations.
+/// Returns a node that allows nothing: neither next hops nor destinations.
 fn closed(number: u8) -> NodeConfig {
     let mut config = anybody(number);
     (config.policy.next_hops, config.policy.destinations) = (Vec::new(), Vec::new());
     config
 }
 
-/// What a gateway shows of refusals: of what, by whom and why.
+/// Returns the refusals that a gateway shows: subject, node and reason.
 fn shown(hosts: &mut Hosts) -> Vec<(String, String, String)> {
     let now = hosts.now;
     let all = hosts.at(1).report_refusals(now).into_iter();
@@ -25,7 +25,7 @@ fn refusal(what: &str, by: u8, reason: Refusal) -> (String, String, String) {
     (what.to_owned(), identity(by).public().to_string(), reason.to_string())
 }
 
-/// A gateway, two relays in a row, and a far gateway.
+/// Returns a gateway, two relays in a row, and a far gateway.
 fn hosts(relays: [NodeConfig; 2], far: NodeConfig) -> Hosts {
     let [first, second] = relays;
     let mut hosts = Hosts::new([(1, gateway(1)), (2, first), (3, second), (4, far)]);

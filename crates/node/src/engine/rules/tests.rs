@@ -9,7 +9,7 @@ use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
 use crate::config::NodeConfig;
 use crate::membership::{Member, Members, Near};
 
-/// What a gateway answers whom a grant for all of loopback leads there.
+/// Checks at a gateway whether a grant for all of loopback allows packets there.
 fn asked(hosts: &mut Hosts, to: SocketAddr) -> Result<(), GrantError> {
     let engine = hosts.at(1);
     let grant: Grant = engine.config.grant.as_ref().unwrap().unverified().clone();
@@ -37,7 +37,7 @@ fn relays_of_flows_that_begin_later_are_no_destinations_of_packets() {
         assert!(is_relay(&asked(&mut hosts, far.address)));
         assert!(is_relay(&asked(&mut hosts, relay.address)));
         assert_eq!(asked(&mut hosts, other.address), Ok(()));
-        // Nor after rules were read anew.
+        // Nor after rules were reloaded.
         let now = hosts.now;
         hosts.at(1).set_rules(now, Arc::clone(&rules));
     }

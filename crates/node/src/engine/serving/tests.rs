@@ -1,4 +1,4 @@
-//! How many flows are served for one gateway, and when they are over.
+//! The number of flows served for one gateway, and their end.
 
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Message, Service};
@@ -8,7 +8,8 @@ use tradewind_units::Duration;
 use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
 use super::{IDLE, MOST_FOR_ONE};
 
-/// A gateway's open path over relay 2 to endpoint 4: the relay, and the path's label there.
+/// Returns the relay of a gateway's open path over relay 2 to endpoint 4, and the path's label
+/// there.
 fn path(hosts: &mut Hosts, number: u8) -> (PeerId, u32) {
     let (relay, far) = (hosts.hop(2), hosts.hop(4));
     hosts.register(number, forwarded(far, vec![relay]));
@@ -29,7 +30,7 @@ fn ask(hosts: &mut Hosts, number: u8, (relay, label): (PeerId, u32), flows: std:
     }
 }
 
-/// How many flows are served at the relay, and how many of them are counted, by gateway.
+/// Returns how many flows are served at the relay, and how many of them are counted, by gateway.
 fn served(hosts: &mut Hosts) -> (usize, Vec<usize>) {
     let services = &hosts.at(2).services;
     (services.served.len(), services.tenants.values().map(|tenancy| tenancy.flows).collect())
@@ -40,7 +41,7 @@ fn one_gateway_has_no_more_flows_served_than_its_share() {
     let gateways = [(1, gateway(1)), (5, gateway(5))];
     let mut hosts = Hosts::new(gateways.into_iter().chain([(2, anybody(2)), (4, anybody(4))]));
     let (greedy, other) = (path(&mut hosts, 1), path(&mut hosts, 5));
-    // Of the paths' own routes.
+    // Those of the paths' own routes.
     let (own, _) = served(&mut hosts);
     let share = MOST_FOR_ONE as u64;
     ask(&mut hosts, 1, greedy, 0..share + 10);

@@ -1,4 +1,4 @@
-//! All that leaves an engine, within its uplink's rate.
+//! All traffic of an engine, within its uplink's rate.
 
 use std::net::UdpSocket;
 
@@ -12,13 +12,13 @@ use super::super::conversations::Written;
 use super::super::local::Local;
 use crate::config::{Copying, DeliveryPolicy, NodeConfig};
 
-/// Bytes a second, and at once.
+/// The uplink's bytes a second, and its burst.
 const RATE: u64 = 30_000;
 const BURST: u64 = 16_000;
 const SECONDS: u64 = 60;
 
-/// Bytes that leave a gateway within a minute, of a hundred packets of a hundred bytes a second and
-/// all that is said beside, and how many copies are among them.
+/// Returns the bytes that leave a gateway within a minute, for a hundred packets of a hundred bytes
+/// a second and all control messages, and how many copies are among them.
 fn leaves(service: Service) -> (u64, u64) {
     let uplink = Bandwidth::from_bps(8 * RATE).unwrap();
     let copying = Copying { uplink: Some(uplink), ..Copying::default() };
@@ -32,7 +32,7 @@ fn leaves(service: Service) -> (u64, u64) {
     let delivery = DeliveryPolicy { carriage, ..forwarded(far, relays) };
     let local = Local::bind(loopback(), false, None).unwrap();
     let route = hosts.at(1).add_route(now, local, to, &delivery).unwrap();
-    // Paths open, and it is found how long datagrams may be.
+    // Paths open, and their MTUs are found.
     hosts.pass(Duration::from_secs(10));
     let before = (hosts.heard_of(1), hosts.at(1).counts.snapshot().copied);
     let end = hosts.now.steady + Duration::from_secs(SECONDS);
