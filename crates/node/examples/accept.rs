@@ -20,7 +20,7 @@ use std::time::Duration;
 use loopback::{any_port, grant, hop, identity, operator, others};
 use tradewind_node::{FlowOptions, Listener, Node, NodeConfig};
 
-/// Nobody's address: flows to it end in the program that listens.
+/// An address of no host: flows to it end in the program that listens.
 const DESTINATION: &str = "127.9.9.9:5004";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -54,24 +54,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The node of the program that listens.
+/// Returns the node of the program that listens.
 fn server() -> Result<Node, Box<dyn Error>> {
     let relays = [2, 3].map(|number| identity(number).public());
     let operators = vec![operator().public()];
     let mut config = NodeConfig::of_listener(any_port(), identity(4), operators, relays);
     config.policy.destinations = vec!["127.9.9.9/32:5004".parse()?];
-    // As everything here is on loopback.
+    // Everything here is on loopback.
     config.policy.allow_loopback = true;
     Ok(Node::start(config)?)
 }
 
-/// Accepts one flow, and sends back what comes until the node ends.
+/// Accepts one flow, and echoes its datagrams until the node ends.
 fn answer(listener: &Listener) {
     let Ok(Some(accepted)) = listener.accept(Duration::from_secs(30)) else { return };
     println!("accepted from {}", accepted.from);
     while let Ok(datagram) = accepted.flow.receive(Duration::from_secs(1)) {
         if let Some(datagram) = datagram {
-            // Full queues lose, as a network does.
+            // Full queues drop datagrams, as a network does.
             let _lost = accepted.flow.send(&datagram);
         }
     }

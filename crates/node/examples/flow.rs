@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends 200 datagrams in two seconds; how many answers came.
+/// Sends 200 datagrams in two seconds; returns how many replies came.
 fn ask(flow: &Flow) -> Result<usize, Box<dyn Error>> {
     let mut came = 0;
     for number in 0..200u32 {

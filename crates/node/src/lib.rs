@@ -1,37 +1,37 @@
-//! The packet plane: sockets and threads around the sessions and machines of `tradewind-packet`
-//! `[JQ 3, 4]`.
+//! The packet layer: sockets and threads around the sessions and state machines of
+//! `tradewind-packet` `[JQ 3, 4]`.
 //!
 //! A node is a relay, an endpoint, or both. Each of its workers is a thread with a socket of its
-//! own on the shared address and with all that it needs: a flow's packets stay on the worker that
-//! the kernel hashed their sender to, and nothing is shared but counters and, at a relay that keeps
-//! them, the registry and packets that wait. An endpoint has one worker, so that copies over the
+//! own on the shared address and with all its state: a flow's packets stay on the worker to which
+//! the kernel hashed their sender, and nothing is shared but counters and, at a relay that keeps
+//! them, the registry and stored packets. An endpoint has one worker, so that copies over the
 //! Internet and over relays meet.
 //!
-//! A packet's way: an application writes to a local UDP port; as a datagram of the *conversation*
+//! A packet's path: an application writes to a local UDP port; as a datagram of the *conversation*
 //! that its address belongs to it is sealed for the far endpoint (`session`, end to end), and the
 //! sealed datagram goes over the Internet as it is, to the first relay as the payload of an
-//! *overlay path*, or both. Relays pass it on by label, from session to session; the far endpoint
-//! lets the first copy through and writes it to the application's address. A program that links
-//! this crate has [`Flow`]s instead of ports.
+//! *overlay path*, or both. Relays forward it by label, from session to session; the far endpoint
+//! accepts the first copy and writes it to the application's address. A program that links this
+//! crate has [`Flow`]s instead of ports.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`config`] | what a node is told |
+//! | [`config`] | a node's configuration |
 //! | `engine` | one worker's state: paths through a relay, conversations of an endpoint |
 //! | [`flow`] | datagrams of programs that link this crate |
-//! | [`handover`] | what one process leaves to the next |
-//! | `interceptor` | rules of the kernel that take applications' packets off their way |
-//! | `ip` | between whom a whole packet goes |
+//! | [`handover`] | sockets and devices handed to the next process |
+//! | `interceptor` | kernel rules that intercept applications' packets |
+//! | `ip` | the two ends of a whole packet |
 //! | `listener` | flows that others begin, accepted by programs that link this crate |
-//! | `mailbox` | how those get to a worker and back |
+//! | `mailbox` | queues between those flows and a worker |
 //! | `worker` | the loop of a thread |
-//! | [`counts`] | what happened, for metrics |
-//! | [`membership`] | who is there: relays, endpoints |
-//! | `registry` | where endpoints are, kept by a relay |
-//! | [`record`] | what is told of conversations that are over |
+//! | [`counts`] | counters for metrics |
+//! | [`membership`] | the known relays and endpoints |
+//! | `registry` | the endpoints' addresses, kept by a relay |
+//! | [`record`] | records of conversations that are over |
 //! | `reload` | rules and grants that change while a node runs |
-//! | `shared` | what a relay's workers keep together |
-//! | [`status`] | how each flow fares |
+//! | `shared` | state that a relay's workers share |
+//! | [`status`] | the status of each flow |
 
 mod behind;
 pub mod config;
@@ -85,35 +85,35 @@ pub use status::PacketReport;
 use ticks::{AllTicks, Ticks};
 use worker::{Outside, Worker};
 
-/// Why a node does not start.
+/// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// A socket cannot be opened.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// What a path needs is missing or contradicts itself.
+    /// A setting of a path is missing or contradicts another.
     #[error("{key}: {problem}")]
     Config {
         /// The key.
         key: &'static str,
-        /// What is wrong and what would be right.
+        /// The problem, and the expected value.
         problem: String,
     },
-    /// The same of a section of a configuration.
+    /// The same in a section of a configuration.
     #[error("{}", config::in_section(section, error))]
     Section {
-        /// Which.
+        /// The section.
         section: Section,
-        /// What is wrong with it.
+        /// The problem in it.
         error: Box<NodeError>,
     },
-    /// The system has no entropy or no thread to give.
+    /// The system has no entropy, or cannot start a thread.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }
 
 impl NodeError {
-    /// Returns whether what its user wrote is at fault, and not what the host lacks.
+    /// Returns whether the configuration is at fault, and not the host.
     #[must_use]
     pub const fn is_of_configuration(&self) -> bool {
         matches!(self, Self::Config { .. } | Self::Section { .. })
@@ -125,7 +125,7 @@ impl NodeError {
 pub struct WorkerStatus {
     /// The kernel's number of its thread.
     pub thread: u32,
-    /// Its counters so far.
+    /// Its counters.
     pub counts: Snapshot,
 }
 
@@ -133,13 +133,13 @@ pub struct WorkerStatus {
 pub struct Node {
     address: SocketAddr,
     local: Vec<SocketAddr>,
-    /// By worker.
+    /// The shared state of each worker.
     outsides: Vec<Outside>,
     config: Arc<NodeConfig>,
     reloader: NodeReloader,
     /// Reads the members' file again when it changes.
     _members: Option<Watch>,
-    /// Of what is taken off its way, until they are followed.
+    /// Rules of the interceptions, until they are in the interceptor.
     rules: Vec<Rules>,
     interceptor: Option<Interceptor>,
     stop: Arc<AtomicBool>,
@@ -148,10 +148,10 @@ pub struct Node {
     holds: Vec<Named>,
     before: Option<Before>,
     threads: Vec<JoinHandle<()>>,
-    /// Their numbers, by worker.
+    /// The kernel's numbers of the threads, by worker.
     thread_numbers: Vec<u32>,
     journal: Option<Arc<dyn Journal>>,
-    /// After all else: the next process waits for it.
+    /// Dropped last: the next process waits for it.
     _life: PipeWriter,
 }
 
@@ -163,16 +163,16 @@ impl Node {
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let mut node = Self::open(config, Vec::new())?;
         node.run(None)?;
-        // Nobody will ask for it.
+        // There is no next process.
         drop(node.hand_on());
         Ok(node)
     }
 
-    /// Opens the sockets and devices that are not `inherited` from the process before this one
+    /// Opens the sockets and devices that are not `inherited` from the previous process
     /// ([`Node::hand_on`]). Nothing is read before [`Node::run`].
     ///
     /// # Errors
-    /// As [`Node::start`]; also when what is inherited cannot be used.
+    /// As [`Node::start`]; also when an inherited descriptor cannot be used.
     pub fn open(config: NodeConfig, inherited: Vec<Named>) -> Result<Self, NodeError> {
         let config = Arc::new(config);
         config.check()?;
@@ -212,16 +212,16 @@ impl Node {
         })
     }
 
-    /// Starts the workers, once those of the process before this one have ended: waits for that, 2
-    /// s at most. From then on `health` knows of each worker that hangs, or has ended, until this
-    /// is dropped.
+    /// Starts the workers, once those of the previous process have ended: waits for that, 2 s at
+    /// most. From then on `health` reports each worker that hangs, or has ended, until this is
+    /// dropped.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// When the system cannot start a thread.
     pub fn run(&mut self, health: Option<&Health>) -> Result<(), NodeError> {
         if let Some(before) = self.before.take() {
             before.wait();
-            // It may have been killed, and its devices are there still.
+            // The previous process may have been killed, and its devices may still exist.
             if !self.rules.is_empty()
                 && let Err(error) = interception::sweep()
             {
@@ -254,7 +254,7 @@ impl Node {
         Ok(())
     }
 
-    /// Has `journal` take what is to be told of conversations and paths. Before [`Node::run`].
+    /// Sends records of conversations and paths to `journal`. Call it before [`Node::run`].
     pub fn set_journal(&mut self, journal: Arc<dyn Journal>) {
         for worker in &mut self.waiting {
             worker.set_journal(Arc::clone(&journal));
@@ -262,32 +262,33 @@ impl Node {
         self.journal = Some(journal);
     }
 
-    /// Returns what replaces its rules and its grant while it runs.
+    /// Returns a handle that replaces its rules and its grant while it runs.
     #[must_use]
     pub fn reloader(&self) -> NodeReloader {
         self.reloader.clone()
     }
 
-    /// What the next process is to get: another hold on each socket that neighbours and
-    /// applications know and on the TUN devices, and what tells it when this one has ended. Once.
+    /// Returns the descriptors for the next process, once: duplicates of each socket that
+    /// neighbours and applications know and of the TUN devices, and the pipe that closes when this
+    /// process has ended.
     pub fn hand_on(&mut self) -> Vec<Named> {
         take(&mut self.holds)
     }
 
-    /// Where neighbours reach it.
+    /// Returns the address at which neighbours reach it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where applications reach it: in the order of the paths, then those whose packets wait at a
-    /// relay.
+    /// Returns the addresses at which applications reach it: in the order of the paths, then those
+    /// of deposits.
     #[must_use]
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.local
     }
 
-    /// Shows the counters at a metrics port, and the flows at `/packets` beside them.
+    /// Exports the counters at a metrics port, and the flows at `/packets` beside them.
     pub fn show_at(&self, registry: &Registry) {
         let counts = self.outsides.iter().map(|outside| Arc::clone(&outside.counts)).collect();
         let collector = Box::new(counts::CountsCollector(counts));
@@ -298,20 +299,20 @@ impl Node {
         });
     }
 
-    /// How the flows that begin or end here fare, as of the last second.
+    /// Returns the status of the flows that begin or end here, as of the last second.
     #[must_use]
     pub fn report(&self) -> PacketReport {
         status::report(self.boards())
     }
 
-    /// What has happened so far, over all workers.
+    /// Returns the sum of all workers' counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let all = self.outsides.iter().map(|outside| outside.counts.snapshot());
         all.fold(Snapshot::default(), Snapshot::plus)
     }
 
-    /// Returns what each worker has done so far, once they run.
+    /// Returns each worker's counters, once they run.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStatus> {
         let counts = self.outsides.iter().map(|outside| outside.counts.snapshot());
@@ -324,7 +325,7 @@ impl Node {
     }
 }
 
-/// The sockets of the workers, which share an address.
+/// Opens the sockets of the workers, which share an address.
 fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPort>, NodeError> {
     let options = UdpOptions { reuse_port: config.workers > 1, ..neighbours_options(config) };
     let (mut address, mut ports) = (config.listen, Vec::new());
@@ -333,7 +334,7 @@ fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPor
         address = port.address();
         ports.push(port);
     }
-    // Those of applications are as large, but for those that bound workers open.
+    // Buffers of applications' sockets are as large, except where sandboxed workers open them.
     let of_workers = || sandbox::is_bound().then(|| shortfall_without_rights(&options)).flatten();
     let shortfall = ports.first().and_then(|port| port.shortfall(&options)).or_else(of_workers);
     if let Some(shortfall) = shortfall {
@@ -342,13 +343,13 @@ fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPor
     Ok(ports)
 }
 
-/// How sockets towards neighbours are set up.
+/// Returns the options of sockets towards neighbours.
 fn neighbours_options(config: &NodeConfig) -> UdpOptions {
     let mark = config.neighbours_mark();
     UdpOptions { both_families: true, tells_age: true, mark, ..UdpOptions::default() }
 }
 
-/// Those for what the workers take off its way; what brings answers back is in force from now on.
+/// Returns the rules of the workers' interceptions; those for replies are in force from now on.
 fn rules(config: &NodeConfig, workers: &[Worker]) -> Result<Vec<Rules>, NodeError> {
     let gates: Vec<Arc<Gate>> = workers.iter().flat_map(Worker::gates).collect();
     gates.iter().try_for_each(|gate| gate.check())?;
@@ -367,11 +368,11 @@ impl std::fmt::Debug for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Applications' datagrams go their old way before nobody takes them any more.
+        // Applications' datagrams return to their plain path before the workers stop reading them.
         drop(self.interceptor.take());
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A worker that panicked has said so already.
+            // A worker that panicked has logged it already.
             let _ = thread.join();
         }
         self.journal.iter().for_each(|journal| journal.flush());

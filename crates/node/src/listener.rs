@@ -1,9 +1,9 @@
-//! The other side of flows: a program that links this crate and to which others' conversations are
-//! delivered.
+//! The accepting side of flows: a program that links this crate and to which others' conversations
+//! are delivered.
 //!
-//! What [`Node::register`] is to who sends, [`Node::listen`] is to who receives. The program is its
-//! own far endpoint: who sends holds a grant that covers the destination, and the node's policy
-//! covers it, too. Nothing need listen there, and the address may be one that no host has.
+//! It is the counterpart of [`Node::register`] at the sender. The program is its own far endpoint:
+//! the sender holds a grant that covers the destination, and the node's policy covers it, too. No
+//! socket need listen there, and the address may be one that no host has.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,19 +20,19 @@ use crate::mailbox::{Desk, Order};
 use crate::worker::Outside;
 use crate::{FlowError, Node, NodeError};
 
-/// Flows that may wait to be accepted. Chosen; who comes later is not answered, and tries again.
+/// Most flows that wait to be accepted. Chosen; later ones are not answered, and try again.
 const MOST_WAITING: usize = 64;
 
-/// A flow that somebody else has begun.
+/// A flow that another endpoint has begun.
 #[derive(Debug)]
 pub struct Accepted {
-    /// What it sends goes back to who began it.
+    /// The flow; its datagrams go back to the endpoint that began it.
     pub flow: Flow,
     /// The endpoint that began it, as its session proves.
     pub from: PublicIdentity,
 }
 
-/// Flows that begin at one destination; ends when it is dropped. Flows that were accepted go on.
+/// Flows that begin at one destination; ends when it is dropped. Accepted flows go on.
 #[derive(Debug)]
 pub struct Listener {
     to: SocketAddr,
@@ -46,7 +46,7 @@ pub struct Listener {
 pub(crate) struct Queue {
     inside: Mutex<Inside>,
     changed: Condvar,
-    /// Rung while one waits.
+    /// Signalled while one waits.
     waker: Waker,
 }
 
@@ -65,13 +65,13 @@ impl Queue {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the worker: whether another flow may wait.
+    /// Returns whether another flow may wait; for the worker.
     pub(crate) fn has_room(&self) -> bool {
         let inside = self.lock();
         inside.end.is_none() && inside.waiting.len() < MOST_WAITING
     }
 
-    /// Of the worker: a flow has begun.
+    /// Adds a flow that has begun; for the worker.
     pub(crate) fn put(&self, accepted: Accepted) {
         let mut inside = self.lock();
         inside.waiting.push_back(accepted);
@@ -79,11 +79,11 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Nobody begins a flow here any more.
+    /// Ends the queue.
     fn end(&self, why: &'static str) {
         let mut inside = self.lock();
         inside.end = Some(why);
-        // Flows that nobody accepts end.
+        // Flows that were not accepted end.
         let unaccepted = std::mem::take(&mut inside.waiting);
         drop(inside);
         drop(unaccepted);
@@ -92,7 +92,7 @@ impl Queue {
     }
 }
 
-/// The worker's hold on a listener: whatever ends the worker ends it.
+/// The worker's hold on a listener, which ends with the worker, however that ends.
 #[derive(Debug)]
 pub(crate) struct HeldQueue(pub(crate) Arc<Queue>);
 
@@ -104,7 +104,7 @@ impl Drop for HeldQueue {
 
 impl Node {
     /// Has conversations with `destination` end in this program from now on, instead of being
-    /// delivered to whoever is there. The one that listened there before ends.
+    /// delivered to a socket there. A previous listener at it ends.
     ///
     /// # Errors
     /// When the node trusts no operator's grants, its policy does not cover `destination`, or it
@@ -130,15 +130,15 @@ impl Node {
 }
 
 impl Listener {
-    /// Where flows begin that it accepts.
+    /// Returns the destination of the flows that it accepts.
     #[must_use]
     pub fn destination(&self) -> SocketAddr {
         self.to
     }
 
-    /// The next flow that somebody has begun, once there is one, within `timeout`; `None` when
-    /// there is none. Its first datagrams wait in it. With no patience at all it does not wait, for
-    /// those who wait by the descriptor ([`AsFd`]), which has input while a flow is there.
+    /// Returns the next flow, once there is one, within `timeout`; `None` when there is none. Its
+    /// first datagrams wait in it. With a timeout of zero it does not block, for callers that wait
+    /// by the descriptor ([`AsFd`]), which is readable while a flow is there.
     ///
     /// # Errors
     /// [`FlowError::Ended`].

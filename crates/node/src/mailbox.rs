@@ -1,8 +1,7 @@
-//! Datagrams between flows of applications that link this crate and the worker that carries them.
+//! Queues between flows of applications that link this crate and the worker that carries them.
 //!
-//! Neither side ever waits for the other: what finds a queue full is refused at the flow's side and
-//! dropped at the worker's, as a socket would do it. A bell tells whoever sleeps that a queue is no
-//! longer empty.
+//! Neither side ever waits for the other: at a full queue a datagram is refused at the flow's side
+//! and dropped at the worker's, as with a socket. A waker signals that a queue is no longer empty.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,15 +18,15 @@ use crate::listener::HeldQueue;
 use crate::membership::Members;
 use crate::status::FlowStatus;
 
-/// Datagrams in either queue of a flow at most. Chosen: 10 ms of 100,000 packets a second.
+/// Most datagrams in either queue of a flow. Chosen: 10 ms of 100,000 packets a second.
 const MOST_DATAGRAMS: usize = 1024;
 
-/// The two queues of a flow, and what its worker tells of it.
+/// The two queues of a flow, and its status from the worker.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     inside: Mutex<Inside>,
     changed: Condvar,
-    /// Rung while something is there for the flow.
+    /// Signalled while a datagram waits for the flow.
     waker: Waker,
 }
 
@@ -37,11 +36,11 @@ struct Inside {
     incoming: VecDeque<Vec<u8>>,
     /// From it.
     outgoing: Vec<Outgoing>,
-    /// Those that found `incoming` full.
+    /// Datagrams that were dropped since `incoming` was full.
     overrun: u64,
-    /// The far endpoint has agreed on keys.
+    /// Set while the session with the far endpoint is open.
     is_open: bool,
-    /// Why nothing moves any more.
+    /// The reason why the flow has ended.
     end: Option<&'static str>,
     status: Vec<FlowStatus>,
 }
@@ -50,22 +49,22 @@ struct Inside {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
-    /// The application has marked it.
+    /// Set if the application has marked it as high priority.
     pub(crate) is_vital: bool,
 }
 
-/// What became of a datagram that was handed over.
+/// The result of queueing a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It waits; `is_first`: as the only one, so the worker is to be told.
+    /// It is queued; `is_first`: as the only one, so the worker has to be notified.
     Waits { is_first: bool },
-    /// There is no room.
+    /// The queue is full.
     Full,
     /// The flow has ended.
     Ended(&'static str),
 }
 
-/// What came for a flow.
+/// The result of receiving from a flow.
 pub(crate) enum Got {
     Datagram(Vec<u8>),
     Nothing,
@@ -82,7 +81,7 @@ impl Mailbox {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the flow: hands a datagram to the worker.
+    /// Queues a datagram for the worker; for the flow.
     pub(crate) fn put(&self, datagram: &[u8], is_vital: bool) -> Put {
         let mut inside = self.lock();
         if let Some(why) = inside.end {
@@ -95,13 +94,13 @@ impl Mailbox {
         Put::Waits { is_first: inside.outgoing.len() == 1 }
     }
 
-    /// Of the worker: exchanges all that the flow sends for `emptied`.
+    /// Swaps the queue of sent datagrams with `emptied`; for the worker.
     pub(crate) fn collect(&self, emptied: &mut Vec<Outgoing>) {
         emptied.clear();
         std::mem::swap(&mut self.lock().outgoing, emptied);
     }
 
-    /// Of the worker: hands a datagram to the flow; `false` when there was no room.
+    /// Queues a datagram for the flow; `false` when it is full. For the worker.
     pub(crate) fn deliver(&self, datagram: &[u8]) -> bool {
         let mut inside = self.lock();
         if inside.incoming.len() == MOST_DATAGRAMS {
@@ -113,7 +112,7 @@ impl Mailbox {
         true
     }
 
-    /// Of the flow: the oldest datagram, once there is one, within `timeout`.
+    /// Returns the oldest datagram, once there is one, within `timeout`; for the flow.
     pub(crate) fn get(&self, timeout: Duration) -> Got {
         let mut inside =
             self.wait(timeout, |inside| !inside.incoming.is_empty() || inside.end.is_some());
@@ -128,13 +127,14 @@ impl Mailbox {
         }
     }
 
-    /// Of the flow: whether the far endpoint has agreed on keys, or does within `timeout`.
+    /// Returns whether the session with the far endpoint is open, or opens within `timeout`; for
+    /// the flow.
     pub(crate) fn wait_open(&self, timeout: Duration) -> Result<bool, &'static str> {
         let inside = self.wait(timeout, |inside| inside.is_open || inside.end.is_some());
         inside.end.map_or(Ok(inside.is_open), Err)
     }
 
-    /// Of the worker: whether the far endpoint has agreed on keys.
+    /// Sets whether the session with the far endpoint is open; for the worker.
     pub(crate) fn set_open(&self, is_open: bool) {
         let mut inside = self.lock();
         if inside.is_open != is_open {
@@ -155,7 +155,7 @@ impl Mailbox {
         self.lock().overrun
     }
 
-    /// Nothing moves any more; the last reason stays.
+    /// Ends the flow; the last reason stays.
     pub(crate) fn end(&self, why: &'static str) {
         let mut inside = self.lock();
         inside.end = Some(why);
@@ -187,7 +187,7 @@ impl AsFd for Mailbox {
     }
 }
 
-/// The worker's hold on a flow: whatever ends the worker ends the flow.
+/// The worker's hold on a flow, which ends with the worker, however that ends.
 #[derive(Debug)]
 pub(crate) struct Held(pub(crate) Arc<Mailbox>);
 
@@ -197,10 +197,11 @@ impl Drop for Held {
     }
 }
 
-/// What a worker is told by flows.
+/// An order to a worker.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// A new flow, under a number that no other has, for a client of the program, if there is one.
+    /// Begin a flow, under a number that no other has, for a client of the program, if there is
+    /// one.
     Register {
         flow: u64,
         client: Option<SocketAddr>,
@@ -208,21 +209,21 @@ pub(crate) enum Order {
         delivery: Box<DeliveryPolicy>,
         mailbox: Held,
     },
-    /// A flow has something to send.
+    /// Send a flow's queued datagrams.
     Collect { flow: u64 },
-    /// A flow is gone.
+    /// End a flow.
     Close { flow: u64 },
-    /// Conversations with an address end in this program from now on.
+    /// End conversations with an address in this program from now on.
     Listen { number: u64, to: SocketAddr, queue: HeldQueue },
-    /// They do no more.
+    /// Stop doing so.
     Leave { number: u64, to: SocketAddr },
-    /// Who is there from now on.
+    /// Replace the members.
     Members(Box<Members>),
-    /// Another configuration, of which rules and grant count from now on.
+    /// Apply the rules and the grant of another configuration.
     Rules(Arc<NodeConfig>),
 }
 
-/// Where orders to one worker wait.
+/// The queue of orders to one worker.
 #[derive(Debug)]
 pub(crate) struct Desk {
     /// `None` once the worker has ended.
@@ -235,8 +236,7 @@ impl Desk {
         Ok(Self { orders: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
     }
 
-    /// Leaves an order; what comes after the worker's end is dropped, which ends the flow that it
-    /// is of.
+    /// Queues an order. After the worker's end it is dropped, which ends its flow.
     pub(crate) fn order(&self, order: Order) {
         if let Some(orders) = &mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner) {
             orders.push(order);
@@ -244,14 +244,14 @@ impl Desk {
         }
     }
 
-    /// Of the worker: all orders so far.
+    /// Returns all queued orders; for the worker.
     pub(crate) fn take(&self) -> Vec<Order> {
         self.waker.silence();
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         orders.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Of the worker: it takes no more.
+    /// Closes the queue; for the worker.
     pub(crate) fn close(&self) {
         *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

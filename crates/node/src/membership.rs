@@ -36,23 +36,23 @@ use crate::NodeError;
 use crate::config::{Addresses, Placed};
 use crate::mailbox::{Desk, Order};
 
-/// Longest file that is read. Chosen: the most endpoints that are taken, and then some.
+/// Longest file that is read. Chosen: more than the most endpoints take.
 const MOST_BYTES: u64 = 4 << 20;
-/// Relays that a node measures. Chosen: the regions of several clouds.
+/// Most relays that a node measures. Chosen: the regions of several clouds.
 pub const MOST_RELAYS: usize = 64;
-/// Endpoints that it knows. Chosen.
+/// Most endpoints that it knows. Chosen.
 pub const MOST_ENDPOINTS: usize = 4096;
-/// Time between two looks at the file.
+/// Interval of the checks of the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A relay near an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Near {
-    /// Where it listens.
+    /// The address at which it listens.
     #[serde(deserialize_with = "address::one")]
     pub address: SocketAddr,
-    /// Who it is.
+    /// Its identity.
     pub identity: PublicIdentity,
     /// The round trip between them, if it is known.
     #[serde(default, with = "as_text::option")]
@@ -60,7 +60,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// The relay as a part of a path.
+    /// Returns the relay as a hop of a path.
     #[must_use]
     pub fn hop(&self) -> Hop {
         Hop { address: self.address, identity: self.identity }
@@ -70,31 +70,31 @@ impl Near {
 /// An endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// What others call it.
+    /// Its name.
     pub id: String,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
-    /// Who it is.
+    /// Its identity.
     pub identity: PublicIdentity,
     /// Relays near it, the nearest first.
     pub relays: Vec<Near>,
 }
 
-/// All who are known.
+/// All known relays and endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
     /// Relays that this node may use.
     pub relays: Vec<Hop>,
-    /// The relay that keeps the registry: this node tells it where it is, and asks it for endpoints
-    /// that the file does not name.
+    /// The relay that keeps the registry: this node reports its address to it, and looks up
+    /// endpoints that the file does not name.
     pub registry: Option<Hop>,
     /// Endpoints that it may send to.
     pub endpoints: Vec<Member>,
-    /// Addresses of relays and endpoints beside the first.
+    /// Addresses of relays and endpoints after the first.
     pub further: BTreeMap<PublicIdentity, Vec<SocketAddr>>,
 }
 
-/// A file as it is written.
+/// A file in its written form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -106,7 +106,7 @@ struct Written {
     endpoints: Vec<Spanned<WrittenMember>>,
 }
 
-/// An endpoint as it is written.
+/// An endpoint in its written form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenMember {
@@ -118,7 +118,7 @@ struct WrittenMember {
 }
 
 impl Written {
-    /// Returns who is known, or what is wrong, and at which byte.
+    /// Returns the members, or the problem and its position in bytes.
     fn resolve(self) -> Result<Members, (usize, String)> {
         let Self { relays, registry, endpoints } = self;
         if relays.len() > MOST_RELAYS || endpoints.len() > MOST_ENDPOINTS {
@@ -160,10 +160,10 @@ fn refused(problem: String) -> NodeError {
 }
 
 impl Members {
-    /// Reads a file's text.
+    /// Parses a file's text.
     ///
     /// # Errors
-    /// [`NodeError::Config`] with what is wrong.
+    /// [`NodeError::Config`] with the problem.
     pub fn parse(text: &str) -> Result<Self, NodeError> {
         let in_line = |at: usize, problem: &str| {
             let before = text.as_bytes().iter().take(at);
@@ -200,40 +200,40 @@ impl Members {
         })
     }
 
-    /// The endpoint that `name` calls by its id, or by its identity.
+    /// Returns the endpoint with `name` as its id or identity.
     #[must_use]
     pub fn endpoint(&self, name: &str) -> Option<&Member> {
         let by_id = self.endpoints.iter().find(|member| member.id == name);
         by_id.or_else(|| self.endpoint_of(name.parse().ok()?))
     }
 
-    /// Whether the endpoint that `name` calls is known, or can be asked for.
+    /// Returns whether the endpoint of this name is known, or can be looked up.
     pub(crate) fn may_know(&self, name: &str) -> bool {
         let can_be_asked = self.registry.is_some() && name.parse::<PublicIdentity>().is_ok();
         can_be_asked || self.endpoint(name).is_some()
     }
 
-    /// The endpoint with this identity.
+    /// Returns the endpoint with this identity.
     #[must_use]
     pub fn endpoint_of(&self, identity: PublicIdentity) -> Option<&Member> {
         self.endpoints.iter().find(|member| member.identity == identity)
     }
 }
 
-/// What changes when a file is written.
+/// Returns metadata that change when a file is written.
 fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(file).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// Looks at the file while the node runs; what cannot be read changes nothing.
+/// The thread that checks the file while the node runs; a file that cannot be read changes nothing.
 #[derive(Debug)]
 pub(crate) struct Watch {
     _looks: Periodic,
 }
 
 impl Watch {
-    /// The watch of a node whose only worker is at `desk`, if it is told of a file.
+    /// Begins to watch for a node whose only worker is at `desk`, if it has a file.
     pub(crate) fn of(
         file: Option<&Path>,
         desk: Option<&Arc<Desk>>,
@@ -242,7 +242,7 @@ impl Watch {
         Self::start(file.to_owned(), Arc::clone(desk)).map(Some)
     }
 
-    /// Reads the file, and has the worker told of each change.
+    /// Reads the file, and has the worker notified of each change.
     fn start(file: PathBuf, desk: Arc<Desk>) -> Result<Self, NodeError> {
         let mut seen = stamp(&file);
         desk.order(Order::Members(Box::new(Members::read(&file)?)));

@@ -1,6 +1,7 @@
-//! What is told of conversations that are over, and of overlay paths that relays let in.
+//! Records of conversations that are over, and of overlay paths that relays admit.
 //!
-//! A node has no files of its own for that: a [`Journal`] takes it, and must never wait.
+//! A node writes no files of its own for that: a [`Journal`] receives the records, and must never
+//! block.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,24 +11,24 @@ use tradewind_grant::OpenHeader;
 
 use crate::status::FlowStatistics;
 
-/// What takes the records of a node. Workers call it: it returns at once, whatever becomes of a
-/// record.
+/// The receiver of a node's records. Workers call it, so it returns at once, even if a record is
+/// lost.
 pub trait Journal: fmt::Debug + Send + Sync {
-    /// Takes the record of a conversation that is over. Returns whether it is kept.
+    /// Handles the record of a conversation that is over. Returns whether it is kept.
     fn conversation_ended(&self, record: &ConversationRecord) -> bool;
 
-    /// Takes the header of an overlay path that others open and that is let in.
+    /// Handles the header of an overlay path that others open and that is admitted.
     fn path_opened(&self, header: &OpenHeader);
 
-    /// Waits until all that was taken is written, for a bounded time. No worker runs any more.
+    /// Waits until all accepted records are written, for a bounded time. No worker runs any more.
     fn flush(&self);
 }
 
-/// A conversation that is over: what one address of an application said to one destination, and the
-/// replies.
+/// A conversation that is over: datagrams from one address of an application to one destination,
+/// and the replies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConversationRecord {
-    /// Name of the grant that it was under.
+    /// Name of its grant.
     pub grant: Option<String>,
     /// Identity that holds the grant.
     pub gateway: Option<String>,
@@ -35,9 +36,9 @@ pub struct ConversationRecord {
     pub far: Option<String>,
     /// The application's address, as far as it is known here.
     pub source: Option<SocketAddr>,
-    /// Who brought it: the application, or the gateway of the other side.
+    /// The address from which it came: the application's, or that of the gateway of the other side.
     pub peer: Option<SocketAddr>,
-    /// Where it went; an address alone for packets of any protocol.
+    /// Its destination; an address alone for packets of any protocol.
     pub destination: String,
     /// The packet service that carried it last.
     pub service: &'static str,
@@ -51,25 +52,25 @@ pub struct ConversationRecord {
     pub bytes_up: u64,
     /// See `bytes_up`.
     pub bytes_down: u64,
-    /// What became meanwhile of the packets of the flow that it was carried in, away from the side
-    /// that began it; `None` where nobody numbers them.
+    /// Statistics of its flow's packets during the conversation, away from the side that began it;
+    /// `None` where packets are not numbered.
     pub flow_up: Option<FlowStatistics>,
     /// The same towards that side.
     pub flow_down: Option<FlowStatistics>,
-    /// From the first packet to the last.
+    /// The time from the first packet to the last.
     pub duration_ms: f64,
-    /// Until the first packet went towards the side that began it.
+    /// The time until the first packet went towards the side that began it.
     pub first_byte_ms: Option<f64>,
-    /// Why it is over.
+    /// The reason why it is over.
     pub outcome: Outcome,
-    /// Who ended it.
+    /// The side that ended it.
     pub ended_by: EndedBy,
     /// The time-out that ended it, if one did.
     pub timeout: Option<&'static str>,
-    /// Why the other endpoint took nothing of it.
+    /// The reason why the other endpoint refused it.
     pub cause: Option<String>,
-    /// Conversations that ended before this one of which no record was made, since gateways had
-    /// used up their shares.
+    /// Conversations that ended before this one and have no record, since gateways had used up
+    /// their shares.
     #[serde(skip_serializing_if = "is_none_left_out")]
     pub left_out: u64,
 }
@@ -79,30 +80,30 @@ const fn is_none_left_out(count: &u64) -> bool {
     *count == 0
 }
 
-/// Why a conversation is over.
+/// The reason why a conversation is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Nothing was said for long.
+    /// It was silent for long.
     Idle,
     /// The program that began it, or accepted it, closed it.
     Closed,
-    /// The other endpoint did not take it.
+    /// The other endpoint refused it.
     Refused,
     /// It made room for another.
     Evicted,
     /// The session with the other endpoint has ended.
     Gone,
-    /// Its client came again, by another gateway or another conversation.
+    /// Its client came again, by another gateway or in another conversation.
     Replaced,
-    /// Rules that changed allow it no more.
+    /// Changed rules no longer allow it.
     Revoked,
     /// This node ended.
     Cut,
 }
 
 impl Outcome {
-    /// Returns whether it ended in order: then a log may leave it out.
+    /// Returns whether it ended in order, in which case a log may leave it out.
     #[must_use]
     pub const fn is_in_order(self) -> bool {
         matches!(self, Self::Idle | Self::Closed)

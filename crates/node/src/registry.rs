@@ -1,8 +1,8 @@
-//! The registry that a relay keeps: where endpoints are, and which relays are near them `[JQ 3.3]`.
+//! The registry that a relay keeps: endpoints' addresses, and the relays near them `[JQ 3.3]`.
 //!
-//! Endpoints say it again and again in their sessions, and what is not said again is forgotten: a
-//! registry that starts anew knows all of them soon. An endpoint is known by the identity that its
-//! session proves and by the address that it is reached at, so nobody registers for another.
+//! Endpoints report them again and again in their sessions, and entries without new reports are
+//! dropped: a registry that restarts soon knows all of them. An entry holds the identity that the
+//! session proves and the address at which it is reached, so nobody can register for another.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tradewind_grant::PublicIdentity;
 use tradewind_units::{Duration, Timestamp};
 
-/// How long an endpoint is known without another word. Chosen: three words may get lost.
+/// Time for which an entry is kept without another report. Chosen: three reports may get lost.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(60);
-/// Endpoints at a time. Chosen.
+/// Most endpoints at a time. Chosen.
 const MOST: usize = 16_384;
 
-/// All endpoints that are there. The workers of a relay share it; they meet here a few times a
-/// minute for each endpoint.
+/// All registered endpoints. The workers of a relay share it; they lock it a few times a minute for
+/// each endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<BTreeMap<PublicIdentity, Entry>>);
 
@@ -25,7 +25,7 @@ pub(crate) struct Registry(Mutex<BTreeMap<PublicIdentity, Entry>>);
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) address: SocketAddr,
-    /// The relays near it, as the message has them.
+    /// The relays near it, in the message's encoding.
     pub(crate) near: Vec<u8>,
     until: Timestamp,
 }
@@ -35,7 +35,7 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An endpoint is there; `false` when there are too many.
+    /// Registers an endpoint; `false` when there are too many.
     pub(crate) fn register(
         &self,
         now: Timestamp,
@@ -54,7 +54,7 @@ impl Registry {
         true
     }
 
-    /// Where an endpoint is, if it has said so lately.
+    /// Returns an endpoint's entry, if it has reported lately.
     pub(crate) fn look_up(&self, now: Timestamp, identity: PublicIdentity) -> Option<Entry> {
         let mut entries = self.lock();
         let entry = entries.get(&identity)?;

@@ -8,12 +8,12 @@ use crate::NodeError;
 use crate::config::NodeConfig;
 use crate::mailbox::{Desk, Order};
 
-/// Whom a node answers to, its own name first, and its grant.
+/// A node's identity, the further ones that it accepts, and its grant.
 type Named = (IdentityKey, Vec<IdentityKey>, Option<SignedGrant>);
 
-/// Returns what a node that goes by `current` takes over of `config`. One that begins paths in its
-/// own name keeps it, and the grant for it, as long as it runs: paths, routes and groups hang on
-/// it.
+/// Returns the identities and the grant of `config` that a node with the configuration `current`
+/// applies. A node that opens paths itself keeps its identity, and the grant for it, as long as it
+/// runs: paths, routes and groups depend on it.
 fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> {
     let present = current.identity.public();
     if config.identity.public() == present || current.grant.is_none() {
@@ -40,7 +40,7 @@ fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> 
 pub struct NodeReloader {
     /// By worker.
     desks: Vec<Arc<Desk>>,
-    /// What the node goes by.
+    /// The configuration in force.
     current: Arc<Mutex<Arc<NodeConfig>>>,
 }
 
@@ -49,13 +49,12 @@ impl NodeReloader {
         Self { desks, current: Arc::new(Mutex::new(begun_with)) }
     }
 
-    /// Makes ready what [`NodeReloader::apply`] takes over of `config`: operators, relays that need
-    /// no grant, what is delivered to and which next hops are sent to, and the grant of the node's
-    /// own paths. What was revoked stays so.
+    /// Prepares the part of `config` that [`NodeReloader::apply`] applies: operators, relays that
+    /// need no grant, the destinations and next hops, and the grant of the node's own paths.
+    /// Revocations stay in force.
     ///
     /// # Errors
-    /// When the node would not start with it, or the grant is there no more or is another
-    /// gateway's.
+    /// When the node would not start with it, or the grant is missing or is another gateway's.
     pub fn prepare(&self, config: NodeConfig) -> Result<Arc<NodeConfig>, NodeError> {
         let current = NodeConfig::clone(&self.lock());
         let (identity, other_identities, grant) = named(&config, &current)?;
@@ -72,11 +71,11 @@ impl NodeReloader {
         Ok(Arc::new(ready))
     }
 
-    /// Makes ready what is gone by now, or what was made ready of another configuration, with
-    /// `lists` of what operators have revoked.
+    /// Prepares the configuration in force, or one prepared from another configuration, with
+    /// `lists` of operators' revocations.
     ///
     /// # Errors
-    /// When a list is false, or older than the one in force.
+    /// When a list is invalid, or older than the one in force.
     pub fn prepare_revocations(
         &self,
         ready: Option<Arc<NodeConfig>>,
@@ -91,7 +90,8 @@ impl NodeReloader {
         Ok(Arc::new(NodeConfig { revocations, ..NodeConfig::clone(&ready) }))
     }
 
-    /// Has every worker go by what was made ready. What it allows no more ends at once.
+    /// Has every worker apply the prepared configuration. Whatever it no longer allows ends at
+    /// once.
     pub fn apply(&self, ready: &Arc<NodeConfig>) {
         self.desks.iter().for_each(|desk| desk.order(Order::Rules(Arc::clone(ready))));
         *self.lock() = Arc::clone(ready);

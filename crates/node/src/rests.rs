@@ -1,36 +1,34 @@
-//! Moments of rest in which datagrams gather.
+//! Short delays in which datagrams gather into batches.
 //!
-//! To wake, to ask for datagrams and to send them takes most of what single datagrams cost, and
-//! little more for several of them. A worker that is woken for each spends its CPU on that, and has
-//! neighbours wake as often. Where datagrams keep following each other closely it therefore rests
-//! for a moment before it waits for the next, as network cards moderate their interrupts.
+//! Waking, reading and sending are most of the cost of a single datagram, and cost little more for
+//! several. A worker that is woken for each datagram spends its CPU on that, and makes neighbours
+//! wake as often. So where datagrams keep following each other closely, it delays a moment before
+//! it waits for the next, as network cards moderate their interrupts.
 
 use std::ops::AddAssign;
 
 use tradewind_units::{Duration, Timestamp};
 
-/// How long a rest is. Chosen: as relays of streams rest, and a thousandth of the latency budgets
-/// that packets have.
+/// The delay. Chosen: that of the stream relays, and a thousandth of the packets' latency budgets.
 pub(crate) const REST: Duration = Duration::from_micros(50);
 
-/// From one time that nothing was left to the next: longer ones do not follow each other closely.
-/// Chosen: half a rest.
+/// Longest time between two drained inputs that follow each other closely. Chosen: half a delay.
 const CLOSE: Duration = Duration::from_micros(25);
 
-/// Times in a row that must have followed each other closely before the first rest. Chosen: at ten
-/// thousand datagrams a second, at random times, that happens less than once a second.
+/// Number of inputs in a row that must follow each other closely before the first delay. Chosen: at
+/// ten thousand datagrams a second, at random times, that happens less than once a second.
 const IN_A_ROW: u32 = 8;
 
-/// Messages that gather in a rest at least, or it was in vain, and the next is a row away. Chosen:
-/// waking for fewer costs little more.
+/// Least number of messages for which a delay was worth it; after one with fewer, the row starts
+/// again. Chosen: waking for fewer costs little more.
 const FEW: usize = 4;
 
-/// What was fetched when a worker woke.
+/// The input of one wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fetched {
     /// Datagrams and trains of neighbours and applications.
     pub(crate) messages: usize,
-    /// Whether more wait than were fetched at once.
+    /// Set if more wait than were read at once.
     pub(crate) is_behind: bool,
 }
 
@@ -41,12 +39,12 @@ impl AddAssign for Fetched {
     }
 }
 
-/// When a worker rests.
+/// The state that decides when a worker delays.
 #[derive(Debug)]
 pub(crate) struct Rests {
-    /// When it had fetched all before.
+    /// The time at which the input was last drained.
     done: Timestamp,
-    /// Times in a row that followed each other closely.
+    /// Number of inputs in a row that followed each other closely.
     close: u32,
     has_rested: bool,
 }
@@ -56,7 +54,7 @@ impl Rests {
         Self { done: now, close: 0, has_rested: false }
     }
 
-    /// Whether to rest now, that this was fetched; who is behind goes on.
+    /// Returns whether to delay now, after this input; a worker that is behind does not.
     pub(crate) fn is_due(&mut self, now: Timestamp, fetched: Fetched) -> bool {
         if fetched.messages == 0 {
             return false;
@@ -76,7 +74,7 @@ impl Rests {
 mod tests {
     use super::*;
 
-    /// A worker with its own time, in microseconds.
+    /// A worker with its own clock, in microseconds.
     struct Worker(Rests, u64);
 
     impl Worker {
@@ -84,7 +82,7 @@ mod tests {
             Self(Rests::new(Timestamp::ZERO), 0)
         }
 
-        /// Wakes after so many microseconds for so many messages; whether it rests then.
+        /// Wakes after so many microseconds for so many messages; returns whether it delays then.
         fn wakes(&mut self, after: u64, messages: usize) -> bool {
             self.told(after, Fetched { messages, is_behind: false })
         }
@@ -94,7 +92,7 @@ mod tests {
             self.0.is_due(Timestamp::ZERO + Duration::from_micros(self.1), fetched)
         }
 
-        /// Wakes each 25 us, until it rests.
+        /// Wakes every 25 us, until it delays.
         fn rested() -> Self {
             let mut worker = Self::new();
             assert!((1..IN_A_ROW).all(|_| !worker.wakes(25, 1)));

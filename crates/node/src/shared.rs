@@ -1,5 +1,6 @@
-//! What the workers of a relay share: the registry, and the packets that wait for their receivers.
-//! Where sessions are is the kernel's choice, and two that are to meet may be on two workers.
+//! State that the workers of a relay share: the registry, and the store of packets for receivers
+//! that are offline. The kernel chooses the worker of each session, so two sessions that use the
+//! same entry may be on two workers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -10,10 +11,10 @@ use crate::NodeError;
 use crate::config::RelayServices;
 use crate::registry::Registry;
 
-/// One hold on it.
+/// A handle to it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared {
-    /// Where endpoints are, if this is the relay that keeps it.
+    /// The registry, if this relay keeps it.
     pub(crate) registry: Option<Arc<Registry>>,
     message_store: Option<Arc<Mutex<MessageStore>>>,
 }
@@ -28,14 +29,14 @@ impl Shared {
         Ok(Self { registry, message_store: message_store.transpose()? })
     }
 
-    /// Packets that wait, if this relay keeps any.
+    /// Locks the store of packets, if this relay has one.
     pub(crate) fn message_store(&self) -> Option<MutexGuard<'_, MessageStore>> {
         self.message_store
             .as_ref()
             .map(|message_store| message_store.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same, unless somebody is at them just now.
+    /// Locks the same, unless another worker has locked it.
     pub(crate) fn idle_store(&self) -> Option<MutexGuard<'_, MessageStore>> {
         match self.message_store.as_ref()?.try_lock() {
             Ok(message_store) => Some(message_store),

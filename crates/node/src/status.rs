@@ -1,7 +1,7 @@
-//! How the flows of a node fare, for people and programs: what `tradewind packet status` shows.
+//! Status of a node's flows, for people and programs, as in `tradewind packet status`.
 //!
-//! A gateway tells of the flows that it sends what their receivers report, and of those that it
-//! receives what it sees. Workers write it down once a second; nobody waits for who reads it.
+//! A gateway shows its receivers' reports of the flows that it sends, and its own figures of those
+//! that it receives. Workers update the status once a second and never wait for readers.
 
 use std::iter::Sum;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_packet::message::Feedback;
 use tradewind_units::Ratio;
 
-/// What became of a flow's packets, since the flow began.
+/// Statistics of a flow's packets, since the flow began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FlowStatistics {
     /// Packets that should have come.
@@ -20,20 +20,20 @@ pub struct FlowStatistics {
     pub in_time: u64,
     /// Those that came later.
     pub late: u64,
-    /// Those that did not come in their budget.
+    /// Those that did not come within their budget.
     pub lost: u64,
     /// Those that the Internet lost, recovered or not.
     pub lost_by_internet: u64,
-    /// Those that an egress relay had kept.
+    /// Those recovered from an egress relay's cache.
     pub recovered_cache: u64,
-    /// Those solved for with repair packets of their own flow.
+    /// Those decoded with repair packets of their own flow.
     pub recovered_in_stream: u64,
-    /// Those solved for with helpers' packets.
+    /// Those decoded with helpers' packets.
     pub recovered_cross_stream: u64,
 }
 
 impl FlowStatistics {
-    /// Returns what has become of packets since `before`.
+    /// Returns the statistics since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             expected: self.expected.saturating_sub(before.expected),
@@ -51,7 +51,7 @@ impl FlowStatistics {
         }
     }
 
-    /// Adds what a receiver told of an interval.
+    /// Adds a receiver's report of an interval.
     pub(crate) fn add(&mut self, told: &Feedback) {
         let [cache, in_stream, cross_stream] = told.recovered;
         let lost = told.expected.saturating_sub(told.in_time).saturating_sub(told.late);
@@ -65,13 +65,13 @@ impl FlowStatistics {
             (&mut self.recovered_in_stream, in_stream),
             (&mut self.recovered_cross_stream, cross_stream),
         ] {
-            // A receiver may tell anything.
+            // A receiver's report may hold any numbers.
             *sum = sum.saturating_add(told);
         }
     }
 }
 
-/// Which way a flow goes, seen from who tells of it.
+/// The direction of a flow, seen from the node that shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -84,55 +84,54 @@ pub enum Direction {
 /// One flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowStatus {
-    /// Whether it is sent or received here.
+    /// The direction: sent or received here.
     pub direction: Direction,
     /// The far gateway's identity.
     pub far: String,
-    /// Where applications write to, at the gateway where conversations begin; a flow of a program
-    /// that links the crate has none.
+    /// The address that applications write to, at the gateway where conversations begin; a flow of
+    /// a program that links the crate has none.
     pub listen: Option<SocketAddr>,
-    /// Where the far gateway delivers.
+    /// The address to which the far gateway delivers.
     pub to: Option<SocketAddr>,
     /// The service that carries it now.
     pub service: String,
-    /// Why that.
+    /// The reason for that service.
     pub why: String,
     /// Packets sent.
     pub packets: u64,
     /// Bytes of them, as sealed.
     pub bytes: u64,
-    /// Copies sent to the ingress relay, and those sent again.
+    /// Copies sent to the ingress relay, retransmissions included.
     pub copies: u64,
-    /// Those sent again.
+    /// Retransmitted copies.
     pub resent: u64,
-    /// What became of its packets; `None` where nobody numbers them.
+    /// Statistics of its packets; `None` where they are not numbered.
     pub statistics: Option<FlowStatistics>,
     /// The share of the last interval's packets that the Internet lost, recovered or not, as the
-    /// receiver tells: what a sender that adapts its rate should go by; of flows that are sent
-    /// here.
+    /// receiver reports, by which a sender should adapt its rate; of flows that are sent here.
     #[serde(default)]
     pub internet_loss: Option<Ratio>,
-    /// The longest datagram of an application that the Internet path takes, be it the first of its
-    /// conversation, in bytes, once it was found by trying.
+    /// The longest datagram of an application that the Internet path takes, even if it is the first
+    /// of its conversation, in bytes, once that is known.
     #[serde(default)]
     pub longest: Option<u64>,
-    /// What left the relays for it, as they tell; of flows that are sent here.
+    /// The relays' traffic for it, as they report; of flows that are sent here.
     pub billed: Option<Billed>,
 }
 
-/// What the relays of a flow have sent for it.
+/// The traffic that the relays of a flow have sent for it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Billed {
     /// Bytes with all headers, out of both relays.
     pub bytes: u64,
-    /// What their clouds charge for that, in dollars.
+    /// Their clouds' charge for that, in dollars.
     pub usd: f64,
-    /// The same for an hour at the rate of the last interval; `None` before the first has passed.
+    /// The charge of an hour at the rate of the last interval; `None` before the first has passed.
     pub usd_per_hour: Option<f64>,
 }
 
 impl Billed {
-    /// A share of it, 0 to 1.
+    /// Returns a share of it, 0 to 1.
     pub(crate) fn part(self, share: f64) -> Self {
         Self {
             bytes: (self.bytes as f64 * share).round() as u64,
@@ -159,67 +158,67 @@ impl Sum for Billed {
 /// A relay that a node may use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RelayStatus {
-    /// Who it is.
+    /// Its identity.
     pub identity: String,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
     /// The shortest round trip of the last measurement; `None` before the first, and while it does
     /// not answer.
     pub round_trip_ms: Option<f64>,
-    /// Whether it is the one near this node.
+    /// Set if it is the one nearest to this node.
     pub is_nearest: bool,
 }
 
 /// An endpoint that a node may send to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndpointStatus {
-    /// What it is called.
+    /// Its name.
     pub id: String,
-    /// Who it is.
+    /// Its identity.
     pub identity: String,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
     /// The relay near it.
     pub nearest: Option<String>,
-    /// The round trip between them, as it is told.
+    /// The round trip between them, if it is known.
     pub round_trip_ms: Option<f64>,
 }
 
-/// Something that others refuse.
+/// A refusal by another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalStatus {
     /// The far gateway.
     pub far: String,
-    /// Whether an overlay `path` there is refused, or each `conversation` with it.
+    /// The subject: an overlay `path` there, or each `conversation` with it.
     pub what: String,
-    /// Who refuses it: the far gateway or a relay.
+    /// The node that refuses it: the far gateway or a relay.
     pub by: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 /// All flows of a node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PacketReport {
-    /// The form of this report.
+    /// The version of this report's format.
     pub schema_version: u32,
-    /// In the order of the configuration, then those of others.
+    /// The flows in the order of the configuration, then those of others.
     pub flows: Vec<FlowStatus>,
-    /// Relays whose distance it measures.
+    /// Relays whose round trips it measures.
     #[serde(default)]
     pub relays: Vec<RelayStatus>,
     /// Endpoints that it knows as members.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
-    /// Packets dropped that came under addresses which their sender's grant does not cover.
+    /// Packets dropped because their sender's grant does not cover their source.
     #[serde(default)]
     pub foreign_sources: u64,
-    /// What others refuse.
+    /// Refusals by others.
     #[serde(default)]
     pub refusals: Vec<RefusalStatus>,
 }
 
-/// What one worker has written down, for others to read.
+/// One worker's report, for other threads to read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Board(Arc<Mutex<PacketReport>>);
 
@@ -233,7 +232,7 @@ impl Board {
     }
 }
 
-/// What all workers have written down.
+/// Returns the reports of all workers as one.
 pub(crate) fn report<'a>(boards: impl IntoIterator<Item = &'a Board>) -> PacketReport {
     let mut all = PacketReport { schema_version: 1, ..PacketReport::default() };
     for one in boards.into_iter().map(Board::read) {

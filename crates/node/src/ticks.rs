@@ -1,5 +1,5 @@
-//! Whether the workers go on: each counts its ticks, of which there is one at least each
-//! `engine::TICK`. One that is stuck, or has ended, counts no more.
+//! Liveness of the workers: each counts its ticks, at least one each `engine::TICK`. The count of
+//! one that is stuck, or has ended, stands still.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tradewind_telemetry::{Health, Heart};
 use tradewind_units::Duration;
 
-/// Beats of `net::interception::Keeper` without a tick before a worker is said to hang: 1.6 s.
+/// Checks of `net::interception::Keeper` without a tick before a worker counts as hung: 1.6 s.
 const QUIET_BEATS: u32 = 8;
 /// Time without a tick after which the process counts as dead. Chosen: as for the workers of
 /// streams.
@@ -16,7 +16,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 /// A worker's ticks.
 pub(crate) type Ticks = Arc<Ticker>;
 
-/// Counts them.
+/// A worker's count of ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Ticker {
     count: AtomicU64,
@@ -25,19 +25,20 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    /// Of the worker: it goes on.
+    /// Counts a tick; for the worker.
     pub(crate) fn tick(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.heart.get().into_iter().for_each(Heart::heartbeat);
     }
 
-    /// Has `health` know of it from now on, until nobody holds the ticks any more.
+    /// Has `health` expect heartbeats of it from now on, until the last handle of the ticks is
+    /// dropped.
     pub(crate) fn promise(&self, health: &Health, number: usize) {
         let worker = format!("packets {number}");
         self.heart.get_or_init(|| health.expect_heartbeats(worker, LONGEST_SILENCE));
     }
 
-    /// Of the worker: it goes on no more.
+    /// Marks the worker as ended; for the worker.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
     }
@@ -47,11 +48,11 @@ impl Ticker {
     }
 }
 
-/// Looks at the ticks of all workers.
+/// A check of all workers' ticks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AllTicks {
     workers: Vec<(Ticks, u64)>,
-    /// Looks in a row at which one had not ticked.
+    /// Checks in a row at which a worker had not ticked.
     quiet: u32,
 }
 
@@ -60,7 +61,7 @@ impl AllTicks {
         Self { workers: workers.into_iter().map(|ticks| (ticks, 0)).collect(), quiet: 0 }
     }
 
-    /// Whether each worker has ticked since this was last so; says so when one hangs.
+    /// Returns whether each worker has ticked since this was last so, and logs when one hangs.
     pub(crate) fn go_on(&mut self) -> bool {
         let goes_on = self.have_all_gone_on();
         self.quiet = if goes_on { 0 } else { self.quiet.saturating_add(1) };
@@ -70,7 +71,7 @@ impl AllTicks {
         goes_on
     }
 
-    /// Whether one has ended, be it by a bug.
+    /// Returns whether one has ended, by a bug or otherwise.
     pub(crate) fn has_one_ended(&self) -> bool {
         self.workers.iter().any(|(ticks, _)| ticks.has_ended.load(Ordering::Relaxed))
     }

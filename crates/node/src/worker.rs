@@ -1,4 +1,4 @@
-//! The loop of one thread: wait, fetch batches, hand them to the engine, send what came of it.
+//! The loop of one thread: wait, read batches, pass them to the engine, send its output.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
 use crate::ticks::Ticks;
 
-/// Time between two reports on flows.
+/// Interval of the reports on flows.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Messages fetched at once from neighbours, and from applications.
+/// Messages read at once from neighbours, and from applications.
 const BATCH: usize = 32;
-/// The tokens of the neighbours' sockets, and of what applications' flows order.
+/// The tokens of the neighbours' sockets, and of the flows' orders.
 const NEIGHBOURS: u64 = 0;
 const DESK: u64 = 2;
-/// That of the TUN device where others' packets are put out.
+/// The token of the TUN device to which others' packets are delivered.
 const TUNNEL: u64 = 3;
 /// Tokens of routes' sockets, and of those where conversations end: their ids above these.
 const ROUTES: u64 = 1 << 32;
 const ENDS: u64 = 1 << 33;
-/// Those of sockets whose datagrams are to wait at a relay: their numbers above this.
+/// Tokens of sockets whose datagrams are deposited at a relay: their numbers above this.
 const DEPOSITS: u64 = 1 << 34;
-/// Batches in a row from one socket before the others are looked at.
+/// Batches in a row from one socket before it is the turn of the others.
 const MOST_ROUNDS: usize = 8;
 
 impl Drop for Worker {
@@ -50,7 +50,7 @@ impl Drop for Worker {
     }
 }
 
-/// What others see of a worker, and where they leave it orders.
+/// The part of a worker that other threads use: counters, status, orders.
 #[derive(Debug, Clone)]
 pub(crate) struct Outside {
     pub(crate) counts: Arc<Counts>,
@@ -71,10 +71,10 @@ pub(crate) struct Worker {
     epoll: Epoll,
     incoming: ReceiveBatch,
     tokens: Vec<u64>,
-    /// A whole packet of a TUN device; empty without any.
+    /// Buffer for a whole packet of a TUN device; empty without one.
     packet: Vec<u8>,
     outside: Outside,
-    /// By socket towards neighbours.
+    /// The kernel's counts of dropped datagrams, by socket towards neighbours.
     overruns: [u32; 2],
     behind: Behind,
 }
@@ -121,7 +121,7 @@ impl Worker {
         of_routes.chain(self.engine.deposit_ports().map(UdpPort::address)).collect()
     }
 
-    /// Has `journal` take records from now on.
+    /// Sends records to `journal` from now on.
     pub(crate) fn set_journal(&mut self, journal: Arc<dyn Journal>) {
         self.engine.set_journal(journal);
     }
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// Fetches what a socket has, batch by batch.
+    /// Reads a socket, batch by batch.
     fn serve(&mut self, token: u64) -> Fetched {
         let mut all = Fetched::default();
         if token == DESK {
@@ -224,7 +224,7 @@ impl Worker {
                 Ok(fetched) => {
                     all += Fetched { messages: fetched, is_behind: fetched == BATCH };
                     self.hand_over(token);
-                    // What has come since then wakes this worker again.
+                    // Later datagrams wake this worker again.
                     if fetched < BATCH {
                         break;
                     }
@@ -239,7 +239,7 @@ impl Worker {
         all
     }
 
-    /// Fetches what the kernel has routed into a device, batch by batch.
+    /// Reads the packets that the kernel has routed into a device, batch by batch.
     fn serve_tunnel(&mut self, token: u64, route: Option<u32>, device: &Tun) -> Fetched {
         let mut all = Fetched::default();
         for _ in 0..MOST_ROUNDS {
@@ -299,7 +299,7 @@ impl Worker {
                 }
             }),
         }
-        // What was brought back, and what programs send, has not waited.
+        // Recovered packets, and those of programs, have not waited.
         engine.note_age(None);
         if let Some(before) = self.overruns.get_mut(token as usize) {
             let drops = self.incoming.drops();
@@ -328,8 +328,8 @@ impl Worker {
     }
 }
 
-/// Returns the TUN device of a token, and the route that its packets take; no route for a device
-/// where others' are put out.
+/// Returns the TUN device of a token, and the route of its packets; no route for a device to which
+/// others' packets are delivered.
 fn device_of(engine: &Engine, token: u64) -> Option<(Option<u32>, Arc<Tun>)> {
     let device = match token {
         TUNNEL => return Some((None, Arc::clone(&engine.tunnel.as_ref()?.device))),

@@ -42,7 +42,7 @@ fn world() -> World {
 }
 
 impl World {
-    /// The node of a program that sends.
+    /// Returns the node of a program that sends.
     fn sender(&self, number: u8) -> Node {
         let config =
             NodeConfig::of_application(identity(number), grant(identity(number).public(), RULE));
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// A long datagram with its number.
+/// Returns a long datagram with its number.
 fn numbered(number: u32) -> Vec<u8> {
     let mut datagram = number.to_be_bytes().to_vec();
     datagram.resize(1000, 7);
@@ -92,7 +92,7 @@ fn collect(flow: &Flow, came: &mut BTreeSet<u32>) {
     }
 }
 
-/// Of the next number, and those that came here and there.
+/// A condition on the next number, and on those that have arrived at either side.
 type Holds<'a> = dyn Fn(u32, &BTreeSet<u32>, &BTreeSet<u32>) -> bool + 'a;
 
 #[test]
@@ -176,7 +176,7 @@ fn who_listens_no_more_accepts_nothing_and_flows_outlive_it() {
     }
     let again = world.receiver.listen(destination()).unwrap();
     drop(there);
-    // The program has left the flow: who sends on begins another.
+    // The program has dropped the flow: further datagrams begin another.
     let other = world.register(&node, Service::Direct);
     world.accept(&again, &other, b"third");
     drop(world.receiver);

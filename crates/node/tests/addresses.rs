@@ -1,4 +1,4 @@
-//! Hosts with several addresses, and neighbours that speak from other addresses for a while: real
+//! Hosts with several addresses, and neighbours that send from other addresses for a while: real
 //! sockets on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -17,10 +17,10 @@ use tradewind_node::{Assumed, DeliveryPolicy, FlowOptions, Node, NodeConfig, Pat
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
-/// Chosen: longer than a neighbour is asked before it is believed to have moved.
+/// Time at another address. Chosen: longer than a neighbour is pinged before it counts as moved.
 const ELSEWHERE_FOR: Duration = Duration::from_secs(4);
 
-/// The port of a node, at one of the host's other addresses.
+/// Returns the port of a node, at one of the host's other addresses.
 fn at(node: &Node, last: u8) -> SocketAddr {
     ([127, 0, 0, last], node.address().port()).into()
 }
@@ -51,7 +51,7 @@ fn near(far: Hop, relays: Vec<Hop>, listen: SocketAddr) -> (Node, SocketAddr) {
     (Node::start(node).unwrap(), to)
 }
 
-/// An application that takes answers from nowhere but where it writes to.
+/// Returns an application that accepts replies only from the address that it writes to.
 fn application(to: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(loopback()).unwrap();
     socket.connect(to).unwrap();
@@ -86,7 +86,7 @@ fn nodes_answer_from_the_address_that_was_written_to() {
     let relay = Node::start(relay).unwrap();
     let hops = vec![hop(at(&relay, 3), 2)];
     let (near, _) = near(hop(at(&far, 2), 4), hops, any);
-    // Forwarded over the relay alone; its leg to the far gateway goes to another address, too.
+    // Forwarded over the relay alone; its leg to the far gateway moves to another address, too.
     let source = SocketAddr::from(([127, 0, 0, 9], near.local_addresses()[0].port()));
     let application = application(source);
     until("the first answer", &near, || is_answered(&application, 0));
@@ -103,18 +103,17 @@ fn a_far_gateway_that_spoke_from_elsewhere_is_found_again_where_it_is_configured
     let (near, _) = near(hop(wire.address, 4), Vec::new(), loopback());
     let application = application(near.local_addresses()[0]);
     until("the first answer", &near, || is_answered(&application, 0));
-    // A translator that has started again gives it another port for what it says, at which it can
-    // be reached, too.
+    // A NAT that has restarted maps it to another port, at which it can be reached, too.
     let (other, begun) = (wire.speak_from_elsewhere(), Instant::now());
     until("an answer from elsewhere", &near, || {
         is_answered(&application, 1) && other.taken() > 0 && begun.elapsed() > ELSEWHERE_FOR
     });
-    // That is gone, and the port of the configuration leads there as it did.
+    // That mapping is gone, and the configured port leads there as before.
     other.end();
     until("an answer from where it is configured", &near, || is_answered(&application, 2));
 }
 
-/// A gateway that is told no address of its own reaches neighbours of either family.
+/// A gateway without a listening address of its own reaches neighbours of either family.
 #[test]
 fn one_gateway_has_neighbours_of_both_families() {
     if UdpSocket::bind("[::1]:0").is_err() {
@@ -165,7 +164,7 @@ fn a_neighbour_is_reached_at_whichever_of_its_addresses_answers() {
     }
 }
 
-/// An application that answers every datagram with the same, and remembers from where they come.
+/// Returns an application that echoes every datagram, and the sources of these.
 fn echo_that_remembers() -> (SocketAddr, Arc<Mutex<BTreeSet<SocketAddr>>>) {
     let socket = UdpSocket::bind("127.0.0.2:0").unwrap();
     let (address, sources) = (socket.local_addr().unwrap(), Arc::default());

@@ -1,6 +1,7 @@
-//! What a TUN device's packets tell of losses that nobody notices: client, near gateway, far
-//! gateway with a relay on its host, and server in a row. The far gateway's host drops a part of
-//! what comes over the Internet path; the relay brings it back, marked as having met congestion.
+//! Congestion marks of a TUN device's packets for losses that their sender does not notice: client,
+//! near gateway, far gateway with a relay on its host, and server in a row. The far gateway's host
+//! drops a share of the packets over the Internet path; the relay recovers them, and they are
+//! marked as having met congestion.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -17,7 +18,7 @@ use tradewind_net::netns::Namespace;
 const TEST: &str = "what_came_back_says_that_it_met_congestion";
 const SERVER: &str = "10.89.2.2:9000";
 const DESTINATIONS: &str = "10.89.2.0/24:*";
-/// Explicit congestion notification in a service field: understood, and met [RFC 3168].
+/// Explicit congestion notification in a service field: supported [RFC 3168].
 const UNDERSTOOD: u32 = 0b10;
 
 fn main() {
@@ -30,7 +31,8 @@ fn check(row: &Row) {
     let _near = Process::start(&row.near, &near_gateway());
     let _server = row.server.run(|| UdpSocket::bind(SERVER).unwrap()).unwrap();
     let client = row.client.run(|| connected_to(SERVER)).unwrap();
-    // What goes its old way would come unmarked, and count as if it had come over the Internet.
+    // Packets on the plain path would arrive unmarked, and count as if they had come over the
+    // Internet.
     nft(
         &row.far,
         "table inet closed { chain passing { type filter hook forward priority 0; iifname left \
@@ -50,7 +52,7 @@ fn check(row: &Row) {
         counted(&row.server, "met") <= by_chance,
         "nothing was lost, though some may have been late"
     );
-    // A fifth of what comes from the near gateway itself, and not by way of the relay.
+    // A fifth of the packets from the near gateway itself, and not over the relay.
     nft(
         &row.far,
         "table inet lossy { chain coming { type filter hook input priority 0; ip saddr 10.89.1.1 \
@@ -61,7 +63,7 @@ fn check(row: &Row) {
     set_ecn(&client, 0);
     let before = counted(&row.server, "met");
     send_until(&client, || counted(&row.server, "unable") >= 200);
-    // Those that were under way may have come since.
+    // Those in flight may have arrived since.
     assert!(
         counted(&row.server, "met") <= before + 5,
         "whose ends do not understand, is not marked"

@@ -1,6 +1,6 @@
 //! Selective duplication: of a cached flow only chosen packets have copies at the relays. The
-//! Internet loses all long ones; what was chosen of them comes back, and nothing else does `[JQ
-//! 3.5, 5.4]`.
+//! Internet loses all long ones; the chosen ones of them are recovered, and no others
+//! `[JQ 3.5, 5.4]`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -17,11 +17,11 @@ use tradewind_node::{FlowOptions, Judge, Node, NodeConfig};
 use tradewind_packet::message::Service;
 
 const GAP: Duration = Duration::from_millis(4);
-/// The wire loses those that are longer than 900 bytes.
+/// The wire loses datagrams longer than 900 bytes.
 const LONG: usize = 1000;
 const SHORT: usize = 60;
 
-/// A far gateway behind a wire, two relays, and an application that keeps the numbers that come.
+/// A far gateway behind a wire, two relays, and an application that keeps the numbers that arrive.
 struct World {
     relays: Vec<Node>,
     far: Node,
@@ -49,7 +49,7 @@ fn world() -> World {
     World { relays, far, wire, to, came }
 }
 
-/// RTP with its number where the time stamp is, and a picture of H.264 or a part between two.
+/// Returns RTP with its number in the time stamp, and a key frame of H.264 or a part between two.
 fn rtp(number: u32, length: usize, is_key: bool) -> Vec<u8> {
     let mut packet = vec![0x80, 96, 0, 0];
     packet.extend(number.to_be_bytes());
@@ -60,7 +60,7 @@ fn rtp(number: u32, length: usize, is_key: bool) -> Vec<u8> {
 }
 
 impl World {
-    /// A gateway in front of it, and an application that writes to it.
+    /// Returns a gateway before the far one, and an application that writes to it.
     fn gateway(&self, packet: &str, endpoint: &str) -> (Node, UdpSocket) {
         let hop = |address: SocketAddr, number: u8| {
             format!("{{ address = '{address}', identity = '{}' }}", identity(number).public())
@@ -106,14 +106,15 @@ impl World {
         self.came.lock().unwrap().contains(&number)
     }
 
-    /// Of `wanted`, all but some come: on a busy machine a relay may have its turn later than a
-    /// receiver asks for the last time.
+    /// Returns whether most of `wanted` have arrived: on a busy machine a relay may run later than
+    /// a receiver's last request.
     fn has_most(&self, wanted: &[u32]) -> bool {
         wanted.iter().filter(|number| self.has(**number)).count() * 10 >= wanted.len() * 9
     }
 }
 
-/// Sends 200 packets, of which each fifth is chosen and long, and each fifth long only; tells both.
+/// Sends 200 packets, of which each fifth is chosen and long, and each fifth long only; returns the
+/// numbers of both.
 fn mix(first: u32, send: impl Fn(u32, usize, bool)) -> [Vec<u32>; 2] {
     let mut long = [Vec::new(), Vec::new()];
     for number in first..first + 200 {
@@ -155,7 +156,7 @@ fn the_last_of_each_window_comes_back() {
     let send = |number, length| {
         application.send(&rtp(number, length, false)).unwrap();
     };
-    // What comes after a silence shows that something is missing before it.
+    // A packet after a silence shows that packets before it are missing.
     let window = |first: u32, length| {
         (first..first + 4).for_each(|number| send(number, length));
         std::thread::sleep(Duration::from_millis(150));

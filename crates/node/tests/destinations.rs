@@ -1,5 +1,6 @@
-//! Where packets may not go although rules cover it, and whose they may not say to be: client, near
-//! gateway, far gateway and server in a row, each in a network namespace of its own.
+//! Destinations that are forbidden although rules cover them, and sources that packets must not
+//! claim: client, near gateway, far gateway and server in a row, each in a network namespace of its
+//! own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -54,12 +55,12 @@ fn row() -> Result<Row, String> {
     Row::new().map_err(|error: NetError| error.to_string())
 }
 
-/// Services on all addresses of a host that answer with what they get, and how many datagrams came.
+/// Starts echo services on all addresses of a host; returns the count of datagrams received.
 fn services(host: &Namespace) -> Arc<AtomicUsize> {
     let came = Arc::<AtomicUsize>::default();
     let open = || {
         let v4 = UdpSocket::bind("0.0.0.0:9000").unwrap();
-        // With IPv4 on the other this one takes IPv6 alone.
+        // With IPv4 on the other one, this one takes IPv6 alone.
         let v6 = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None).unwrap();
         v6.set_only_v6(true).unwrap();
         let any: std::net::SocketAddr = "[::]:9000".parse().unwrap();
@@ -79,7 +80,7 @@ fn services(host: &Namespace) -> Arc<AtomicUsize> {
     came
 }
 
-/// A far gateway that delivers to `destinations`; `more` is said of it beside.
+/// Returns a far gateway that delivers to `destinations`; `more` is appended to its configuration.
 fn far_gateway(row: &Row, destinations: &[&str], more: &str) -> Node {
     let text = format!(
         "listen = '0.0.0.0:7001'\noperators = ['{}']\ndestinations = {destinations:?}\n{more}",
@@ -90,7 +91,7 @@ fn far_gateway(row: &Row, destinations: &[&str], more: &str) -> Node {
     row.far.run(|| Node::start(config)).unwrap().unwrap()
 }
 
-/// A near gateway with a port on loopback for each of `to`.
+/// Returns a near gateway with a port on loopback for each of `to`.
 fn near_gateway(row: &Row, to: &[&str]) -> Node {
     let far = identity(4).public();
     let packets: Vec<toml::Value> = (to.iter())
@@ -107,14 +108,14 @@ fn near_gateway(row: &Row, to: &[&str]) -> Node {
     row.near.run(|| Node::start(config)).unwrap().unwrap()
 }
 
-/// Applications at the near gateway's ports.
+/// Returns applications at the near gateway's ports.
 fn applications(row: &Row, near: &Node) -> Vec<UdpSocket> {
     let ports = near.local_addresses();
     let socket = |port: &std::net::SocketAddr| connected_to(&port.to_string());
     row.near.run(|| ports.iter().map(socket).collect()).unwrap()
 }
 
-/// Sends to all until `holds`, a round after the other; how many answers each has had.
+/// Sends to all until `holds`, one round after another; returns how many replies each has had.
 fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     let (begun, mut heard) = (Instant::now(), vec![0; applications.len()]);
     while !holds(&heard) {
@@ -130,7 +131,7 @@ fn talk(applications: &[UdpSocket], holds: impl Fn(&[usize]) -> bool) -> Vec<usi
     heard
 }
 
-/// A near gateway that takes what goes to the server off its way, with a grant for packets of
+/// Returns a near gateway that intercepts datagrams to the server, with a grant for packets of
 /// `sources`.
 fn taking_gateway(row: &Row, sources: &str, taken: &str) -> Node {
     let far = identity(4).public();
@@ -141,7 +142,7 @@ fn taking_gateway(row: &Row, sources: &str, taken: &str) -> Node {
     row.near.run(|| Node::start(config)).unwrap().unwrap()
 }
 
-/// Writes from the client to the server until the far gateway has `what` of it.
+/// Writes from the client to the server until the far gateway has counted enough.
 fn write_until(row: &Row, far: &Node, what: impl Fn(tradewind_node::Snapshot) -> u64) {
     let clients = row.client.run(|| SERVERS.map(connected_to)).unwrap();
     let (before, begun) = (what(far.snapshot()), Instant::now());
@@ -200,7 +201,7 @@ fn own_host_comes_later(row: &Row) {
     let before = far.snapshot().dropped;
     let addresses = ["addr add 10.89.2.2/32 dev lo", "addr add fd89:2::2/128 dev lo nodad"];
     batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
-    // An answer may be on its way.
+    // A reply may be in flight.
     let (answered, begun) = (at_server.load(Relaxed), Instant::now());
     while far.snapshot().dropped < before + 40 {
         assert!(begun.elapsed() < TEST_TIMEOUT, "{:?}", far.snapshot());
@@ -209,7 +210,7 @@ fn own_host_comes_later(row: &Row) {
     }
     assert_eq!(at_far.load(Relaxed), 0, "its own host was reached");
     assert!(at_server.load(Relaxed) <= answered + 2);
-    // They begin anew once it is elsewhere.
+    // They begin anew once the server's addresses are no longer local.
     let addresses = ["addr del 10.89.2.2/32 dev lo", "addr del fd89:2::2/128 dev lo"];
     batch(&row.far, Tool::Ip, &addresses.map(str::to_owned)).unwrap();
     talk(&applications, |heard| heard.iter().all(|heard| *heard > 1));
@@ -222,7 +223,7 @@ fn own_host_is_named(row: &Row) {
     talk(&applications(row, &near), |heard| heard.iter().all(|heard| *heard > 0));
 }
 
-/// The far gateway's way to the client leads through the near one, which takes what goes there.
+/// The far gateway's path to the client leads through the near one, which intercepts packets to it.
 fn returned_are_dropped(row: &Row) {
     let clients = "10.89.0.0/24:* [fd89::]/64:*";
     let to_clients = ["10.89.0.0/24:*", "[fd89::]/64:*"];
@@ -251,7 +252,8 @@ fn returned_are_dropped(row: &Row) {
     }
 }
 
-/// A near gateway that takes its own host's datagrams to the server, and delivers others' there.
+/// A near gateway that intercepts its own host's datagrams to the server, and delivers others'
+/// there.
 fn deliveries_are_not_taken(row: &Row) {
     let packet = |text: String| toml::Value::from(text.parse::<toml::Table>().unwrap());
     let (near_key, far_key, operator) = (identity(1), identity(4), operator().public());
@@ -280,7 +282,7 @@ fn deliveries_are_not_taken(row: &Row) {
     let grant = grant_of(&near_key);
     let near = NodeConfig::of_gateway(&[near_packet], Some(&listen), near_key, grant).unwrap();
     let near = row.near.run(|| Node::start(near)).unwrap().unwrap();
-    // The rules are in force once the host's own are taken.
+    // The rules are in force once the host's own datagrams are intercepted.
     let own = row.near.run(|| SERVERS.map(connected_to)).unwrap();
     let ports = far.local_addresses();
     let socket = |port: &std::net::SocketAddr| connected_to(&port.to_string());
@@ -298,7 +300,7 @@ fn deliveries_are_not_taken(row: &Row) {
     for (own, other) in own.iter().zip(&others) {
         let before = near.snapshot();
         write_to(std::slice::from_ref(own), &|| near.snapshot().taken >= before.taken + 10);
-        // What is on its way of its own comes before this.
+        // Its own datagrams in flight arrive before this one.
         let before = near.snapshot();
         write_to(std::slice::from_ref(other), &|| near.snapshot().delivered > before.delivered);
         let before = near.snapshot();

@@ -1,5 +1,5 @@
-//! The first packets of a flow are protected, too: real sockets on loopback, and an Internet that
-//! loses every second of them.
+//! Protection of the first packets of a flow: real sockets on loopback, and an Internet that loses
+//! every second of them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -16,7 +16,7 @@ use tradewind_packet::sender::Paths;
 
 #[test]
 fn a_first_burst_comes_back() {
-    // Relays tell each second whom they serve: what waits for that comes too late.
+    // Relays report each second which flows they serve: waiting for that would be too late.
     let carriage = Carriage {
         service: Service::Caching,
         paths: Paths::Both,
@@ -30,12 +30,12 @@ fn a_first_burst_comes_back() {
         assert!(begun.elapsed() < TEST_TIMEOUT, "no path over the relays:\n{}", world.told());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Relays are told each second which flows they serve.
+    // Relays report each second which flows they serve.
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(world.near.snapshot().taken, 0, "nothing was sent yet");
     side.wire.lose_each(world.near.address(), 2);
     (0..40).for_each(|number| world.send(number));
-    // On a busy machine a relay may have its turn later than a receiver asks for the last time.
+    // On a busy machine a relay may run later than a receiver's last request.
     while side.has_of(0..40) < 34 {
         assert!(
             begun.elapsed() < TEST_TIMEOUT,
@@ -48,7 +48,7 @@ fn a_first_burst_comes_back() {
     assert!(side.wire.lost() >= 15, "{} were lost", side.wire.lost());
 }
 
-/// A flow that a program registers while another has the path open is protected as it begins.
+/// A flow that a program registers while another has the path open is protected from its beginning.
 #[test]
 fn a_first_burst_of_a_later_flow_comes_back() {
     let far = Node::start(plain(4, loopback(), &[2, 3])).unwrap();
@@ -85,7 +85,7 @@ fn a_first_burst_of_a_later_flow_comes_back() {
         later.send(&packet).unwrap();
     }
     let begun = Instant::now();
-    // On a busy machine a relay may have its turn later than a receiver asks for the last time.
+    // On a busy machine a relay may run later than a receiver's last request.
     while came.lock().unwrap().len() < 34 {
         let count = came.lock().unwrap().len();
         assert!(begun.elapsed() < TEST_TIMEOUT, "{count} of 40 came: {:?}", told());

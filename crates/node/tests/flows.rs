@@ -17,7 +17,7 @@ use tradewind_packet::message::Service;
 use tradewind_units::Ratio;
 
 const BUDGET: Duration = Duration::from_secs(3);
-/// Between two packets.
+/// The time between two packets.
 const GAP: Duration = Duration::from_millis(4);
 
 struct World {
@@ -63,7 +63,7 @@ impl World {
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()
     }
 
-    /// Sends numbers from `next` on, and takes what comes back, until `holds`.
+    /// Sends numbers from `next` on, and receives the replies, until `holds`.
     fn until(&self, what: &str, flow: &Flow, talk: &mut Talk, holds: impl Fn(&Talk) -> bool) {
         let begun = Instant::now();
         while !holds(talk) {
@@ -73,7 +73,7 @@ impl World {
     }
 }
 
-/// What was sent over a flow, and what came back.
+/// The packets sent over a flow, and the replies.
 #[derive(Default)]
 struct Talk {
     next: u64,
@@ -81,7 +81,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Sends one packet and takes what has come back: the same bytes, each once, in whatever order.
+    /// Sends one packet and receives the replies: the same bytes, each once, in any order.
     fn exchange(&mut self, flow: &Flow) {
         flow.send(&packet(self.next)).unwrap();
         self.next += 1;
@@ -98,7 +98,7 @@ impl Talk {
     }
 }
 
-/// Its number, then bytes that depend on it.
+/// Returns a packet: its number, then bytes that depend on it.
 fn packet(number: u64) -> Vec<u8> {
     let length = 1000 + number as usize % 100;
     let body = (8..length).map(|at| (at as u64 ^ number) as u8);
@@ -123,7 +123,7 @@ fn a_flow_buys_a_service_when_the_internet_loses_too_much_and_tells_so() {
     world.until("recovery", &flow, &mut talk, |_| {
         flow.status(Direction::Sent).unwrap().statistics.unwrap().recovered_in_stream > 20
     });
-    // What came back was lost on the Internet nevertheless.
+    // Recovered packets were lost on the Internet nevertheless.
     let told = flow.congestion().unwrap();
     assert!(told.lost_by_internet > 20 && told.expected > told.lost_by_internet, "{told:?}");
     assert!(told.share.is_some_and(|share| share.as_f64() > 0.05), "{told:?}");
@@ -147,8 +147,8 @@ fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
     world.until("200 packets", &flow, &mut talk, |talk| talk.next >= first + 200);
     world.wire.lose_each(world.application.address(), 0);
     assert!(world.wire.lost() >= 39, "{} lost", world.wire.lost());
-    // On a busy machine a relay may have its turn later than a receiver asks for the last time:
-    // that is told, and nothing else is missing.
+    // On a busy machine a relay may run later than a receiver's last request: that is reported, and
+    // nothing else is missing.
     world.until("what was lost", &flow, &mut talk, |talk| {
         let given_up = world.far.snapshot().lost + world.application.snapshot().lost;
         talk.has(first..first + 200) as u64 + given_up >= 200
@@ -156,7 +156,7 @@ fn what_the_internet_loses_of_a_cached_flow_comes_back_whole() {
     assert!(world.far.snapshot().recovered_cache >= 30, "{}", world.told());
 }
 
-/// Packets out of order are not lost: no congestion is reported, and nothing is asked for again.
+/// Packets out of order are not lost: no congestion is reported, and no packet is requested again.
 #[test]
 fn tenth_of_packets_25_ms_late_is_no_loss() {
     let world = world();
@@ -166,7 +166,7 @@ fn tenth_of_packets_25_ms_late_is_no_loss() {
     let late = Duration::from_millis(25);
     world.wire.delay_each(world.application.address(), 10, late);
     let first = talk.next;
-    // The first ones teach it; reports come each second.
+    // The first ones train the loss detection; reports come each second.
     world.until("late packets", &flow, &mut talk, |talk| talk.next >= first + 300);
     let before = flow.congestion().unwrap();
     world.until("reports", &flow, &mut talk, |_| {
@@ -211,7 +211,7 @@ fn flows_come_and_go_and_share_one_path() {
     }
     let mut talk = Talk::default();
     world.until("answers", &kept, &mut talk, |talk| talk.has(0..talk.next) > 20);
-    // In the report there is one that is sent, and one that is received; the others have gone.
+    // In the report there is one that is sent, and one that is received; the others have ended.
     world.until("the others' end", &kept, &mut talk, |_| {
         world.application.report().flows.len() == 2
     });

@@ -27,7 +27,7 @@ struct World {
     application: UdpSocket,
 }
 
-/// Forwarded over these paths.
+/// Returns a carriage that forwards over these paths.
 const fn over(paths: Paths) -> Carriage {
     Carriage { service: Service::Forwarding, paths, budget_ms: 0, in_order: false, fragment: false }
 }
@@ -36,7 +36,7 @@ fn world(carriage: Carriage, destinations: &str) -> World {
     world_through(|first| first, carriage, destinations)
 }
 
-/// The same, where the near endpoint reaches the first relay at another address.
+/// Does the same, where the near endpoint reaches the first relay at another address.
 fn world_through(
     first_at: impl FnOnce(SocketAddr) -> SocketAddr,
     carriage: Carriage,
@@ -45,8 +45,8 @@ fn world_through(
     world_sealing([LegSeal::default(); 4], first_at, carriage, destinations)
 }
 
-/// The same, where the near endpoint, the relays and the far endpoint seal on their legs what is
-/// told.
+/// Does the same, with the given seals on the legs of the near endpoint, the relays and the far
+/// endpoint.
 fn world_sealing(
     seals: [LegSeal; 4],
     first_at: impl FnOnce(SocketAddr) -> SocketAddr,
@@ -152,7 +152,7 @@ fn both_ways_at_once_deliver_each_packet_once() {
     assert_eq!(numbers, (1000..1100).collect::<Vec<_>>());
 }
 
-/// Trains and single datagrams come through unaltered, whichever of the nodes seal headers and
+/// Trains and single datagrams arrive unaltered, whichever of the nodes seal headers alone and
 /// whichever all.
 #[test]
 fn what_is_sealed_on_a_leg_is_each_nodes_choice() {
@@ -248,7 +248,7 @@ fn what_is_too_long_for_the_way_over_relays_goes_over_the_internet() {
     let mut wire = None;
     let before_the_relay = |first| wire.insert(Wire::to(first)).address;
     let world = world_through(before_the_relay, over(Paths::Overlay), "127.0.0.0/8:*");
-    // Nothing long reaches the first relay.
+    // No long datagram reaches the first relay.
     wire.unwrap().lose_each(world.near.address(), 1);
     world.until("packets over relays", |world| {
         world.round_trip(1) && world.relays[1].snapshot().forwarded > 10
@@ -335,7 +335,7 @@ fn each_worker_tells_its_thread_and_what_it_has_taken() {
     let name = |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap();
     let names: Vec<_> = node.workers().iter().map(|worker| name(worker.thread)).collect();
     assert_eq!(names, ["packets-0\n", "packets-1\n"]);
-    // The kernel gives one worker all that comes from one port.
+    // The kernel gives one worker all datagrams from one port.
     let stranger = UdpSocket::bind(loopback()).unwrap();
     for _ in 0..10 {
         stranger.send_to(b"who is there?", node.address()).unwrap();

@@ -16,10 +16,9 @@ use nodes::*;
 use tradewind_node::status::{Direction, FlowStatus};
 use tradewind_node::{Node, NodeConfig, NodeError};
 
-/// More than the probes of how long datagrams may be, which wires count as well, and far fewer than
-/// packets.
+/// More than the size probes, which wires count as well, and far fewer than packets.
 const PROBES: usize = 40;
-/// Loses nothing, but has the wire count.
+/// A loss rate that loses nothing, but has the wire count.
 const COUNT: usize = usize::MAX;
 
 /// A member's gateway behind its wire, and the application behind it.
@@ -43,7 +42,7 @@ impl Member {
         self.sink.lock().unwrap().range(numbers).count() as u64
     }
 
-    /// Ends the gateway, and starts another in its place, which knows nothing.
+    /// Ends the gateway, and starts another in its place, without its state.
     fn start_again(&mut self) {
         let address = self.far.take().unwrap().address();
         self.far = Some(Node::start(plain(self.number, address, &[2, 3, 4])).unwrap());
@@ -64,12 +63,12 @@ struct Many {
 }
 
 impl Many {
-    /// `over` has the relays of each member, by place.
+    /// Starts all; `over` has the relays of each member, by place.
     fn new(how: &str, over: &[&[usize]]) -> Self {
         Self::with_slow_internet(how, over, Duration::ZERO)
     }
 
-    /// The same, where packets take longer over the Internet.
+    /// Does the same, where packets take longer over the Internet.
     fn with_slow_internet(how: &str, over: &[&[usize]], delay: Duration) -> Self {
         let relay = |number| Node::start(plain(number, loopback(), &[2])).unwrap();
         let relays: Vec<Node> = (2..5).map(relay).collect();
@@ -103,7 +102,7 @@ impl Many {
         std::thread::sleep(GAP);
     }
 
-    /// Sends until something holds.
+    /// Sends until a condition holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
@@ -112,8 +111,8 @@ impl Many {
         }
     }
 
-    /// Sends `count` and has them all come to everybody, but for `most_missing` at each: on a busy
-    /// machine a relay may have its turn later than a receiver asks for the last time.
+    /// Sends `count` and waits until all have arrived everywhere, except for `most_missing` at
+    /// each: on a busy machine a relay may run later than a receiver's last request.
     fn all_come(&mut self, count: u64, most_missing: u64) {
         let first = self.next;
         while self.next < first + count {
@@ -125,7 +124,7 @@ impl Many {
         });
     }
 
-    /// The flows to all members, once each is in reach of the relays.
+    /// Returns the flows to all members, once each is in reach of the relays.
     fn in_reach(&mut self) -> Vec<FlowStatus> {
         let in_reach = |many: &Self| {
             let flows = many.sent();
@@ -152,7 +151,7 @@ impl Many {
         format!("{told}{:#?}", self.near.report())
     }
 
-    /// Answers that have come back to the application, by what they answer.
+    /// Returns the replies that the application has received, by the number that they reply to.
     fn answers(&self) -> Vec<u64> {
         let mut buffer = [0; 2048];
         let mut answers = Vec::new();
@@ -184,7 +183,7 @@ fn what_the_internet_loses_for_a_member_comes_from_its_relay_and_one_copy_serves
     many.all_come(200, 4);
     let sent = many.next - first;
     let copied = many.near.snapshot().copied - before.0;
-    // A copy that is not acknowledged in time on a busy machine is sent again.
+    // A copy that is not acknowledged in time on a busy machine is retransmitted.
     assert!((200..sent * 3 / 2).contains(&copied), "{copied} of {sent}: {}", many.told());
     let kept = many.relays[1].snapshot().kept - before.1;
     // The last packet before these may be counted with them.
@@ -213,7 +212,7 @@ fn answers_of_all_members_come_back() {
     }
     answers.sort_unstable();
     assert_eq!(answers, wanted);
-    // They come back as what they answer went.
+    // Replies are carried as the packets that they reply to.
     many.until("answers that relays serve", |many| {
         let came = many.flows(Direction::Received);
         came.len() == 3 && came.iter().all(|flow| flow.service == "caching")
@@ -267,7 +266,7 @@ fn a_member_that_starts_again_is_a_member_again() {
 
 #[test]
 fn two_applications_are_two_conversations_of_one_group() {
-    // What relays bring is there first, of a conversation that members do not know.
+    // Packets over relays arrive first, in a conversation that members do not know.
     let (how, slow) = ("service = 'forwarding'\nbudget = '3 s'", Duration::from_millis(40));
     let mut many = Many::with_slow_internet(how, &[&[0, 1], &[0, 1]], slow);
     many.in_reach();

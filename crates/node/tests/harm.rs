@@ -1,6 +1,6 @@
 //! Never worse than the direct path: whatever relays, gateways and clocks do, the packets of the
-//! Internet path go on untouched. Death and return of relays are in `services`, those of gateways
-//! with whole packets in `tun`.
+//! Internet path arrive untouched. Failure and return of relays are tested in `services`, those of
+//! gateways with whole packets in `tun`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -19,7 +19,7 @@ use tradewind_packet::message::Service;
 /// Packets that must all come over the Internet.
 const PACKETS: u64 = 300;
 
-/// Sends packets, of which all must come; returns the next number.
+/// Sends packets, of which all must arrive; returns the next number.
 fn all_come(world: &World, first: u64) -> u64 {
     let mut next = first;
     while next < first + PACKETS {
@@ -51,7 +51,7 @@ fn a_flood_at_the_relays_is_not_felt_on_the_internet_path() {
             let (to, is_over) = (relay.address(), &is_over);
             scope.spawn(move || {
                 let socket = UdpSocket::bind(loopback()).unwrap();
-                // As long as a packet, and of its kind.
+                // As long as a packet, and of its type.
                 let junk = [0x14; 1200];
                 while !is_over.load(Ordering::Relaxed) {
                     let _refused = socket.send_to(&junk, to);
@@ -64,7 +64,7 @@ fn a_flood_at_the_relays_is_not_felt_on_the_internet_path() {
     });
     let dropped: u64 = world.relays.iter().map(|relay| relay.snapshot().dropped).sum();
     assert!(dropped > PACKETS, "{dropped} datagrams of the flood were seen");
-    // What the relays could not do in time they do again.
+    // The relays resume the services that they could not provide in time.
     let kept = world.relays[1].snapshot().kept;
     let mut next = next;
     world.until("the services", &mut next, |world| world.relays[1].snapshot().kept > kept + 20);
@@ -88,8 +88,8 @@ fn a_far_gateway_that_starts_again_is_found_again() {
     world.lose_and_recover(next, 5, 4);
 }
 
-/// Jumps of the wall clock are tested of sessions, which are told the time
-/// (`crates/packet/tests/sessions.rs`). Nothing else may ask for it.
+/// Jumps of the wall clock are tested with sessions, which get the time as an argument
+/// (`crates/packet/tests/sessions.rs`). No other code may read it.
 #[test]
 fn the_wall_clock_is_read_at_one_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! Members: a gateway that is told who there is finds the relay near it by itself, and follows
-//! relays and endpoints that change.
+//! Members: a gateway with a list of relays and endpoints finds the relay near it by itself, and
+//! follows changes of the list.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -13,10 +13,10 @@ use nodes::wire::Wire;
 use nodes::*;
 use tradewind_node::{Node, NodeConfig, RelayServices};
 
-/// How much farther the far relay is.
+/// The additional delay of the far relay.
 const FARTHER: Duration = Duration::from_millis(60);
 
-/// A file that is gone with the test.
+/// A file that is removed with the test.
 struct File(PathBuf);
 
 impl File {
@@ -25,7 +25,7 @@ impl File {
         Self(std::env::temp_dir().join(name))
     }
 
-    /// Relays, and one endpoint, `berlin`, with the relay near it.
+    /// Writes relays, and one endpoint, `berlin`, with the relay near it.
     fn write(&self, relays: &[(SocketAddr, u8)], berlin: (SocketAddr, u8), near: (SocketAddr, u8)) {
         let relays: String =
             relays.iter().map(|relay| format!("[[relay]]\n{}\n", lines(*relay))).collect();
@@ -35,7 +35,7 @@ impl File {
              }}]\n",
             lines(berlin)
         );
-        // Nobody is to read half of it.
+        // Nobody must read half of it.
         let whole = self.0.with_extension("new");
         std::fs::write(&whole, text).unwrap();
         std::fs::rename(whole, &self.0).unwrap();
@@ -84,7 +84,7 @@ impl Near {
         Self { node, application }
     }
 
-    /// Sends, and takes what comes back, until `holds` does.
+    /// Sends, and receives the replies, until `holds` does.
     fn until(&self, what: &str, mut holds: impl FnMut(bool) -> bool) {
         let (begun, mut buffer) = (Instant::now(), [0; 64]);
         loop {
@@ -163,7 +163,7 @@ fn a_member_that_moves_is_found_again_when_the_file_changes() {
     near.until("answers from the other place", |has_answer| {
         has_answer && second.snapshot().delivered > 10 && relay.snapshot().forwarded > 10
     });
-    // Nothing of that is on its way to the first any more.
+    // None of these datagrams goes to the first one any more.
     let before = first.snapshot().received;
     let sent = second.snapshot().delivered;
     near.until("more", |_| second.snapshot().delivered > sent + 20);
@@ -171,7 +171,7 @@ fn a_member_that_moves_is_found_again_when_the_file_changes() {
     assert!(more < 20, "{more} more came to where the member was");
 }
 
-/// A gateway to which others send, behind the relay that is near it; where it is it tells the
+/// Returns a gateway to which others send, behind the relay near it; it reports its address to the
 /// registry.
 fn far(listen: SocketAddr, file: &File) -> Node {
     let endpoint = format!(
@@ -187,7 +187,7 @@ fn far(listen: SocketAddr, file: &File) -> Node {
     Node::start(config).unwrap()
 }
 
-/// A file with a registry and one relay.
+/// Writes a file with a registry and one relay.
 fn with_registry(name: &str, registry: SocketAddr, relay: (SocketAddr, u8)) -> File {
     let file = File::new(name);
     let registry = lines((registry, 3)).replace('\n', ", ");

@@ -1,5 +1,5 @@
-//! Paths that take less than their ends believe: two hosts and a router between, each in a network
-//! namespace of its own. The router says so by ICMP, which nobody listens to.
+//! Paths with a smaller MTU than their ends' links: two hosts and a router between, each in a
+//! network namespace of its own. The router reports it by ICMP, which is ignored.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -18,8 +18,8 @@ use tradewind_node::{Flow, FlowOptions, Node, NodeConfig};
 
 const TEST: &str = "the_longest_datagram_that_a_path_takes_is_found_and_found_again";
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// IPv4 and UDP, the seal, and the message before the application's bytes: of a conversation, and
-/// of one that is new to the far endpoint.
+/// Headers: IPv4 and UDP, the seal, and the message's header before the application's bytes, in a
+/// conversation, and in one that is new to the far endpoint.
 const HEADERS: usize = 28 + 29 + 5;
 const FIRST_HEADERS: usize = 28 + 29 + 27;
 
@@ -64,7 +64,7 @@ impl Hosts {
         let flow = near.register(echo, Duration::ZERO, options).unwrap();
         assert!(flow.wait_open(TEST_TIMEOUT).unwrap());
         let longest = self.is_found(&flow, 1400);
-        // The first datagram of another flow leaves no room for what begins its conversation.
+        // The first datagram of another flow leaves no room for the header of a first message.
         let options = FlowOptions::new(hop(far.address(), 4), Vec::new());
         let another = near.register(echo, Duration::ZERO, options).unwrap();
         assert!(another.wait_open(TEST_TIMEOUT).unwrap());
@@ -74,7 +74,7 @@ impl Hosts {
         self.is_found(&flow, 1300);
     }
 
-    /// What the link between the router and the far host takes from now on.
+    /// Sets the MTU of the link between the router and the far host.
     fn limit(&self, mtu: usize) {
         batch(&self.router, Tool::Ip, &[format!("link set right mtu {mtu}")]).unwrap();
     }
@@ -97,7 +97,7 @@ impl Hosts {
     }
 }
 
-/// Whether one of some datagrams of this length comes back.
+/// Returns whether one of some datagrams of this length comes back.
 fn comes_back(flow: &Flow, length: usize) -> bool {
     (0..20).any(|_| {
         flow.send(&vec![7; length]).unwrap();
@@ -106,7 +106,7 @@ fn comes_back(flow: &Flow, length: usize) -> bool {
     })
 }
 
-/// An application on the far host that answers every datagram with the same.
+/// Starts an application on the far host that echoes every datagram.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.2:0").unwrap();
     let address = socket.local_addr().unwrap();

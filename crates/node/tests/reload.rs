@@ -15,7 +15,7 @@ use tradewind_node::{
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 
-/// A near endpoint, a relay, a far endpoint and an application that asks it.
+/// A near endpoint, a relay, a far endpoint and an application with its server.
 struct World {
     near: Node,
     relay: Node,
@@ -72,12 +72,13 @@ impl World {
         self.application.recv(&mut [0; 64]).is_ok()
     }
 
-    /// Nothing is answered any more: not one of ten questions, after what is under way has come.
+    /// Returns whether there are no replies any more: none to ten requests, after those in flight
+    /// have arrived.
     fn is_cut_off(&self) -> bool {
         (0..10).all(|_| !self.is_answered())
     }
 
-    /// Nothing is forwarded while ten questions are asked.
+    /// Returns whether nothing is forwarded during ten requests.
     fn spares_the_relay(&self) -> bool {
         let before = self.relay.snapshot().forwarded;
         for _ in 0..10 {
@@ -165,7 +166,7 @@ fn what_an_operator_revokes_ends_sessions_and_conversations() {
     world.until("answers again", World::is_answered);
     revoke(&far, list(1, &[1])).unwrap();
     world.until("the end", World::is_cut_off);
-    // A reload takes nothing back that was revoked.
+    // A reload does not undo a revocation.
     reload(&world.far, self::far());
     world.until("still none", World::is_cut_off);
 }

@@ -1,5 +1,5 @@
-//! The rendezvous on loopback: packets wait at a relay until their receiver is online, whether or
-//! not their sender still is.
+//! The rendezvous on loopback: packets wait at a relay until their receiver is online, even if
+//! their sender no longer is.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -63,7 +63,8 @@ const KEPT: MessageStoreConfig = MessageStoreConfig {
     keep: Duration::from_secs(3600),
 };
 
-/// A relay where packets wait. The sessions of sender and receiver may be on different threads.
+/// Returns a relay where packets wait. The sessions of sender and receiver may be on different
+/// threads.
 fn relay(listen: SocketAddr, kept: Option<MessageStoreConfig>) -> Node {
     let services = RelayServices { rendezvous: kept, ..RelayServices::default() };
     Node::start(NodeConfig { services, workers: 2, ..plain(2, listen, &[]) }).unwrap()
@@ -88,7 +89,7 @@ fn sending(packet: &str) -> Result<NodeConfig, NodeError> {
     NodeConfig::of_gateway(&[packet.into()], None, identity(1), grant)
 }
 
-/// A gateway that leaves packets at a relay, and an application in front of it.
+/// A gateway that deposits packets at a relay, and an application in front of it.
 struct Sender {
     node: Node,
     application: UdpSocket,
@@ -106,7 +107,7 @@ impl Sender {
         Self { node, application }
     }
 
-    /// Fewer at a time than the buffer of an application's socket holds.
+    /// Writes fewer at a time than the buffer of an application's socket holds.
     fn write(&self, numbers: Range<u64>) {
         for number in numbers {
             let mut packet = [0; 1000];
@@ -121,7 +122,7 @@ impl Sender {
     }
 }
 
-/// A gateway whose packets wait at a relay, which delivers to `destinations`.
+/// Returns a gateway whose packets wait at a relay, which delivers to `destinations`.
 fn receiver(number: u8, relay: SocketAddr, grant: SignedGrant, destinations: &str) -> Node {
     let endpoint = format!(
         "listen = '127.0.0.1:0'\noperators = ['{}']\ndestinations = \
@@ -177,7 +178,7 @@ fn a_receiver_is_found_by_its_id_among_the_members() {
     let file = format!("tradewind-rendezvous-{}.toml", std::process::id());
     let file = std::env::temp_dir().join(file);
     let berlin = identity(4).public();
-    // Nobody is at that address, and nobody is asked there.
+    // Nobody is at that address, and it is not used.
     let told = "[[endpoint]]\nid = 'berlin'\naddress = '127.0.0.1:9'\n";
     std::fs::write(&file, format!("{told}identity = '{berlin}'\n")).unwrap();
     let by_identity = section(sink.address, relay.address(), "");
@@ -222,7 +223,7 @@ fn what_a_relay_had_not_acknowledged_when_it_ended_comes_by_the_next_one() {
     let second = relay(address, Some(KEPT));
     sender.until_deposited(60);
     let _receiver = owner(second.address());
-    // The first 20 went with the relay that had acknowledged them.
+    // The first 20 were lost with the relay that had acknowledged them.
     until("the packets", || sink.has(20..60));
 }
 
@@ -232,7 +233,7 @@ fn strangers_get_nothing_and_take_nothing_away() {
     let sender = Sender::new(sink.address, relay.address());
     sender.write(0..20);
     sender.until_deposited(20);
-    // Another endpoint with a grant, and one that says to be the owner and has none of this
+    // Another endpoint with a grant, and one with the owner's identity but without a grant of this
     // operator.
     let other = receiver(5, relay.address(), own_grant(5), "127.0.0.0/8:*");
     let false_operator = OperatorKey::from_entropy([98; 32]);
@@ -257,7 +258,7 @@ fn a_receiver_delivers_what_its_policy_covers_and_nothing_else() {
     let strict = receiver(4, relay.address(), own_grant(4), "127.0.0.0/8:9");
     until("the packets", || relay.snapshot().collected == 20);
     assert_eq!((strict.snapshot().delivered, sink.numbers()), (0, Vec::new()));
-    // The envelope and the packets.
+    // The header and the packets.
     until("their drops", || strict.snapshot().dropped >= 21);
 }
 

@@ -1,5 +1,5 @@
 //! Caching and coding between unmodified UDP applications over loopback: chosen datagrams of the
-//! Internet path are lost, and come back.
+//! Internet path are lost, and recovered.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -39,7 +39,8 @@ fn a_coded_packet_is_solved_for_with_what_other_receivers_lend() {
     let services = RelayServices { coding, in_stream: None, ..RelayServices::default() };
     let world = world(Service::Coding, 2, 3, services);
     let next = world.warm(0, |world| world.relays[0].snapshot().repairs > 20);
-    // On a busy machine helpers may ask for what they are to lend: then that block is not solved.
+    // On a busy machine helpers may request the very packets that they should lend: then that block
+    // is not decoded.
     world.lose_and_recover(next, 5, 15);
     let [first, second, third] = [0, 1, 2].map(|side| world.sides[side].far.snapshot());
     assert!(first.recovered_cross_stream >= 20, "{}", world.told());
@@ -49,8 +50,8 @@ fn a_coded_packet_is_solved_for_with_what_other_receivers_lend() {
 
 #[test]
 fn a_flow_alone_is_solved_for_with_its_own_packets() {
-    // One repair packet more than losses: on a busy machine one more packet may be asked for before
-    // it comes.
+    // One repair packet more than losses: on a busy machine one more packet may be requested before
+    // it arrives.
     let in_stream = Some(InStream { packets: 5, repairs: 2 });
     let world =
         world(Service::Coding, 2, 1, RelayServices { in_stream, ..RelayServices::default() });
@@ -62,7 +63,8 @@ fn a_flow_alone_is_solved_for_with_its_own_packets() {
 #[test]
 fn replies_come_back_over_the_same_services() {
     let world = world(Service::Caching, 2, 1, RelayServices::default());
-    // What the far gateway sends is kept at the first relay, which is near the receiver of replies.
+    // The far gateway's packets are cached at the first relay, which is near the receiver of
+    // replies.
     world.warm(0, |world| world.relays[0].snapshot().kept > 20);
     assert!(world.sides[0].far.snapshot().copied > 20);
 }
@@ -105,7 +107,7 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
     wire.lose_each(world.near.address(), 5);
     world.until("requests", &mut next, |world| world.relays[1].snapshot().answered > 20);
     wire.lose_each(world.near.address(), 0);
-    // Until what was asked for has been answered, and for a hundred packets nothing more was.
+    // Until the requests have been answered, and for a hundred packets there were no more of them.
     let asked = || world.sides[0].far.snapshot().asked;
     let mut asked_before = u64::MAX;
     while asked() != asked_before {
@@ -131,7 +133,7 @@ fn forged_and_replayed_requests_change_nothing_at_the_relay() {
         let after = world.relays[1].snapshot();
         after.duplicates >= before.duplicates + count && after.dropped >= before.dropped + count
     });
-    // Nothing was answered, but for what the receiver itself has asked since, as it may on a busy
+    // Nothing was answered, except for the receiver's own requests since, as may happen on a busy
     // machine.
     let answered = world.relays[1].snapshot().answered - before.answered;
     let asked = asked() - asked_before;
@@ -158,13 +160,12 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
     assert_eq!((sent.direction, received.direction), (Direction::Sent, Direction::Received));
     assert_eq!(sent.listen, Some(world.near.local_addresses()[0]));
     assert!(sent.copies > 200 && sent.packets >= sent.copies - sent.resent, "{sent:?}");
-    // What cost nothing but the way between the relays is dearer than 0.02 and cheaper than 0.09
+    // Traffic that is charged only between the relays costs more than 0.02 and less than 0.09
     // dollars a GB.
     let billed = sent.billed.unwrap();
     let per_gb = billed.usd / billed.bytes as f64 * 1e9;
     assert!((0.02..0.09).contains(&per_gb), "{per_gb}");
-    // Each node writes its report once a second, so this one may tell of an earlier time than the
-    // other.
+    // Each node writes its report once a second, so this one may be older than the other.
     world.until("the far side's report", &mut next, |world| {
         let far = world.sides[0].far.report();
         let mut came = far.flows.iter().filter(|flow| flow.direction == Direction::Received);
@@ -191,8 +192,8 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
         world.relays[1].snapshot().forwarded > 20 && sent(world).service == "forwarding"
     });
     assert_eq!(sent(&world).why, "as configured");
-    // Relays pass on what they know nothing of: each fifth gets lost behind the last of them, and
-    // nobody brings it back.
+    // Relays forward packets without knowing their flow: each fifth is lost behind the last relay,
+    // and is not recovered.
     world.sides[0].wire.lose_each(world.relays[1].address(), 5);
     world.until("losses", &mut next, |world| statistics(world).lost >= 20);
     let before = statistics(&world);
@@ -207,7 +208,7 @@ fn what_is_forwarded_as_configured_tells_how_it_fares_and_what_it_costs() {
     assert_eq!(world.relays.iter().map(|relay| relay.snapshot().kept).sum::<u64>(), 0);
     world.until("the bill", &mut next, |world| {
         let Some(billed) = sent(world).billed else { return false };
-        // Half of the bytes went on between the relays, half to the endpoint: none for nothing.
+        // Half of the bytes went on between the relays, half to the endpoint: all are charged.
         let per_gb = billed.usd / billed.bytes as f64 * 1e9;
         billed.bytes > 500_000 && (0.053..0.057).contains(&per_gb)
     });
@@ -282,7 +283,7 @@ fn a_flow_for_which_the_internet_is_too_slow_is_forwarded() {
         let report = world.near.report();
         report.flows.first().is_some_and(|flow| flow.service == "forwarding")
     });
-    // What the Internet loses has come over the relays before.
+    // Packets that the Internet loses have already come over the relays.
     world.sides[0].wire.lose_each(world.near.address(), 2);
     let first = next;
     world.until("the packets over the relays", &mut next, |world| {

@@ -1,10 +1,10 @@
-//! Datagrams of an application that knows of nothing, taken off their way and put back on it:
+//! Datagrams of an unmodified application, intercepted and delivered under their own addresses:
 //! client, near gateway, far gateway and server in a row, each in a network namespace of its own;
-//! the gateways are processes, which are told to end and killed.
+//! the gateways are processes, which are ended and killed.
 //!
-//! The near gateway's host translates addresses, so that what the server sees tells which way a
-//! datagram came: under the client's own address it was carried, under the near host's it went its
-//! old way.
+//! The near gateway's host translates addresses, so that the source which the server sees shows a
+//! datagram's path: with the client's own address it was carried, with the near host's it took the
+//! plain path.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -23,7 +23,7 @@ use tradewind_net::iproute::{Tool, ask};
 const TEST: &str =
     "datagrams_are_carried_under_their_own_address_and_go_their_old_way_whoever_dies";
 
-/// Conversations that there may be.
+/// The limit of conversations.
 const CONVERSATIONS: u16 = 1024;
 
 /// The server, by family: at a port that takes a capability, and at one that does not.
@@ -75,7 +75,7 @@ impl Hosts {
 
         let mut near = self.near_gateway();
         older.wait_until("carried datagrams", Interception::Carried);
-        // One that fills the client's link has no room for what a gateway puts around it.
+        // A datagram that fills the client's link has no room for a gateway's headers.
         let long = Talks::new(self);
         long.wait_until_of("longer datagrams on their old way", Interception::Old, 184);
         long.wait_until("shorter datagrams of the same conversations", Interception::Carried);
@@ -112,15 +112,15 @@ impl Hosts {
         assert!(!rules.concat().concat().contains("0x5457"), "{rules:?}");
     }
 
-    /// The client writes to more destinations than there may be conversations with: whoever begins
-    /// then is carried all the same, and no socket is kept for conversations that are over.
+    /// Has the client write to more destinations than there may be conversations with: new ones are
+    /// carried all the same, and no socket is kept for conversations that are over.
     fn flood(&self, near: &Process, older: &Talks) {
         let before = near.descriptors();
         let client = self.0.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
         for port in 20_000..20_000 + 2 * CONVERSATIONS {
             client.send_to(b"any", ("10.89.2.2", port)).unwrap();
             if port % 100 == 0 {
-                // Those who are talked with stay.
+                // Active conversations stay.
                 older.wait_until("carried datagrams during the flood", Interception::Carried);
             }
         }
@@ -164,7 +164,7 @@ impl Hosts {
     }
 }
 
-/// What passes this host from the client leaves under the host's address.
+/// Gives packets of the client that pass this host the host's address as their source.
 fn translate_addresses() {
     let rules = "table inet translation { chain leaving { type nat hook postrouting priority \
         srcnat; oifname right masquerade; }; }";
@@ -172,7 +172,7 @@ fn translate_addresses() {
     assert!(status.success());
 }
 
-/// Which way datagrams go.
+/// The path of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interception {
     Old,
@@ -186,7 +186,7 @@ struct Talk {
     socket: UdpSocket,
     /// The number of its next datagram.
     next: Cell<u64>,
-    /// Whom the server sees, by way.
+    /// The source that the server sees, by path.
     old: IpAddr,
     carried: IpAddr,
 }
@@ -199,7 +199,7 @@ impl Talks {
             for host in [&hosts.0.client, &hosts.0.near] {
                 let socket = host.run(|| connected_to(server)).unwrap();
                 let own = socket.local_addr().unwrap().ip();
-                // The far gateway keeps the client's address, and nobody else's.
+                // The far gateway preserves the client's address, and no other.
                 let carried = if own == near { FAR[family].parse().unwrap() } else { own };
                 talks.push(Talk { socket, next: Cell::new(0), old: near, carried });
             }
@@ -207,12 +207,12 @@ impl Talks {
         Self(talks)
     }
 
-    /// Sends until an answer tells of this way, in each conversation.
+    /// Sends until a reply shows this path, in each conversation.
     fn wait_until(&self, what: &str, way: Interception) {
         self.wait_until_of(what, way, 100);
     }
 
-    /// The same with datagrams of so many numbers, of 8 bytes each.
+    /// Does the same with datagrams of so many numbers, of 8 bytes each.
     fn wait_until_of(&self, what: &str, way: Interception, numbers: usize) {
         for talk in &self.0 {
             talk.wait_until(what, way, numbers);
@@ -232,13 +232,13 @@ impl Talk {
             assert!(begun.elapsed() < TEST_TIMEOUT, "{what} did not come to {own}, but {seen:?}");
             let _refused = self.socket.send(&self.next.get().to_be_bytes().repeat(numbers));
             self.next.set(self.next.get() + 1);
-            // What comes from another address than was written to does not come to this socket.
+            // Replies from another address than was written to do not reach this socket.
             let Ok(length) = self.socket.recv(&mut buffer) else { continue };
             let split = buffer.iter().position(|byte| *byte == b'|').unwrap();
             let peer: SocketAddr = str::from_utf8(&buffer[..split]).unwrap().parse().unwrap();
             let told = &buffer[split + 1..length];
             let number: [u8; 8] = told[..8].try_into().unwrap();
-            // What was sent earlier may have gone another way.
+            // Earlier datagrams may have taken another path.
             if u64::from_be_bytes(number) < first {
                 continue;
             }
@@ -254,7 +254,7 @@ impl Talk {
     }
 }
 
-/// Tells whom it sees, and what it got.
+/// Replies with the source that it sees, and the content.
 fn answer(socket: &UdpSocket) {
     let mut buffer = [0; 2048];
     while let Ok((length, from)) = socket.recv_from(&mut buffer) {

@@ -1,10 +1,10 @@
-//! Packets of applications that know of nothing, taken whole from one TUN device and put out of
-//! another: client, near gateway, far gateway and server in a row, each in a network namespace of
-//! its own; the gateways are processes, which are killed.
+//! Whole packets of unmodified applications, read from one TUN device and written to another:
+//! client, near gateway, far gateway and server in a row, each in a network namespace of its own;
+//! the gateways are processes, which are killed.
 //!
-//! What is carried and what goes its old way look the same to both ends, so that connections
-//! outlive gateways. To tell them apart the far host can be closed to what is passed on from one
-//! link to the other: then only what is carried comes through.
+//! Carried packets and those on the plain path look the same to both ends, so that connections
+//! outlive gateways. To tell them apart, the far host can stop forwarding from one link to the
+//! other: then only carried packets arrive.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -27,7 +27,7 @@ const TEST: &str = "packets_of_any_protocol_are_carried_whole_and_go_their_old_w
 const SERVERS: [&str; 2] = ["10.89.2.2:9000", "[fd89:2::2]:9000"];
 const FAR: &str = "10.89.2.1:9000";
 const DESTINATIONS: &str = "10.89.2.0/24:* [fd89:2::]/64:*";
-/// More than the far host's link to the near one takes in one packet.
+/// More bytes than the far host's link to the near one takes in one packet.
 const BYTES: usize = 100_000;
 const MTU: usize = 1400;
 
@@ -137,7 +137,7 @@ impl Hosts {
         )
     }
 
-    /// Whether the far host passes nothing on between its links.
+    /// Sets whether the far host forwards nothing between its links.
     fn set_closed(&self, is_closed: bool) {
         let rules = if is_closed {
             "table inet closed { chain passing { type filter hook forward priority 0; iifname \
@@ -151,7 +151,7 @@ impl Hosts {
         assert!(self.0.far.run(run).unwrap().success());
     }
 
-    /// Packets that the gateways' hosts have cut into pieces, by host and family.
+    /// Returns the fragments that the gateways' hosts have made of packets, by host and family.
     fn pieces(&self) -> [u64; 4] {
         let [near, far] = [&self.0.near, &self.0.far].map(|host| host.run(pieces_here).unwrap());
         [near[0], near[1], far[0], far[1]]
@@ -166,7 +166,7 @@ impl Hosts {
     }
 }
 
-/// Pieces that this thread's host has made of packets, IPv4 and IPv6.
+/// Returns the fragments that this thread's host has made of packets, IPv4 and IPv6.
 fn pieces_here() -> [u64; 2] {
     let read =
         |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
@@ -205,8 +205,8 @@ impl Talks {
         Self { streams, sockets: SERVERS.iter().map(socket).collect() }
     }
 
-    /// Sends, in each, until all of an answer has come; and to a port where nobody is, until ICMP
-    /// says so.
+    /// Sends, in each, until a whole reply has arrived; and to a port where nobody is, until ICMP
+    /// reports that.
     fn wait_until_heard(&self, how: &str) {
         for socket in &self.sockets {
             let heard = wait_for(|| {
@@ -251,7 +251,7 @@ fn wait_for(mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Answers datagrams and connections with what they bring, for as long as the test runs.
+/// Echoes datagrams and connections, for as long as the test runs.
 fn answer(address: &str) {
     let (socket, listener) =
         (UdpSocket::bind(address).unwrap(), TcpListener::bind(address).unwrap());

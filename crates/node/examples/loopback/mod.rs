@@ -1,5 +1,4 @@
-//! What the examples have around the programs that they show: keys, a grant, relays, all on
-//! loopback.
+//! The environment of the examples: keys, a grant, relays, all on loopback.
 
 #![allow(dead_code, unreachable_pub, reason = "each example takes what it needs")]
 
@@ -13,7 +12,7 @@ use tradewind_units::Timestamp;
 
 const LOOPBACK: &str = "127.0.0.0/8:*";
 
-/// A relay or far endpoint on loopback that knows the relays `neighbours`.
+/// Starts a relay or far endpoint on loopback that knows the relays `neighbours`.
 pub fn others(number: u8, neighbours: &[u8]) -> Result<Node, Box<dyn Error>> {
     Ok(Node::start(NodeConfig {
         listen: any_port(),
@@ -30,7 +29,7 @@ pub fn others(number: u8, neighbours: &[u8]) -> Result<Node, Box<dyn Error>> {
     })?)
 }
 
-/// The operator lets identity 1 send to loopback for ten minutes.
+/// Returns a grant by which identity 1 may send to loopback for ten minutes.
 pub fn grant() -> Result<SignedGrant, Box<dyn Error>> {
     let now = Timestamp::ZERO + SystemTime::now().duration_since(UNIX_EPOCH)?;
     let grant = Grant {
@@ -57,7 +56,7 @@ pub fn operator() -> OperatorKey {
     OperatorKey::from_entropy([99; 32])
 }
 
-/// Where the other side's program is: apart from nodes, which are no destinations.
+/// Returns an address for the other side's program: apart from nodes, which are no destinations.
 pub fn elsewhere() -> SocketAddr {
     ([127, 0, 0, 2], 0).into()
 }

@@ -1,7 +1,7 @@
 //! Hosts in a row, each in a network namespace of its own, and gateways on them, which are
-//! processes that can be told to end and killed.
+//! processes that can be ended and killed.
 //!
-//! A test that takes these is its own child: called with a configuration in the environment it is a
+//! A test that uses these is its own child: with a configuration in the environment it runs as a
 //! gateway.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,7 +20,7 @@ use tradewind_node::{Node, NodeConfig};
 use super::{grant_with_sources, identity, operator};
 
 const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
-/// Whose packets a near gateway of a row sends: its client's and its own host's.
+/// Sources of the packets that a near gateway of a row sends: its client's and its own host's.
 pub const NEAR_SOURCES: &str = "10.89.0.0/24 10.89.1.1 fd89::/64 fd89:1::1";
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -78,8 +78,8 @@ impl Row {
     }
 }
 
-/// The only test of a file without harness, on hosts that `make` makes; skipped, and said so, where
-/// there can be none. A process of it that is to be a gateway is one, a near one with a grant for
+/// Runs the only test of a file without harness, on hosts that `make` creates; it is skipped with a
+/// message where there can be none. A child process runs as a gateway, a near one with a grant for
 /// `destinations`.
 pub fn run_test<H>(
     name: &str,
@@ -100,7 +100,7 @@ pub fn run_test<H>(
     println!("test {name} ... ok");
 }
 
-/// A socket that asks a server, and waits for answers no longer than a moment.
+/// Returns a socket that is connected to a server, and waits only briefly for replies.
 pub fn connected_to(server: &str) -> UdpSocket {
     let server: SocketAddr = server.parse().unwrap();
     let any: SocketAddr = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
@@ -116,7 +116,7 @@ pub fn connected_to(server: &str) -> UdpSocket {
 pub fn is_a_gateway(destinations: &str) -> bool {
     let Ok(config) = std::env::var(CONFIG) else { return false };
     let config: toml::Table = config.parse().unwrap();
-    // Workers deliver and answer under others' addresses, from any port.
+    // Workers deliver and reply under others' addresses, from any port.
     let of_workers = [Capability::NetBindService, Capability::NetRaw];
     give_up_all_but(&[&of_workers[..], &[Capability::NetAdmin]].concat(), &of_workers);
     let mut node = Node::open(config_of(&config, destinations), Vec::new()).unwrap();
@@ -124,7 +124,7 @@ pub fn is_a_gateway(destinations: &str) -> bool {
     println!("ready");
     for _upgrade in std::io::stdin().lines() {
         let next = Node::open(config_of(&config, destinations), node.hand_on()).unwrap();
-        // Which ends the one before.
+        // This ends the previous one.
         node = next;
         node.run(None).unwrap();
         println!("ready");
@@ -133,8 +133,8 @@ pub fn is_a_gateway(destinations: &str) -> bool {
     true
 }
 
-/// Goes on as another user with these capabilities, of which workers keep some, in the sandbox, as
-/// the program does.
+/// Continues as another user with these capabilities, of which workers keep some, in the sandbox,
+/// as the program does.
 fn give_up_all_but(keep: &[Capability], of_workers: &[Capability]) {
     let nobody = Account::find("nobody").unwrap();
     if let Some(nobody) = nobody.filter(|nobody| nobody.out_of_reach().is_none()) {
@@ -187,18 +187,18 @@ impl Process {
         assert_eq!(line, "ready\n");
     }
 
-    /// How many descriptors it has.
+    /// Returns how many descriptors it has.
     pub fn descriptors(&self) -> u64 {
         descriptors::count(self.child.id()).unwrap()
     }
 
-    /// Halts it (SIGSTOP), or has it go on (SIGCONT).
+    /// Stops it (SIGSTOP), or continues it (SIGCONT).
     pub fn set_halted(&self, is_halted: bool) {
         let change = if is_halted { processes::pause } else { processes::resume };
         change(self.child.id()).unwrap();
     }
 
-    /// Tells it to end, and waits.
+    /// Ends it, and waits.
     pub fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());

@@ -30,8 +30,8 @@ pub fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Where applications are that packets are delivered to: apart from nodes, which are no
-/// destinations.
+/// Returns an address for applications that packets are delivered to: apart from nodes, which are
+/// no destinations.
 pub fn application() -> SocketAddr {
     ([127, 0, 0, 2], 0).into()
 }
@@ -40,7 +40,7 @@ pub fn grant(gateway: PublicIdentity, destinations: &str) -> SignedGrant {
     grant_with_sources(gateway, destinations, "")
 }
 
-/// The same, whose packets may say that they come from `sources`.
+/// Returns the same, for packets that may come from `sources`.
 pub fn grant_with_sources(
     gateway: PublicIdentity,
     destinations: &str,
@@ -63,8 +63,8 @@ pub fn grant_with_sources(
     .unwrap()
 }
 
-/// A node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no path of
-/// its own.
+/// Returns a node on `listen` that knows `neighbours`, delivers and sends to loopback, and has no
+/// path of its own.
 pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
     let policy = Policy {
         destinations: vec!["127.0.0.0/8:*".parse().unwrap()],
@@ -77,7 +77,7 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
     NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
 }
 
-/// An application that answers every datagram with the same; ends with the test's process.
+/// Starts an application that echoes every datagram; it ends with the test's process.
 pub fn echo() -> SocketAddr {
     let socket = UdpSocket::bind(application()).unwrap();
     let address = socket.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! A piece of the Internet: passes datagrams on both ways, and loses those that the test names.
+//! An emulated part of the Internet: forwards datagrams in both directions, and loses those that
+//! the test names.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -6,31 +7,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A sealed datagram with an application's packet in it is longer than everything else that is
-/// said.
+/// Least length of a sealed datagram with an application's packet in it; control messages are
+/// shorter.
 const LONG: usize = 900;
 
-/// What becomes of datagrams.
+/// The losses and delays of a wire.
 #[derive(Debug, Default)]
 pub struct Weather {
-    /// Whose long datagrams may get lost.
+    /// The sender whose long datagrams are affected.
     pub from: Option<SocketAddr>,
-    /// All of its datagrams are lost.
+    /// Set to lose all of its datagrams.
     pub is_cut: bool,
-    /// Every so many of them is lost; 0: none.
+    /// One of so many of them is lost; 0: none.
     pub lose_each: usize,
-    /// How many have come.
+    /// The number that have come.
     pub seen: usize,
-    /// How many were lost.
+    /// The number that were lost.
     pub lost: usize,
-    /// Every so many of them comes so much later; 0: none.
+    /// One of so many of them is delayed by the span below; 0: none.
     late_each: usize,
     late_by: Duration,
-    /// What went back to others than `from`.
+    /// Datagrams that went back to others than `from`.
     pub back: Vec<(SocketAddr, Vec<u8>)>,
-    /// Where the node behind it speaks from, and hears as well, if that is elsewhere.
+    /// The other address from which the node behind it sends, and at which it receives as well, if
+    /// there is one.
     elsewhere: Option<Arc<Elsewhere>>,
-    /// The sockets towards the node, by whose datagrams they carry.
+    /// The sockets towards the node, by sender.
     ups: BTreeMap<SocketAddr, Arc<UdpSocket>>,
 }
 
@@ -43,12 +45,12 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// How many datagrams have come there.
+    /// Returns how many datagrams have come there.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Nobody is there any more.
+    /// Removes it: the node is no longer at this address.
     pub fn end(&self) {
         self.weather.lock().unwrap().elsewhere = None;
     }
@@ -66,7 +68,7 @@ impl Wire {
         Self::slow(node, Duration::ZERO, Vec::new())
     }
 
-    /// A wire that holds what comes for `delay`, but for what these send.
+    /// Returns a wire that delays all datagrams by `delay`, except from the senders `fast`.
     pub fn slow(node: SocketAddr, delay: Duration, fast: Vec<SocketAddr>) -> Self {
         let socket = UdpSocket::bind(super::loopback()).unwrap();
         let address = socket.local_addr().unwrap();
@@ -108,8 +110,7 @@ impl Wire {
         wire
     }
 
-    /// From now on the node behind the wire speaks from another address, and hears what comes
-    /// there, too.
+    /// Has the node behind the wire send from another address from now on, and receive there, too.
     pub fn speak_from_elsewhere(&self) -> Arc<Elsewhere> {
         let socket = UdpSocket::bind(super::loopback()).unwrap();
         let (weather, taken) = (Arc::clone(&self.weather), AtomicUsize::new(0));
@@ -130,25 +131,25 @@ impl Wire {
         elsewhere
     }
 
-    /// Sends something to who is before the wire, as if it came from the node behind it.
+    /// Sends a datagram to a node before the wire, as if it came from the node behind it.
     pub fn inject(&self, to: SocketAddr, datagram: &[u8]) {
         self.socket.send_to(datagram, to).unwrap();
     }
 
-    /// From now on every so many of the long datagrams of `from` is lost.
+    /// Loses one of `each` long datagrams of `from` from now on.
     pub fn lose_each(&self, from: SocketAddr, each: usize) {
         let mut weather = self.weather.lock().unwrap();
         (weather.from, weather.lose_each, weather.seen) = (Some(from), each, 0);
     }
 
-    /// From now on every so many of the long datagrams of `from` comes so much later.
+    /// Delays one of `each` long datagrams of `from` from now on.
     pub fn delay_each(&self, from: SocketAddr, each: usize, by: Duration) {
         let mut weather = self.weather.lock().unwrap();
         (weather.from, weather.late_each, weather.late_by) = (Some(from), each, by);
         weather.seen = 0;
     }
 
-    /// Whether from now on everything of `from` is lost.
+    /// Loses all datagrams of `from` from now on, or none.
     pub fn cut(&self, from: SocketAddr, is_cut: bool) {
         let mut weather = self.weather.lock().unwrap();
         (weather.from, weather.is_cut) = (Some(from), is_cut);
@@ -189,7 +190,7 @@ fn carry_back(up: UdpSocket, down: UdpSocket, to: SocketAddr, weather: &Arc<Mute
     std::thread::spawn(move || {
         let mut buffer = [0; 65_536];
         loop {
-            // What a node that is gone refuses comes as an error, once.
+            // A datagram that a node that is gone refuses comes back as an error, once.
             let Ok(length) = up.recv(&mut buffer) else { continue };
             let mut weather = weather.lock().unwrap();
             if weather.from != Some(to) && weather.back.len() < 10_000 {

@@ -17,7 +17,7 @@ use tradewind_units::Ratio;
 use super::wire::Wire;
 use super::*;
 
-/// Between two packets of a flow.
+/// The time between two packets of a flow.
 pub const GAP: Duration = Duration::from_millis(4);
 
 /// A receiving gateway behind its wire, with the application behind it, and one that sends to it
@@ -35,8 +35,8 @@ pub struct World {
     pub sides: Vec<Side>,
 }
 
-/// An application that remembers the numbers of the packets that came, and answers each with its
-/// number.
+/// Starts an application that remembers the numbers of the packets that came, and replies to each
+/// with its number.
 pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
     let socket = UdpSocket::bind(application()).unwrap();
     let (address, numbers) = (socket.local_addr().unwrap(), Arc::default());
@@ -52,15 +52,15 @@ pub fn sink() -> (SocketAddr, Arc<Mutex<BTreeSet<u64>>>) {
     (address, numbers)
 }
 
-/// One near gateway, `relays` relays, and `sides` far gateways.
+/// Returns one near gateway, `relays` relays, and `sides` far gateways.
 pub fn world(service: Service, relays: usize, sides: u8, services: RelayServices) -> World {
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
     world_of(carriage, None, Duration::ZERO, (relays, sides), services)
 }
 
-/// One near gateway, two relays, the first of them behind a wire that holds everything for `delay`,
-/// and a far gateway.
+/// Returns one near gateway, two relays, the first of them behind a wire that delays everything by
+/// `delay`, and a far gateway.
 pub fn world_with_a_slow_relay(service: Service, delay: Duration) -> World {
     let carriage =
         Carriage { service, paths: Paths::Both, budget_ms: 3000, in_order: false, fragment: false };
@@ -69,7 +69,7 @@ pub fn world_with_a_slow_relay(service: Service, delay: Duration) -> World {
     world_through(slow, carriage, None, Duration::ZERO, shape, RelayServices::default())
 }
 
-/// The same, where the service may be chosen while it runs, and the Internet may be slow.
+/// Does the same, where the service may be chosen while it runs, and the Internet may be slow.
 pub fn world_of(
     carriage: Carriage,
     max_loss: Option<Ratio>,
@@ -80,7 +80,7 @@ pub fn world_of(
     world_through(|node| node, carriage, max_loss, delay, shape, services)
 }
 
-/// The same, where the first relay is reached at another address.
+/// Does the same, where the first relay is reached at another address.
 fn world_through(
     first_at: impl Fn(SocketAddr) -> SocketAddr,
     carriage: Carriage,
@@ -152,12 +152,13 @@ impl Side {
 }
 
 impl World {
-    /// Sends on all sides until what the path over the relays should show holds; returns the next
+    /// Sends on all sides until the expected state of the overlay path holds; returns the next
     /// number.
     pub fn warm(&self, first: u64, holds: impl Fn(&Self) -> bool) -> u64 {
         let begun = Instant::now();
         let mut number = first;
-        // What a side is sent before its sessions are there is refused, and would be missed later.
+        // Packets sent to a side before its sessions are open are refused, and would be missed
+        // later.
         while !holds(self) || self.sides.iter().any(|side| side.has_of(0..u64::MAX) == 0) {
             assert!(begun.elapsed() < TEST_TIMEOUT, "the services did not begin:\n{}", self.told());
             self.send(number);
@@ -171,8 +172,8 @@ impl World {
         std::thread::sleep(GAP);
     }
 
-    /// Waits for what must come, and goes on sending numbers from `next` on: a flow that ends is
-    /// another matter.
+    /// Waits until a condition holds, and goes on sending numbers from `next` on, since the flow
+    /// must not end.
     pub fn until(&self, what: &str, next: &mut u64, holds: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !holds(self) {
@@ -188,9 +189,8 @@ impl World {
         nodes.map(|node| format!("{:?}\n", node.snapshot())).collect()
     }
 
-    /// Loses every `each`th packet on the way to the first side, of 200; but for `most_missing`
-    /// they come: on a busy machine a relay may have its turn later than a receiver asks for the
-    /// last time.
+    /// Loses every `each`th of 200 packets to the first side; all but `most_missing` must arrive:
+    /// on a busy machine a relay may run later than a receiver's last request.
     pub fn lose_and_recover(&self, mut next: u64, each: usize, most_missing: u64) {
         let (first, side) = (next, &self.sides[0]);
         side.wire.lose_each(self.near.address(), each);
@@ -198,7 +198,7 @@ impl World {
             self.send(next);
             next += 1;
         }
-        // The wire may have its turn later than the senders.
+        // The wire may run later than the senders.
         self.until("losses", &mut next, |_| side.wire.lost() >= 200 / each - 1);
         side.wire.lose_each(self.near.address(), 0);
         self.until("the packets", &mut next, |world| {
