@@ -1,5 +1,5 @@
-//! Two programs that link the crate: one listens for a destination that no host has and answers,
-//! the other asks it 200 times through a flow.
+//! Two programs that link the crate: one listens at a destination that no host has and echoes
+//! datagrams, the other sends it 200 through a flow.
 //!
 //! ```text
 //! $ cargo run -p tradewind-node --example accept
@@ -7,8 +7,8 @@
 //! 200 sent, 200 answered
 //! ```
 //!
-//! All is on loopback: both programs' nodes and two relays run in this process. The keys and the
-//! grant of real ones come from `tradewind keygen` and `tradewind grant`, and relays are `tradewind
+//! All is on loopback: both programs' nodes and two relays run in this process. In production the
+//! keys and the grant come from `tradewind keygen` and `tradewind grant`, and relays are `tradewind
 //! relay`.
 
 mod loopback;

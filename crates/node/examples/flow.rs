@@ -1,5 +1,5 @@
-//! A program that links the crate: it asks an echo server 200 times through a flow with a latency
-//! budget, and tells how its packets fared.
+//! A program that links the crate: it sends 200 datagrams to an echo server through a flow with a
+//! latency budget, and prints the statistics of its packets.
 //!
 //! ```text
 //! $ cargo run -p tradewind-node --example flow
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! All is on loopback: echo server, far endpoint, two relays and the program's own node run in this
-//! process. On real hosts only `flow` stays: relays are `tradewind relay`, the far endpoint is
+//! process. In production only `flow` stays: relays are `tradewind relay`, the far endpoint is
 //! `tradewind gateway`, and the keys and the grant come from `tradewind keygen` and `tradewind
 //! grant`.
 

@@ -37,7 +37,7 @@ pub(crate) use place::in_section;
 pub use relay_services::RelayServices;
 pub use rendezvous::{Deposits, Recipient, Rendezvous};
 
-/// Datagrams of unmodified applications, and how they get to a far endpoint.
+/// Datagrams of unmodified applications, and their way to a far endpoint.
 #[derive(Debug, Clone)]
 pub struct Path {
     /// The source of the datagrams.
@@ -144,11 +144,11 @@ impl Default for Assumed {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
-    /// By coding.
+    /// The cost of coding.
     pub coding: Money,
-    /// By caching.
+    /// The cost of caching.
     pub caching: Money,
-    /// By forwarding.
+    /// The cost of forwarding.
     pub forwarding: Money,
     /// The Internet's loss for which these costs hold.
     #[serde(default)]

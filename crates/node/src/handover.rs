@@ -18,7 +18,7 @@ use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_net::{NetError, clock};
 use tradewind_units::Duration;
 
-/// The beginning of all names.
+/// The prefix of all names.
 pub const PREFIX: &str = "packets ";
 /// The name of the pipe, which closes when the node ends.
 const END: &str = "packets end";

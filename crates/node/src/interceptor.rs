@@ -53,7 +53,7 @@ enum Wanted {
     },
 }
 
-/// Addresses that share the first bits, and ports, as the kernel's interface has them.
+/// Addresses with a common prefix, and ports, in the form of the kernel's interface.
 type Range = (IpAddr, u8, RangeInclusive<u16>);
 
 impl Gate {
@@ -110,7 +110,7 @@ impl Gate {
     }
 }
 
-/// Rules while they are in force.
+/// Rules in force.
 #[derive(Debug)]
 enum Set {
     Datagrams {

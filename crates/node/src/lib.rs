@@ -94,7 +94,7 @@ pub enum NodeError {
     /// A setting of a path is missing or contradicts another.
     #[error("{key}: {problem}")]
     Config {
-        /// The key.
+        /// The key of the setting.
         key: &'static str,
         /// The problem, and the expected value.
         problem: String,

@@ -1,7 +1,7 @@
-//! Who is there `[JQ 3.3]`: relays, and endpoints with the relays that are near them.
+//! The known relays and endpoints `[JQ 3.3]`, with the relays near each endpoint.
 //!
-//! A node is told by a file, which it reads again when it changes. Which relay is near *itself*
-//! nobody tells it: that it measures once it runs (`engine::members`).
+//! A node reads them from a file, and again when it changes. The relay near the node *itself* is
+//! not listed: the node measures that while it runs (`engine::members`).
 //!
 //! ```toml
 //! registry = { address = "192.0.2.5:7001", identity = "twid_..." }   # may be absent
@@ -10,7 +10,7 @@
 //! address = "192.0.2.1:7001"
 //! identity = "twid_..."
 //!
-//! [[endpoint]]                                    # `address` may be a list, of a relay's, too
+//! [[endpoint]]                                    # `address` may be a list, a relay's as well
 //! id = "berlin"
 //! address = "192.0.2.9:7001"
 //! identity = "twid_..."

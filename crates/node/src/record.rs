@@ -90,7 +90,7 @@ pub enum Outcome {
     Closed,
     /// The other endpoint refused it.
     Refused,
-    /// It made room for another.
+    /// It was evicted to make room for another.
     Evicted,
     /// The session with the other endpoint has ended.
     Gone,
@@ -98,7 +98,7 @@ pub enum Outcome {
     Replaced,
     /// Changed rules no longer allow it.
     Revoked,
-    /// This node ended.
+    /// This node has ended.
     Cut,
 }
 

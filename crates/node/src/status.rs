@@ -18,7 +18,7 @@ pub struct FlowStatistics {
     pub expected: u64,
     /// Those that came within the latency budget.
     pub in_time: u64,
-    /// Those that came later.
+    /// Those that came after it.
     pub late: u64,
     /// Those that did not come within their budget.
     pub lost: u64,
@@ -81,7 +81,7 @@ pub enum Direction {
     Received,
 }
 
-/// One flow.
+/// The status of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowStatus {
     /// The direction: sent or received here.
@@ -99,7 +99,7 @@ pub struct FlowStatus {
     pub why: String,
     /// Packets sent.
     pub packets: u64,
-    /// Bytes of them, as sealed.
+    /// Bytes of these packets, as sealed.
     pub bytes: u64,
     /// Copies sent to the ingress relay, retransmissions included.
     pub copies: u64,
@@ -142,7 +142,7 @@ impl Billed {
 }
 
 impl Sum for Billed {
-    /// Rates are added up where they are known.
+    /// Adds all up, the hourly rates where they are known.
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             bytes: sum.bytes + one.bytes,

@@ -127,7 +127,7 @@ fn nft(host: &Namespace, rules: &str) {
     assert!(host.run(run).unwrap().success(), "{rules}");
 }
 
-/// Packets that a counter has counted.
+/// Returns the packets that a counter has counted.
 fn counted(host: &Namespace, counter: &str) -> u64 {
     let list = || Command::new("nft").args(["list", "counter", "inet", "seen", counter]).output();
     let told = String::from_utf8(host.run(list).unwrap().unwrap().stdout).unwrap();

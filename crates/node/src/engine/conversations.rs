@@ -220,8 +220,7 @@ impl Engine {
         };
         let Some(outbound) = self.outbound.get_mut(conversation) else { return };
         if now.steady.since(std::mem::replace(&mut outbound.used, now.steady)) >= INTRODUCED_AFTER {
-            // The far endpoint counts from the first one that it receives, which may be a later
-            // one.
+            // The far endpoint measures silence by the datagrams that it received, perhaps fewer.
             outbound.introduce_again();
         }
         outbound.tally.count_up(now.steady, payload.len());

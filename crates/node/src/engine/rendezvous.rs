@@ -42,7 +42,7 @@ pub(super) struct RendezvousClient {
     /// Replies to the deposits in this batch of datagrams.
     answers: BTreeMap<(PeerId, u64), Deposited>,
     next_ask: Timestamp,
-    /// Packets that came again.
+    /// Number of packets that came again.
     pub(super) replayed: u64,
 }
 

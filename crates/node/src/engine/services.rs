@@ -47,6 +47,8 @@ pub(super) struct Services {
 }
 
 impl Services {
+    /// Returns the state machines.
+    ///
     /// # Errors
     /// When the system has no entropy.
     pub(super) fn new(now: Now, config: &NodeConfig) -> io::Result<Self> {

@@ -29,8 +29,8 @@ const AVERAGED: u32 = 64;
 /// The difference by which another address must be better to be used instead: this, and a fifth.
 /// Chosen: as for relays.
 const BETTER_BY: Duration = Duration::from_millis(1);
-/// The additional loss that a nearer address may have, and the loss of the current address below
-/// which another is not better by losing less than half of it. Chosen.
+/// The additional loss that a nearer address may have, and the margin by which twice the loss of
+/// another address must be below the current one's for it to be better by that alone. Chosen.
 const MORE_LOST: f64 = 0.02;
 const LESS_LOST: f64 = 0.05;
 /// Time for which another address must be better. Chosen: longer than a burst of queueing.

@@ -175,7 +175,7 @@ impl Process {
         process
     }
 
-    /// Has another gateway take over.
+    /// Has another process take over.
     pub fn upgrade(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.wait_until_ready();

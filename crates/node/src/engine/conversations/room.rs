@@ -1,9 +1,9 @@
 //! Eviction of conversations at their limit: the one with the longest silence goes, so that active
 //! ones stay however many others begin.
 //!
-//! Where conversations begin, it is chosen from all of them. Where they end, each with a socket, it
-//! is chosen from the gateway that has most of them, and the gateway is notified: its next datagram
-//! introduces the conversation again.
+//! At the node where conversations begin, it is chosen from all of them. At the node where they end,
+//! each with a socket, it is chosen from the gateway that has most of them, and the gateway is
+//! notified: its next datagram introduces the conversation again.
 
 use std::collections::{BTreeMap, VecDeque};
 
