@@ -1,7 +1,7 @@
 //! Kernel rules that intercept applications' packets while there is a far endpoint to carry them
 //! to: datagrams into sockets (TPROXY), whole packets into TUN devices.
 //!
-//! Whatever goes wrong, packets fall back to their plain path: the rules are in force only while
+//! Whatever goes wrong, packets take their original path: the rules are in force only while
 //! the far endpoint answers, the kernel removes them when this process ends, however it ends, and
 //! they lapse when it hangs, or a worker does (`net::interception`, `ticks`). Setting and removing
 //! them starts programs, so a thread of its own does it, and another one renews those in force

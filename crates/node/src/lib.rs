@@ -368,7 +368,7 @@ impl std::fmt::Debug for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Applications' datagrams return to their plain path before the workers stop reading them.
+        // Applications' datagrams return to their original path before the workers stop reading.
         drop(self.interceptor.take());
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

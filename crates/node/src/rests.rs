@@ -2,8 +2,8 @@
 //!
 //! Waking, reading and sending are most of the cost of a single datagram, and cost little more for
 //! several. A worker that is woken for each datagram spends its CPU on that, and makes neighbours
-//! wake as often. So where datagrams keep following each other closely, it delays a moment before
-//! it waits for the next, as network cards moderate their interrupts.
+//! wake as often. So where datagrams keep following each other closely, it pauses for a moment
+//! before it waits for the next, as network cards moderate their interrupts.
 
 use std::ops::AddAssign;
 

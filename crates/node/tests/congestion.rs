@@ -31,7 +31,7 @@ fn check(row: &Row) {
     let _near = Process::start(&row.near, &near_gateway());
     let _server = row.server.run(|| UdpSocket::bind(SERVER).unwrap()).unwrap();
     let client = row.client.run(|| connected_to(SERVER)).unwrap();
-    // Packets on the plain path would arrive unmarked, and count as if they had come over the
+    // Packets on the original path would arrive unmarked, and count as if they had come over the
     // Internet.
     nft(
         &row.far,

@@ -160,8 +160,8 @@ fn the_status_tells_what_was_recovered_by_what_and_what_it_costs() {
     assert_eq!((sent.direction, received.direction), (Direction::Sent, Direction::Received));
     assert_eq!(sent.listen, Some(world.near.local_addresses()[0]));
     assert!(sent.copies > 200 && sent.packets >= sent.copies - sent.resent, "{sent:?}");
-    // The mean price lies between those of traffic to relays and to endpoints, 0.02 and 0.09 dollars
-    // a GB.
+    // The mean price lies between those of traffic to relays and to endpoints: 0.02 and 0.09
+    // dollars a GB.
     let billed = sent.billed.unwrap();
     let per_gb = billed.usd / billed.bytes as f64 * 1e9;
     assert!((0.02..0.09).contains(&per_gb), "{per_gb}");

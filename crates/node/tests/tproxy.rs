@@ -4,7 +4,7 @@
 //!
 //! The near gateway's host translates addresses, so that the source which the server sees shows a
 //! datagram's path: with the client's own address it was carried, with the near host's it took the
-//! plain path.
+//! original path.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 

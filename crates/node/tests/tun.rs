@@ -2,7 +2,7 @@
 //! client, near gateway, far gateway and server in a row, each in a network namespace of its own;
 //! the gateways are processes, which are killed.
 //!
-//! Carried packets and those on the plain path look the same to both ends, so that connections
+//! Carried packets and those on the original path look the same to both ends, so that connections
 //! outlive gateways. To tell them apart, the far host can stop forwarding from one link to the
 //! other: then only carried packets arrive.
 

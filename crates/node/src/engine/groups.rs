@@ -8,8 +8,8 @@
 //!
 //! | service | over the Internet | at the last relays |
 //! |---|---|---|
-//! | forwarding | to each member, or to none | each packet is forwarded to its members |
-//! | caching (*hybrid multicast*) | to each member | each packet is cached for members that miss it |
+//! | forwarding | to each member, or to none | packets are forwarded to the members |
+//! | caching (*hybrid multicast*) | to each member | packets are cached for recovery |
 //!
 //! A member is *in reach* of the relays while it has the key and confirms that a relay serves the
 //! flow to it. Others get every packet over the Internet, whatever the service, and over their

@@ -27,7 +27,7 @@ use crate::config::{Chosen, DeliveryPolicy};
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
 /// Silence after which a far endpoint counts as gone. Chosen: four pings over each path, so that
-/// datagrams take the plain path again within a second.
+/// datagrams take the original path again within a second.
 const GONE_AFTER: Duration = Duration::from_millis(800);
 
 /// A far endpoint, and the state of the paths to it.

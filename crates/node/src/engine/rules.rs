@@ -13,7 +13,8 @@ use crate::config::NodeConfig;
 use crate::record::Outcome;
 
 impl Engine {
-    /// Applies the rules and the grant of `config` from now on; all its other settings are ignored.
+    /// Applies the rules, the identities and the grant of `config` from now on; its other settings
+    /// are those already in force.
     pub(super) fn set_rules(&mut self, now: Now, config: Arc<NodeConfig>) {
         self.config = config;
         self.access.set_policy(self.config.known_policy());

@@ -146,8 +146,8 @@ impl Engine {
         of_routes.chain(self.tunnel.as_ref().map(|tunnel| &tunnel.gate))
     }
 
-    /// Returns the longest datagram to intercept: longer ones take the plain path, unless they are
-    /// fragmented. Until the paths' MTUs are known it is 0, which means all.
+    /// Returns the longest datagram to intercept: longer ones take the original path, unless they
+    /// are fragmented. Until the paths' MTUs are known it is 0, which means all.
     fn longest_taken(&self, now: Now, route: &Route) -> u16 {
         if route.carriage().fragment {
             return 0;

@@ -1,7 +1,7 @@
 //! Eviction of conversations at their limit: the one with the longest silence goes, so that active
 //! ones stay however many others begin.
 //!
-//! At the node where conversations begin, it is chosen from all of them. At the node where they end,
+//! At the node where conversations begin, it is chosen from all of them. At the one where they end,
 //! each with a socket, it is chosen from the gateway that has most of them, and the gateway is
 //! notified: its next datagram introduces the conversation again.
 
