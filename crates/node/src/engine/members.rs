@@ -1,9 +1,9 @@
 //! The relay nearest to this node, by round trips that it measures itself while it runs, and the
 //! targets of routes that name members `[JQ 3.3]`.
 //!
-//! Every known relay is pinged until five pongs have come, and again each minute; the shortest round
-//! trip counts. A route to a member goes over the relay near here, then the one near there. The
-//! relays near others are taken from the file or the registry (`super::registration`) without
+//! Every known relay is pinged until five pongs have come, and again each minute; the shortest
+//! round trip counts. A route to a member goes over the relay near here, then the one near there.
+//! The relays near others are taken from the file or the registry (`super::registration`) without
 //! measuring.
 
 use std::net::SocketAddr;
