@@ -1,5 +1,5 @@
-//! What a user gets: a plan with its figures, or why there is none. It is written as JSON and can
-//! be turned back into the [`Plan`] that it shows.
+//! The planner's output for users: a plan with its figures, or the reason why there is none. It is
+//! written as JSON and can be converted back to its [`Plan`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use crate::solver::SolveError;
 /// Version of the answer's text form; grows when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Times that differ by no more are the same: a computed bound has the error of its sums.
+/// Tolerance within which times are equal: a computed bound has the rounding error of its sums.
 const SAME_TIME: Duration = Duration::from_micros(1);
 
 /// The budget of a problem that names none, in dollars: no plan costs more.
 pub const NO_BUDGET_USD: f64 = 1e9;
 
-/// Budgets as JSON has them: null where there is none.
+/// Serialization of budgets: null where there is none.
 pub mod limit {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use tradewind_units::Money;
@@ -47,22 +47,22 @@ pub mod limit {
     }
 }
 
-/// How good an answer is.
+/// The quality of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// No plan is better: the bound proves it.
     Optimal,
-    /// A plan that holds; whether there is a better one was not decided.
+    /// A valid plan; it is not known whether there is a better one.
     Feasible,
-    /// There is no plan, as was proven.
+    /// There is provably no plan.
     Infeasible,
-    /// No plan was found, and none excluded, within the limits.
+    /// Within the limits no plan was found, and its absence was not proven.
     Limited,
 }
 
 impl Status {
-    /// The word as JSON has it.
+    /// Returns the status as it is written in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,17 +78,17 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerRelays {
-    /// Where.
+    /// Their region.
     pub region: RegionId,
-    /// What.
+    /// Their relay type.
     pub relay_type: RelayTypeId,
-    /// How many.
+    /// Their number.
     pub count: usize,
     /// Their names, which paths use.
     pub ids: Vec<RelayId>,
 }
 
-/// How a flow is carried.
+/// The path of a flow, with its predicted completion time and cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerFlow {
@@ -102,14 +102,14 @@ pub struct AnswerFlow {
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "direct_fct_s", with = "optional_seconds")]
     pub direct_fct: Option<Duration>,
-    /// What it costs by itself, set-up of relays left out: egress, and its move.
+    /// Its own cost without the set-up of relays: egress, and its move.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
-    /// What of that is for its move from the path that it runs on.
+    /// The part of that cost for its move from the path that it runs on.
     #[serde(rename = "move_usd")]
     pub move_cost: Money,
-    /// The legs of its path, with what its completion time rests on; left out where that is not
-    /// known.
+    /// The legs of its path, with the figures that its completion time rests on; left out if these
+    /// are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub legs: Vec<AssumedLeg>,
 }
@@ -136,16 +136,16 @@ pub struct Asked {
 pub struct Answer {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// How good it is.
+    /// Its quality.
     pub status: Status,
-    /// Why there is no plan.
+    /// The reason why there is no plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The algorithm that was asked.
+    /// The requested algorithm.
     pub algorithm: String,
-    /// The solver whose plan it is; of an algorithm that has several.
+    /// The solver that made the plan, as an algorithm may run several.
     pub solver: Option<String>,
-    /// What was to be made least.
+    /// The objective that was minimized.
     pub objective: Objective,
     /// Sum of all completion times.
     #[serde(rename = "total_fct_s", with = "sum_of_seconds")]
@@ -158,13 +158,13 @@ pub struct Answer {
     /// The last flow's completion time.
     #[serde(rename = "makespan_s", with = "optional_seconds")]
     pub makespan: Option<Duration>,
-    /// Sum of all completion times, each times its flow's weight: what `bound_s` bounds.
+    /// Sum of all completion times, each times its flow's weight; bounded by `bound_s`.
     #[serde(rename = "weighted_fct_s", with = "sum_of_seconds")]
     pub weighted_fct: Option<Duration>,
-    /// What the plan costs.
+    /// The cost of the plan.
     #[serde(rename = "cost_usd")]
     pub cost: Option<Money>,
-    /// Most that it was allowed to cost; null in JSON where there is no budget.
+    /// The budget; null in JSON where there is none.
     #[serde(rename = "budget_usd", with = "limit")]
     pub budget: Money,
     /// No plan has a smaller sum of completion times, each times its flow's weight.
@@ -173,7 +173,7 @@ pub struct Answer {
     /// No plan costs less.
     #[serde(rename = "bound_cost_usd")]
     pub bound_cost: Option<Money>,
-    /// By what share the objective may be above its least: `(value - bound) / value`.
+    /// Largest relative distance of the objective from its optimum: `(value - bound) / value`.
     pub gap: Option<f64>,
     /// Wall-clock time that the algorithm took.
     #[serde(rename = "solve_s", with = "time::as_seconds")]
@@ -182,18 +182,18 @@ pub struct Answer {
     pub relays: Vec<AnswerRelays>,
     /// Flows, in the problem's order.
     pub flows: Vec<AnswerFlow>,
-    /// When the oldest of the catalogue's egress prices was true that the plan chose by; left out
-    /// where all are the problem's own.
+    /// The date of the oldest of the catalogue's egress prices that the plan used; left out if all
+    /// prices are the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices_dated: Option<String>,
-    /// When the catalogue's egress prices were true that the plan chose by, cloud by cloud.
+    /// The dates of the catalogue's egress prices that the plan used, by cloud.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub price_dates: BTreeMap<String, BTreeSet<String>>,
-    /// The forecast that the flows are from, where they are expected and not the problem's own.
+    /// The forecast that the flows are from, if they are predicted and not the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Summary>,
     /// Services and relays of the packet flows; left out where the problem has none. The plan's own
-    /// costs and budget are the streams'.
+    /// costs and budget are those of the streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketPlan>,
     /// The problem, in files that are to be explained.
@@ -202,10 +202,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer that a solver's outcome is.
+    /// Converts a solver's outcome to an answer.
     ///
     /// # Errors
-    /// When the solver failed, or does not serve the objective: then nothing is known of the
+    /// When the solver failed, or does not support the objective: then nothing is known of the
     /// problem.
     pub fn new(
         problem: &Problem,
@@ -232,7 +232,7 @@ impl Answer {
         Ok(Self { solve, ..answer })
     }
 
-    /// The answer that there is no plan.
+    /// Returns the answer that there is no plan.
     #[must_use]
     pub fn without_plan(
         objective: Objective,
@@ -309,7 +309,7 @@ impl Answer {
         }
     }
 
-    /// Tells of each flow what its completion time rests on.
+    /// Sets, for each flow, the legs and figures that its completion time rests on.
     pub fn set_origins(&mut self, problem: &Problem, origins: &Origins) {
         let assumed = self.plan().and_then(|plan| assumed(problem, &plan, origins));
         for (flow, legs) in self.flows.iter_mut().zip(assumed.into_iter().flatten()) {
@@ -317,13 +317,14 @@ impl Answer {
         }
     }
 
-    /// Tells when the prices were true that the plan chose by.
+    /// Sets the dates of the prices that the plan used.
     pub fn set_prices(&mut self, inputs: &Inputs) {
         self.price_dates = inputs.prices.dates(&inputs.regions);
         self.prices_dated = self.price_dates.values().flatten().min().cloned();
     }
 
-    /// What its plan makes of the objective: seconds, or dollars where it is the cost.
+    /// Returns the value of the objective for its plan: seconds, or dollars if the objective is the
+    /// cost.
     #[must_use]
     pub fn value(&self) -> Option<f64> {
         match self.objective {
@@ -333,7 +334,7 @@ impl Answer {
         }
     }
 
-    /// No plan has a smaller [`Answer::value`], as far as was proven.
+    /// Returns the proven lower bound on [`Answer::value`] over all plans.
     #[must_use]
     pub fn least_value(&self) -> Option<f64> {
         match self.objective {
@@ -342,14 +343,14 @@ impl Answer {
         }
     }
 
-    /// What streams and packet flows cost together; none without a plan.
+    /// Returns the total cost of streams and packet flows; `None` without a plan.
     #[must_use]
     pub fn joint_cost(&self) -> Option<Money> {
         let of_packets = self.packets.as_ref().map_or(Money::ZERO, |packets| packets.cost);
         Some(self.cost? + of_packets)
     }
 
-    /// The plan that it shows, if it has one, for [`crate::verify()`] and [`crate::explain()`].
+    /// Returns its plan, if it has one, for [`crate::verify()`] and [`crate::explain()`].
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {
         let relay = |group: &AnswerRelays, id: &RelayId| PlannedRelay {
@@ -380,7 +381,7 @@ impl Answer {
     }
 }
 
-/// By what share a value may be above its least.
+/// Returns the largest relative distance of a value from the optimum, given a lower bound.
 #[must_use]
 pub fn gap(value: f64, bound: f64) -> Option<f64> {
     let gap = (value - bound) / value;
@@ -425,12 +426,13 @@ fn answer_flow(flow: &PlannedFlow) -> AnswerFlow {
     }
 }
 
-/// Sums over many flows, which may exceed the year that a single span is limited to.
+/// Serialization of sums over many flows, which may exceed the year that a single span is limited
+/// to.
 mod sum_of_seconds {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
     use tradewind_units::{Duration, UnitError};
 
-    /// Longest sum that is read: thirty thousand years, far from what overflows.
+    /// Longest sum that is accepted: thirty thousand years, far below overflow.
     const MOST_S: f64 = 1e12;
 
     pub(super) fn serialize<S: Serializer>(

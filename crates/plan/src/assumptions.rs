@@ -1,5 +1,5 @@
-//! What each predicted second rests on: the legs of a plan's paths, what binds each, and where its
-//! figures are from.
+//! Assumptions behind predicted times: the legs of a plan's paths, the limit that binds each, and
+//! the origin of its figures.
 
 use std::collections::BTreeMap;
 
@@ -29,12 +29,11 @@ pub enum RttOrigin {
 pub enum WindowOrigin {
     /// The problem states it.
     Stated,
-    /// Nobody states it: what a Linux host gives as it comes
-    /// ([`tradewind_model::leg::DEFAULT_WINDOW`]).
+    /// Not stated: the default of a Linux host ([`tradewind_model::leg::DEFAULT_WINDOW`]).
     Default,
 }
 
-/// Where a leg's figures are from.
+/// The origins of a leg's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LegOrigin {
     /// Its round-trip time.
@@ -50,28 +49,29 @@ pub type Origins = BTreeMap<(Place, Place), LegOrigin>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssumedLeg {
-    /// Where from: a site or a region.
+    /// Its start: a site or a region.
     pub from: String,
-    /// Where to.
+    /// Its end: a site or a region.
     pub to: String,
     /// Round-trip time.
     pub rtt_ms: f64,
     /// Origin of the round-trip time.
     pub rtt_from: RttOrigin,
-    /// Rate in the long run.
+    /// Steady-state rate.
     pub rate_mbps: f64,
-    /// What holds the rate down: `window`, `cap`, `per-connection cap`, `loss`, `source's cap`.
+    /// The limit that binds the rate: `window`, `cap`, `per-connection cap`, `loss`, `source's
+    /// cap`.
     pub bound_by: String,
     /// Bytes in flight of each connection.
     pub window_bytes: u64,
     /// Origin of the window.
     pub window_from: WindowOrigin,
-    /// Whether it is the slowest of its path, whose rate is the path's.
+    /// True if it is the slowest leg of its path, which sets the path's rate.
     pub slowest: bool,
 }
 
-/// Returns the legs of each flow's path, flow by flow as planned; none where the plan does not fit
-/// the problem or a leg's origin is not known.
+/// Returns the legs of each flow's path, in the plan's order; `None` if the plan does not fit the
+/// problem or a leg's origin is not known.
 #[must_use]
 pub fn assumed(problem: &Problem, plan: &Plan, origins: &Origins) -> Option<Vec<Vec<AssumedLeg>>> {
     let flows = plan.flows.iter().map(|planned| {

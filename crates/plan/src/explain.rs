@@ -1,11 +1,12 @@
-//! Why a flow takes its path: what binds it, and what each other path would have cost and gained.
+//! Explanations of a flow's path: the constraint that binds it, and the cost and gain of each other
+//! path.
 //!
-//! Each alternative is judged alone: the flow is moved there, all others stay where they are,
-//! relays are packed anew, and the result is held against budget, capacity, deadline and objective.
-//! That names the one constraint that stands in the way of that path; it does not prove that no
-//! other change helps. Beside that, for each relay that could be set up, the flows that would gain
-//! by it are judged as one ([`Group`]): what none of them can pay for alone they may pay for
-//! together.
+//! Each alternative is evaluated alone: the flow is moved there, all others keep their paths,
+//! relays are packed anew, and the result is compared with budget, capacity, deadline and
+//! objective. That names the one constraint that rules out that path; it does not prove that no
+//! other change helps. In addition, for each relay that could be set up, the flows that would gain
+//! from it are evaluated together ([`Group`]): a relay that pays off for none of them alone may do
+//! so for all.
 
 use serde::Serialize;
 use tradewind_units::{Duration, FlowId, Money, RegionId, RelayTypeId, time};
@@ -18,7 +19,7 @@ mod groups;
 
 pub use groups::Group;
 
-/// Why there is no explanation.
+/// The reason why there is no explanation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// The problem has no such flow, or the plan leaves it out.
@@ -32,7 +33,7 @@ pub enum ExplainError {
     /// The plan does not fit the problem.
     #[error("flow `{0}`: its path is none that the problem has")]
     NotOfProblem(FlowId),
-    /// A price is missing, for which the problem would have been refused.
+    /// The problem without the flow's deadline is invalid, e.g. a price is missing.
     #[error(transparent)]
     Problem(#[from] ProblemError),
 }
@@ -40,30 +41,31 @@ pub enum ExplainError {
 /// A relay on a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stop {
-    /// Where.
+    /// Its region.
     pub region: RegionId,
-    /// What.
+    /// Its relay type.
     pub relay_type: RelayTypeId,
 }
 
 /// One hop of the path taken.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExplainedLeg {
-    /// Where from: a site or a region.
+    /// Its start: a site or a region.
     pub from: String,
-    /// Where to.
+    /// Its end: a site or a region.
     pub to: String,
     /// Round-trip time.
     pub rtt_ms: f64,
-    /// Its rate in the long run.
+    /// Its steady-state rate.
     pub rate_mbps: f64,
-    /// What holds that down: `window`, `cap`, `per-connection cap`, `loss`, or `source's cap`.
+    /// The limit that binds that rate: `window`, `cap`, `per-connection cap`, `loss`, or `source's
+    /// cap`.
     pub bound_by: &'static str,
-    /// Whether it is the slowest, which the path's rate is.
+    /// True if it is the slowest leg, which sets the path's rate.
     pub slowest: bool,
 }
 
-/// What an alternative would come to.
+/// The result of evaluating an alternative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -79,12 +81,12 @@ pub enum Verdict {
     Deadline,
     /// It would be faster, but the objective is cost and it costs more.
     Dearer,
-    /// It would make the plan better: the algorithm did not see it.
+    /// It would improve the plan: the algorithm missed it.
     Missed,
 }
 
 impl Verdict {
-    /// The word as JSON has it.
+    /// Returns the verdict as it is written in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +101,7 @@ impl Verdict {
     }
 }
 
-/// Another way to carry the flow, all else as planned.
+/// Another path of the flow, all else as planned.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alternative {
     /// Its relays; empty: direct.
@@ -107,20 +109,20 @@ pub struct Alternative {
     /// The flow's completion time.
     #[serde(rename = "fct_s", with = "time::as_seconds")]
     pub fct: Duration,
-    /// By how much that is shorter than planned; negative: longer.
+    /// Time saved compared with the plan; negative: lost.
     pub gain_s: f64,
-    /// What the whole plan would cost.
+    /// The cost of the whole plan with it.
     #[serde(rename = "plan_cost_usd")]
     pub plan_cost: Option<Money>,
-    /// By how much that is more than planned; negative: less.
+    /// Cost above that of the plan; negative: below.
     pub extra_cost_usd: Option<f64>,
-    /// Relays to set up that the plan does not have.
+    /// Additional relays to set up.
     pub extra_relays: usize,
-    /// Why it is not the path taken.
+    /// The reason why it is not the path taken.
     pub verdict: Verdict,
 }
 
-/// Why a flow takes its path.
+/// The explanation of a flow's path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// The flow.
@@ -142,7 +144,7 @@ pub struct Explanation {
     /// Its deadline.
     #[serde(rename = "deadline_s", with = "optional_seconds")]
     pub deadline: Option<Duration>,
-    /// What it pays by itself, nothing shared: egress and its move.
+    /// Its own cost with nothing shared: egress and its move.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// The plan's cost.
@@ -153,22 +155,22 @@ pub struct Explanation {
     pub budget: Money,
     /// The hops.
     pub legs: Vec<ExplainedLeg>,
-    /// What keeps the flow from completing sooner: a constraint that rules out the best faster
-    /// path, or, when there is none, what holds down the slowest leg.
+    /// The constraint that keeps the flow from completing sooner: the one that rules out the best
+    /// faster path, or, if there is none, the limit that binds the slowest leg.
     pub binding: String,
     /// The other paths, the fastest first.
     pub alternatives: Vec<Alternative>,
     /// Other flows with which it could go over one more relay, the best group first.
     pub groups: Vec<Group>,
-    /// The reason why not all groups were looked for, where that is so.
+    /// The reason why not all groups were searched, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_left_out: Option<&'static str>,
 }
 
-/// Names of flows told to who asks for one that is not there. Chosen: they fit a line.
+/// Number of flow names listed in the error for an unknown flow. Chosen: they fit on a line.
 const FLOWS_TOLD: usize = 5;
 
-/// The first flows of a plan, and how many there are beyond them.
+/// Returns the names of a plan's first flows, and the number of the others.
 fn some_flows(plan: &Plan) -> String {
     let names: Vec<String> =
         plan.flows.iter().take(FLOWS_TOLD).map(|flow| format!("`{}`", flow.id)).collect();
@@ -178,7 +180,7 @@ fn some_flows(plan: &Plan) -> String {
     }
 }
 
-/// Explains the path of one flow of a plan that [`crate::verify()`] has nothing against.
+/// Explains the path of one flow of a plan that [`crate::verify()`] accepts.
 ///
 /// # Errors
 /// When the problem or the plan has no such flow.
@@ -221,7 +223,7 @@ fn stops(problem: &Problem, offers: &[usize]) -> Vec<Stop> {
     offers.iter().map(stop).collect()
 }
 
-/// Returns the legs of the flow at this place over these offers; none where one is not known.
+/// Returns the legs of the flow at this index over these offers; `None` if one is not known.
 pub(crate) fn legs_of(
     problem: &Problem,
     index: usize,
@@ -248,7 +250,7 @@ pub(crate) fn legs_of(
     Some(explained.collect())
 }
 
-/// What keeps the flow from completing sooner.
+/// Returns the constraint that keeps the flow from completing sooner.
 fn binding(legs: &[ExplainedLeg], alternatives: &[Alternative]) -> String {
     let faster = alternatives.iter().filter(|other| other.gain_s > 0.0);
     let ruled_out = faster.map(|other| other.verdict).find(|verdict| *verdict != Verdict::Taken);
@@ -289,12 +291,12 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Every path of the flow, those that miss its deadline included; the fastest first.
+    /// Returns every path of the flow, including those that miss its deadline; the fastest first.
     fn alternatives(&self, taken: &[usize]) -> Result<Vec<Alternative>, ExplainError> {
         let flow = &self.problem.flows()[self.index];
         let relaxed;
         let candidates = if flow.deadline.is_some() {
-            // The problem keeps no path that is late; among them may be the cheaper ones.
+            // The problem has no late paths, but these may be cheaper.
             relaxed = Problem::new(without_deadline(self.problem.inputs(), self.index))?;
             relaxed.candidates(self.index)
         } else {
@@ -334,13 +336,13 @@ impl Judge<'_> {
         }
     }
 
-    /// What the other flows pay.
+    /// Returns the cost of the other flows.
     fn others(&self) -> Money {
         let others = self.plan.flows.iter().filter(|flow| flow.id != self.planned.id);
         others.map(|flow| flow.egress + flow.move_cost).sum()
     }
 
-    /// What all relays cost to set up, and how many relays run, when the flow goes over these.
+    /// Returns the set-up cost and the number of relays, if nothing is shared.
     fn set_up(&self, relays: &[usize], fct: Duration) -> Option<(Money, usize)> {
         let rate = self.problem.rate_taken(self.index, fct).as_bps();
         let mut counts = Vec::with_capacity(self.loads.0.len());

@@ -1,13 +1,14 @@
 //! Speculative planning [CP III, VIII]: the next period's flows from a log of past ones.
 //!
-//! Relays must run before the flows come. A log of past flows is summed up by pair of sites and
-//! period ([`log`]); several predictors guess every period of the log's second half from what came
-//! before it, and the one that is least wrong, weighted by volume, guesses the period after the log
-//! ([`forecast`]). One predictor serves all pairs: few periods would not tell many apart.
+//! Relays must run before the flows arrive. A log of past flows is summed up by pair of sites and
+//! period ([`log`]); several predictors forecast every period of the log's second half from the
+//! periods before it, and the one with the least error, weighted by volume, forecasts the period
+//! after the log ([`forecast`]). One predictor is used for all pairs: the few periods are not
+//! enough to choose one for each.
 //!
-//! What a wrong guess costs is [`regret()`]: the true flows by the plan that was made for the
-//! guessed ones, and over the relays that were set up for it, against the best plan for the true
-//! flows. [`past_period()`] makes such pairs of guess and truth from a log.
+//! [`regret()`] is the cost of a wrong forecast: it compares the true flows carried by the plan for
+//! the predicted ones, and over the relays that were set up for it, with the best plan for the true
+//! flows. [`past_period()`] makes such pairs of predicted and true flows from a log.
 
 use std::collections::BTreeSet;
 
@@ -28,25 +29,25 @@ pub use past::{PastPeriod, first_testable, past_period, with_flows};
 pub use predictor::Predictor;
 pub use regret::{Regret, RegretError, Values, regret, regret_by};
 
-/// Longest season that is looked for by itself, in periods. Chosen: a week of hours.
+/// Longest season that is tried if none is given, in periods. Chosen: a week of hours.
 pub const LONGEST_SEASON: usize = 168;
-/// Weights of the newest period that are tried. Chosen: slow, even and fast.
+/// Weights of the newest period that are tried. Chosen: slow, medium and fast.
 const WEIGHTS: [f64; 3] = [0.2, 0.5, 0.8];
 
-/// Why there is no forecast.
+/// The reason why there is no forecast.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForecastError {
-    /// A season that the log cannot test.
+    /// A season that is too long to be tested on the log.
     #[error("season: {}", testable_seasons(*longest, *periods, *asked))]
     Season {
-        /// What was asked for.
+        /// The requested season.
         asked: usize,
         /// The longest that the log allows.
         longest: usize,
         /// The log's length.
         periods: usize,
     },
-    /// No period to hold a forecast against.
+    /// No period that a forecast can be compared with.
     #[error(
         "a log of two periods is needed, a season twice before one that is tested; it has {periods}"
     )]
@@ -56,26 +57,26 @@ pub enum ForecastError {
     },
 }
 
-/// How well a predictor did on the log.
+/// The error of a predictor on the log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
     /// The predictor.
     pub predictor: Predictor,
-    /// Sum of all absolute errors over the periods that were guessed, in bytes.
+    /// Sum of all absolute errors over the predicted periods, in bytes.
     pub error_bytes: f64,
-    /// The same as a share of what was carried in them; `None` when nothing was.
+    /// The same as a ratio to the volume carried in them; `None` if there was none.
     pub error_ratio: Option<f64>,
 }
 
-/// What is expected of one pair.
+/// The predicted volume of one pair of sites.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PredictedFlow {
-    /// Where it starts.
+    /// The site it starts at.
     pub source: SiteId,
-    /// Where it ends.
+    /// The site it ends at.
     pub destination: SiteId,
-    /// How much is expected, above zero.
+    /// The predicted volume, above zero.
     #[serde(rename = "volume_bytes", with = "as_number")]
     pub volume: Bytes,
 }
@@ -93,23 +94,22 @@ mod as_number {
     }
 }
 
-/// A forecast in brief, as the plans that are made for it keep it.
+/// A summary of a forecast, which is part of the plans made for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// When the period begins, in seconds of the log's clock.
     pub begins_s: f64,
-    /// How long it is.
+    /// The length of the period.
     #[serde(rename = "period_s", with = "time::as_seconds")]
     pub period: Duration,
-    /// The predictor that was chosen.
+    /// The selected predictor.
     pub predictor: Predictor,
-    /// How many periods at the log's end were guessed in the back-test.
+    /// The number of periods at the log's end that were predicted in the back-test.
     pub tested_periods: usize,
-    /// How wrong the predictor was in it, as a share of the volume; `None` when there was nothing
-    /// to guess.
+    /// The predictor's error in it, as a ratio to the volume; `None` if nothing was carried.
     pub error_ratio: Option<f64>,
-    /// What is expected, by source and destination.
+    /// The predicted flows, ordered by source and destination.
     pub flows: Vec<PredictedFlow>,
 }
 
@@ -118,25 +118,25 @@ pub struct Summary {
 pub struct Forecast {
     /// When it begins.
     pub begins: Timestamp,
-    /// How long it is.
+    /// The length of the period.
     pub period: Duration,
-    /// How many periods at the log's end were guessed in the back-test.
+    /// The number of periods at the log's end that were predicted in the back-test.
     pub tested: usize,
     /// Every predictor's trial, the least wrong first; among equals the simpler. At least one, and
     /// the first one made the forecast.
     pub trials: Vec<Trial>,
-    /// What is expected, by source and destination.
+    /// The predicted flows, ordered by source and destination.
     pub flows: Vec<PredictedFlow>,
 }
 
 impl Forecast {
-    /// The predictor that was chosen.
+    /// The selected predictor.
     #[must_use]
     pub fn predictor(&self) -> Predictor {
         self.trials[0].predictor
     }
 
-    /// What of it a plan keeps.
+    /// Returns the summary that a plan keeps.
     #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
@@ -149,16 +149,16 @@ impl Forecast {
         }
     }
 
-    /// The expected flows for a planning problem: weight 1, no deadline, named by their ends, or by
-    /// number where that is too long or taken.
+    /// Returns the predicted flows for a planning problem: weight 1, no deadline, named by their
+    /// ends, or by number where that is too long or taken.
     #[must_use]
     pub fn planned_flows(&self) -> Vec<Flow> {
         named(&self.flows)
     }
 }
 
-/// Flows for a planning problem: weight 1, no deadline, named by their ends, or by number where
-/// that is too long or taken.
+/// Converts predicted flows to flows of a planning problem: weight 1, no deadline, named by their
+/// ends, or by number where that is too long or taken.
 #[must_use]
 pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
     let mut taken = BTreeSet::new();
@@ -177,9 +177,9 @@ pub fn named(flows: &[PredictedFlow]) -> Vec<Flow> {
 }
 
 /// Predicts the period after the log. `season` is the only season to try, in periods; without it
-/// all up to [`LONGEST_SEASON`] are tried that the log's first half holds.
+/// all seasons up to [`LONGEST_SEASON`] that fit into the log's first half are tried.
 ///
-/// Costs a step for each pair, period and predictor.
+/// The running time is proportional to pairs times periods times predictors.
 ///
 /// # Errors
 /// When `season` is below 2 or longer than half of the log.
@@ -192,7 +192,7 @@ pub fn forecast(history: &History, season: Option<usize>) -> Result<Forecast, Fo
         .into_iter()
         .map(|predictor| trial(history, predictor, from))
         .collect();
-    // The sort is stable, and the predictors come with the simplest first.
+    // The sort is stable, and the predictors are in order of complexity.
     trials.sort_by(|a, b| a.error_bytes.total_cmp(&b.error_bytes));
     let predictor = trials[0].predictor;
     let expected = |series: &Series| {
@@ -210,7 +210,7 @@ pub fn forecast(history: &History, season: Option<usize>) -> Result<Forecast, Fo
     })
 }
 
-/// What is tried, the simplest first.
+/// Returns the predictors to try, the simplest first.
 fn predictors(
     from: usize,
     periods: usize,
@@ -231,7 +231,7 @@ fn predictors(
     Ok(predictors)
 }
 
-/// Lets a predictor guess every period from `from` on, each from all before it.
+/// Tests a predictor on every period from `from` on, each predicted from all before it.
 fn trial(history: &History, predictor: Predictor, from: usize) -> Trial {
     let (mut error_bytes, mut carried) = (0.0, 0.0);
     for series in history.series() {
@@ -244,7 +244,7 @@ fn trial(history: &History, predictor: Predictor, from: usize) -> Trial {
     Trial { predictor, error_bytes, error_ratio }
 }
 
-/// Returns which seasons a log of so many periods is long enough for.
+/// Describes the seasons that a log of so many periods is long enough for.
 fn testable_seasons(longest: usize, periods: usize, asked: usize) -> String {
     if longest < 2 {
         return format!(

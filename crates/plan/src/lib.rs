@@ -1,22 +1,22 @@
-//! Which relays to run and which path each flow takes, within a budget [CP V].
+//! The planner: relays to run and a path for each flow, within a budget [CP V].
 //!
-//! A [`Problem`] is parsed once; a [`Solver`] turns it into a [`Plan`]; [`verify()`]
-//! checks the plan from the problem alone, whoever made it.
+//! A [`Problem`] is parsed once; a [`Solver`] turns it into a [`Plan`]; [`verify()`] checks a plan
+//! of any origin from the problem alone.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`problem`] | flows, candidate regions, legs, prices, budget; the questions one may ask of them |
+//! | [`problem`] | flows, candidate regions, legs, prices, budget, and queries over them |
 //! | [`candidates`] | the paths worth considering for each flow |
 //! | [`mod@file`] | problem files: TOML and CSV in, a problem out |
-//! | [`plan`] | the answer: relays, paths, cost, predicted times; serialisable |
-//! | [`forecast`] | the next period's flows from a log of past ones, and what a wrong guess costs |
+//! | [`plan`] | a plan: relays, paths, cost, predicted times; serialisable |
+//! | [`forecast`] | the next period's flows from a log of past ones, and the cost of a wrong forecast |
 //! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
 //! | [`packets`] | packet flows: the cheapest packet service for each, over the streams' relays where they help |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
-//! | [`mod@verify`] | what is wrong with a plan |
-//! | [`answer`] | what a user gets: a plan, or why there is none, with figures; serialisable |
-//! | [`assumptions`] | what each predicted time rests on |
-//! | [`mod@explain`] | why a flow takes its path, and what the others would have cost and gained |
+//! | [`mod@verify`] | violations in a plan |
+//! | [`answer`] | the output for users: a plan, or why there is none, with figures; serialisable |
+//! | [`assumptions`] | the legs and figures that each predicted time rests on |
+//! | [`mod@explain`] | why a flow takes its path, and the cost and gain of the alternatives |
 
 pub mod answer;
 pub mod assumptions;

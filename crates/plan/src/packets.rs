@@ -1,20 +1,19 @@
-//! Packet flows of a problem: which packet service carries each of them over which relays, the
-//! cheapest that meets its latency budget `[JQ 3.3, 3.4]`, in one view with the plan of the
-//! streams.
+//! Plans for packet flows: for each, the cheapest packet service and relays that meet its latency
+//! budget `[JQ 3.3, 3.4]`, given the plan of the streams.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `ways` | all services over all relays for a flow: when packets arrive, what they cost |
-//! | `rooms` | relays that streams have bought, that run, or that packet flows add, and what they still carry |
-//! | `planned` | the choice for each flow, with what speaks against the others |
-//! | `verify` | what is wrong with a choice, worked out anew |
+//! | `ways` | all services over all relays for a flow, with their delays and costs |
+//! | `rooms` | relays that streams have bought, that run, or that packet flows add, with their free capacity |
+//! | `planned` | the choice for each flow, with the reasons against the others |
+//! | `verify` | checks of a plan, computed independently |
 //!
-//! Prices of egress, regions and round trips are the problem's own. A relay that streams buy, or
-//! that runs already, has its machine paid. Any other machine is paid whole, for the whole hours of
-//! the flow that lasts longest there: by the first flow that takes it, and by later ones that last
-//! longer for the hours that they add. Flows choose in the order of the file, once by what their
-//! choice adds and once by their share of a full machine `[JQ Table 2]`; the cheaper of both plans
-//! counts.
+//! Prices of egress, regions and round trips are the problem's own. The machine of a relay that
+//! streams buy, or that runs already, is paid. Any other machine is paid in full, for the whole
+//! hours of its longest flow: by the first flow that takes it, and by later ones that last longer
+//! for the hours that they add. Flows choose in the order of the file, either by the cost that
+//! their choice adds or by their share of a full machine `[JQ Table 2]`, each with and without the
+//! relays that are paid; the cheapest of the four plans is used.
 
 use std::collections::BTreeMap;
 
@@ -38,54 +37,54 @@ pub use planned::{
 };
 pub use verify::PacketViolation;
 
-/// Most relays of a packet flow: caching and coding know an ingress relay and an egress relay `[JQ
+/// Most relays of a packet flow: caching and coding use an ingress relay and an egress relay `[JQ
 /// 3]`.
 pub const MOST_RELAYS: usize = 2;
-/// How long relays keep packets. Chosen: as `tradewind relay` does.
+/// Time for which relays keep packets. Chosen: as `tradewind relay` does.
 const KEPT: Duration = Duration::from_secs(1);
 const SECONDS_AN_HOUR: u64 = 3600;
 
-/// Packets that are to be carried from one site to another.
+/// A flow of packets from one site to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PacketFlow {
     /// Its name.
     pub id: FlowId,
-    /// Where it starts.
+    /// The site it starts at.
     pub source: SiteId,
-    /// Where it ends.
+    /// The site it ends at.
     pub destination: SiteId,
-    /// What it sends.
+    /// The rate at which it sends.
     pub rate: Bandwidth,
-    /// A packet of it.
+    /// The size of its packets.
     pub packet: Bytes,
-    /// How long it lasts, which is what its costs are for.
+    /// Its duration, which its costs are for.
     pub span: Duration,
-    /// When its packets must arrive, and how many need not.
+    /// Its latency budget, and the loss that it tolerates.
     pub demand: Demand,
     /// Share of its packets that the Internet is expected to lose.
     pub loss: Ratio,
-    /// Round trip between the egress relay and the farthest helper; `None`: as far as the flow's
+    /// Round-trip time between the egress relay and the farthest helper; `None`: that of the flow's
     /// own destination.
     pub helper_rtt: Option<Duration>,
 }
 
-/// What a relay costs packet flows, beside its egress by volume.
+/// The prices of a relay for packet flows, besides its egress by volume.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayPrices {
-    /// A machine, for an hour.
+    /// The price of a machine for an hour.
     pub vm_hour: Money,
-    /// Packet flows that share one, at most.
+    /// Most packet flows that share a machine.
     pub flows: u32,
-    /// What enters.
+    /// The tariff of incoming traffic.
     pub ingress: Tariff,
-    /// What leaves, wherever it goes; `None`: by the problem's prices.
+    /// The tariff of outgoing traffic to any destination; `None`: the problem's prices.
     pub egress: Option<Tariff>,
-    /// Keeping a GB for an hour; the machine's own memory costs nothing more.
+    /// The price of storing a GB for an hour; zero if the machine's own memory is used.
     pub storage_gb_hour: Money,
 }
 
 impl RelayPrices {
-    /// Returns what a machine costs for so many hours.
+    /// Returns the price of a machine for so many hours.
     pub(crate) const fn machine(&self, hours: u64) -> Money {
         self.vm_hour.times(hours)
     }
@@ -98,28 +97,30 @@ impl PacketFlow {
     }
 }
 
-/// How relays code packets, as in a relay's `[packet] coding`: repair packets for so many packets.
+/// The coding parameters of relays, as in a relay's `[packet] coding`: the number of repair
+/// packets, and the number of packets that they are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlockCoding {
-    /// Of several flows.
+    /// For cross-stream blocks, of several flows.
     pub cross_stream: [u8; 2],
-    /// Of one flow; none with `[0, 1]`.
+    /// For in-stream blocks, of one flow; `[0, 1]` turns these off.
     pub in_stream: [u8; 2],
-    /// Longest that a block of several flows is open.
+    /// Longest time for which a cross-stream block is open.
     #[serde(with = "time::as_text")]
     pub within: Duration,
 }
 
 impl Default for BlockCoding {
-    /// As relays do that are told nothing: 2 for 10, 1 for 5, 30 ms.
+    /// Returns the relays' defaults: 2 for 10, 1 for 5, 30 ms.
     fn default() -> Self {
         Self { cross_stream: [2, 10], in_stream: [1, 5], within: Duration::from_millis(30) }
     }
 }
 
 impl BlockCoding {
-    /// As the cost model takes it; that in-stream repair packets spare helpers is not counted on.
+    /// Converts the parameters to those of the cost model, which does not assume that in-stream
+    /// repair packets make helpers unnecessary.
     #[must_use]
     pub fn rates(&self) -> CodingRates {
         let rate = |[repairs, packets]: [u8; 2]| f64::from(repairs) / f64::from(packets.max(1));
@@ -132,20 +133,20 @@ impl BlockCoding {
     }
 }
 
-/// All packet flows of a problem, and what they cost beside what its streams do.
+/// All packet flows of a problem, and the prices that apply to them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packets {
     /// The flows.
     pub flows: Vec<PacketFlow>,
-    /// What relays cost, for each candidate region.
+    /// The prices of relays, for each candidate region.
     pub prices: BTreeMap<RegionId, RelayPrices>,
-    /// What a site's uplink charges for copies; nothing where it is not named.
+    /// The tariff of a site's uplink for copies; free if the site is missing.
     pub uplinks: BTreeMap<SiteId, Tariff>,
-    /// How relays code.
+    /// The coding parameters of relays.
     pub coding: BlockCoding,
-    /// From when a packet should have come to when it is asked for.
+    /// Time from a packet's expected arrival to the request for its recovery.
     pub detection: Duration,
-    /// How long relays keep packets.
+    /// Time for which relays keep packets.
     pub kept: Duration,
 }
 
@@ -163,7 +164,7 @@ impl Default for Packets {
 }
 
 impl Packets {
-    /// What leaves a relay in `region` for `to` costs.
+    /// Returns the tariff of egress from a relay in `region` to `to`.
     ///
     /// # Errors
     /// When a price is missing.
@@ -179,8 +180,8 @@ impl Packets {
         }
     }
 
-    /// Returns what a relay in `region` charges that sends to `to`, its machine left out: that is
-    /// paid whole.
+    /// Returns the tariff of a relay in `region` that sends to `to`, without its machine, which is
+    /// paid in full.
     fn relay_tariff(
         &self,
         inputs: &Inputs,
@@ -199,7 +200,7 @@ impl Packets {
         })
     }
 
-    /// A flow as the cost model takes it.
+    /// Converts a flow to a stream of the cost model.
     fn stream(&self, flow: &PacketFlow) -> Stream {
         Stream {
             rate: flow.rate,
@@ -211,8 +212,8 @@ impl Packets {
         }
     }
 
-    /// What all flows cost at most, whatever relays the streams buy: on machines of which nothing
-    /// is paid.
+    /// Returns the greatest cost of all flows, whatever relays the streams buy: that on machines of
+    /// which none is paid.
     ///
     /// # Errors
     /// When no service meets a flow's budget, or a price is missing.
@@ -221,19 +222,19 @@ impl Packets {
     }
 }
 
-/// What packet flows cost at most. A plan of streams that leaves so much of the budget leaves
-/// enough.
+/// The greatest cost of the packet flows. A plan of streams that leaves this much of the budget
+/// leaves enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserve(Money);
 
 impl Reserve {
-    /// The amount.
+    /// Returns the amount.
     #[must_use]
     pub const fn cost(self) -> Money {
         self.0
     }
 
-    /// What it leaves the streams of a budget.
+    /// Returns the part of a budget that is left for the streams.
     ///
     /// # Errors
     /// When it is more than the budget.
@@ -242,10 +243,10 @@ impl Reserve {
     }
 }
 
-/// Why packet flows have no plan.
+/// The reason why packet flows have no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// No service is fast enough, or bears what the Internet loses.
+    /// No service is fast enough and can handle the Internet path's loss.
     #[error(
         "packet flow `{flow}`: {}", 
         no_service(*budget, fastest.as_ref())
@@ -255,31 +256,31 @@ pub enum PacketError {
         flow: FlowId,
         /// Its latency budget.
         budget: Duration,
-        /// The fastest that there is, relays before those without.
+        /// The fastest service; those over relays come before direct.
         fastest: Option<Fastest>,
     },
-    /// More than the budget of the plan.
+    /// A cost above the budget of the plan.
     #[error(
         "packet flows: they may cost ${}, on machines that nobody has paid: more than the budget \
          of ${}",
         cost.as_usd(), budget.as_usd()
     )]
     OverBudget {
-        /// What they cost on machines that nobody has paid.
+        /// Their cost on machines that are not paid.
         cost: Money,
-        /// What all may cost.
+        /// The budget.
         budget: Money,
     },
     /// A price or a region is missing.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// More money than can be expressed.
+    /// Costs that cannot be represented.
     #[error(transparent)]
     Unit(#[from] UnitError),
 }
 
 impl PacketError {
-    /// Whether nothing is wrong with the problem but that it has no plan.
+    /// Returns whether the problem is valid but has no plan.
     #[must_use]
     pub const fn is_without_plan(&self) -> bool {
         matches!(self, Self::NoService { .. } | Self::OverBudget { .. })
@@ -289,11 +290,11 @@ impl PacketError {
 /// The fastest service for a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fastest {
-    /// Which.
+    /// The service.
     pub service: PacketService,
-    /// Over which relays.
+    /// The regions of its relays.
     pub regions: Vec<RegionId>,
-    /// When its slowest packets arrive.
+    /// The delivery time of its slowest packets.
     pub delivery: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The answer: relays to run, a path for each flow, its cost and its predicted effect.
+//! A plan: relays to run, a path for each flow, its cost and its predicted effect.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub const SCHEMA_VERSION: u32 = 2;
 pub struct PlannedRelay {
     /// Its name: the region's and a number.
     pub id: RelayId,
-    /// Where it runs.
+    /// The region it runs in.
     pub region: RegionId,
-    /// What it is.
+    /// Its relay type.
     pub relay_type: RelayTypeId,
 }
 
-/// How a flow is carried.
+/// The path of a flow, with its predicted completion time and cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedFlow {
@@ -37,10 +37,10 @@ pub struct PlannedFlow {
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "fct_direct_s", with = "optional_seconds")]
     pub fct_direct: Option<Duration>,
-    /// What it pays for egress.
+    /// Its own egress cost; the savings of shared legs are stated with those.
     #[serde(rename = "egress_usd")]
     pub egress: Money,
-    /// What moving it here costs, if it ran on another path.
+    /// The cost of moving it to this path, if it ran on another.
     #[serde(rename = "move_usd", default)]
     pub move_cost: Money,
 }
@@ -51,7 +51,7 @@ pub struct PlannedFlow {
 pub struct Plan {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Who made it, e.g. `exhaustive`.
+    /// The solver that made it, e.g. `exhaustive`.
     pub solver: String,
     /// Relays to run, by region and number.
     pub relays: Vec<PlannedRelay>,
@@ -74,8 +74,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan in which flow `f` takes candidate `choice[f]`, with as few relays as carry that;
-    /// `None` when a relay cannot carry one of them, or there may not be as many.
+    /// Returns the plan in which flow `f` takes candidate `choice[f]`, with as few relays as carry
+    /// all flows; `None` if a relay cannot carry one of them, or a quota is exceeded.
     pub(crate) fn from_choice(
         problem: &Problem,
         choice: &[usize],
@@ -88,8 +88,8 @@ impl Plan {
         Self::from_packing(problem, choice, packing, solver, bound)
     }
 
-    /// The same, where `packing` says for an offer, its flows and their rates which of its relays
-    /// each takes, numbered without gaps.
+    /// Returns the same, where `packing` assigns each flow of an offer to one of its relays, by the
+    /// flows' rates; relays are numbered without gaps.
     pub(crate) fn from_packing(
         problem: &Problem,
         choice: &[usize],
@@ -117,7 +117,8 @@ impl Plan {
         Self::from_numbers(problem, choice, numbers, solver, bound)
     }
 
-    /// The same, where `numbers` says which relay of its offer each flow takes at each hop.
+    /// Returns the same, where `numbers` gives the relay of its offer that each flow takes at each
+    /// hop; if legs can be shared and another numbering costs less, that one is used.
     pub(crate) fn from_numbers(
         problem: &Problem,
         choice: &[usize],
@@ -168,7 +169,7 @@ impl Plan {
         })
     }
 
-    /// The plan of a problem without streams ([`Problem::without_streams`]).
+    /// Returns the plan of a problem without streams ([`Problem::without_streams`]).
     #[must_use]
     pub fn nothing() -> Self {
         Self {
@@ -197,8 +198,9 @@ impl Plan {
         Self { cost, ..self }
     }
 
-    /// What the plan makes of the problem's objective; cost breaks ties. Of a makespan this is the
-    /// sum: [`Plan::rank`] has the makespan first, and the cost second.
+    /// Returns the value of the problem's objective, and the cost, which breaks ties. For a
+    /// makespan the value is the weighted sum of completion times: [`Plan::rank`] has the makespan
+    /// first, and the cost second.
     ///
     /// Flows that the problem does not have add nothing.
     #[must_use]
@@ -208,14 +210,14 @@ impl Plan {
         (self.flows.iter().take(count).enumerate().map(score).sum(), self.cost)
     }
 
-    /// When the last of its flows is done.
+    /// Returns the completion time of its last flow.
     #[must_use]
     pub fn makespan(&self) -> Duration {
         self.flows.iter().map(|flow| flow.fct).max().unwrap_or_default()
     }
 
-    /// What [`Plan::bound`] is a bound on: the makespan where that is to be least, else the sum of
-    /// scores.
+    /// Returns the quantity that [`Plan::bound`] bounds: the makespan if that is the objective,
+    /// else the sum of scores.
     pub(crate) fn bounded(&self, problem: &Problem) -> Duration {
         match problem.objective() {
             Objective::Makespan => self.makespan(),
@@ -223,7 +225,7 @@ impl Plan {
         }
     }
 
-    /// Whether [`Plan::bound`] or [`Plan::bound_cost`] proves that no plan is better.
+    /// Returns whether [`Plan::bound`] or [`Plan::bound_cost`] proves that no plan is better.
     #[cfg(feature = "highs")]
     pub(crate) fn is_proved_best(&self, problem: &Problem) -> bool {
         match problem.objective() {
@@ -232,22 +234,22 @@ impl Plan {
         }
     }
 
-    /// What a better plan has less of, the objective first: what [`Plan::bound`] bounds, the cost,
-    /// the sum of completion times with their weights.
+    /// Returns the key by which plans are compared, where less is better: the quantity that
+    /// [`Plan::bound`] bounds, the cost, the weighted sum of completion times.
     #[must_use]
     pub fn rank(&self, problem: &Problem) -> (Duration, Money, Duration) {
         let (score, cost) = self.score(problem);
         (self.bounded(problem), cost, score)
     }
 
-    /// Sum of all direct completion times; `None` when a flow has no direct path.
+    /// Returns the sum of all direct completion times; `None` if a flow has no direct path.
     #[must_use]
     pub fn total_fct_direct(&self) -> Option<Duration> {
         self.flows.iter().map(|flow| flow.fct_direct).sum()
     }
 
-    /// Sum of direct completion times over the sum of planned ones; `None` when a flow has no
-    /// direct path.
+    /// Returns the sum of direct completion times over the sum of planned ones; `None` if a flow
+    /// has no direct path.
     #[must_use]
     pub fn acceleration(&self) -> Option<f64> {
         let direct = self.total_fct_direct()?.as_secs_f64();
@@ -255,8 +257,8 @@ impl Plan {
         ratio.is_finite().then_some(ratio)
     }
 
-    /// The places in [`Problem::offers`] of a flow's relays, in order; `None` for a relay that the
-    /// plan does not run or the problem does not offer.
+    /// Returns the indices in [`Problem::offers`] of a flow's relays, in order; `None` for a relay
+    /// that the plan does not run or the problem does not offer.
     #[must_use]
     pub fn offers_of(&self, problem: &Problem, flow: &PlannedFlow) -> Option<Vec<usize>> {
         let offer = |id: &RelayId| {
@@ -269,8 +271,8 @@ impl Plan {
         flow.path.iter().map(offer).collect()
     }
 
-    /// Each flow's place among its candidates; `None` when a flow is left out or takes a path that
-    /// is none of them.
+    /// Returns the index of each flow's path among its candidates; `None` if a flow is missing or
+    /// its path is not a candidate.
     pub(crate) fn choice_in(&self, problem: &Problem) -> Option<Vec<usize>> {
         let offers: BTreeMap<_, usize> = (problem.offers().iter().enumerate())
             .map(|(at, offer)| ((&offer.region, &offer.relay_type.id), at))
@@ -288,7 +290,8 @@ impl Plan {
         (0..problem.flows().len()).map(choice).collect()
     }
 
-    /// Regions of a flow's path, in order; `None` for a relay that the plan does not run.
+    /// Returns the regions of a flow's path, in order; `None` for a relay that the plan does not
+    /// run.
     #[must_use]
     pub fn regions_of(&self, flow: &PlannedFlow) -> Option<Vec<RegionId>> {
         let region = |id: &RelayId| self.relays.iter().find(|relay| relay.id == *id);
@@ -296,7 +299,7 @@ impl Plan {
     }
 }
 
-/// So many relays of each offer, named by region and number.
+/// Returns `counts` relays of each offer, named by region and number.
 fn named_relays(problem: &Problem, counts: &[usize]) -> Vec<Vec<PlannedRelay>> {
     let mut relays: Vec<Vec<PlannedRelay>> = Vec::with_capacity(counts.len());
     for (offer, count) in problem.offers().iter().zip(counts) {
@@ -312,7 +315,7 @@ fn named_relays(problem: &Problem, counts: &[usize]) -> Vec<Vec<PlannedRelay>> {
     relays
 }
 
-/// The name of the relay with this number in a region: `gcp:europe-north1.1` is the first.
+/// Returns the name of the relay with this number in a region: `gcp:europe-north1.1` is the first.
 pub(crate) fn relay_id(region: &RegionId, number: usize) -> RelayId {
     RelayId::new(format!("{region}.{}", number + 1)).expect("a problem's regions leave room")
 }

@@ -26,33 +26,33 @@ mod offers;
 
 pub use check::ProblemError;
 
-/// Most relays that a path may have. Chosen: CDD tried four; more never paid.
+/// Most relays that a path may have. Chosen: CDD tried four; more never paid off.
 pub const MAX_RELAYS: usize = 4;
 
-/// By what part of the budget, and by how many dollars, a relay that must not be set up costs more.
-/// Chosen: more than what solvers round, and little beside money at stake.
+/// Margin by which a relay that must not be set up costs more than the budget: this fraction of it
+/// plus as many dollars. Chosen: above solvers' rounding, and small beside the costs.
 const NEVER_ABOVE: f64 = 0.01;
 
-/// What an application wants carried.
+/// A transfer that an application requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
     /// Its name.
     pub id: FlowId,
-    /// Where it starts.
+    /// The site it starts at.
     pub source: SiteId,
-    /// Where it ends.
+    /// The site it ends at.
     pub destination: SiteId,
-    /// How much is to be carried.
+    /// The volume to transfer.
     pub volume: Bytes,
-    /// How much its completion time counts beside the others'; at least 1.
+    /// Weight of its completion time in the objective; at least 1.
     pub weight: u32,
     /// Latest completion time, if there is one: no plan exceeds it.
     pub deadline: Option<Duration>,
 }
 
 impl Flow {
-    /// A flow of weight 1 without deadline.
+    /// Returns a flow of weight 1 without deadline.
     #[must_use]
     pub const fn new(id: FlowId, source: SiteId, destination: SiteId, volume: Bytes) -> Self {
         Self { id, source, destination, volume, weight: 1, deadline: None }
@@ -63,7 +63,7 @@ impl Flow {
 /// windows and caps differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// A flow's end.
+    /// The source or destination of a flow.
     Site(SiteId),
     /// A relay.
     Relay(RegionId),
@@ -81,21 +81,21 @@ impl std::fmt::Display for Place {
 /// Legs by their ends, in order; a pair without an entry cannot be used.
 pub type Legs = BTreeMap<(Place, Place), Leg>;
 
-/// What one machine that relays can do, and what setting it up costs.
+/// The capacity and set-up cost of one relay machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayType {
     /// Its name.
     pub id: RelayTypeId,
-    /// What it carries, all its flows together, each counted once [CP V-B].
+    /// The total rate of all its flows, each counted once [CP V-B].
     pub capacity: Bandwidth,
-    /// What it carries of one connection, if that is less.
+    /// The rate of one connection, if that is lower.
     pub per_connection: Option<Bandwidth>,
-    /// What setting one up costs.
+    /// The cost to set one up.
     pub set_up: Money,
 }
 
 impl RelayType {
-    /// CP's: 2 Gbit/s, 1.75 Gbit/s a flow, 50 cents [CP IV-C, VII-A].
+    /// Returns CP's relay type: 2 Gbit/s, 1.75 Gbit/s a flow, 50 cents [CP IV-C, VII-A].
     #[must_use]
     pub fn cloudpilot() -> Self {
         let mbps = |rate| Bandwidth::from_mbps(rate).expect("the paper's rates are rates");
@@ -107,7 +107,7 @@ impl RelayType {
         }
     }
 
-    /// A leg that a relay of this type is an end of: it carries no more than the relay can.
+    /// Returns a leg that ends at a relay of this type, capped at the rates of the relay.
     #[must_use]
     pub fn limits(&self, leg: Leg) -> Leg {
         let leg = leg.capped_at(self.capacity);
@@ -115,49 +115,49 @@ impl RelayType {
     }
 }
 
-/// A relay type in a region: what may be set up, any number of times.
+/// A relay type in a region, which may be set up any number of times up to `most`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Where.
+    /// The region.
     pub region: RegionId,
-    /// What.
+    /// The relay type.
     pub relay_type: RelayType,
-    /// How many of it run already and cost no set-up.
+    /// The number of such relays that run already and cost no set-up.
     pub running: usize,
-    /// Whether it can be had; no path passes it otherwise.
+    /// True if it is available; otherwise no path passes it.
     pub is_offered: bool,
-    /// Greatest number of it in a plan, those that run included; none where that is not limited.
+    /// Greatest number of such relays in a plan, those that run included; `None` if not limited.
     pub most: Option<usize>,
     /// Extra cost of each relay beyond `most`: twice as much as any plan without one.
     beyond: Money,
 }
 
 impl Offer {
-    /// Returns what it costs to have `count` of it. More than there may be cost more than any plan.
+    /// Returns the set-up cost of `count` such relays. More than `most` cost more than any plan.
     #[must_use]
     pub fn set_up(&self, count: usize) -> Money {
         let set_up = self.relay_type.set_up.times(count.saturating_sub(self.running) as u64);
         set_up.saturating_add(self.beyond.times(self.excess(count) as u64))
     }
 
-    /// Returns what each relay costs on top that is more than there may be.
+    /// Returns the extra cost of each relay beyond `most`.
     pub(crate) const fn beyond(&self) -> Money {
         self.beyond
     }
 
-    /// Returns by how many `count` of it are more than there may be.
+    /// Returns by how many `count` exceeds `most`.
     pub(crate) fn excess(&self, count: usize) -> usize {
         self.most.map_or(0, |most| count.saturating_sub(most))
     }
 
-    /// What one of it carries, in bit/s.
+    /// Returns the capacity of one such relay, in bit/s.
     #[must_use]
     pub const fn capacity_bps(&self) -> u64 {
         self.relay_type.capacity.as_bps()
     }
 }
 
-/// What a plan is to make least. Cost breaks ties, and deadlines hold in each case.
+/// The quantity that a plan minimizes. Cost breaks ties, and deadlines hold in each case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
@@ -171,59 +171,60 @@ pub enum Objective {
     Cost,
 }
 
-/// What runs already, which a new plan replaces.
+/// The running deployment, which a new plan replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Running {
-    /// Relays: a new plan that keeps them sets up as many less.
+    /// The relays: those that a new plan keeps cost no set-up.
     pub relays: BTreeMap<(RegionId, RelayTypeId), usize>,
     /// Paths of flows, by regions.
     pub paths: BTreeMap<FlowId, Vec<RegionId>>,
-    /// What moving a flow from its path to another costs.
+    /// The cost of moving a flow from its path to another.
     pub move_cost: Money,
 }
 
-/// Everything a problem is made of, unchecked.
+/// All inputs of a problem, not validated.
 #[derive(Debug, Clone)]
 pub struct Inputs {
-    /// What is to be carried.
+    /// The flows to carry.
     pub flows: Vec<Flow>,
     /// Regions that may hold relays.
     pub regions: Vec<RegionId>,
-    /// What may be set up in each of them; at least one.
+    /// The relay types that may be set up in each of them; at least one.
     pub relay_types: Vec<RelayType>,
-    /// Relay types that cannot be had in a region.
+    /// Relay types that are not available in a region.
     pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
-    /// Returns how many relays of a type a plan may have in a region, where a quota limits that.
+    /// Greatest number of relays of a type in a region, where a quota limits it.
     pub most: BTreeMap<(RegionId, RelayTypeId), usize>,
     /// The price of each relay of a type for each whole hour that the plan takes, its set-up left
     /// out; those that run cost nothing more.
     pub hourly: BTreeMap<RelayTypeId, Money>,
-    /// What is known of each leg: measured, imported or guessed.
+    /// The properties of each leg: measured, imported or estimated.
     pub legs: Legs,
     /// Sites that lie inside a region: the last relay's egress to them has that region's price,
     /// else the Internet's, and their own cloud charges what they send.
     pub site_regions: BTreeMap<SiteId, RegionId>,
-    /// What a site's machine sends in all, where that is limited: its flows share it \[TRN\].
+    /// The total rate that a site's machine may send, where limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,
-    /// What of that may leave the site's region, where the cloud limits that more: a relay inside
-    /// the region is reached without it \[TRN\].
+    /// The part of that rate that may leave the site's region, where the cloud limits it further:
+    /// traffic to a relay inside the region does not count \[TRN\].
     pub site_caps_outside: BTreeMap<SiteId, Bandwidth>,
-    /// What egress costs.
+    /// The prices of egress.
     pub prices: Prices,
     /// Most that the plan may cost.
     pub budget: Money,
     /// Most relays on a path: 2 in CP, at most [`MAX_RELAYS`].
     pub max_relays: usize,
-    /// How sessions start.
+    /// The model of TCP's start-up.
     pub start_up: StartUp,
-    /// What to make least.
+    /// The quantity to minimize.
     pub objective: Objective,
-    /// What runs already.
+    /// The running deployment.
     pub running: Running,
 }
 
 impl Inputs {
-    /// CP's problem: its relays and prices, at most two of them on a path, nothing running.
+    /// Returns CP's problem: its relay type and prices, at most two relays on a path, nothing
+    /// running.
     #[must_use]
     pub fn cloudpilot(flows: Vec<Flow>, regions: Vec<RegionId>, legs: Legs, budget: Money) -> Self {
         Self {
@@ -247,26 +248,27 @@ impl Inputs {
     }
 }
 
-/// A problem that makes sense.
+/// A validated problem.
 #[derive(Debug, Clone)]
 pub struct Problem {
     inputs: Inputs,
     offers: Vec<Offer>,
-    /// What each flow gets of its source's caps, flow by flow.
+    /// Each flow's share of its source's caps.
     shares: Vec<check::Share>,
     candidates: Vec<Vec<Candidate>>,
-    /// No path of a flow that is not among its candidates takes less; none where all are.
+    /// A lower bound on the completion time of a flow's paths that are not among its candidates;
+    /// `None` if all are.
     left_out: Vec<Option<Duration>>,
 }
 
 impl Problem {
-    /// Checks the inputs and works out the paths worth considering.
+    /// Validates the inputs and computes the paths worth considering.
     ///
-    /// Costs one completion-time model for each path that the rates do not rule out.
+    /// Evaluates the completion-time model once for each path that the rates do not rule out.
     ///
     /// # Errors
-    /// When a name is taken twice, a flow makes no sense or has no path, a price is missing, or
-    /// more money is at stake than can be added up.
+    /// When a name is used twice, a flow is invalid or has no path, a price is missing, or costs
+    /// could overflow.
     pub fn new(inputs: Inputs) -> Result<Self, ProblemError> {
         check::inputs(&inputs)?;
         let offers = offers::all(&inputs);
@@ -284,11 +286,11 @@ impl Problem {
         Ok(problem)
     }
 
-    /// A problem whose packet flows ([`crate::packets`]) are all that is to be carried: it has no
-    /// streams, and [`Plan::nothing`] is its plan.
+    /// Creates a problem that has packet flows ([`crate::packets`]) only: it has no streams, and
+    /// [`Plan::nothing`] is its plan.
     ///
     /// # Errors
-    /// As those of [`Problem::new`], but that there are no flows.
+    /// Those of [`Problem::new`], except that no flows are needed.
     ///
     /// [`Plan::nothing`]: crate::Plan::nothing
     pub fn without_streams(inputs: Inputs) -> Result<Self, ProblemError> {
@@ -299,11 +301,11 @@ impl Problem {
         Ok(Self { inputs, offers, shares, candidates, left_out: Vec::new() })
     }
 
-    /// The same problem over the relays that run and no others: its budget is cut to what the
-    /// dearest paths come to, and any further relay costs more than that.
+    /// Returns the same problem restricted to the relays that run: its budget is cut to the cost of
+    /// the dearest paths, and any further relay costs more than that.
     ///
     /// # Errors
-    /// When more money is at stake than can be added up.
+    /// When costs could overflow.
     pub(crate) fn over_running_relays(mut self) -> Result<Self, ProblemError> {
         let dearest = |candidates: &Vec<Candidate>| candidates.iter().map(|c| c.cost).max();
         let most: Money = self.candidates.iter().filter_map(dearest).sum();
@@ -320,7 +322,7 @@ impl Problem {
         Ok(self)
     }
 
-    /// Makes relays beyond what there may be cost more than any plan, so that no solver takes them.
+    /// Prices relays beyond a quota above the cost of any plan, so that no solver takes them.
     fn price_excess(&mut self) -> Result<(), ProblemError> {
         if self.inputs.most.is_empty() {
             return Ok(());
@@ -337,73 +339,74 @@ impl Problem {
         Ok(())
     }
 
-    /// The flows, in the order given.
+    /// Returns the flows, in the order given.
     #[must_use]
     pub fn flows(&self) -> &[Flow] {
         &self.inputs.flows
     }
 
-    /// What may be set up: each relay type in each region, in the order given.
+    /// Returns all offers: each relay type in each region, in the order given.
     #[must_use]
     pub fn offers(&self) -> &[Offer] {
         &self.offers
     }
 
-    /// Most that a plan may cost.
+    /// Returns the greatest cost that a plan may have.
     #[must_use]
     pub const fn budget(&self) -> Money {
         self.inputs.budget
     }
 
-    /// Returns the budget, or what each plan is below that has no more relays than it may, where
-    /// that is less.
+    /// Returns the budget, or an upper bound on the cost of all plans within the quotas, if that is
+    /// lower.
     pub(crate) fn budget_within(&self) -> Money {
         let limited = self.offers.iter().filter(|offer| offer.most.is_some());
-        // Half of it is more than what any plan costs.
+        // Half of it exceeds the cost of any plan.
         let below = limited.map(|offer| offer.beyond.shared_by(2)).max();
         below.map_or(self.budget(), |below| below.min(self.budget()))
     }
 
-    /// Most relays on a path.
+    /// Returns the greatest number of relays on a path.
     #[must_use]
     pub const fn max_relays(&self) -> usize {
         self.inputs.max_relays
     }
 
-    /// What to make least.
+    /// Returns the quantity to minimize.
     #[must_use]
     pub const fn objective(&self) -> Objective {
         self.inputs.objective
     }
 
-    /// Everything that the problem was made of.
+    /// Returns the inputs of the problem.
     #[must_use]
     pub const fn inputs(&self) -> &Inputs {
         &self.inputs
     }
 
-    /// The paths worth considering for the flow at this place of [`Problem::flows`]; the direct one
-    /// first, if it is one of them.
+    /// Returns the paths worth considering for the flow at this index of [`Problem::flows`]; the
+    /// direct one first, if it is among them.
     #[must_use]
     pub fn candidates(&self, flow: usize) -> &[Candidate] {
         &self.candidates[flow]
     }
 
-    /// No path of the flow at this place that could help but is not among its candidates takes
-    /// less; `None` when all are there. Only problems with very many paths leave any out.
+    /// Returns a lower bound on the completion time of the flow's useful paths that are not among
+    /// its candidates; `None` if none is left out. Only problems with very many paths leave any
+    /// out.
     #[must_use]
     pub fn left_out(&self, flow: usize) -> Option<Duration> {
         self.left_out[flow]
     }
 
-    /// Whether some flow's candidates are not all its paths.
+    /// Returns whether useful paths of some flow are left out of its candidates.
     #[must_use]
     pub fn leaves_out(&self) -> bool {
         self.left_out.iter().any(Option::is_some)
     }
 
-    /// The same problem, but no flow may take longer than `limit` and the objective is another;
-    /// `None` when a flow has no such path.
+    /// Returns the same problem with another objective, in which no flow may take longer than
+    /// `limit`; `None` when a flow has no such path.
     #[must_use]
     pub fn within(&self, limit: Duration, objective: Objective) -> Option<Self> {
         let mut problem = self.clone();
@@ -417,17 +420,18 @@ impl Problem {
         problem.candidates.iter().all(|candidates| !candidates.is_empty()).then_some(problem)
     }
 
-    /// The same problem with another budget; what paths there are does not depend on it.
+    /// Returns the same problem with another budget, which the candidates do not depend on.
     #[must_use]
     pub fn with_budget(mut self, budget: Money) -> Self {
         self.inputs.budget = budget;
         self
     }
 
-    /// The legs of the flow at this place over these offers; `None` when one of them is not known.
+    /// Returns the legs of the flow at this index over these offers; `None` if one of them is not
+    /// known.
     ///
-    /// A leg with a relay at an end carries no more than the relay can, and the first one no more
-    /// than the flow's share of what its source can send.
+    /// A leg that ends at a relay is capped at the relay's rates, and the first leg at the flow's
+    /// share of its source's cap.
     #[must_use]
     pub fn legs(&self, flow: usize, relays: &[usize]) -> Option<Vec<Leg>> {
         let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
@@ -443,26 +447,26 @@ impl Problem {
             .collect()
     }
 
-    /// From the flow's source to a relay.
+    /// Returns the leg from the flow's source to a relay.
     fn first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         Some(self.shared(flow, &[relay], self.unshared_first_leg(flow, relay)?))
     }
 
-    /// The same, if the flow had its source for itself.
+    /// Returns the same leg, not capped at the flow's share of its source's cap.
     pub(crate) fn unshared_first_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (source, offer) = (&self.inputs.flows[flow].source, &self.offers[relay]);
         let leg = self.leg(Place::Site(source.clone()), Place::Relay(offer.region.clone()))?;
         offer.is_offered.then(|| offer.relay_type.limits(leg))
     }
 
-    /// From a relay to the flow's destination.
+    /// Returns the leg from a relay to the flow's destination.
     pub(crate) fn last_leg(&self, flow: usize, relay: usize) -> Option<Leg> {
         let (destination, offer) = (&self.inputs.flows[flow].destination, &self.offers[relay]);
         let leg = self.leg(Place::Relay(offer.region.clone()), Place::Site(destination.clone()))?;
         offer.is_offered.then(|| offer.relay_type.limits(leg))
     }
 
-    /// From one relay to another.
+    /// Returns the leg from one relay to another.
     pub(crate) fn leg_between(&self, from: usize, to: usize) -> Option<Leg> {
         let (from, to) = (&self.offers[from], &self.offers[to]);
         let leg = self.leg(Place::Relay(from.region.clone()), Place::Relay(to.region.clone()))?;
@@ -478,8 +482,8 @@ impl Problem {
         self.share(flow, relays).map_or(leg, |share| leg.capped_at(share))
     }
 
-    /// What the flow at this place gets of its source's caps on a path over these offers, where
-    /// they are shared.
+    /// Returns the share of its source's caps that the flow at this index gets on a path over these
+    /// offers; `None` if it is not limited.
     #[must_use]
     pub fn share(&self, flow: usize, relays: &[usize]) -> Option<Bandwidth> {
         let share = self.shares[flow];
@@ -487,8 +491,8 @@ impl Problem {
         share.all.into_iter().chain(outside).min()
     }
 
-    /// Whether the first hop of a path over these offers ends outside the region of the flow's
-    /// source.
+    /// Returns whether the first hop of a path over these offers ends outside the region of the
+    /// flow's source.
     fn leaves_region(&self, flow: usize, relays: &[usize]) -> bool {
         let ends = &self.inputs.flows[flow];
         let region = |site| self.inputs.site_regions.get(site);
@@ -497,30 +501,30 @@ impl Problem {
         to.is_none() || region(&ends.source) != to
     }
 
-    /// Predicted completion of the flow at this place over these offers; `None` when a leg is not
-    /// known.
+    /// Returns the predicted completion of the flow at this index over these offers; `None` if a
+    /// leg is not known.
     #[must_use]
     pub fn completion(&self, flow: usize, relays: &[usize]) -> Option<Completion> {
         let legs = self.legs(flow, relays)?;
         Some(path_completion(&legs, self.inputs.flows[flow].volume, self.inputs.start_up))
     }
 
-    /// Predicted completion time of the flow at this place over these offers; `None` when a leg is
-    /// not known.
+    /// Returns the predicted completion time of the flow at this index over these offers; `None` if
+    /// a leg is not known.
     #[must_use]
     pub fn fct(&self, flow: usize, relays: &[usize]) -> Option<Duration> {
         self.completion(flow, relays).map(|completion| completion.total())
     }
 
-    /// Predicted completion time of the flow at this place on its direct path, if there is one: as
-    /// [`Problem::fct`] says, looked up where it is a candidate.
+    /// Returns the predicted completion time of the flow at this index on its direct path, if there
+    /// is one: that of [`Problem::fct`], looked up if the path is a candidate.
     pub(crate) fn direct_fct(&self, flow: usize) -> Option<Duration> {
         let first = self.candidates.get(flow).and_then(|candidates| candidates.first());
         let direct = first.filter(|candidate| candidate.relays.is_empty());
         direct.map(|candidate| candidate.fct).or_else(|| self.fct(flow, &[]))
     }
 
-    /// What the flow at this place pays for egress over these offers.
+    /// Returns the egress cost of the flow at this index over these offers.
     ///
     /// # Errors
     /// When a price is missing.
@@ -534,7 +538,7 @@ impl Problem {
         path_egress(&self.inputs.prices, source, &regions, destination, ends.volume)
     }
 
-    /// What it costs to move the flow at this place from its running path to these offers.
+    /// Returns the cost of moving the flow at this index from its running path to these offers.
     #[must_use]
     pub fn move_cost(&self, flow: usize, relays: &[usize]) -> Money {
         let running = &self.inputs.running;
@@ -545,8 +549,8 @@ impl Problem {
         if before.iter().eq(now) { Money::ZERO } else { running.move_cost }
     }
 
-    /// The capacity that the flow at this place takes at each of its relays: its mean rate [CP
-    /// V-B].
+    /// Returns the capacity that the flow at this index uses at each of its relays: its mean rate
+    /// [CP V-B].
     #[must_use]
     pub fn rate_taken(&self, flow: usize, fct: Duration) -> Bandwidth {
         let volume = self.inputs.flows[flow].volume;
@@ -564,7 +568,7 @@ impl Problem {
         }
     }
 
-    /// Returns what this completion time of the flow at this index adds to the objective.
+    /// Returns the contribution of this completion time of the flow at this index to the objective.
     #[must_use]
     pub fn score(&self, flow: usize, fct: Duration) -> Duration {
         score(&self.inputs.flows[flow], fct, self.inputs.objective)

@@ -1,10 +1,9 @@
-//! Which packet service a flow gets: the cheapest that meets its latency budget `[JQ 3.3]`;
-//! `keeper`: how that changes while the flow runs; `costs`: what is known of the services' costs by
-//! then.
+//! Selection of a flow's packet service: the cheapest that meets its latency budget `[JQ 3.3]`.
+//! `keeper` changes it while the flow runs, and `costs` tracks the services' costs.
 //!
-//! *Direct* is among them: where the Internet itself arrives in time and loses less than the flow
-//! can bear, nothing is bought. With caching and coding, packets that are not lost come over the
-//! Internet; where that is too slow, only forwarding can help.
+//! *Direct* is one of them: if the Internet path is fast enough and loses no more than the flow
+//! tolerates, no other is bought. With caching and coding, packets that are not lost arrive over
+//! the Internet; if that is too slow, only forwarding can help.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +19,22 @@ pub use costs::{FlowCosts, LeftRelay, Spent, ToldCosts};
 pub use keeper::{Cause, Change, Report, ServiceKeeper};
 pub use queue::StandingQueue;
 
-/// From when a packet should have come to when it is asked for. Chosen: a gap that is given time to
-/// close.
+/// Time from a packet's expected arrival to the request for its recovery. Chosen: a gap due to
+/// reordering has time to close.
 pub const DETECTION: Duration = Duration::from_millis(5);
 
-/// What a flow needs.
+/// The requirements of a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
-    /// Packets that come later than this after they were sent are worth nothing.
+    /// The latency budget: packets with a longer one-way delay are useless.
     pub budget: Duration,
-    /// Share of packets that may be lost or late.
+    /// The ratio of packets that may be lost or late.
     pub bearable: Ratio,
 }
 
 impl Demand {
-    /// Whether a service meets it whose slowest packets arrive after `delivery`, where the Internet
-    /// loses `loss`.
+    /// Returns whether a service meets it whose slowest packets arrive after `delivery`, on an
+    /// Internet path with loss ratio `loss`.
     #[must_use]
     pub fn is_met(&self, service: PacketService, delivery: Duration, loss: Ratio) -> bool {
         let is_bearable =
@@ -47,33 +46,33 @@ impl Demand {
 /// One service for one flow.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct ServiceOffer {
-    /// Which.
+    /// The service.
     pub service: PacketService,
-    /// When its slowest packets arrive: lost ones, with caching and coding.
+    /// The delivery time of its slowest packets, which are lost ones with caching and coding.
     #[serde(with = "tradewind_units::time::as_seconds", rename = "delivery_s")]
     pub delivery: Duration,
-    /// What it costs over the flow's span.
+    /// Its cost over the flow's duration.
     pub cost: Money,
-    /// Whether it meets the demand.
+    /// True if it meets the demand.
     pub meets: bool,
 }
 
-/// What was chosen, and among what.
+/// The selected service, with all that were considered.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Choice {
     /// The service.
     pub service: PacketService,
-    /// Whether it meets the demand; when none does, it is the fastest.
+    /// True if it meets the demand; if none does, it is the fastest.
     pub meets: bool,
     /// All services, the cheapest first.
     pub offers: Vec<ServiceOffer>,
 }
 
-/// Chooses for a flow with `demand` whose Internet path loses `loss`; `costs` holds the services
-/// that can be had.
+/// Chooses the service of a flow with `demand` whose Internet path has loss ratio `loss`; `costs`
+/// holds the services that are available.
 ///
-/// *Direct* costs nothing and is always to be had. Of several that meet the demand at the same cost
-/// the fastest is taken.
+/// *Direct* costs nothing and is always available. Among those that meet the demand at the same
+/// cost the fastest is selected.
 #[must_use]
 pub fn choose(
     demand: Demand,
@@ -88,7 +87,7 @@ pub fn choose(
     Choice { service, meets: chosen.is_some(), offers }
 }
 
-/// All services that can be had, the cheapest first.
+/// Returns all available services, the cheapest first.
 #[must_use]
 pub fn offers(
     demand: Demand,
@@ -111,13 +110,14 @@ pub fn offers(
 }
 
 impl ServiceOffer {
-    /// What an offer has less of that stands before another.
+    /// Returns the key by which offers are sorted.
     fn rank(&self) -> (Money, Duration, PacketService) {
         (self.cost, self.delivery, self.service)
     }
 }
 
-/// The fastest: over the Internet alone lost packets never come, however fast it is.
+/// Returns the fastest offer, with direct last: without a service lost packets never arrive,
+/// however fast the Internet is.
 fn fastest<'a>(offers: impl IntoIterator<Item = &'a ServiceOffer>) -> Option<ServiceOffer> {
     let is_last = |offer: &ServiceOffer| offer.service == PacketService::Direct;
     offers.into_iter().copied().min_by_key(|offer| (is_last(offer), offer.delivery, offer.cost))
@@ -135,7 +135,7 @@ mod tests {
         Ratio::new(value).unwrap()
     }
 
-    /// 80 ms over the Internet; forwarding takes 90, caching 100, coding 124.
+    /// Returns a path with 80 ms over the Internet; forwarding takes 90, caching 100, coding 124.
     pub(super) fn path() -> PacketPath {
         PacketPath {
             internet: ms(80),

@@ -1,5 +1,5 @@
-//! Flows that would move together: onto one more relay, which each of them alone cannot pay for, or
-//! which takes the place of another.
+//! Groups of flows that would move together: onto an additional relay that pays off for none of
+//! them alone, or onto one in place of another.
 
 use std::cmp::Reverse;
 
@@ -10,14 +10,14 @@ use super::{Stop, Verdict, stops};
 use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 
-/// Paths looked at for groups beside the plan's relays, and for those in place of one of them.
-/// Chosen: a second or so.
+/// Most paths evaluated in the search for groups, with a relay added or in place of another.
+/// Chosen: about a second.
 pub(super) const MOST_LOOKED_AT: usize = 20_000_000;
 
-/// The groups that were looked for, and what was not.
+/// The groups that were found, and the reason why some were not searched.
 pub(super) struct Groups {
     pub(super) found: Vec<Group>,
-    /// The reason why some were not looked for.
+    /// The reason why some were not searched.
     pub(super) left_out: Option<&'static str>,
 }
 
@@ -32,29 +32,28 @@ impl Groups {
 pub struct Group {
     /// The relay that would be set up for them.
     pub relay: Stop,
-    /// What would be given up for it: the flows over it move, too.
+    /// The relay that would be given up for it: its flows move, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<Stop>,
-    /// The flows, the one asked about first, then those that gain most.
+    /// The flows: the one being explained first, then those that gain most.
     pub flows: Vec<FlowId>,
-    /// By how much the sum of completion times, each times its flow's weight, would fall; negative:
-    /// rise.
+    /// Decrease of the weighted sum of completion times; negative: increase.
     pub gain_s: f64,
-    /// What the whole plan would cost.
+    /// The cost of the whole plan with it.
     #[serde(rename = "plan_cost_usd")]
     pub plan_cost: Money,
-    /// By how much that is more than planned; negative: less.
+    /// Cost above that of the plan; negative: below.
     pub extra_cost_usd: f64,
-    /// Why the plan does not have it.
+    /// The reason why the plan does not have it.
     pub verdict: Verdict,
 }
 
-/// Returns the groups of two flows and more that the flow at this place could be one of: for each
-/// relay that may be set up the best group, beside the plan's relays or in place of one of its
-/// offers. Those that are affordable come first, and of them the better ones.
+/// Returns the groups of two or more flows that the flow at this index could belong to: for each
+/// relay that may be set up the best group, with the relay added or in place of one of the plan's
+/// offers. Affordable groups come first, and better ones before others.
 ///
-/// None where more than `most` paths would be looked at; then those in place of an offer are left
-/// out first.
+/// Empty if flows share legs, since costs cannot be attributed to flows then, or if more than
+/// `most` paths would be evaluated. Groups in place of an offer are left out first.
 pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize, most: usize) -> Groups {
     let Some(choice) = plan.choice_in(problem) else {
         return Groups::none("the plan has a path that the problem does not look at");
@@ -83,7 +82,7 @@ pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize, most: usize) -
     }
 }
 
-/// Those that the budget does not afford last; else as plans are ranked.
+/// Sort key: groups beyond the budget last; otherwise as plans are ranked.
 type Order = (bool, (Duration, Money, Duration));
 
 /// Returns whether each offer has a relay in the plan of these choices.
@@ -95,11 +94,11 @@ fn in_use(problem: &Problem, choice: &[usize]) -> Vec<bool> {
     in_use
 }
 
-/// Another way of a flow.
+/// A flow's change to another path.
 struct Move {
     flow: usize,
     place: usize,
-    /// What is to be made least falls by so much: nanoseconds, or nano-dollars.
+    /// Decrease of the objective: nanoseconds, or nano-dollars.
     gain: i128,
     rate: u64,
 }
@@ -112,8 +111,8 @@ struct Moves<'a> {
 }
 
 impl Moves<'_> {
-    /// The plan in which `offer` has one relay more and `given_up` none, and the flows that move
-    /// for that, if `flow` and another are among them.
+    /// Returns the group for an additional relay of `offer` and none of `given_up`, if `flow` and
+    /// another flow are among those that move.
     fn group(&self, offer: usize, given_up: Option<usize>, flow: usize) -> Option<(Order, Group)> {
         if given_up == Some(offer) {
             return None;
@@ -146,13 +145,13 @@ impl Moves<'_> {
         Some(((is_dear, moved.rank(self.problem)), group))
     }
 
-    /// The first offer of the plan's that these choices use no more.
+    /// Returns the plan's first offer that these choices no longer use.
     fn emptied_by(&self, choice: &[usize]) -> Option<usize> {
         let left = in_use(self.problem, choice);
         (0..left.len()).find(|offer| self.in_use[*offer] && !left[*offer])
     }
 
-    /// The flows that move; none where one of them has nowhere to go.
+    /// Returns the moves; `None` if a flow that must move has no other path.
     fn moves(
         &self,
         offer: usize,
@@ -179,7 +178,7 @@ impl Moves<'_> {
         });
         let mut moves = wanted;
         for other in must {
-            // Another way may be better than the one over the new relay.
+            // Another path may be better than the one over the new relay.
             let elsewhere = self.best(other, given_up, None);
             match (moves.iter().position(|one| one.flow == other), elsewhere) {
                 (Some(at), Some(way)) if way.gain > moves[at].gain => moves[at] = way,
@@ -191,8 +190,8 @@ impl Moves<'_> {
         Some(moves)
     }
 
-    /// The flow's best way over relays in use but `given_up`, and over one of `offer` where that is
-    /// given.
+    /// Returns the flow's best path over relays in use except `given_up`, and over one of `offer`
+    /// if that is given.
     fn best(&self, flow: usize, given_up: Option<usize>, offer: Option<usize>) -> Option<Move> {
         let all = self.problem.candidates(flow);
         let by_cost = self.problem.objective() == Objective::Cost;
@@ -223,7 +222,7 @@ mod tests {
     use crate::problem::{Flow, Inputs};
     use crate::solver::{FlowGreedyFct, Limits, Solver};
 
-    /// Returns what is said of groups among twenty flows of one pair.
+    /// Returns the groups among twenty flows of one pair.
     fn told(most: usize) -> Groups {
         let inputs = example::problem(1, StartUp::Ignored).inputs().clone();
         let flow = |at: usize| Flow {

@@ -1,8 +1,8 @@
-//! A plan for guessed flows as it stands when the true flows come: nobody plans again [CP VIII].
+//! A plan for predicted flows, applied to the true flows without planning again [CP VIII].
 //!
 //! A true flow takes the path that was planned between its sites, if there is one, the path's
-//! relays have room for it, and the budget pays for its egress; else it goes direct. Flows come in
-//! the problem's order.
+//! relays have capacity left for it, and the budget covers its egress; else it goes direct. Flows
+//! are placed in the problem's order.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tradewind_units::{Duration, Money, RelayId, SiteId};
 use crate::plan::{Plan, PlannedFlow};
 use crate::problem::{Flow, Problem};
 
-/// What became of the true flows.
+/// The result for the true flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsPlanned {
     /// The completion time of each true flow, in the problem's order.
@@ -20,23 +20,24 @@ pub struct AsPlanned {
     pub cost: Money,
     /// Flows that took their planned path over relays.
     pub relayed: usize,
-    /// Flows that went direct for want of room on the planned relays, or of money.
+    /// Flows that went direct for lack of capacity on the planned relays, or of budget.
     pub displaced: usize,
-    /// Flows that nobody had guessed.
+    /// Flows between sites for which no flow was predicted.
     pub unplanned: usize,
     /// Flows that missed their deadline.
     pub late: usize,
 }
 
 impl AsPlanned {
-    /// Sum of all completion times.
+    /// Returns the sum of all completion times.
     #[must_use]
     pub fn total_fct(&self) -> Duration {
         self.fcts.iter().sum()
     }
 }
 
-/// A flow's way: its offers with the relays' names, what it takes and what it costs.
+/// A flow's path: its relays, the completion time, the rate that it uses at each relay, and its
+/// cost.
 struct CarriedFlow<'a> {
     relays: &'a [RelayId],
     fct: Duration,
@@ -45,7 +46,7 @@ struct CarriedFlow<'a> {
 }
 
 /// Carries the flows of `truth` by the plan that was made for `guessed`; `set_up` is spent already.
-/// `None` when a flow that cannot take its planned path has no direct one.
+/// Returns `None` if a flow that cannot take its planned path has no direct one.
 pub(super) fn as_planned(
     truth: &Problem,
     guessed: &[Flow],
@@ -93,7 +94,7 @@ pub(super) fn as_planned(
     Some(told)
 }
 
-/// What each planned relay carries, in bit/s.
+/// Returns the capacity of each planned relay, in bit/s.
 fn room_of<'a>(truth: &Problem, plan: Option<&'a Plan>) -> BTreeMap<&'a RelayId, u64> {
     let relays = plan.map(|plan| plan.relays.as_slice()).unwrap_or_default().iter();
     let capacity = |region, relay_type| {
@@ -104,7 +105,7 @@ fn room_of<'a>(truth: &Problem, plan: Option<&'a Plan>) -> BTreeMap<&'a RelayId,
     relays.map(|relay| (&relay.id, capacity(&relay.region, &relay.relay_type))).collect()
 }
 
-/// The planned path for a true flow; `None` where it does not exist or has no price.
+/// Returns the planned path for a true flow; `None` if it does not exist or a price is missing.
 fn planned_way<'a>(
     truth: &Problem,
     flow: usize,

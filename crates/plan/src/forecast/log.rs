@@ -1,13 +1,12 @@
 //! A log of past flows, and its sums by pair of sites and period.
 //!
 //! The log is CSV with the header `time_s,source,destination,volume`, a row for each flow in any
-//! order: when it began in seconds since any zero (fractions allowed), its ends, and its volume
-//! with a unit (`2 GB`); with the header's last field `volume_bytes` volumes are plain numbers of
-//! bytes.
+//! order: its start in seconds since any epoch (fractions allowed), its ends, and its volume with a
+//! unit (`2 GB`); with the header's last field `volume_bytes` volumes are plain numbers of bytes.
 //!
-//! Periods begin at whole multiples of their length. The log is taken to cover them from the one of
-//! its earliest flow to the one of its latest: cut it at a period's end, or the last one looks
-//! quiet.
+//! Periods begin at whole multiples of their length. The log is assumed to cover all periods from
+//! that of its earliest flow to that of its latest. Cut it at a period's end: otherwise the volume
+//! of the last one is too low.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +14,23 @@ use tradewind_units::{Bytes, Duration, SiteId, Timestamp};
 
 use super::PredictedFlow;
 
-/// Headers that logs have.
+/// The headers of logs.
 const WITH_UNITS: &str = "time_s,source,destination,volume";
 const IN_BYTES: &str = "time_s,source,destination,volume_bytes";
-/// Latest time that a row may have, in seconds: five hundred years after its zero.
+/// Latest time that a row may have, in seconds: five hundred years after the epoch.
 const LATEST_S: f64 = 500.0 * 366.0 * 86_400.0;
-/// Most pairs times periods. Chosen: with all predictors a second's work or so.
+/// Limit on pairs times periods. Chosen: about a second's work with all predictors.
 const MOST_SUMS: u64 = 2_000_000;
 
-/// Why a log was refused.
+/// The reason why a log was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// A row that makes no sense.
+    /// An invalid row.
     #[error("line {line}: {message}")]
     Line {
-        /// Where, counted from 1.
+        /// Its number, counted from 1.
         line: usize,
-        /// What is wrong there, the field and its value included.
+        /// The error, with the field and its value.
         message: String,
     },
     /// No flows.
@@ -53,20 +52,20 @@ pub enum LogError {
 /// A flow that was carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastFlow {
-    /// When it began.
+    /// Its start.
     pub at: Timestamp,
-    /// Where it started.
+    /// The site it started at.
     pub source: SiteId,
-    /// Where it ended.
+    /// The site it ended at.
     pub destination: SiteId,
-    /// How much it was.
+    /// Its volume.
     pub volume: Bytes,
 }
 
-/// Reads a log; empty lines count nothing.
+/// Reads a log; empty lines are ignored.
 ///
 /// # Errors
-/// When the header is another, a row has not four fields, or one of them makes no sense, with its
+/// When the header is unknown, a row does not have four fields, or one of them is invalid, with its
 /// line; a log without flows is an error of the line after its header.
 pub fn parse_log(text: &str) -> Result<Vec<PastFlow>, LogError> {
     let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
@@ -95,7 +94,7 @@ pub fn parse_log(text: &str) -> Result<Vec<PastFlow>, LogError> {
     Ok(flows)
 }
 
-/// The lines on which the flows of a log stand that [`parse_log`] reads, counted from 1.
+/// Returns the line numbers of the flows of a log that [`parse_log`] reads, counted from 1.
 pub(crate) fn lines_of_flows(text: &str) -> impl Iterator<Item = usize> {
     let rows = text.lines().enumerate().skip(1).filter(|(_, row)| !row.trim().is_empty());
     rows.map(|(index, _)| index + 1)
@@ -128,12 +127,12 @@ fn read_row(row: &str, volume: fn(&str) -> Result<Bytes, String>) -> Result<Past
     })
 }
 
-/// What one pair carried.
+/// The volumes of one pair of sites.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Where its flows started.
+    /// The source of its flows.
     pub source: SiteId,
-    /// Where they ended.
+    /// Their destination.
     pub destination: SiteId,
     /// Their sum in each period, in bytes.
     pub volumes: Vec<f64>,
@@ -143,7 +142,7 @@ pub struct Series {
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
     period: Duration,
-    /// Number of the first period since the log's zero.
+    /// Number of the first period since the log's epoch.
     first: u64,
     periods: usize,
     series: Vec<Series>,
@@ -153,7 +152,7 @@ impl History {
     /// Sums up flows; each counts in the period in which it began.
     ///
     /// # Errors
-    /// When there are no flows, the period is zero, or the log spans far too many.
+    /// When there are no flows, the period is zero, or the log spans too many periods.
     pub fn new(flows: &[PastFlow], period: Duration) -> Result<Self, LogError> {
         let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         if nanos == 0 {
@@ -186,19 +185,19 @@ impl History {
         Ok(Self { period, first, periods, series: series.collect() })
     }
 
-    /// A period's length.
+    /// Returns the length of a period.
     #[must_use]
     pub const fn period(&self) -> Duration {
         self.period
     }
 
-    /// How many periods the log spans; at least one.
+    /// Returns the number of periods that the log spans; at least one.
     #[must_use]
     pub const fn periods(&self) -> usize {
         self.periods
     }
 
-    /// When the last period ends and the next one begins.
+    /// Returns the end of the last period, at which the next one begins.
     #[must_use]
     pub fn ends(&self) -> Timestamp {
         let nanos = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
@@ -206,7 +205,7 @@ impl History {
         Timestamp::from_nanos(nanos.saturating_mul(number))
     }
 
-    /// The log's first periods, at least one and at most all.
+    /// Returns the log's first `periods` periods, at least one and at most all.
     #[must_use]
     pub fn until(&self, periods: usize) -> Self {
         let periods = periods.clamp(1, self.periods);
@@ -217,7 +216,7 @@ impl History {
         Self { periods, series: self.series.iter().map(cut).collect(), ..*self }
     }
 
-    /// What was carried in the period of this number, the first being 0, by source and destination.
+    /// Returns the flows of the period with this index, counted from 0, by source and destination.
     #[must_use]
     pub fn flows_of(&self, period: usize) -> Vec<PredictedFlow> {
         let flow = |series: &Series| {
@@ -228,7 +227,7 @@ impl History {
         self.series.iter().filter_map(flow).collect()
     }
 
-    /// The pairs, by source and destination.
+    /// Returns the pairs, by source and destination.
     #[must_use]
     pub fn series(&self) -> &[Series] {
         &self.series

@@ -1,5 +1,5 @@
-//! Past periods planned for as if they were still to come: what the forecast from all before them
-//! expected, and what came.
+//! Past periods, with the flows predicted from all periods before them and the flows that were
+//! carried.
 
 use std::collections::BTreeSet;
 
@@ -8,35 +8,35 @@ use tradewind_units::{FlowId, Timestamp};
 use super::{ForecastError, History, PredictedFlow, Predictor, forecast, named};
 use crate::problem::{Flow, Inputs};
 
-/// A period of a log, seen from its beginning and from its end.
+/// A period of a log, with its predicted and its true flows.
 #[derive(Debug, Clone)]
 pub struct PastPeriod {
     /// When it began.
     pub begins: Timestamp,
-    /// Who made the forecast from the periods before.
+    /// The predictor that made the forecast from the periods before.
     pub predictor: Predictor,
-    /// Sum of what was expected too much or too little, over what was carried; `None` when nothing
-    /// was.
+    /// Sum of the absolute errors of predicted volumes, over the volume carried; `None` if there
+    /// was none.
     pub error_ratio: Option<f64>,
-    /// What was expected.
+    /// The predicted flows.
     pub expected: Vec<Flow>,
-    /// What came, as a problem.
+    /// The inputs of the problem with the true flows.
     pub truth: Inputs,
 }
 
-/// The first period that a forecast from those before it can be held against: that of the log's
-/// middle, later where a stated season must stand in the log twice before.
+/// Returns the first period that a forecast from those before it can be compared with: the log's
+/// middle one, or a later one if a given season must be in the log twice before.
 #[must_use]
 pub fn first_testable(history: &History, season: Option<usize>) -> usize {
     (history.periods() / 2).max(1).max(season.unwrap_or(0).saturating_mul(2))
 }
 
-/// Forecasts the period of this number (the log's first is 0) from all before it; `inputs` are
-/// sites, prices and whatever else holds beside the flows.
+/// Forecasts the period of this number (the log's first is 0) from all before it; `inputs` has the
+/// sites, prices and everything else but the flows.
 ///
 /// # Errors
-/// When there is no period before it, it is none of the log's, or the season cannot be tested on
-/// those before.
+/// When there is no period before it, it is not in the log, or the season cannot be tested on those
+/// before.
 pub fn past_period(
     history: &History,
     inputs: &Inputs,
@@ -67,9 +67,9 @@ pub fn past_period(
     })
 }
 
-/// The same inputs with other flows. One between the sites of a flow that they had takes name,
-/// weight and deadline from it; a sum over a period says no more of what was carried. Running paths
-/// of flows that are no longer there are left out.
+/// Returns the same inputs with other flows. A flow between the sites of one of the old flows takes
+/// its name, weight and deadline, but not its content, since sums over a period do not tell it.
+/// Running paths of flows that no longer exist are left out.
 #[must_use]
 pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
     let mut taken: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();

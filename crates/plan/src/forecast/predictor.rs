@@ -1,21 +1,21 @@
-//! Guesses of a period's volume from those before it.
+//! Predictors of a period's volume from those before it.
 
 use serde::{Deserialize, Serialize};
 
-/// Share of the newest season. Chosen: with noise the last season alone does worse than a mean, and
-/// a multiple of the true season would win by chance.
+/// Weight of the newest season. Chosen: with noise the last season alone predicts worse than a
+/// mean, and a multiple of the true season would win by chance.
 const SEASONAL_ALPHA: f64 = 0.5;
 
-/// A way to guess.
+/// A method of prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Predictor {
-    /// As in the last period.
+    /// The volume of the last period.
     Last,
     /// The mean of all periods, newer ones counting more: each older one counts `1 - alpha` times
     /// the one after it.
     Weighted {
-        /// Share of the newest period, above 0 and below 1.
+        /// Weight of the newest period, above 0 and below 1.
         alpha: f64,
     },
     /// The mean of the same periods of all seasons, each older one counting half the one after it.
@@ -36,8 +36,8 @@ impl std::fmt::Display for Predictor {
 }
 
 impl Predictor {
-    /// Guesses of every period from `from` on, each from the volumes before it; the last one is of
-    /// the period after them all. `from` is at least 1, and at least a season's length.
+    /// Predicts every period from `from` on, each from the volumes before it; the last prediction
+    /// is for the period after all of them. `from` is at least 1, and at least a season's length.
     pub(super) fn rolling(self, volumes: &[f64], from: usize) -> Vec<f64> {
         let ends = from..=volumes.len();
         match self {

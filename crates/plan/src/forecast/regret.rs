@@ -1,11 +1,11 @@
-//! What planning for guessed flows costs once the true ones come [CP VIII].
+//! Regret: the cost of planning for predicted flows, once the true ones are known [CP VIII].
 //!
-//! The guessed flows are planned for, and the relays of that plan are set up. Then the true flows
-//! come, and either take the paths that were planned between their sites, the rest direct
-//! ([`AsPlanned`]); or are planned for again over those relays and no others, within what the
-//! set-up left of the budget. The regret is how much worse either is than the best plan for the
-//! true flows: it counts relays in the wrong places, relays that are
-//! missing, and money spent on relays that nothing needs.
+//! The predicted flows are planned for, and the relays of that plan are set up. Then the true flows
+//! either take the paths that were planned between their sites, and the rest go direct
+//! ([`AsPlanned`]); or they are planned for again over those relays and no others, within the
+//! budget that the set-up left. The regret is how much worse either is than the clairvoyant plan,
+//! the best one for the true flows: it accounts for relays in the wrong places, missing relays, and
+//! money spent on unnecessary ones.
 
 use std::collections::BTreeMap;
 
@@ -16,91 +16,92 @@ use crate::plan::Plan;
 use crate::problem::{Flow, Inputs, Offer, Problem, ProblemError};
 use crate::solver::{self, Limits, SolveError, Solver};
 
-/// Plans for a forecast and for the true flows.
+/// Plans made from the prediction, and the clairvoyant plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regret {
-    /// The plan for the guessed flows; `None` when none were guessed.
+    /// The plan for the predicted flows; `None` if there are none.
     pub predicted: Option<Plan>,
-    /// The true flows by the guessed plan as it stands; `None` where one of them can neither take
-    /// its planned path nor go direct.
+    /// The true flows by the predicted plan without planning again; `None` if one of them can
+    /// neither take its planned path nor go direct.
     pub as_planned: Option<AsPlanned>,
-    /// The true flows over the guessed plan's relays. Its cost leaves out what setting them up
-    /// cost.
+    /// The plan for the true flows over the predicted plan's relays. Its cost excludes their
+    /// set-up.
     pub applied: Plan,
-    /// What was spent on setting up the guessed plan's relays.
+    /// The cost of setting up the predicted plan's relays.
     pub set_up: Money,
-    /// The best plan found for the true flows.
+    /// The clairvoyant plan: the best one found for the true flows.
     pub clairvoyant: Plan,
-    /// The objective of [`Regret::applied`], weights included.
+    /// The score of [`Regret::applied`], weights included.
     pub applied_score: Duration,
-    /// The least objective known for the true flows: that of [`Regret::clairvoyant`], or of
-    /// [`Regret::applied`] where a solver that is not exact missed it.
+    /// The best known score for the true flows: that of [`Regret::clairvoyant`], or of
+    /// [`Regret::applied`] if an inexact solver missed it.
     pub best_score: Duration,
-    /// All of them by the problem's objective.
+    /// The values of the problem's objective.
     pub values: Values,
 }
 
-/// What each way of carrying the true flows makes of the problem's objective: seconds, or dollars
-/// where it is the cost.
+/// The values of the problem's objective by each way of carrying the true flows: seconds, or
+/// dollars if the objective is the cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Values {
-    /// By the guessed plan as it stands.
+    /// By the predicted plan without planning again.
     pub as_planned: Option<f64>,
-    /// Planned for again over the guessed plan's relays, what setting them up cost included.
+    /// Planned for again over the predicted plan's relays, their set-up cost included.
     pub applied: f64,
-    /// By the plan for the true flows.
+    /// By the clairvoyant plan.
     pub clairvoyant: f64,
-    /// The least of those that meet all deadlines.
+    /// The lowest of those that meet all deadlines.
     pub best: f64,
 }
 
 impl Regret {
-    /// How much worse the guess did, paths chosen anew; never below zero.
+    /// Returns the regret with paths planned again; never below zero.
     #[must_use]
     pub fn regret(&self) -> Duration {
         self.applied_score.saturating_sub(self.best_score)
     }
 
-    /// The regret as a share of the best; `None` where that takes no time (the objective is cost).
+    /// Returns the regret as a ratio to the best score; `None` if that is zero (the objective is
+    /// cost).
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let best = self.best_score.as_secs_f64();
         (best > 0.0).then(|| self.regret().as_secs_f64() / best)
     }
 
-    /// What the guessed plan cost in the end.
+    /// Returns the cost of the applied plan, the set-up of its relays included.
     #[must_use]
     pub fn applied_cost(&self) -> Money {
         self.applied.cost + self.set_up
     }
 }
 
-/// Why there is no regret to tell.
+/// The reason why there is no regret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegretError {
-    /// A set of flows makes no problem.
+    /// A set of flows is no valid problem.
     #[error("{flows}: {source}")]
     Problem {
-        /// Which of them.
+        /// The name of the set.
         flows: &'static str,
-        /// What is wrong with them.
+        /// The error of the problem.
         source: ProblemError,
     },
     /// There is no plan.
     #[error("{flows}: {source}")]
     Solve {
-        /// Of which of them.
+        /// The name of the set of flows.
         flows: &'static str,
-        /// Why.
+        /// The solver's error.
         source: SolveError,
     },
 }
 
-/// Plans for `predicted`, lets the flows of `truth` take what was set up, and compares with the
-/// plan for the true flows; all by the same solver within the same limits.
+/// Plans for `predicted`, carries the flows of `truth` over the relays of that plan, and compares
+/// the result with the clairvoyant plan; all by the same solver within the same limits.
 ///
 /// # Errors
-/// When a set of flows makes no problem or has no plan.
+/// When a set of flows is no valid problem or has no plan.
 pub fn regret(
     truth: &Inputs,
     predicted: Vec<Flow>,
@@ -110,11 +111,10 @@ pub fn regret(
     regret_by(truth, predicted, &mut |problem| solver::solve(solver, problem, limits))
 }
 
-/// The same by whatever makes plans: `solve` is asked up to three times, and each answer counts
-/// alike.
+/// Computes the same with any function that makes plans: `solve` is called up to three times.
 ///
 /// # Errors
-/// When a set of flows makes no problem or has no plan.
+/// When a set of flows is no valid problem or has no plan.
 pub fn regret_by(
     truth: &Inputs,
     predicted: Vec<Flow>,
@@ -166,7 +166,7 @@ fn values(
     let of_plan = |plan: &Plan, cost| problem.value(plan.flows.iter().map(|flow| flow.fct), cost);
     let of_told = |told: &AsPlanned| problem.value(told.fcts.iter().copied(), told.cost);
     let applied = of_plan(applied, applied.cost + set_up);
-    // A plan that misses deadlines is none, however little it costs.
+    // A plan that misses deadlines does not count, however cheap it is.
     let in_time = as_planned.filter(|told| told.late == 0).map_or(f64::INFINITY, of_told);
     let clairvoyant = of_plan(clairvoyant, clairvoyant.cost);
     let best = clairvoyant.min(applied).min(in_time);
@@ -177,7 +177,7 @@ fn new_problem(inputs: Inputs, flows: &'static str) -> Result<Problem, RegretErr
     Problem::new(inputs).map_err(|source| RegretError::Problem { flows, source })
 }
 
-/// The solver's plan, or the best that it had when its limits were reached.
+/// Returns the solver's plan, or the best that it had when it reached its limits.
 fn plan_of(outcome: Result<Plan, SolveError>, flows: &'static str) -> Result<Plan, RegretError> {
     match outcome {
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => Ok(*plan),
@@ -185,7 +185,7 @@ fn plan_of(outcome: Result<Plan, SolveError>, flows: &'static str) -> Result<Pla
     }
 }
 
-/// The relays of a plan by region and type.
+/// Counts the relays of a plan by region and type.
 fn counts(plan: &Plan) -> BTreeMap<(RegionId, RelayTypeId), usize> {
     let mut counts = BTreeMap::new();
     for relay in &plan.relays {
@@ -194,7 +194,7 @@ fn counts(plan: &Plan) -> BTreeMap<(RegionId, RelayTypeId), usize> {
     counts
 }
 
-/// What setting up a plan's relays costs, those left out that run already.
+/// Returns the set-up cost of a plan's relays, except those that run already.
 fn set_up_of(plan: &Plan, problem: &Problem) -> Money {
     let counts = counts(plan);
     let count = |offer: &Offer| {
@@ -205,7 +205,8 @@ fn set_up_of(plan: &Plan, problem: &Problem) -> Money {
     problem.set_up(&counts, || plan.makespan())
 }
 
-/// The true problem in which the plan's relays run, and what was spent on set-up is gone.
+/// Returns the inputs of the true problem with the plan's relays running and the budget reduced by
+/// what was spent on set-up.
 fn over_relays_of(plan: Option<&Plan>, truth: &Inputs, spent: Money) -> Inputs {
     let relays = plan.map(counts).unwrap_or_default();
     let mut inputs = truth.clone();

@@ -1,4 +1,4 @@
-//! The choice for each packet flow: the cheapest of all ways that meet its demand, and what speaks
+//! The choice for each packet flow: the cheapest option that meets its demand, and the reasons
 //! against the others `[JQ 3.3]`.
 
 use std::collections::BTreeMap;
@@ -13,65 +13,66 @@ use super::{Fastest, PacketError, PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;
 
-/// A relay that packet flows take and streams do not.
+/// A relay that packet flows use and streams do not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketRelay {
     /// Its name: the region's and a number.
     pub id: RelayId,
-    /// Where it runs.
+    /// The region it runs in.
     pub region: RegionId,
-    /// What it is.
+    /// Its relay type.
     pub relay_type: RelayTypeId,
-    /// Whether it runs already: its machine costs nothing more.
+    /// True if it runs already: its machine is paid.
     pub runs: bool,
 }
 
-/// Why a service was taken or not.
+/// The reason why a service was selected or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketVerdict {
-    /// It was taken.
+    /// It was selected.
     Taken,
-    /// It would do, and costs more, or comes later for the same money.
+    /// It meets the demand, but costs more, or is slower at the same cost.
     Dearer,
-    /// Its slowest packets come after the budget.
+    /// Its slowest packets exceed the latency budget.
     Late,
-    /// More packets are lost than can be borne.
+    /// More packets are lost than the flow tolerates.
     Lossy,
 }
 
-/// What came of one service: its cheapest way that would do, or its fastest where none does.
+/// The evaluation of one service: its cheapest option that meets the demand, or its fastest if none
+/// does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsideredService {
-    /// Which.
+    /// The service.
     pub service: PacketService,
-    /// Over which relays.
+    /// The regions of its relays.
     pub regions: Vec<RegionId>,
-    /// When its slowest packets arrive: lost ones, with caching and coding.
+    /// The delivery time of its slowest packets, which are lost ones with caching and coding.
     #[serde(rename = "delivery_s", with = "time::as_seconds")]
     pub delivery: Duration,
-    /// What it costs over the flow's span.
+    /// Its cost over the flow's duration.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
-    /// Why it was taken or not.
+    /// The reason why it was selected or not.
     pub verdict: PacketVerdict,
 }
 
-/// What the services would cost over a flow's relays, in dollars for each GB of the flow.
+/// The costs of the services over a flow's relays, in dollars for each GB of the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceCosts {
-    /// By coding.
+    /// The cost of coding.
     pub coding: Money,
-    /// By caching.
+    /// The cost of caching.
     pub caching: Money,
-    /// By forwarding.
+    /// The cost of forwarding.
     pub forwarding: Money,
 }
 
-/// How a packet flow is carried.
+/// The service and relays of a packet flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedPacketFlow {
@@ -82,23 +83,23 @@ pub struct PlannedPacketFlow {
     /// Its relays, in order: of the streams' plan, or among those that packet flows add; none:
     /// direct.
     pub path: Vec<RelayId>,
-    /// When its slowest packets arrive: lost ones, with caching and coding.
+    /// The delivery time of its slowest packets, which are lost ones with caching and coding.
     #[serde(rename = "delivery_s", with = "time::as_seconds")]
     pub delivery: Duration,
-    /// When they must.
+    /// Its latency budget.
     #[serde(rename = "budget_s", with = "time::as_seconds")]
     pub budget: Duration,
     /// Share of its packets that the Internet is expected to lose.
     pub internet_loss: Ratio,
-    /// What it costs over its span.
+    /// Its cost over its duration.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
-    /// What for.
+    /// The parts of that cost.
     pub costs: PacketCost,
-    /// What the services would cost over these relays, machines left out; none without relays.
+    /// The costs of the services over these relays, without machines; `None` without relays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_gb: Option<ServiceCosts>,
-    /// What came of each service.
+    /// The evaluation of each service.
     pub services: Vec<ConsideredService>,
 }
 
@@ -110,21 +111,20 @@ pub struct PacketPlan {
     pub relays: Vec<PacketRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedPacketFlow>,
-    /// What all of them cost, each over its span.
+    /// The total cost of the flows, each over its duration.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
 }
 
 impl Packets {
-    /// The cheapest service for each flow, over relays of the streams' plan where that is cheaper;
-    /// without such a plan over machines of which nothing is paid.
+    /// Chooses the cheapest service for each flow, over relays of the streams' plan where that is
+    /// cheaper; without such a plan, over machines of which none is paid.
     ///
-    /// Equal inputs give equal plans: of several ways that cost the same the fastest is taken, then
-    /// the simplest service, then one relay before two, then the regions that stand first.
+    /// Equal inputs give equal plans: among options of equal cost the fastest is taken, then the
+    /// simplest service, then one relay before two, then the regions that are listed first.
     ///
     /// # Errors
-    /// When no service meets a flow's demand, a price is missing, or there is more money than can
-    /// be expressed.
+    /// When no service meets a flow's demand, a price is missing, or a cost cannot be represented.
     pub fn plan(&self, inputs: &Inputs, streams: Option<&Plan>) -> Result<PacketPlan, PacketError> {
         let delay_table = DelayTable::new(self, inputs);
         let mut best: Option<PacketPlan> = None;
@@ -169,7 +169,7 @@ fn planned(
     Ok(PlannedPacketFlow {
         id: flow.id.clone(),
         service,
-        // A way over relays is there only where some relay carries the flow.
+        // Options over relays exist only if some relay can carry the flow.
         path: path.unwrap_or_default(),
         delivery,
         budget: flow.demand.budget,
@@ -181,7 +181,7 @@ fn planned(
     })
 }
 
-/// A service's best way so far.
+/// The best option of a service so far.
 #[derive(Clone, Copy)]
 struct Considered {
     way: ServiceOption,
@@ -190,14 +190,14 @@ struct Considered {
 }
 
 impl Considered {
-    /// What the way that is taken has least of.
+    /// Returns the key by which options are compared, where less is better.
     fn rank(&self) -> (Money, Duration, PacketService, Over) {
         (self.cost.total(), self.way.delivery, self.way.service, self.way.over)
     }
 }
 
-/// Each service's cheapest way that meets the demand, or its fastest where none does; ways that do
-/// not are not priced.
+/// Returns each service's cheapest option that meets the demand, or its fastest if none does; other
+/// options that do not meet it are not priced.
 fn considered(
     delay_table: &DelayTable<'_>,
     flow: &PacketFlow,
@@ -226,8 +226,8 @@ fn considered(
     Ok(best)
 }
 
-/// The fastest way, over relays if there is one: over the Internet alone lost packets never come,
-/// however fast it is.
+/// Returns the fastest option, over relays if there is one: on the Internet path alone lost packets
+/// never arrive, however fast it is.
 fn fastest(delay_table: &DelayTable<'_>, ways: &[ServiceOption]) -> Option<Fastest> {
     let is_last = |way: &ServiceOption| way.service == PacketService::Direct;
     let way = ways.iter().min_by_key(|way| (is_last(way), way.delivery, way.service, way.over))?;
@@ -252,8 +252,8 @@ fn told(
     ConsideredService { service, regions, delivery, cost, verdict }
 }
 
-/// What each service would cost over these relays, for each GB of the flow; machines are the same
-/// for all, and left out.
+/// Returns the cost of each service over these relays, for each GB of the flow; machines cost the
+/// same with all, and are left out.
 fn usd_per_gb(
     delay_table: &DelayTable<'_>,
     flow: &PacketFlow,

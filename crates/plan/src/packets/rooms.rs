@@ -1,6 +1,6 @@
 //! Relays that packet flows may take: those that the streams buy and those that run already, whose
-//! machines cost nothing more, as far as they have room; and those that packet flows add, which are
-//! paid whole.
+//! machines are paid, up to their free capacity; and those that packet flows add, which are paid in
+//! full.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::{PacketFlow, Packets};
 use crate::plan::{Plan, relay_id};
 use crate::problem::{Inputs, RelayType};
 
-/// A relay and what it still carries.
+/// A relay and its free capacity.
 struct FreeCapacity {
     relay: PacketRelay,
-    /// The streams' plan has it: it is no relay of the packet flows'.
+    /// True if it is part of the streams' plan, and not added by packet flows.
     is_streams: bool,
-    /// Its machine costs nothing more.
+    /// True if its machine is paid.
     is_paid: bool,
     left_bps: u64,
     left_flows: u32,
-    /// Whole hours for which packet flows have paid it.
+    /// Whole hours for which packet flows have paid for it.
     hours: u64,
     is_taken: bool,
 }
@@ -31,7 +31,7 @@ impl FreeCapacity {
     }
 }
 
-/// All relays by region.
+/// All relays by region, with the criteria by which flows choose them.
 pub(super) struct Rooms<'a> {
     packets: &'a Packets,
     inputs: &'a Inputs,
@@ -39,12 +39,12 @@ pub(super) struct Rooms<'a> {
     choice: Choice,
 }
 
-/// How flows choose their relays.
+/// The criteria by which flows choose their relays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// By a flow's share of a full machine, and not by what it adds.
+    /// True: by a flow's share of the price of a full machine; false: by the cost that it adds.
     pub(super) by_share: bool,
-    /// Without the relays that are paid.
+    /// True if relays that are paid are not used.
     pub(super) apart: bool,
 }
 
@@ -58,7 +58,7 @@ impl Choice {
 }
 
 impl<'a> Rooms<'a> {
-    /// The relays of the streams' plan, and what else runs; without a plan there are none yet.
+    /// Creates the list of the streams' relays and of others that run; it is empty without a plan.
     pub(super) fn new(
         packets: &'a Packets,
         inputs: &'a Inputs,
@@ -94,7 +94,7 @@ impl<'a> Rooms<'a> {
         rooms
     }
 
-    /// Relays that run and that the streams' plan has no use for.
+    /// Adds relays that run and that the streams' plan does not use.
     fn add_running(&mut self, plan: &Plan) {
         for ((region, id), count) in &self.inputs.running.relays {
             let is_one =
@@ -103,7 +103,7 @@ impl<'a> Rooms<'a> {
             let Some(of_type) = self.inputs.relay_types.iter().find(|known| known.id == *id) else {
                 continue;
             };
-            // A flow takes one relay of a region: more than there are flows are not needed.
+            // A flow takes one relay of a region, so no more than there are flows are needed.
             for _ in planned..*count.min(&(planned + self.packets.flows.len())) {
                 self.add(region, of_type, true);
             }
@@ -127,7 +127,7 @@ impl<'a> Rooms<'a> {
         });
     }
 
-    /// Whether some relay can carry so much.
+    /// Returns whether some relay type has this capacity.
     pub(super) fn carries(&self, rate: Bandwidth) -> bool {
         self.inputs.relay_types.iter().any(|known| known.capacity >= rate)
     }
@@ -140,8 +140,7 @@ impl<'a> Rooms<'a> {
         paid.or_else(|| rooms.iter().position(|room| room.fits(rate)))
     }
 
-    /// Returns what the machine of a relay in the region adds to the cost of all flows if `flow`
-    /// takes it.
+    /// Returns the machine cost that a relay in the region adds to the total if `flow` takes it.
     pub(super) fn machine(&self, region: &RegionId, flow: &PacketFlow) -> Money {
         let hours = match self.fit(region, flow.rate).map(|at| &self.by_region[region][at]) {
             Some(room) if room.is_paid => 0,
@@ -152,7 +151,8 @@ impl<'a> Rooms<'a> {
         prices.map_or(Money::ZERO, |prices| prices.machine(hours))
     }
 
-    /// Returns what the flow chooses by: what the machine adds, or a share of a full one.
+    /// Returns the machine cost by which the flow chooses: the cost that it adds, or its share of a
+    /// full machine.
     pub(super) fn judged(&self, region: &RegionId, flow: &PacketFlow) -> Money {
         let adds = self.machine(region, flow);
         let paid = self.fit(region, flow.rate).is_some_and(|at| self.by_region[region][at].is_paid);
@@ -162,8 +162,8 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Puts a flow on a relay in the region: a paid one, one that other packet flows share, or
-    /// another.
+    /// Places a flow on a relay in the region: a paid one, one that other packet flows share, or a
+    /// new one.
     pub(super) fn take(&mut self, region: &RegionId, flow: &PacketFlow) -> Option<RelayId> {
         let rate = flow.rate;
         let there = self.fit(region, rate);
@@ -186,14 +186,14 @@ impl<'a> Rooms<'a> {
         Some(room.relay.id.clone())
     }
 
-    /// The relays that are to run beside those of the streams.
+    /// Returns the relays to run besides those of the streams.
     pub(super) fn added(self) -> Vec<PacketRelay> {
         let rooms = self.by_region.into_values().flatten();
         rooms.filter(|room| room.is_taken && !room.is_streams).map(|room| room.relay).collect()
     }
 }
 
-/// What the streams take of each relay, in bit/s: their mean rates [CP V-B].
+/// Returns the load of the streams on each relay, in bit/s: the sum of their mean rates [CP V-B].
 pub(super) fn loads(inputs: &Inputs, plan: &Plan) -> BTreeMap<RelayId, u64> {
     let volumes: BTreeMap<_, _> = inputs.flows.iter().map(|flow| (&flow.id, flow.volume)).collect();
     let mut loads: BTreeMap<RelayId, u64> = BTreeMap::new();

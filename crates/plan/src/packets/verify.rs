@@ -1,7 +1,7 @@
-//! What is wrong with a plan of packet flows, worked out from the problem and the streams' plan.
+//! Violations in a plan of packet flows, computed from the problem and the streams' plan.
 //!
-//! It asks the model for delays and costs as the planner does, and works out paths, machines that
-//! are paid, loads and sums anew.
+//! Delays and costs are from the same model as the planner's; paths, paid machines, loads and sums
+//! are computed independently.
 
 use std::collections::BTreeMap;
 
@@ -14,35 +14,35 @@ use super::{PacketFlow, Packets};
 use crate::plan::Plan;
 use crate::problem::Inputs;
 
-/// One thing that is wrong.
+/// A violation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PacketViolation {
-    /// Not the problem's flows, each once and in order.
+    /// Flows other than the problem's, each once and in order.
     #[error("packet flows: not those of the problem, each once and in its order")]
     Flows,
-    /// A path over a relay that nobody runs, or that there is no such way over.
+    /// A path over a relay that does not run, or over which the service is not possible.
     #[error("packet flow `{0}`: no such service over such relays")]
     Path(FlowId),
-    /// Packets that do not come when the plan says, or not in time.
+    /// A delivery time other than computed, or one that does not meet the demand.
     #[error("packet flow `{0}`: its packets do not come as planned, or not within its demand")]
     Delivery(FlowId),
-    /// A cost other than the prices make it.
+    /// A cost other than computed from the prices.
     #[error("packet flow `{0}`: it costs something else than planned")]
     Cost(FlowId),
     /// A relay that carries more than it can, streams included.
     #[error("relay `{0}`: packet flows ask more of it than it can carry")]
     Overloaded(RelayId),
-    /// A relay that is named twice, is not on offer, runs no more than stated, or that no packet
-    /// flow takes.
+    /// A relay that is listed twice, has more packet flows than may share it, is said to run and
+    /// does not, or that no packet flow uses.
     #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
     Relay(RelayId),
-    /// The sum is not that of the flows.
+    /// A total cost other than the sum over the flows.
     #[error("packet flows: their costs do not come to the plan's sum")]
     Sum,
 }
 
 impl Packets {
-    /// All that is wrong with `plan` beside the streams' plan.
+    /// Returns all violations in `plan`, given the streams' plan.
     #[must_use]
     pub fn verify(
         &self,
@@ -71,7 +71,7 @@ impl Packets {
     }
 }
 
-/// The region of a relay, and whether its machine is paid.
+/// Returns the region of a relay, and whether its machine is paid.
 fn known<'a>(
     streams: &'a Plan,
     plan: &'a PacketPlan,
@@ -161,7 +161,7 @@ fn wrong_relays(
     wrong
 }
 
-/// Whether more relays are said to run than do, up to that at this place.
+/// Returns whether the relays up to this index that are said to run are more than do run.
 fn runs_too_many(inputs: &Inputs, streams: &Plan, plan: &PacketPlan, at: usize) -> bool {
     let relay = &plan.relays[at];
     let key = (relay.region.clone(), relay.relay_type.clone());

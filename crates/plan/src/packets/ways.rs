@@ -1,8 +1,8 @@
-//! All ways of a packet flow: each service over each relay or pair of relays, with when its slowest
-//! packets arrive and what it costs `[JQ 5.1, Tables 1 and 2]`.
+//! All options of a packet flow: each service over each relay or pair of relays, with the delivery
+//! time of its slowest packets and its cost `[JQ 5.1, Tables 1 and 2]`.
 //!
-//! One-way delays are half of the problem's round trips. A leg that the problem does not know, or
-//! has blocked, is not taken: without the Internet path there is forwarding alone.
+//! One-way delays are half of the problem's round trips. A leg that is unknown or blocked is not
+//! used: without the Internet path only forwarding is possible.
 
 use tradewind_model::Egress;
 use tradewind_model::packet::cost::packet_cost_at_one;
@@ -12,7 +12,7 @@ use tradewind_units::{Duration, Money, RegionId};
 use super::{MOST_RELAYS, PacketError, PacketFlow, Packets};
 use crate::problem::{Inputs, Place};
 
-/// The relays of a way, by their regions' places among the candidates.
+/// The relays of an option, by the indices of their regions among the candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Over {
     Nothing,
@@ -36,15 +36,16 @@ impl Over {
 pub(super) struct ServiceOption {
     pub(super) service: PacketService,
     pub(super) over: Over,
-    /// When its slowest packets arrive.
+    /// The delivery time of its slowest packets.
     pub(super) delivery: Duration,
 }
 
-/// The services that take relays.
+/// The services that use relays.
 pub(super) const BOUGHT: [PacketService; 3] =
     [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
 
-/// One-way delays between all candidate regions, and what there is to ask of them.
+/// One-way delays between all candidate regions, with the inputs that delays and costs are computed
+/// from.
 pub(super) struct DelayTable<'a> {
     pub(super) packets: &'a Packets,
     pub(super) inputs: &'a Inputs,
@@ -83,7 +84,7 @@ impl<'a> DelayTable<'a> {
         }
     }
 
-    /// Every way of a flow; those over relays only where `has_relays`.
+    /// Returns every option of a flow; those over relays only if `has_relays`.
     pub(super) fn ways(
         &self,
         flow: &PacketFlow,
@@ -113,7 +114,7 @@ impl<'a> DelayTable<'a> {
         ways
     }
 
-    /// When the slowest packets arrive; `None` where there is no such way.
+    /// Returns the delivery time of the slowest packets; `None` if there is no such option.
     pub(super) fn delivery(
         &self,
         flow: &PacketFlow,
@@ -144,8 +145,8 @@ impl<'a> DelayTable<'a> {
         path.delivery(service)
     }
 
-    /// What a service costs over these relays; `machine` tells of a region what its machine costs
-    /// the flow.
+    /// Returns the cost of a service over these relays; `machine` returns the cost for the flow of
+    /// a machine in a region.
     pub(super) fn cost(
         &self,
         flow: &PacketFlow,
@@ -175,8 +176,9 @@ impl<'a> DelayTable<'a> {
         Ok(PacketCost { compute, source, ..traffic })
     }
 
-    /// Returns what the source's own cloud charges for what the source sends: packets over the
-    /// Internet, but with forwarding, and with every service but direct as much to the first relay.
+    /// Returns the egress cost that the source's own cloud charges: for the packets over the
+    /// Internet, except with forwarding, and for the same volume to the first relay, except with
+    /// direct.
     fn source_cost(
         &self,
         flow: &PacketFlow,
@@ -201,7 +203,7 @@ impl<'a> DelayTable<'a> {
     }
 }
 
-/// Half of the round trip between two places, if that is known.
+/// Returns half of the round-trip time between two places, if that is known.
 fn one_way(inputs: &Inputs, from: Place, to: Place) -> Option<Duration> {
     inputs.legs.get(&(from, to)).map(|leg| leg.rtt / 2)
 }

@@ -1,4 +1,4 @@
-//! What makes inputs a problem, and how flows of one source share what it can send.
+//! Validation of inputs, and the shares of a source's caps among its flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use tradewind_units::{
 
 use super::{Inputs, MAX_RELAYS, Offer, Problem};
 
-/// Why inputs make no problem.
+/// The reason why inputs were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProblemError {
-    /// There is nothing to carry.
+    /// No flows.
     #[error("flows: at least one is needed")]
     NoFlows,
     /// Two flows of one name.
     #[error("flow `{0}`: named twice")]
     FlowTwice(FlowId),
-    /// A flow that goes nowhere.
+    /// A flow whose source is its destination.
     #[error("flow `{flow}`: from `{site}` to itself")]
     FlowToItself {
         /// The flow.
@@ -31,7 +31,7 @@ pub enum ProblemError {
     /// A flow without volume.
     #[error("flow `{0}`: a volume above zero is needed")]
     NoVolume(FlowId),
-    /// A flow that counts nothing.
+    /// A flow of weight zero.
     #[error("flow `{0}`: a weight of 1 or more is needed")]
     NoWeight(FlowId),
     /// Two candidate regions of one name.
@@ -40,7 +40,7 @@ pub enum ProblemError {
     /// A candidate region whose relays could not be named.
     #[error("region `{0}`: its name leaves no room for a relay's number")]
     RegionName(RegionId),
-    /// Regions, but nothing to set up there.
+    /// No relay types.
     #[error("relay types: at least one is needed")]
     NoRelayTypes,
     /// Two relay types of one name.
@@ -56,9 +56,9 @@ pub enum ProblemError {
     NoPath {
         /// The flow.
         flow: FlowId,
-        /// Where it starts.
+        /// Its source.
         source_site: SiteId,
-        /// Where it ends.
+        /// Its destination.
         destination: SiteId,
     },
     /// No path is fast enough, whatever it costs.
@@ -70,12 +70,12 @@ pub enum ProblemError {
     Deadline {
         /// The flow.
         flow: FlowId,
-        /// When it should end.
+        /// Its deadline.
         deadline: Duration,
-        /// When it ends at best.
+        /// The completion time of its fastest path.
         fastest: Duration,
     },
-    /// More money than can be added up.
+    /// Costs that could overflow.
     #[error(
         "flows: their dearest paths, relays and moves included, come to more than {MOST_USD:e} \
          dollars together"
@@ -90,13 +90,13 @@ pub enum ProblemError {
 /// own. Chosen: half of what 64 bits hold in nano-dollars, so that no solver's sum overflows.
 const MOST_USD: f64 = 4e9;
 
-/// Refuses a problem of which some plan costs more than can be added up.
+/// Refuses a problem in which the cost of some plan could overflow.
 pub(super) fn money(problem: &Problem) -> Result<(), ProblemError> {
     if dearest_usd(problem) > MOST_USD { Err(ProblemError::TooMuchMoney) } else { Ok(()) }
 }
 
-/// Returns twice what any plan costs and more, for relays beyond what there may be; refuses a
-/// problem where as many as flows have hops could not be added up.
+/// Returns the extra cost of a relay beyond a quota, more than twice the cost of any plan; refuses
+/// a problem where the sum of as many as flows have hops could overflow.
 pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
     let usd = 2.0 * dearest_usd(problem) + 0.01;
     let hops = (problem.flows().len() * problem.max_relays()) as f64;
@@ -107,8 +107,8 @@ pub(super) fn beyond(problem: &Problem) -> Result<Money, ProblemError> {
 }
 
 impl Problem {
-    /// Returns the flows of which the direct path or a candidate takes so long that its time is
-    /// told no more exactly ([`LONGEST`]).
+    /// Returns the flows of which the direct path or a candidate reaches the longest time that the
+    /// model can express ([`LONGEST`]).
     pub fn beyond_telling(&self) -> impl Iterator<Item = &FlowId> {
         let flows = self.inputs.flows.iter().enumerate();
         let is_beyond = move |flow: usize| {
@@ -119,7 +119,7 @@ impl Problem {
     }
 }
 
-/// Returns what all flows cost on their dearest paths, each over relays of its own.
+/// Returns the total cost of all flows on their dearest paths, each over relays of its own.
 fn dearest_usd(problem: &Problem) -> f64 {
     let hours = problem.hours().last().copied().unwrap_or(1) as f64;
     let hourly = |offer: &Offer| problem.inputs.hourly.get(&offer.relay_type.id);
@@ -137,13 +137,13 @@ fn dearest_usd(problem: &Problem) -> f64 {
     (0..problem.flows().len()).map(dearest).sum()
 }
 
-/// Refuses what makes no sense by itself.
+/// Refuses invalid flows, regions and relay types.
 pub(super) fn inputs(inputs: &Inputs) -> Result<(), ProblemError> {
     flows(inputs)?;
     places(inputs)
 }
 
-/// Refuses regions and relay types that make no sense by themselves.
+/// Refuses invalid regions and relay types.
 pub(super) fn places(inputs: &Inputs) -> Result<(), ProblemError> {
     regions(inputs)?;
     if inputs.relay_types.is_empty() {
@@ -194,20 +194,20 @@ fn regions(inputs: &Inputs) -> Result<(), ProblemError> {
     Ok(())
 }
 
-/// What a flow gets of its source's caps; nothing where there is none, or room for all.
+/// A flow's share of its source's caps; `None` where there is no cap, or it suffices for all flows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
-    /// Whatever its path.
+    /// The share on any path.
     pub(super) all: Option<Bandwidth>,
-    /// Where its first hop leaves the source's region.
+    /// The share on paths whose first hop leaves the source's region.
     pub(super) outside: Option<Bandwidth>,
 }
 
-/// What each flow gets of its source's caps when all send at once \[TRN\]: max-min fair, by what
-/// each could use on the fastest of its paths.
+/// Returns each flow's share of its source's caps when all send at once \[TRN\]: max-min fair, with
+/// the rate on its fastest path as each flow's demand.
 ///
-/// All flows count against the cap of what leaves the region: those that a relay inside takes leave
-/// the others more than is told here.
+/// All flows count against the cap on traffic that leaves the region: where some take a relay
+/// inside it, the others get more than this.
 pub(super) fn shares(problem: &Problem) -> Vec<Share> {
     let inputs = problem.inputs();
     let all = fair_shares(problem, &inputs.site_caps, |flow| demand(problem, flow, |_| true));
@@ -238,7 +238,8 @@ fn fair_shares(
     shares
 }
 
-/// The rate that a flow would go at if it were alone at its source, over the paths that count.
+/// Returns the rate that a flow would reach if it were alone at its source, on the fastest of the
+/// paths that `counts` selects.
 fn demand(problem: &Problem, flow: usize, counts: impl Fn(&[usize]) -> bool) -> Bandwidth {
     let candidates = problem.candidates(flow).iter();
     let rates = candidates.filter(|candidate| counts(&candidate.relays)).filter_map(|candidate| {

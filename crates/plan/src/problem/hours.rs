@@ -2,8 +2,8 @@
 //!
 //! The cost of a relay then depends on the slowest flow, over whatever path. For a given number of
 //! whole hours it does not: [`Problem::paid_for`] is the problem in which no flow takes longer and
-//! each relay costs as much, which solvers take as any other. Of all such numbers those alone
-//! matter that some path takes ([`Problem::hours`]): with another one the same paths cost more.
+//! each relay's cost is fixed, which any solver can plan. Only numbers of hours that some path
+//! takes ([`Problem::hours`]) matter: with others the same paths cost more.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,8 @@ impl Problem {
         self.inputs.hourly.values().any(|price| *price > Money::ZERO)
     }
 
-    /// Returns the numbers of whole hours that plans over the candidates may take, rising.
+    /// Returns the numbers of whole hours that plans over the candidates may take, in ascending
+    /// order.
     pub(crate) fn hours(&self) -> Vec<u64> {
         let of = |flow: usize| self.candidates[flow].iter().map(|path| hours_of(path.fct));
         let flows = || 0..self.candidates.len();
@@ -35,7 +36,7 @@ impl Problem {
     }
 
     /// Returns the problem in which machines are paid for so many hours and no flow takes longer;
-    /// none where a flow has no such path.
+    /// `None` if a flow has no such path.
     pub(crate) fn paid_for(&self, hours: u64) -> Option<Self> {
         let mut problem = self.clone();
         let hourly = std::mem::take(&mut problem.inputs.hourly);
@@ -53,7 +54,7 @@ impl Problem {
         problem.candidates.iter().all(|paths| !paths.is_empty()).then_some(problem)
     }
 
-    /// Returns what so many relays of each offer cost; `last` says when the last flow is done.
+    /// Returns the cost of so many relays of each offer; `last` gives the makespan.
     pub(crate) fn set_up(&self, counts: &[usize], last: impl FnOnce() -> Duration) -> Money {
         let offers = || self.offers.iter().zip(counts);
         let set_up: Money = offers().map(|(offer, count)| offer.set_up(*count)).sum();

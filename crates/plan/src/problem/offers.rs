@@ -1,10 +1,11 @@
-//! What may be set up: relay types in regions.
+//! Offers: the relay types that may be set up in each region.
 
 use tradewind_units::{Money, RegionId};
 
 use super::{Inputs, Offer, RelayType};
 
-/// Returns the relay types in regions that may be set up, or run already.
+/// Returns all relay types in all regions as offers, with those that run already and those not
+/// available marked.
 pub(super) fn all(inputs: &Inputs) -> Vec<Offer> {
     let offer = |region: &RegionId, relay_type: &RelayType| {
         let key = (region.clone(), relay_type.id.clone());

@@ -1,18 +1,18 @@
-//! What is known of the costs of a flow's packet services while it runs.
+//! Estimates of the costs of a flow's packet services while it runs.
 //!
-//! At first there is what somebody told, for the loss that was expected, or nothing: then services
-//! cost what leaves relays. Later relays' bills tell prices, and of the service that runs how much
-//! leaves them for each byte that is copied to them; that is remembered for a while after another
-//! took its place. What services cost that have not run moves with the loss that receivers report,
-//! by the model of [`packet_cost`]: a lost packet leaves the egress relay once more, and with
-//! coding helpers are asked for theirs.
+//! At first there are configured costs, for the expected loss, or none: then a service's cost is
+//! the traffic that leaves relays. Later the relays' accounting gives prices and, for the service
+//! that runs, the bytes that leave them for each byte copied to them, which is remembered for a
+//! while after the service was replaced. The costs of services that have not run are adjusted to
+//! the loss that receivers report, by the model of [`packet_cost`]: a lost packet leaves the egress
+//! relay once more, and with coding helpers are asked for theirs.
 //!
-//! | relays tell prices | costs were told | a service that has run costs | another |
+//! | relays report prices | costs configured | cost of a service that has run | cost of another |
 //! |---|---|---|---|
-//! | yes | yes | what was billed | what was told, moved by the loss |
-//! | yes | no | what was billed | what leaves relays, at their prices |
-//! | no | yes | what was told | what was told |
-//! | no | no | what left relays | what leaves relays |
+//! | yes | yes | as billed | as configured, adjusted to the loss |
+//! | yes | no | as billed | traffic that leaves relays, at their prices |
+//! | no | yes | as configured | as configured |
+//! | no | no | traffic that left relays | traffic that leaves relays |
 
 use std::collections::BTreeMap;
 
@@ -25,53 +25,54 @@ use super::Report;
 /// Services that cost something.
 const BOUGHT: [PacketService; 3] =
     [PacketService::Coding, PacketService::Caching, PacketService::Forwarding];
-/// Over which time it is measured what a service takes. Chosen: relays tell once a second, so that
-/// a second's traffic is uncertain.
+/// Time over which a service's traffic is measured. Chosen: relays report once a second, so that a
+/// second's traffic is uncertain.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// What is billed for so long after a change of the service may be for the one before. Chosen: of
-/// three bills one may get lost.
+/// Time after a change of the service for which accounting may still be of the one before. Chosen:
+/// of three reports one may get lost.
 const SETTLES: Duration = Duration::from_secs(3);
-/// Least packets of an interval that tell something. Chosen: three a second.
+/// Fewest packets of an interval that is evaluated. Chosen: three a second.
 const LEAST_PACKETS: u64 = 100;
-/// How long it is remembered what a service took. Chosen: others' flows, with which blocks are
-/// shared, come and go; when it is forgotten, trying the service again takes half a minute.
+/// Time for which a service's measured traffic is remembered. Chosen: other flows, with which
+/// blocks are shared, come and go; once it is forgotten, trying the service again takes half a
+/// minute.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// How much of the reports before the last one counts beside it. Chosen: as long as an interval, at
-/// one a second.
+/// Weight of the previous reports against the last one. Chosen: a time constant of about an
+/// interval, at one report a second.
 const REPORTS_LAST: f64 = 31.0 / 32.0;
-/// A packet's size before one is known. Source: the packets of the model's flows [JQ 5.1.1].
+/// Size of packets before one is measured. Source: the packets of the model's flows [JQ 5.1.1].
 const FIRST_PACKET: Bytes = Bytes::new(1000);
 
-/// What somebody told of the services' costs, for each GB of the flow.
+/// Configured costs of the services, for each GB of the flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToldCosts {
-    /// By service.
+    /// The costs by service.
     pub costs: BTreeMap<PacketService, Money>,
-    /// For an Internet path that loses so much.
+    /// The loss ratio of the Internet path that they are for.
     pub loss: Ratio,
 }
 
-/// What has left the relays of one role for a flow, as they tell: sums.
+/// The traffic of a flow that has left the relays of one role, as they report it: totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeftRelay {
-    /// Bytes, with all headers.
+    /// Bytes with all headers.
     pub bytes: u64,
-    /// What is charged for them.
+    /// The price of these bytes.
     pub nano_usd: u64,
 }
 
-/// What a flow has taken so far: sums.
+/// A flow's traffic so far: totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// Packets sent.
     pub packets: u64,
-    /// Their bytes, with the headers that they have between relays.
+    /// Their bytes, with the headers between relays.
     pub bytes: u64,
     /// Packets that were copied to the relays, each once.
     pub copied: u64,
-    /// What left the ingress relay.
+    /// Traffic that left the ingress relay.
     pub ingress: LeftRelay,
-    /// What left the egress relay; `None` where one relay is both.
+    /// Traffic that left the egress relay; `None` if one relay is both.
     pub egress: Option<LeftRelay>,
 }
 
@@ -79,7 +80,7 @@ pub struct Spent {
 /// relays.
 type Parts = [f64; 2];
 
-/// What a service took while it ran.
+/// The measured traffic of a service.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Taken {
     parts: Parts,
@@ -87,7 +88,7 @@ struct Taken {
     at: Timestamp,
 }
 
-/// A time in which one service runs.
+/// A measuring interval of one service.
 #[derive(Debug, Clone, Copy)]
 struct Interval {
     service: PacketService,
@@ -95,12 +96,12 @@ struct Interval {
     before: Spent,
 }
 
-/// What is known of the costs of one flow's services.
+/// Estimates of the costs of one flow's services.
 #[derive(Debug, Clone)]
 pub struct FlowCosts {
     told: Option<ToldCosts>,
     coding: CodingRates,
-    /// Packets that should have come, and those that the Internet lost; older ones count less.
+    /// Packets that were expected, and those that the Internet lost, both exponentially decayed.
     expected: f64,
     lost: f64,
     packet: Bytes,
@@ -112,7 +113,7 @@ pub struct FlowCosts {
 }
 
 impl FlowCosts {
-    /// Begins with what somebody told, and with how relays code.
+    /// Creates estimates from configured costs, if any, and the relays' coding rates.
     #[must_use]
     pub fn new(told: Option<ToldCosts>, coding: CodingRates) -> Self {
         Self {
@@ -128,19 +129,19 @@ impl FlowCosts {
         }
     }
 
-    /// The flow's relays are others now: nothing of what was billed is known of them.
+    /// Discards all that was measured, after the flow's relays have changed.
     pub fn forget_relays(&mut self) {
         (self.prices, self.interval, self.is_one_relay) = (None, None, false);
         self.taken.clear();
     }
 
-    /// Takes what a receiver reports.
+    /// Processes a receiver's report.
     pub fn note_report(&mut self, report: Report) {
         self.expected = self.expected * REPORTS_LAST + report.expected as f64;
         self.lost = self.lost * REPORTS_LAST + report.lost_by_internet as f64;
     }
 
-    /// The flow has taken so much, and `service` carries it.
+    /// Processes the flow's traffic so far; `service` carries it now.
     pub fn note_spent(&mut self, now: Timestamp, service: PacketService, spent: Spent) {
         self.taken.retain(|_, taken| now.since(taken.at) < REMEMBERED);
         match self.interval {
@@ -179,8 +180,8 @@ impl FlowCosts {
         self.taken.insert(service, Taken { parts, loss: self.loss(), at });
     }
 
-    /// A relay that has sent nothing yet is taken to charge what it charged before, or what the
-    /// other does.
+    /// Updates the prices. A relay that has sent nothing in the interval is assumed to charge what
+    /// it charged before, or what the other relay does.
     fn note_prices(&mut self, left: [LeftRelay; 2]) {
         let price =
             |left: LeftRelay| (left.bytes > 0).then(|| left.nano_usd as f64 / left.bytes as f64);
@@ -192,13 +193,13 @@ impl FlowCosts {
         self.prices = prices.filter(is_told).map(|(ingress, egress)| [ingress, egress]);
     }
 
-    /// The share of packets that the Internet loses; nothing while nobody has reported.
+    /// Returns the Internet path's loss ratio; zero before the first report.
     #[must_use]
     pub fn loss(&self) -> Ratio {
         Ratio::new(self.lost / self.expected).unwrap_or(Ratio::ZERO)
     }
 
-    /// What each service costs for each GB, as far as is known.
+    /// Returns the estimated cost of each service for each GB.
     #[must_use]
     pub fn now(&self) -> BTreeMap<PacketService, Money> {
         let cost = |service| Some((service, Money::from_usd(self.cost(service)?).ok()?));
@@ -216,19 +217,19 @@ impl FlowCosts {
                 let [ingress, egress] = self.prices();
                 moved(parts[0] * ingress + parts[1] * egress, *loss)
             }
-            // Without any report the loss is what was expected.
+            // Before the first report the loss is taken to be as expected.
             (_, Some((cost, _)), None) if self.expected == 0.0 => Some(cost.as_usd()),
             (_, Some((cost, expected)), None) => moved(cost.as_usd(), expected),
             (_, None, None) => modelled(loss),
         }
     }
 
-    /// Where relays tell none, a byte costs the same wherever it leaves.
+    /// Returns the prices of the ingress and the egress relay; equal ones if relays report none.
     fn prices(&self) -> [f64; 2] {
         self.prices.unwrap_or([1.0; 2])
     }
 
-    /// What a GB costs by the papers' formulas, with the relays' prices.
+    /// Returns the cost of a GB by the paper's formulas, with the relays' prices.
     fn modelled(&self, service: PacketService, loss: Ratio) -> Option<f64> {
         let second = Duration::from_secs(1);
         let stream = Stream {
@@ -271,7 +272,7 @@ mod tests {
         Ratio::new(value).unwrap()
     }
 
-    /// Two repair packets for ten, one for five.
+    /// Returns two repair packets for ten, and one for five.
     fn rates() -> CodingRates {
         CodingRates { in_stream: 0.2, ..CodingRates::paper() }
     }
@@ -298,8 +299,8 @@ mod tests {
         (0..200).for_each(|_| costs.note_report(report));
     }
 
-    /// A flow of a hundred packets of 1,000 bytes a second, for each byte of which so many
-    /// hundredths leave its relays, which charge so many cents for each GB.
+    /// A flow of a hundred packets of 1,000 bytes a second. A given number of hundredths of its
+    /// bytes leave each relay, which charges `cents` for each GB.
     struct Running {
         costs: FlowCosts,
         now: u64,
@@ -336,8 +337,8 @@ mod tests {
         let mut costs = untold();
         assert_eq!(cents(&costs), [40, 100, 200]);
         report(&mut costs, 100);
-        // A tenth comes back: once more out of the egress relay, and with coding nine helpers are
-        // asked, by 64 bytes each.
+        // A tenth is recovered: it leaves the egress relay once more, and with coding nine helpers
+        // get requests of 64 bytes each.
         assert_eq!(cents(&costs), [56, 110, 200]);
     }
 
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(cents(&running.costs), [3, 8, 17], "not long enough");
         running.run(Coding, [120, 0], 10);
         assert_eq!(cents(&running.costs), [12, 8, 17]);
-        // Of each byte that is copied, not of each that is sent.
+        // Costs are for each byte that is copied, not for each that is sent.
         let mut chosen = Running::new(told(0.01), [10, 10]);
         for _ in 0..42 {
             chosen.spent.packets += 300;
@@ -396,7 +397,7 @@ mod tests {
         // 0.4 parts at 2 cents and 0.158 at 10; 1 and 0.1; 1 and 1.
         assert_eq!(cents(&running.costs), [2, 3, 12]);
         report(&mut running.costs, 500);
-        // Helpers' requests leave the dear relay: coding is no longer the cheapest.
+        // Requests to helpers leave the expensive relay: coding is no longer the cheapest.
         assert_eq!(cents(&running.costs), [9, 7, 12]);
     }
 

@@ -1,83 +1,83 @@
-//! Judgement of a stronger service: whether it helps, or harms the flow that it is to protect.
+//! Evaluation of steps to stronger services, which may help the flow or harm it.
 //!
-//! Copies share the sender's uplink with the packets themselves. Where that is short they make the
-//! queue that packets wait and get lost in, whichever stronger service sends them. So each step up
-//! is judged by what receivers report and by the queue before the first hop, from then on for as
-//! long as the stronger service runs: where packets fare worse than before it, it is taken back,
-//! and for some intervals it is seen whether that was why. If they fare better then, the flow stays
-//! for a while, twice as long each time; if not, the path has become worse by itself, and the
-//! stronger service is taken again, and compared with that.
+//! Copies share the sender's uplink with the packets themselves. If that has too little capacity,
+//! they cause queueing delay and loss, with any stronger service. So each step up is evaluated by
+//! receivers' reports and by the queue before the first hop, for as long as the stronger service
+//! runs. If packets do worse than before it, it is reverted, and observed for some intervals
+//! whether it was the cause. If packets do better then, no step up is made for a hold time, which
+//! doubles each time; if not, the path has become worse by itself: the stronger service is used
+//! again, and compared with that baseline.
 //!
-//! No step up is tried where a queue stands already, before the same while has passed: more packets
-//! would make it longer.
+//! If there is a standing queue already, no step up is tried before the same hold time has passed:
+//! more packets would make it longer.
 
 use tradewind_model::packet::PacketService;
 use tradewind_units::Duration;
 
-/// Intervals after a step up until it is judged, and over which it is. Chosen: two may still hold
-/// what was sent before, and a queue takes some to fill.
+/// Intervals after a step up until it is evaluated, and over which it is. Chosen: two may still
+/// have packets sent before, and a queue takes some to fill.
 const WINDOW: usize = 5;
-/// Intervals after which one that does much harm is taken back, by how much more must be missed for
-/// that. Chosen: what chance does not in two intervals of some hundred packets.
+/// Intervals after which a step that does much harm is reverted, and the increase of the miss ratio
+/// required for that. Chosen: above random variation over two intervals of some hundred packets.
 const GROSS_AFTER: usize = 2;
 const GROSS: f64 = 0.05;
-/// Intervals after one was taken back until it is seen whether that helped. Chosen: what was sent
-/// before has come.
+/// Intervals after a step was reverted until the effect is evaluated. Chosen: packets sent before
+/// have arrived.
 const PROBED_AFTER: usize = 3;
-/// The same where a queue stands, which may take so long until it is seen to drain. Chosen: round
+/// The same with a standing queue, whose draining takes this long to be visible. Chosen: round
 /// trips are smoothed over two seconds.
 const DRAINED_AFTER: usize = 8;
-/// By how much more must be missed to count as more. Chosen: what chance does in five intervals of
+/// Smallest significant increase of the miss ratio. Chosen: random variation over five intervals of
 /// some hundred packets.
 const MARGIN: f64 = 0.005;
-/// By how much longer a queue must be to count as longer. Chosen: above the jitter of smoothed
-/// round trips on a wire.
+/// Smallest significant increase of the queueing delay. Chosen: above the jitter of smoothed round
+/// trips on a wired network.
 const LONGER: Duration = Duration::from_millis(10);
-/// A queue to which nothing is added without need. Chosen: above the jitter of smoothed round trips
+/// Queueing delay that counts as a standing queue. Chosen: above the jitter of smoothed round trips
 /// of mobile hosts.
 const STANDING: Duration = Duration::from_millis(50);
-/// Part of the earlier losses up to which a longer queue is worth it. Chosen: half of
-/// the losses are heard.
+/// Largest ratio of misses to those before for which a longer queue is worth it. Chosen: half of
+/// the losses still have an audible effect.
 const WORTH_WAITING: f64 = 0.5;
-/// And by how much less that must be for a queue that stands. Chosen: a loss of a hundredth is
-/// borne sooner than one.
+/// Required decrease of the miss ratio if the queue grows to a standing one. Chosen: a loss of 1 %
+/// is more tolerable than such a queue.
 const MUCH: f64 = 0.01;
-/// Share of intervals that makes packets late or not.
+/// Fraction of late intervals above which an outcome counts as late.
 const MOST: f64 = 0.5;
-/// Intervals for which no step up follows one that did harm, at first and at most.
+/// Hold time in intervals after a step up that did harm, at first and at most.
 const HELD_FOR: u32 = 60;
 const MOST_HELD_FOR: u32 = HELD_FOR << 5;
-/// The same at first where the queue has shown whose harm it was. Chosen: a try makes all late
-/// until the queue has drained, in ten seconds perhaps, which is to be less than a hundredth of the
-/// time.
+/// The same at first if the queue has shown that the step was the cause. Chosen: a try makes all
+/// packets late until the queue has drained, in perhaps ten seconds, which should be less than a
+/// hundredth of the time.
 const HELD_FOR_QUEUE: u32 = HELD_FOR * 16;
-/// Intervals for which a service is not judged since the path had become worse by itself; a step up
-/// that does no harm for so long has the next one held back for no longer than the first.
+/// Intervals for which a service is not evaluated after the path became worse by itself. After a
+/// step up that does no harm for this long, the hold time is reset.
 const TRUSTED_FOR: u32 = 60;
 
-/// An interval, as it is seen.
+/// The observations of one interval.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Interval {
     pub(super) expected: f64,
     pub(super) missed: f64,
-    /// Packets wait for so long there that they come too late for the budget.
+    /// True if the queueing delay there makes packets exceed the latency budget.
     pub(super) is_late: bool,
-    /// Time that packets wait before the first hop.
+    /// Queueing delay before the first hop.
     pub(super) queue: Duration,
 }
 
-/// The fare of packets over some intervals.
+/// The results of packets over some intervals.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
-    /// The share that is missed.
+    /// The miss ratio.
     missed: f64,
     is_late: bool,
     queue: Duration,
 }
 
 impl Outcome {
-    /// Returns whether all is late, or more is missed, or the queue is longer, and not for a good
-    /// reason: that what is missed became bearable, or much less.
+    /// Returns whether packets are late now, or the miss ratio is higher, or the queue is longer
+    /// without compensation: a miss ratio that is now tolerable, or much lower.
     fn is_worse_than(self, before: Self, bearable: f64) -> bool {
         if self.is_late != before.is_late {
             return self.is_late;
@@ -106,7 +106,7 @@ impl Recent {
         self.count += 1;
     }
 
-    /// Returns how packets fared in the last so many.
+    /// Returns the outcome of the last `intervals`.
     fn outcome(&self, intervals: usize) -> Outcome {
         let last = &self.last[..intervals.min(self.count).min(WINDOW)];
         let sum = |of: fn(&Interval) -> f64| last.iter().map(of).sum::<f64>();
@@ -124,24 +124,24 @@ impl Recent {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// Nothing is known that a stronger service could be compared with.
+    /// There is no baseline that a stronger service could be compared with.
     Free {
-        /// It was waited for a while since a queue stands.
+        /// True if the hold time for a standing queue has passed.
         has_waited: bool,
     },
-    /// A stronger service runs; with the one before packets fared like this.
+    /// A stronger service runs; `before_it` is the outcome with the one before.
     Watching { before: PacketService, before_it: Outcome, trusted: u32, intervals: u32 },
-    /// It was taken back, since packets fared like this with it. The longest queue since.
+    /// It was reverted; `before_it` is the outcome with it, `longest` the longest queue since.
     Probing { stronger: PacketService, before_it: Outcome, longest: Duration },
-    /// No stronger service is taken.
+    /// No step up is made for now.
     Holding {
         left: u32,
-        /// The queue has shown that it did harm.
+        /// True if the queue has shown that the stronger service did harm.
         is_sure: bool,
     },
 }
 
-/// Judges steps to stronger services.
+/// Evaluates steps to stronger services.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     state: State,
@@ -155,8 +155,8 @@ impl Guard {
         Self { state, recent: Recent::default(), hold: HELD_FOR }
     }
 
-    /// Takes an interval of a flow that bears that such a share is missed; the service that is to
-    /// run instead, if this says that another must.
+    /// Processes an interval of a flow that tolerates the miss ratio `bearable`; returns the
+    /// service to run instead, if it must change.
     pub(super) fn observe(
         &mut self,
         running: PacketService,
@@ -185,8 +185,8 @@ impl Guard {
         }
     }
 
-    /// Takes back what runs and was no step up where packets fare badly before a queue, to see how
-    /// they do without it.
+    /// Reverts a running service that was not a step up, if packets do badly and there is a
+    /// standing queue, to observe them without it.
     fn judge_first(&mut self, running: PacketService, bearable: f64) -> Option<PacketService> {
         let outcome = self.recent.outcome(WINDOW);
         let is_harm = running != PacketService::Direct
@@ -229,7 +229,7 @@ impl Guard {
         before
     }
 
-    /// Sees whether it helped to take a service back.
+    /// Evaluates whether reverting a service helped.
     fn probe(
         &mut self,
         running: PacketService,
@@ -241,7 +241,7 @@ impl Guard {
         if count < PROBED_AFTER {
             return None;
         }
-        // The first interval may still hold what was sent before.
+        // The first interval may still have packets sent before.
         let without = Outcome { queue: seen.queue, ..self.recent.outcome((count - 1).min(WINDOW)) };
         let with = Outcome { queue: longest, ..before_it };
         if with.is_worse_than(without, bearable) {
@@ -264,8 +264,8 @@ impl Guard {
         self.hold = (self.hold * 2).min(MOST_HELD_FOR);
     }
 
-    /// Returns whether a stronger service may be taken now that packets are missed, and wait before
-    /// the first hop for so long.
+    /// Returns whether a step up is allowed now that packets are missed, given the queueing delay
+    /// before the first hop.
     pub(super) fn allows(&mut self, queue: Duration) -> bool {
         match self.state {
             State::Free { has_waited: false } if queue >= STANDING => {
@@ -280,8 +280,8 @@ impl Guard {
         }
     }
 
-    /// The same where the service that runs has become too slow for the budget: what is held back
-    /// may be the better one by now.
+    /// Returns the same if the running service has become too slow for the budget: a service that
+    /// is held back may be the better one by now.
     pub(super) fn allows_faster(&self) -> bool {
         match self.state {
             State::Free { .. } | State::Watching { .. } => true,
@@ -290,9 +290,9 @@ impl Guard {
         }
     }
 
-    /// Notes that the service changes, to a stronger one or not.
+    /// Updates the state for a change of the service, to a stronger one or not.
     pub(super) fn note_change(&mut self, before: PacketService, now: PacketService) {
-        // An outage shows in the last intervals, a share of some per cent in more of them.
+        // An outage shows in the last intervals, a loss of a few percent over more of them.
         let (last, all) = (self.recent.outcome(GROSS_AFTER), self.recent.outcome(WINDOW));
         let count = self.recent.count;
         let before_it = Outcome { missed: last.missed.max(all.missed), ..last };
@@ -301,7 +301,8 @@ impl Guard {
             State::Free { .. } | State::Holding { .. } if now > before && count > 0 => {
                 State::Watching { before, before_it, trusted: 0, intervals: 0 }
             }
-            // What began the climb is what its end is compared with, or what did much better since.
+            // The baseline stays that before the first of several steps, unless a later one did
+            // much better.
             State::Watching { before_it: first, .. }
                 if now > before && count >= WINDOW && all.missed < first.missed * WORTH_WAITING =>
             {

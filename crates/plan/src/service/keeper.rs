@@ -1,18 +1,18 @@
-//! Keeping a flow on the cheapest packet service that works, while it runs: by what its receiver
-//! reports, by the delays of its paths and by what services cost, which all change `[JQ 3.3]`.
+//! Keeps a running flow on the cheapest packet service that works, by its receiver's reports, the
+//! delays of its paths and the costs of services, which all change `[JQ 3.3]`.
 //!
-//! | what is seen | what follows |
+//! | observation | action |
 //! |---|---|
-//! | reports in a row miss the demand | the cheapest *stronger* service that is fast enough; the stronger recovers more, and sooner |
-//! | reports in a row meet it | the next cheaper service that is fast enough is tried; direct only where the Internet would have done |
-//! | the service is too slow, look after look | the cheapest stronger one that is fast enough, or any; the fastest where none is |
-//! | it is, and another is fast enough by now | that one |
-//! | with a stronger service more is missed than before, or packets wait longer before the first hop (`guard`) | back, and no step up for a while, if that helps |
-//! | packets are missed, and a queue stands before the first hop | no step up for a while |
+//! | consecutive reports miss the demand | the cheapest *stronger* service that is fast enough: a stronger one recovers more packets, and sooner |
+//! | consecutive reports meet it | the next cheaper service that is fast enough is tried; direct only if the Internet would have sufficed |
+//! | the service is too slow in consecutive checks | the cheapest stronger one that is fast enough, or any; the fastest if none is |
+//! | it is still too slow, and another is fast enough by now | that one |
+//! | with a stronger service more packets are missed than before, or the queue before the first hop is longer (`guard`) | back to the one before, and no step up for a hold time, if that helps |
+//! | packets are missed, and there is a standing queue before the first hop | no step up for a hold time |
 //!
-//! Receivers count from when a packet should have come, so that a path that gets slower as a whole
-//! is seen by its round trips alone. Delays jitter and costs are guesses until a service has run:
-//! no change follows one look or a small difference.
+//! Receivers measure from a packet's expected arrival, so that a path that gets slower as a whole
+//! shows only in its round trips. Delays have jitter, and costs are estimates until a service has
+//! run: no change follows from a single check or a small difference.
 
 use tradewind_model::packet::PacketService;
 use tradewind_units::Duration;
@@ -20,91 +20,91 @@ use tradewind_units::Duration;
 use super::guard::{Guard, Interval};
 use super::{Choice, Demand, ServiceOffer, fastest};
 
-/// What a receiver reports of one interval.
+/// A receiver's report of one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// Packets that should have come.
+    /// Packets that were expected.
     pub expected: u64,
-    /// Those that came within the budget, by whatever way.
+    /// Those that arrived within the budget, on any path.
     pub in_time: u64,
     /// Those that the Internet lost, recovered or not.
     pub lost_by_internet: u64,
 }
 
-/// Intervals in a row that miss the demand before a stronger service is taken. Chosen: one may be
+/// Consecutive intervals that miss the demand before a stronger service is used. Chosen: one may be
 /// chance.
 const BAD_BEFORE_UP: u32 = 2;
-/// Intervals in a row that meet it before a cheaper one is tried, at first. Chosen: outages come in
-/// bursts.
+/// Consecutive intervals that meet it before a cheaper service is tried, at first. Chosen: outages
+/// come in bursts.
 const GOOD_BEFORE_DOWN: u32 = 30;
-/// The most, after cheaper ones have failed again and again.
+/// The greatest number of them, after cheaper ones have failed repeatedly.
 const MOST_BEFORE_DOWN: u32 = 30 << 6;
-/// Looks in a row at which a service is too slow before it counts as that. Chosen: at one a second,
-/// longer than a burst of queueing.
+/// Consecutive checks in which a service is too slow before it counts as such. Chosen: at one a
+/// second, longer than a burst of queueing.
 const SLOW_BEFORE_LEFT: u32 = 5;
-/// Looks in a row at which it is fast enough before it counts as that again. Chosen: as long as
-/// demand must be met before a step down: a service that is left too soon costs packets, one that
-/// is taken again too late costs a little money.
+/// Consecutive checks in which it is fast enough before it counts as such again. Chosen: as long as
+/// the demand must be met before a step down. Leaving a service too early costs packets, returning
+/// to it too late costs a little money.
 const FAST_BEFORE_TRIED: u32 = 30;
-/// Share of the budget that it must keep free for that. Chosen: above what is left of jitter in a
-/// smoothed round trip.
+/// Divisor of the budget that gives the margin required for that. Chosen: above the jitter that
+/// remains in a smoothed round trip.
 const FREE_OF_BUDGET: u32 = 10;
-/// By what share of its cost the service that runs must be dearer than another that is tried in its
-/// place. Chosen: above the error of a bill over 30 s, which is a second's traffic at most.
+/// Relative saving that another service must offer to be tried in place of the running one. Chosen:
+/// above the error of accounting over 30 s, which is at most a second's traffic.
 const WORTH_TRYING: f64 = 0.1;
 
-/// Why a flow has another service.
+/// The cause of a change of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Too many packets were late or lost with the one before.
     Missed,
-    /// It is cheaper, and what is dearer was not needed.
+    /// The new one is cheaper, and the demand was met for long enough.
     Cheaper,
     /// The one before became too slow for the budget.
     TooSlow,
-    /// The one before is too slow, and this one no longer.
+    /// The one before is too slow, and the new one is fast enough again.
     FastAgain,
-    /// The one before made more packets late or lost than this one.
+    /// With the one before more packets were late or lost than with the new one.
     Harmed,
 }
 
-/// A flow has another service.
+/// A change of a flow's service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// The new service.
     pub service: PacketService,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
 /// Keeps a flow on the cheapest service that works.
 ///
-/// Steps to cheaper services are one at a time. One that has to be taken back doubles the wait
+/// Steps to cheaper services are made one at a time. One that has to be reverted doubles the wait
 /// before the next.
 #[derive(Debug, Clone)]
 pub struct ServiceKeeper {
     demand: Demand,
-    /// In the order of their cost.
+    /// All services in the order of their cost.
     rungs: Vec<Rung>,
     service: PacketService,
     bad: u32,
     good: u32,
     good_before_down: u32,
-    /// The last step was to a cheaper one, which has not proved itself.
+    /// True if the last step was to a cheaper service that is not yet confirmed.
     is_trial: bool,
-    /// Whether the last report found the Internet alone good enough.
+    /// True if the Internet alone would have met the demand by the last report.
     would_do_alone: bool,
     guard: Guard,
-    /// Time that packets wait before the first hop, whichever way they go.
+    /// Queueing delay before the first hop, which all paths share.
     queue: Duration,
 }
 
-/// A service and whether it counts as fast enough.
+/// A service, and whether it counts as fast enough.
 #[derive(Debug, Clone, Copy)]
 struct Rung {
     offer: ServiceOffer,
     is_fast: bool,
-    /// Looks in a row that say otherwise.
+    /// Consecutive checks with the opposite result.
     doubts: u32,
 }
 
@@ -130,7 +130,7 @@ impl Rung {
 }
 
 impl ServiceKeeper {
-    /// Begins with what was chosen.
+    /// Creates a keeper that starts with the selected service.
     #[must_use]
     pub fn new(demand: Demand, choice: &Choice) -> Self {
         let meets_alone =
@@ -149,13 +149,13 @@ impl ServiceKeeper {
         }
     }
 
-    /// The service now.
+    /// Returns the current service.
     #[must_use]
     pub fn service(&self) -> PacketService {
         self.service
     }
 
-    /// Takes a report; tells when the service changes.
+    /// Processes a report; returns the change of the service, if there is one.
     pub fn observe(&mut self, report: Report) -> Option<Change> {
         if report.expected == 0 {
             return None;
@@ -192,8 +192,8 @@ impl ServiceKeeper {
         change
     }
 
-    /// Looks at what services take and cost now, where packets of any wait for `queue` besides
-    /// before the first hop; tells when the service changes.
+    /// Checks the current delays and costs of the services, to all of which the queueing delay
+    /// `queue` before the first hop is added; returns the change of the service, if there is one.
     pub fn look(&mut self, offers: &[ServiceOffer], queue: Duration) -> Option<Change> {
         self.queue = queue;
         let was_fast = self.is_fast();
@@ -225,7 +225,8 @@ impl ServiceKeeper {
         self.running().is_some_and(|rung| rung.is_fast)
     }
 
-    /// Returns whether packets come too late for the budget since they wait before the first hop.
+    /// Returns whether the queueing delay before the first hop makes packets exceed the latency
+    /// budget.
     fn is_late(&self) -> bool {
         let is_way = |rung: &&Rung| match rung.offer.service {
             PacketService::Direct => true,
@@ -233,12 +234,12 @@ impl ServiceKeeper {
             PacketService::Caching | PacketService::Coding => false,
         };
         let usual = self.rungs.iter().filter(is_way).map(|rung| rung.offer.delivery).min();
-        // The queue is never as long for all of them.
+        // Not all packets see the full queue.
         let wanted = self.demand.budget - self.demand.budget / FREE_OF_BUDGET;
         usual.is_some_and(|usual| usual <= wanted && usual + self.queue > wanted)
     }
 
-    /// Those that count as fast enough, the cheapest first.
+    /// Returns the services that count as fast enough, the cheapest first.
     fn fast(&self) -> impl DoubleEndedIterator<Item = &ServiceOffer> {
         self.rungs.iter().filter(|rung| rung.is_fast).map(|rung| &rung.offer)
     }
@@ -247,14 +248,16 @@ impl ServiceKeeper {
         self.fast().map(|offer| offer.service).find(|service| *service > self.service)
     }
 
-    /// The cheapest that is fast enough, and bears what the Internet loses.
+    /// Returns the cheapest service that is fast enough; direct only if the Internet alone would
+    /// suffice.
     fn cheapest(&self) -> Option<PacketService> {
         let bears =
             |service: &PacketService| *service != PacketService::Direct || self.would_do_alone;
         self.fast().map(|offer| offer.service).find(bears)
     }
 
-    /// The dearest of those that are worth being tried in the place of the one that runs.
+    /// Returns the most expensive of the cheaper services that are worth trying in place of the
+    /// running one.
     fn next_cheaper(&self) -> Option<PacketService> {
         let paid = self.running()?.offer.cost.as_usd();
         let is_worth_it = |offer: &&ServiceOffer| {

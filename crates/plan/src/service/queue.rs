@@ -1,17 +1,17 @@
-//! The standing queue of a flow's own uplink, as its round trips show it.
+//! Estimation of the standing queue of a flow's own uplink from its round-trip times.
 //!
-//! A packet waits before the first hop whichever way it takes: round trips over the Internet and
-//! to the first relay rise together. What only one of them rises by is not of the uplink. Both are
-//! compared with the least of recent minutes.
+//! A packet waits before the first hop on any path: round-trip times over the Internet and to the
+//! first relay rise together. An increase of only one of them is not due to the uplink. Both are
+//! compared with their minimum over recent minutes.
 
 use tradewind_units::{Duration, Timestamp};
 
-/// Minutes whose least is remembered. Chosen: a queue that stands all the time drains once in so
-/// many, and a way that has become longer is taken for a queue no longer than that.
+/// Minutes whose minimum is remembered. Chosen: a standing queue drains once in this time, and a
+/// path that has become longer is mistaken for a queue no longer than this.
 const MINUTES: usize = 10;
 const NANOS_OF_A_MINUTE: u64 = 60_000_000_000;
 
-/// The least of recent minutes, each by itself.
+/// The minimum of each of the recent minutes.
 #[derive(Debug, Clone, Default)]
 struct Least {
     by_minute: [Option<Duration>; MINUTES],
@@ -19,9 +19,9 @@ struct Least {
 }
 
 impl Least {
-    /// Takes a value; returns by how much it is above the least.
+    /// Adds a value; returns by how much it exceeds the minimum.
     fn rise(&mut self, minute: u64, value: Duration) -> Duration {
-        // Those that nothing was told in hold nothing.
+        // Minutes without a value have no minimum.
         let passed = minute.saturating_sub(self.minute).min(MINUTES as u64);
         self.minute = self.minute.max(minute);
         for step in 0..passed {
@@ -38,7 +38,7 @@ fn place(minute: u64) -> usize {
     (minute % MINUTES as u64) as usize
 }
 
-/// The queue before the first hop, as far as it is known.
+/// The estimate of the queue before the first hop.
 #[derive(Debug, Clone, Default)]
 pub struct StandingQueue {
     internet: Least,
@@ -46,7 +46,7 @@ pub struct StandingQueue {
 }
 
 impl StandingQueue {
-    /// Takes round trips over the Internet and to the first relay; returns how long packets wait
+    /// Adds round-trip times over the Internet and to the first relay; returns the queueing delay
     /// before the hop that both share.
     pub fn note(&mut self, now: Timestamp, internet: Duration, access: Duration) -> Duration {
         let minute = now.as_nanos() / NANOS_OF_A_MINUTE;
@@ -63,7 +63,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Notes round trips once a second, from a second on; the queue at the end.
+    /// Adds round-trip times once a second in `seconds`; returns the queueing delay at the end.
     fn noted(
         queue: &mut StandingQueue,
         seconds: std::ops::Range<u64>,
@@ -100,7 +100,7 @@ mod tests {
         noted(&mut queue, 0..10, 100, 20);
         assert_eq!(noted(&mut queue, 10..590, 200, 120), ms(100));
         assert_eq!(noted(&mut queue, 590..620, 200, 120), ms(0));
-        // Also where nothing was told meanwhile.
+        // The same without any value in between.
         noted(&mut queue, 620..630, 100, 20);
         assert_eq!(noted(&mut queue, 5000..5001, 200, 120), ms(0));
     }

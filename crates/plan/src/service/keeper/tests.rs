@@ -1,4 +1,4 @@
-//! What reports, delays and costs make of a flow's service, one after the other, without a clock.
+//! Tests of a flow's service under sequences of reports, delays and costs, without a clock.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ fn usual() -> BTreeMap<PacketService, Money> {
     costs(0.01, 0.04, 0.08)
 }
 
-/// As [`choose`] begins where the Internet loses `loss`.
+/// Returns a keeper with the service that [`choose`] selects for an Internet path that loses
+/// `loss`.
 fn begun(loss: f64, costs: &BTreeMap<PacketService, Money>) -> ServiceKeeper {
     let demand = Demand { budget: ms(150), bearable: ratio(0.01) };
     ServiceKeeper::new(demand, &choose(demand, &path(), ratio(loss), costs))
@@ -40,7 +41,7 @@ fn missed(service: PacketService) -> Option<Change> {
     Some(Change { service, cause: Cause::Missed })
 }
 
-/// Looks so many times at a path and costs; what changes.
+/// Checks a path and costs `times` times; returns the changes.
 fn looks(
     keeper: &mut ServiceKeeper,
     times: u32,
@@ -51,7 +52,7 @@ fn looks(
     (1..=times).filter_map(|time| Some((time, keeper.look(&offers, Duration::ZERO)?))).collect()
 }
 
-/// Good reports until something changes.
+/// Feeds good reports until the service changes.
 fn good_until_change(keeper: &mut ServiceKeeper) -> (u32, Change) {
     (1..1000).find_map(|time| Some((time, keeper.observe(good(0))?))).unwrap()
 }
@@ -135,7 +136,7 @@ fn delays_that_jitter_around_the_budget_change_nothing() {
     }
     looks(&mut keeper, 5, &slow, &usual());
     assert_eq!(keeper.service(), Forwarding);
-    // Just within the budget is not enough to be taken back.
+    // Just within the budget is not enough to be used again.
     let barely = PacketPath { internet: ms(140), ..path() };
     looks(&mut keeper, 1000, &barely, &usual());
     assert!((0..1000).all(|_| keeper.observe(good(0)).is_none()));
@@ -149,7 +150,7 @@ fn where_none_is_fast_enough_the_fastest_runs_until_one_is() {
     assert_eq!(left, [(5, Change { service: Forwarding, cause: Cause::TooSlow })]);
     keeper.observe(BAD);
     assert_eq!(keeper.observe(BAD), None, "no other would be better");
-    // The Internet has another way by now; the relays are as far as before.
+    // The Internet's route has changed; the delays of the relays are as before.
     let near = PacketPath { internet: ms(80), ..far };
     assert_eq!(looks(&mut keeper, 100, &near, &usual()), [], "it loses too much");
     keeper.observe(good(0));
@@ -161,7 +162,7 @@ fn where_none_is_fast_enough_the_fastest_runs_until_one_is() {
 fn the_order_follows_the_costs() {
     let mut keeper = keeper(0.05);
     assert_eq!(keeper.service(), Coding);
-    // It turned out to be dear.
+    // It turned out to be expensive.
     assert_eq!(looks(&mut keeper, 1, &path(), &costs(0.05, 0.04, 0.08)), []);
     let step = |keeper: &mut ServiceKeeper| {
         (0..30).find_map(|_| keeper.observe(good(50))).map(|change| change.service)
@@ -190,14 +191,14 @@ fn a_stronger_service_is_taken_even_if_it_is_cheaper_by_now() {
     assert_eq!(keeper.observe(BAD), missed(Forwarding));
 }
 
-/// So many of a thousand are missed, which the Internet has lost or nobody could wait for.
+/// Returns a report in which `missed` of a thousand packets are missed, all of them lost by the
+/// Internet.
 fn missing(missed: u64) -> Report {
     Report { expected: 1000, in_time: 1000 - missed, lost_by_internet: missed }
 }
 
-/// Reports from a path that loses some packets by itself, and more where copies leave beside them,
-/// until `intervals` have passed:
-/// how many of them each service ran for, and why the last one was taken.
+/// Feeds reports of `intervals` on a path that loses some packets by itself, and more if copies are
+/// sent. Returns the number of intervals of each service, and the cause of the last change.
 fn on_a_short_uplink(intervals: u32) -> (BTreeMap<PacketService, u32>, Option<Cause>) {
     let (mut keeper, mut ran, mut why) = (keeper(0.0), BTreeMap::new(), None);
     for _ in 0..intervals {
@@ -217,7 +218,7 @@ fn on_a_short_uplink(intervals: u32) -> (BTreeMap<PacketService, u32>, Option<Ca
 fn copies_that_congest_what_they_protect_are_taken_back() {
     let (ran, why) = on_a_short_uplink(20);
     assert_eq!((ran[&Direct], why), (18, Some(Cause::Harmed)), "{ran:?}");
-    // And seldom tried again.
+    // The stronger service is seldom tried again.
     let (ran, _) = on_a_short_uplink(1000);
     assert!(ran[&Direct] >= 970, "{ran:?}");
 }
@@ -229,14 +230,14 @@ fn a_path_that_gets_worse_by_itself_keeps_the_stronger_service() {
     assert_eq!(keeper.observe(missing(50)), missed(Coding));
     let taken_back = (0..5).find_map(|_| keeper.observe(missing(200)));
     assert_eq!(taken_back, Some(Change { service: Direct, cause: Cause::Harmed }));
-    // Without it, twice as many are missed.
+    // Without it, twice as many packets are missed.
     let again: Vec<_> = (0..3).filter_map(|_| keeper.observe(missing(400))).collect();
     assert_eq!(again, [Change { service: Coding, cause: Cause::Missed }]);
     let harmed = (0..50).filter_map(|_| keeper.observe(missing(200)));
     assert_eq!(harmed.filter(|change| change.cause == Cause::Harmed).count(), 0);
 }
 
-/// Reports and looks, once a second each, at a path whose first hop packets wait before.
+/// Feeds a report and a check once a second, with a queue before the first hop of the path.
 fn seconds(keeper: &mut ServiceKeeper, times: u32, missing_of: u64, queue: u64) -> Vec<Change> {
     let offers = offers(keeper.demand, &path(), Ratio::ZERO, &usual());
     let mut changes = Vec::new();
@@ -262,9 +263,9 @@ fn no_copies_are_added_to_a_queue_that_stands_before_a_minute_has_passed() {
 fn a_service_that_makes_packets_wait_beyond_their_budget_is_taken_back_at_once() {
     let mut keeper = keeper(0.0);
     assert_eq!(seconds(&mut keeper, 2, 50, 0), [missed(Coding).unwrap()]);
-    // Nothing is missed any more, as receivers see it, but all comes 80 ms later.
+    // Receivers report no misses any more, but all packets arrive 80 ms later.
     assert_eq!(seconds(&mut keeper, 1, 0, 80), [harmed(Direct)]);
-    // It drains, and a quarter of an hour passes.
+    // The queue drains, and a quarter of an hour passes.
     assert_eq!(seconds(&mut keeper, 900, 50, 0), []);
 }
 
@@ -284,7 +285,7 @@ fn a_longer_queue_is_borne_for_half_of_the_losses_and_not_for_less() {
 fn a_queue_that_others_make_leaves_the_stronger_service_after_a_look() {
     let mut keeper = keeper(0.0);
     seconds(&mut keeper, 2, 50, 0);
-    // It stays whether copies are sent or not.
+    // The queue stays whether copies are sent or not.
     let changes = seconds(&mut keeper, 5, 40, 60);
     assert_eq!(changes, [harmed(Direct)]);
     let changes = seconds(&mut keeper, 9, 100, 60);
