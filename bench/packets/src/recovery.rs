@@ -103,7 +103,7 @@ fn carry_back(up: Arc<UdpSocket>, by: Arc<UdpSocket>, to: SocketAddr, seen: Arc<
 /// Returns the times from request to recovered packet, sorted.
 ///
 /// # Errors
-/// When a node does not start, or too few packets come back.
+/// When a node does not start, or too few packets are recovered.
 pub(crate) fn run(carried: Carried) -> anyhow::Result<Vec<Duration>> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let ends = [(); FLOWS].map(|()| application());

@@ -1,4 +1,4 @@
-//! A relay between gateways, and what its workers' CPU time is worth.
+//! A relay between gateways, and the packets that it handles per CPU time of its workers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::straight::{self, HEAD, Sources};
 use crate::traffic::{self, LoadPath, Traffic, application, port};
 use crate::{Outcome, cpu};
 
-/// What the relay does with packets.
+/// The service that the relay provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carried {
     Forwarding,
@@ -26,7 +26,7 @@ pub(crate) enum Carried {
 }
 
 impl Carried {
-    /// How a gateway orders that.
+    /// Returns a gateway's settings for it.
     pub(crate) fn carriage(self) -> Carriage {
         let (service, paths) = match self {
             Self::Forwarding => (Service::Forwarding, Paths::Overlay),
@@ -37,41 +37,41 @@ impl Carried {
     }
 }
 
-/// How packets come to the relay.
+/// The way in which packets reach the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feed {
-    /// In the trains that one gateway makes of them.
+    /// In trains, made by one gateway.
     Gateway,
-    /// The same, where all of what is passed on is sealed on each leg, and not its header alone.
+    /// The same, with whole packets sealed on each leg, not their headers alone.
     SealedWhole,
-    /// From a load that speaks to the relay itself.
+    /// From a load that sends to the relay directly.
     Straight,
     /// One by one, from one gateway.
     Apart,
-    /// From two gateways, to a worker each.
+    /// From two gateways, each served by a worker of its own.
     TwoGateways,
 }
 
 impl Feed {
-    /// What gateway and relay seal on their legs of what is passed on.
+    /// Returns the part of passed packets that gateway and relay seal on their legs.
     fn leg_seal(self) -> LegSeal {
         if self == Self::SealedWhole { LegSeal::Whole } else { LegSeal::Headers }
     }
 }
 
-/// Until a path must be open.
+/// Longest time until a path is open.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Gateways that are tried until one comes to a worker of its own: the kernel hashes addresses.
+/// Most gateways that are tried until each worker has one: the kernel hashes addresses.
 const MOST_TRIES: usize = 32;
 
-/// A near gateway, and what stands between it and the relay.
+/// A near gateway, and the loops between it and the relay, if any.
 struct Gateway {
-    /// Ends before what it sends through.
+    /// Dropped before the loops that it sends through.
     node: Node,
     _apart: Option<Apart>,
 }
 
-/// The relay while it is measured.
+/// The measured relay.
 struct Relay {
     node: Node,
 }
@@ -83,13 +83,13 @@ impl Relay {
         Ok(Self { node })
     }
 
-    /// The CPU time that each worker has had.
+    /// Returns the CPU time of each worker.
     fn times(&self) -> anyhow::Result<Vec<Duration>> {
         let (process, workers) = (std::process::id(), self.node.workers());
         workers.iter().map(|worker| cpu::of_thread(process, worker.thread)).collect()
     }
 
-    /// Returns the worker that takes most while a gateway's packets come.
+    /// Returns the worker that handles most of a gateway's packets.
     fn worker_of(&self, gateway: &Gateway) -> anyhow::Result<usize> {
         let before = self.node.workers();
         open(&gateway.node, &self.node)?;
@@ -115,17 +115,17 @@ impl Relay {
     }
 }
 
-/// Where the far gateway is, and where it delivers.
+/// The addresses of the far gateway, and of the application to which it delivers.
 #[derive(Clone, Copy)]
 struct Ends {
     far: SocketAddr,
     end: SocketAddr,
 }
 
-/// One round.
+/// Runs one round.
 ///
 /// # Errors
-/// When a node does not start, or nothing comes through.
+/// When a node does not start, or no packets arrive.
 pub(crate) fn run(
     (carried, feed): (Carried, Feed),
     traffic: Traffic,
@@ -152,7 +152,7 @@ pub(crate) fn run(
     Ok(Outcome { arrived_a_second, handled_a_cpu_second: (after - before) as f64 / cpu })
 }
 
-/// Stops a thread however this one goes on.
+/// Stops another thread when dropped, even by a panic.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -161,7 +161,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// The same without gateways.
+/// Runs one round without gateways.
 fn run_straight(
     relay: &Relay,
     end: &UdpPort,
@@ -211,12 +211,12 @@ fn start_gateway(
     Ok(Gateway { node, _apart: apart })
 }
 
-/// Returns how many packets a relay has carried: passed on, kept, or coded.
+/// Returns the number of packets that a relay has carried: forwarded, kept, or coded.
 fn carried(counts: Snapshot) -> u64 {
     counts.forwarded + counts.kept + counts.repairs
 }
 
-/// Sends until the relay carries what comes.
+/// Sends until the relay carries the packets.
 fn open(gateway: &Node, relay: &Node) -> anyhow::Result<()> {
     let application = UdpSocket::bind("127.0.0.1:0")?;
     let (begun, before) = (Instant::now(), carried(relay.snapshot()));

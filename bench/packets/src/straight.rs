@@ -3,9 +3,9 @@
 //!
 //! A gateway spends more CPU on a packet than the relay does, and where they share CPUs the relay
 //! waits for it. Here each socket of the load acts as a gateway: it agrees on keys with the relay,
-//! opens a path over it to the end, and writes the headers of passed datagrams. Their payload is
-//! not sealed by an endpoint, which a relay does not check; the end accepts paths, and counts
-//! received datagrams.
+//! opens a path over it to the end, and writes the headers of passed datagrams. The payload is not
+//! sealed end to end, which a relay does not check; the end accepts paths, and counts received
+//! datagrams.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

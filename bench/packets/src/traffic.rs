@@ -68,7 +68,7 @@ pub(crate) struct LoadPath<'a> {
 }
 
 impl<'a> LoadPath<'a> {
-    /// Creates a way to these addresses in turn, which forward the datagrams unchanged to `end`.
+    /// Creates a path to these addresses in turn, which forward the datagrams unchanged to `end`.
     pub(crate) fn straight(to: &'a [SocketAddr], end: &'a UdpPort) -> Self {
         Self { to, end, head: &[], introduce: &|_| {}, write_heads: &|_, _, _| {} }
     }
@@ -92,11 +92,11 @@ impl<'a> LoadPath<'a> {
     }
 }
 
-/// The datagrams that arrived at the end of a way.
+/// The datagrams that arrived at the end of a path.
 #[derive(Debug, Default)]
 struct Come {
     taken: AtomicU64,
-    /// Datagrams dropped for lack of room in the socket.
+    /// Datagrams dropped because the socket's buffer was full.
     overrun: AtomicU64,
 }
 

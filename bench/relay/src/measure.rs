@@ -150,7 +150,7 @@ impl Measurement<'_> {
     }
 
     /// Uploads to a server that answers early and resets, [`EARLY_SESSIONS`] times; returns how
-    /// often its answer was seen.
+    /// often its response was received.
     pub(crate) fn early_answers(self) -> anyhow::Result<usize> {
         thread::scope(|scope| {
             let upload = |mut access: Access| {
@@ -260,7 +260,7 @@ fn ping(exchanges: usize, access: &mut Access) -> io::Result<Vec<f64>> {
     Ok(spans_us)
 }
 
-/// Uploads until that fails, and returns whether the server's answer is there then.
+/// Uploads until that fails, and returns whether the server's response was received.
 fn is_answered_early(access: &mut Access) -> io::Result<bool> {
     let mut session = access.open(Port::Early, b"!")?;
     session.await_open()?;
@@ -271,7 +271,7 @@ fn is_answered_early(access: &mut Access) -> io::Result<bool> {
     let block = [b'u'; 64 << 10];
     while stream.write_all(&block).is_ok() {}
     let mut answer = Vec::new();
-    // How it ends was told to the write.
+    // The write has already reported how the connection ended.
     let _told = stream.read_to_end(&mut answer);
     Ok(answer == EARLY_ANSWER)
 }

@@ -21,9 +21,9 @@ pub(crate) const SHORT_BYTES: usize = 100;
 pub(crate) const ANSWER: [u8; SHORT_BYTES] = [b'a'; SHORT_BYTES];
 /// Threads that answer short requests: more than the sessions that wait for one at a time.
 const ANSWERING_THREADS: usize = 24;
-/// The server's word on an upload that it has heard enough of.
+/// The server's early response to an upload.
 pub(crate) const EARLY_ANSWER: [u8; 300] = [b'e'; 300];
-/// Bytes of the upload that it reads before.
+/// Bytes of the upload that it reads before that.
 const EARLY_BYTES: usize = 64 << 10;
 /// Longest wait for the rest of the upload, and for the answer's arrival. Chosen: far above both.
 const EARLY_LIMIT: Duration = Duration::from_secs(5);

@@ -365,7 +365,7 @@ impl Drop for Running {
 struct Process {
     arguments: &'static [&'static str],
     config: String,
-    /// Where it listens.
+    /// The address that it listens on.
     address: SocketAddr,
 }
 

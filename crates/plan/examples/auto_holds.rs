@@ -1,17 +1,17 @@
-//! How near `auto` comes to the best plans known, and to what is proved, on a family of sixty
-//! problems.
+//! Measures how close `auto` comes to the best known plans, and to proven bounds, on a family of
+//! sixty problems.
 //!
 //! `cargo run --release --workspace --example auto_holds -- [--cpu | --work] [SECONDS [FIRST
 //! [COUNT]]]`
 //!
 //! SECONDS (10) are for each problem of the family (`crates/plan/tests/common/family.rs`), from
-//! FIRST (0) on COUNT of them (60), by the wall, or with `--cpu` by the processor time of the
-//! thread, for machines that others keep busy too. With `--work` they are steps instead, by no
-//! clock: the plans are then the same on every machine. The exit code is 1 when a plan takes more
-//! than one percent longer than the best known (`crates/plan/tests/common/best_known.csv`), or more
-//! than one in ten of them more than one percent longer than what is proved. With `--best` in front
-//! it prints that file anew instead, each line the better of the file's plan and the one found:
-//! what a search with more time, or another one, adds to it.
+//! FIRST (0) on COUNT of them (60), in wall-clock time, or with `--cpu` in the thread's CPU time,
+//! for machines with other load. With `--work` they are steps instead: the plans are then the same
+//! on every machine. The exit code is 1 when a plan takes more than one percent longer than the
+//! best known (`crates/plan/tests/common/best_known.csv`), or more than one in ten of them more
+//! than one percent longer than its proven bound. With `--best` in front it prints that file anew
+//! instead, each line with the better of the file's plan and the one found: so a search with more
+//! time, or another one, can improve it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -31,10 +31,10 @@ use common::family;
 use tradewind_plan::{Limits, Plan, Problem, SolveError, solver, verify};
 use tradewind_units::Duration;
 
-/// How much longer than the best known, and than what is proved, a plan may take, as a part.
+/// Largest relative excess of a plan over the best known one, and over the proven bound.
 const MOST: f64 = 0.01;
 
-/// The part of the plans of which the latter must hold.
+/// Fraction of the plans for which the latter must hold.
 const OF: f64 = 0.9;
 
 fn main() -> ExitCode {
@@ -76,15 +76,15 @@ fn main() -> ExitCode {
     if is_best { ExitCode::SUCCESS } else { judged(&held) }
 }
 
-/// Distances of one problem's plan, as parts: above the best known, and above what is proved.
+/// Relative distances of one problem's plan: above the best known, and above the proven bound.
 struct Held {
     class: String,
     above: f64,
     gap: f64,
 }
 
-/// Says how far above the best known the worst plan is, and above the bound nine in ten at most:
-/// of each class of problems, and of all.
+/// Prints the distance of the worst plan above the best known, and the 90th percentile above the
+/// bound, for each class of problems and for all; returns success if both are within limits.
 fn judged(held: &[Held]) -> ExitCode {
     println!("\n| problems | | proved best | median gap | nine in ten | most | above, most |");
     println!("|---|---|---|---|---|---|---|");
@@ -101,7 +101,8 @@ fn judged(held: &[Held]) -> ExitCode {
     if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a line; returns the gap of nine in ten at most, and the most above the best known.
+/// Prints a line; returns the 90th percentile of the gaps, and the greatest distance above the best
+/// known.
 fn print_class(class: &str, held: &[&Held]) -> (f64, f64) {
     let mut gaps: Vec<f64> = held.iter().map(|held| held.gap).collect();
     gaps.sort_by(f64::total_cmp);
@@ -127,7 +128,7 @@ enum Limit {
     Work(u64),
 }
 
-/// Plans within the limit; the seconds that it took.
+/// Returns the plan within the limit, and the seconds that it took.
 fn plan(problem: &Problem, limit: Limit, by_cpu: bool) -> (Plan, f64) {
     let start = Since::now();
     let left = || match limit {

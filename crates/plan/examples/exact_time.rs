@@ -1,4 +1,4 @@
-//! How long the exact solvers take: random sites, 18 regions, RTTs by the distance model.
+//! Measures the time of the exact solvers: random sites, 18 regions, RTTs by the distance model.
 //!
 //! `cargo run --release --workspace --example exact_time -- [SECONDS [FLOWS ...]]`
 //!

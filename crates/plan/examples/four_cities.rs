@@ -1,4 +1,4 @@
-//! Plans CP's four cities and prints the plan, with how long each step took.
+//! Plans CP's four cities and prints the plan, with the time of each step.
 //!
 //! `cargo run --release -p tradewind-plan --example four_cities -- [BUDGET_USD [STEPS]]`
 

@@ -1,5 +1,5 @@
-//! Plans thousands of random problems of up to 200 flows with CP's heuristics and holds every plan
-//! against `verify`.
+//! Plans thousands of random problems of up to 200 flows with CP's heuristics and checks every plan
+//! with `verify`.
 //!
 //! `cargo run --release -p tradewind-plan --example heuristics_hold -- [SEEDS]`
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
                         plans += 1;
                         verify(&problem, &plan).iter().map(ToString::to_string).collect()
                     }
-                    // What must be carried over relays, or moved, may cost more than the budget.
+                    // Flows without direct path, and moves, may cost more than the budget.
                     Err(SolveError::WorkLimit { best: None, .. }) if beyond_paper => Vec::new(),
                     Err(error) => vec![error.to_string()],
                 };

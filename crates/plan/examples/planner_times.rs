@@ -1,14 +1,13 @@
-//! How long the planner takes, and how near to its proven bound it comes.
+//! Measures the planner's time, and its distance from the proven bound.
 //!
 //! `cargo run --release --workspace --example planner_times -- [--cpu] [SECONDS [FLOWS REGIONS
 //! [ignored|cold|warm [USD_PER_FLOW]]]]`
 //!
 //! Without FLOWS: CP's heuristics and `auto` at 60 flows over 18 regions, and `auto` at 10,000 over
-//! 100; a line for each of them says whether its bar was met, and the exit code is 1 when one was
+//! 100; a line for each of them states whether its bar was met, and the exit code is 1 when one was
 //! missed. SECONDS (10) are for all of a problem: building, planning by `auto`, verifying; with 0,
-//! `auto` is left out. They go by the wall, with a crew of a thread for each processor, or with
-//! `--cpu` by the processor time of one thread that does all, for machines that others keep busy
-//! too. Both are printed.
+//! `auto` is left out. They are wall-clock time, with a thread for each processor, or with `--cpu`
+//! the CPU time of a single thread, for machines with other load. Both are printed.
 //!
 //! Regions and sites lie at random places on land-like latitudes; RTTs follow the fitted model;
 //! windows, caps and prices are CP's. Flows of 0.5 to 8 GB join random sites.
@@ -37,24 +36,24 @@ use tradewind_plan::solver::{Executor, OneByOne};
 use tradewind_plan::{Limits, Problem, SolveError, solver, verify};
 use tradewind_units::Duration;
 
-/// CP's heuristics and what the paper says of their time for 60 flows over 18 regions [CP VII-B].
+/// CP's heuristics and their times in the paper for 60 flows over 18 regions [CP VII-B].
 const HEURISTICS: [(&str, &str); 5] =
     [("f-fct", "< 1"), ("f-cost", "< 1"), ("1-p", "1.6"), ("2-p", "6.5"), ("2-p-rb", "131")];
 
-/// Problems that each heuristic plans; the middle one's time counts.
+/// Number of problems that each heuristic plans; the median of the times counts.
 const SEEDS: u64 = 9;
 
-/// Most milliseconds by the wall that the middle one may take, by a crew. Chosen: a fraction of a
-/// second for all five.
+/// Largest median in milliseconds of wall-clock time, with a thread for each processor. Chosen: a
+/// fraction of a second for all five.
 const HEURISTIC_BAR_MS: f64 = 50.0;
 
-/// Sizes at which `auto` is held to a gap, in percent, within [`AUTO_BAR_S`]. Chosen.
+/// Sizes at which `auto` must reach a gap, in percent, within [`AUTO_BAR_S`]. Chosen.
 const AUTO_BARS: [(usize, usize, f64); 2] = [(60, 18, 1.0), (10_000, 100, 5.0)];
 
 /// Most seconds for building, planning and verifying.
 const AUTO_BAR_S: f64 = 10.0;
 
-/// What of the time is kept for bringing a large plan to its end and verifying it.
+/// Fraction of the time that is reserved for finishing a large plan and verifying it.
 const KEPT: f64 = 0.08;
 
 fn main() -> ExitCode {
@@ -104,14 +103,14 @@ fn exit_code(met: bool) -> ExitCode {
     if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Says whether a bar was met.
+/// Prints whether a bar was met, and returns it.
 fn is_met(met: bool, bar: &str) -> bool {
     println!("{}: {bar}", if met { "met" } else { "missed" });
     met
 }
 
-/// The middle of some problems' times for each of CP's heuristics: by the wall with a crew, and in
-/// processor time of one thread that does all. Whether all of them met their bar.
+/// Prints the median times of CP's heuristics: wall-clock time with a thread for each processor,
+/// and CPU time of a single thread. Returns whether all of them met their bar.
 fn heuristics() -> bool {
     let executor = Threads::available();
     println!("60 flows from one site, 18 regions; milliseconds to plan\n");
@@ -146,7 +145,8 @@ fn heuristics() -> bool {
     met
 }
 
-/// Milliseconds that planning takes with this crew: the middle one of all problems, the most.
+/// Returns the median and the greatest planning time over all problems with this executor, in
+/// milliseconds.
 fn median_and_most(
     problems: &[Problem],
     name: &str,
@@ -167,7 +167,8 @@ fn median_and_most(
     (times[times.len() / 2], times[times.len() - 1])
 }
 
-/// The gap of `auto`'s plan in percent, and the seconds that all took, by the wall or `by_cpu`.
+/// Returns the gap of `auto`'s plan in percent, and the total seconds, in wall-clock time or CPU
+/// time (`by_cpu`).
 fn auto(inputs: tradewind_plan::Inputs, seconds: f64, by_cpu: bool) -> (f64, f64) {
     let (flows, regions) = (inputs.flows.len(), inputs.regions.len());
     let start = Since::now();

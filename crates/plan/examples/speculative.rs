@@ -2,8 +2,8 @@
 //! nights.
 //!
 //! `cargo run --release -p tradewind-plan --example speculative` prints the table of
-//! `docs/forecast.md`; with `--quick` its first rows, of one period each. Everything is drawn from
-//! a fixed seed.
+//! `docs/forecast.md`; with `--quick` its first rows, of one period each. Everything is generated
+//! from a fixed seed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,17 +36,17 @@ const PERIODS: usize = 63;
 const PREDICTED: usize = 15;
 const BUDGET_USD: f64 = 3.0;
 
-/// Added to every predicted volume, so that the plan keeps money for egress.
+/// Factor on every predicted volume, so that the plan reserves budget for egress.
 const RESERVE: f64 = 1.2;
 
-/// What is planned for.
+/// The flows that are planned for.
 #[derive(Clone, Copy, PartialEq)]
 enum Guess {
     /// The forecast.
     BackTest,
     /// The forecast, every volume times [`RESERVE`].
     WithReserve,
-    /// What the last period carried.
+    /// The flows of the last period.
     LastPeriod,
 }
 
@@ -114,7 +114,7 @@ fn predicted(past: &[Vec<Flow>]) -> Forecast {
     forecast(&History::new(&flows, PERIOD).unwrap(), None).unwrap()
 }
 
-/// Sum of what was guessed too much or too little, in bytes.
+/// Returns the sum of the absolute errors of predicted volumes, in bytes.
 fn difference(guessed: &[Flow], truth: &[Flow]) -> u64 {
     let volume = |flows: &[Flow], of: &Flow| {
         let same =
@@ -126,8 +126,8 @@ fn difference(guessed: &[Flow], truth: &[Flow]) -> u64 {
     missed.sum::<u64>() + unasked.map(|flow| flow.volume.as_u64()).sum::<u64>()
 }
 
-/// The flows of each period: 2 GB to each other city from those where it is night, 100 MB from the
-/// rest, each times a factor drawn from 1 - noise to 1 + noise.
+/// Returns the flows of each period: 2 GB to each other city from those where it is night, 100 MB
+/// from the rest, each times a factor drawn from 1 - noise to 1 + noise.
 fn log(noise_percent: u64) -> Vec<Vec<Flow>> {
     let mut state = 1_u64;
     let mut draw = move || {

@@ -19,7 +19,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Tolerance within which times are equal: a computed bound has the rounding error of its sums.
 const SAME_TIME: Duration = Duration::from_micros(1);
 
-/// The budget of a problem that names none, in dollars: no plan costs more.
+/// The budget of a problem without one, in dollars: no plan costs more.
 pub const NO_BUDGET_USD: f64 = 1e9;
 
 /// Serialization of budgets: null where there is none.
@@ -51,7 +51,7 @@ pub mod limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// No plan is better: the bound proves it.
+    /// The plan is optimal, as the bound proves.
     Optimal,
     /// A valid plan; it is not known whether there is a better one.
     Feasible,
@@ -114,7 +114,7 @@ pub struct AnswerFlow {
     pub legs: Vec<AssumedLeg>,
 }
 
-/// A problem file as it was read, so that an answer can be explained by itself.
+/// A copy of the problem file, with which an answer can be explained later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
@@ -124,7 +124,7 @@ pub struct Asked {
     pub text: String,
     /// The text of each table that it names.
     pub tables: BTreeMap<String, String>,
-    /// The flows that were planned for in place of its own, as a log of one period
+    /// The flows that were planned for instead of its own, as a log of one period
     /// ([`crate::forecast`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<String>,
@@ -150,7 +150,7 @@ pub struct Answer {
     /// Sum of all completion times.
     #[serde(rename = "total_fct_s", with = "sum_of_seconds")]
     pub total_fct: Option<Duration>,
-    /// Sum of all direct completion times; none when a flow has no direct path.
+    /// Sum of all direct completion times; `None` if a flow has no direct path.
     #[serde(rename = "direct_fct_s", with = "sum_of_seconds")]
     pub direct_fct: Option<Duration>,
     /// `direct_fct_s` over `total_fct_s`.
@@ -167,10 +167,11 @@ pub struct Answer {
     /// The budget; null in JSON where there is none.
     #[serde(rename = "budget_usd", with = "limit")]
     pub budget: Money,
-    /// No plan has a smaller sum of completion times, each times its flow's weight.
+    /// Lower bound on the weighted sum of completion times of all plans; on the makespan if that is
+    /// the objective.
     #[serde(rename = "bound_s", with = "sum_of_seconds")]
     pub bound: Option<Duration>,
-    /// No plan costs less.
+    /// Lower bound on the cost of all plans.
     #[serde(rename = "bound_cost_usd")]
     pub bound_cost: Option<Money>,
     /// Largest relative distance of the objective from its optimum: `(value - bound) / value`.
@@ -192,11 +193,11 @@ pub struct Answer {
     /// The forecast that the flows are from, if they are predicted and not the problem's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<forecast::Summary>,
-    /// Services and relays of the packet flows; left out where the problem has none. The plan's own
+    /// Services and relays of the packet flows; left out if the problem has none. The plan's own
     /// costs and budget are those of the streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketPlan>,
-    /// The problem, in files that are to be explained.
+    /// The problem, in answers that are saved for explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Asked>,
 }

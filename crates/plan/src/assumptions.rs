@@ -13,13 +13,13 @@ use crate::problem::{Place, Problem};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RttOrigin {
-    /// A table, a report or a `[[pair]]` states it of these two places, one way or the other.
+    /// A table, a report or a `[[pair]]` states it of these two places, in either direction.
     Stated,
-    /// Stated of the regions that its ends lie in, their access networks added.
+    /// Stated of the regions of its ends, their access networks added.
     OfRegions,
     /// `same_region_rtt`.
     SameRegion,
-    /// The distance model's guess.
+    /// Estimated by the distance model.
     Distance,
 }
 
@@ -59,8 +59,7 @@ pub struct AssumedLeg {
     pub rtt_from: RttOrigin,
     /// Steady-state rate.
     pub rate_mbps: f64,
-    /// The limit that binds the rate: `window`, `cap`, `per-connection cap`, `loss`, `source's
-    /// cap`.
+    /// The limit on the rate: `window`, `cap`, `per-connection cap`, `loss`, `source's cap`.
     pub bound_by: String,
     /// Bytes in flight of each connection.
     pub window_bytes: u64,

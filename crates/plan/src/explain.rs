@@ -25,9 +25,9 @@ pub enum ExplainError {
     /// The problem has no such flow, or the plan leaves it out.
     #[error("no flow `{flow}`; there are {known}")]
     NoFlow {
-        /// The name asked for.
+        /// The requested name.
         flow: FlowId,
-        /// Some of those that there are.
+        /// Some of the plan's flows.
         known: String,
     },
     /// The plan does not fit the problem.
@@ -58,8 +58,7 @@ pub struct ExplainedLeg {
     pub rtt_ms: f64,
     /// Its steady-state rate.
     pub rate_mbps: f64,
-    /// The limit that binds that rate: `window`, `cap`, `per-connection cap`, `loss`, or `source's
-    /// cap`.
+    /// The limit on that rate: `window`, `cap`, `per-connection cap`, `loss`, or `source's cap`.
     pub bound_by: &'static str,
     /// True if it is the slowest leg, which sets the path's rate.
     pub slowest: bool,
@@ -71,7 +70,7 @@ pub struct ExplainedLeg {
 pub enum Verdict {
     /// It is the path that the plan takes.
     Taken,
-    /// It takes the flow longer, or as long and costs more.
+    /// It is slower, or not faster and more expensive.
     NoBetter,
     /// The plan would cost more than the budget.
     Budget,
@@ -160,7 +159,7 @@ pub struct Explanation {
     pub binding: String,
     /// The other paths, the fastest first.
     pub alternatives: Vec<Alternative>,
-    /// Other flows with which it could go over one more relay, the best group first.
+    /// Groups of flows with which it could move to another relay, the best first.
     pub groups: Vec<Group>,
     /// The reason why not all groups were searched, if so.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -42,7 +42,7 @@ pub enum ForecastError {
     Season {
         /// The requested season.
         asked: usize,
-        /// The longest that the log allows.
+        /// The longest season that the log allows.
         longest: usize,
         /// The log's length.
         periods: usize,
@@ -98,12 +98,12 @@ mod as_number {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// When the period begins, in seconds of the log's clock.
+    /// The beginning of the period, in seconds of the log's clock.
     pub begins_s: f64,
     /// The length of the period.
     #[serde(rename = "period_s", with = "time::as_seconds")]
     pub period: Duration,
-    /// The selected predictor.
+    /// The predictor that was selected.
     pub predictor: Predictor,
     /// The number of periods at the log's end that were predicted in the back-test.
     pub tested_periods: usize,
@@ -116,21 +116,21 @@ pub struct Summary {
 /// The period after the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
-    /// When it begins.
+    /// The beginning of the period.
     pub begins: Timestamp,
     /// The length of the period.
     pub period: Duration,
     /// The number of periods at the log's end that were predicted in the back-test.
     pub tested: usize,
-    /// Every predictor's trial, the least wrong first; among equals the simpler. At least one, and
-    /// the first one made the forecast.
+    /// The trials of all predictors, by increasing error; among equals the simpler first. There is
+    /// at least one, and the first predictor made the forecast.
     pub trials: Vec<Trial>,
     /// The predicted flows, ordered by source and destination.
     pub flows: Vec<PredictedFlow>,
 }
 
 impl Forecast {
-    /// The selected predictor.
+    /// Returns the selected predictor.
     #[must_use]
     pub fn predictor(&self) -> Predictor {
         self.trials[0].predictor

@@ -10,7 +10,7 @@
 //! | [`mod@file`] | problem files: TOML and CSV in, a problem out |
 //! | [`plan`] | a plan: relays, paths, cost, predicted times; serialisable |
 //! | [`forecast`] | the next period's flows from a log of past ones, and the cost of a wrong forecast |
-//! | [`routing`] | paths by their largest RTT, and whether a relay is worth it for one pair |
+//! | [`routing`] | paths by their largest RTT, and advice on whether a relay pays off for one pair |
 //! | [`packets`] | packet flows: the cheapest packet service for each, over the streams' relays where they help |
 //! | [`solver`] | the trait, its limits and errors; exhaustive search, a greedy one, CP's five heuristics |
 //! | [`mod@verify`] | violations in a plan |

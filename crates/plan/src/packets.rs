@@ -37,8 +37,8 @@ pub use planned::{
 };
 pub use verify::PacketViolation;
 
-/// Most relays of a packet flow: caching and coding use an ingress relay and an egress relay `[JQ
-/// 3]`.
+/// Most relays of a packet flow: caching and coding use an ingress and an egress relay
+/// `[JQ 3]`.
 pub const MOST_RELAYS: usize = 2;
 /// Time for which relays keep packets. Chosen: as `tradewind relay` does.
 const KEPT: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl RelayPrices {
 }
 
 impl PacketFlow {
-    /// Returns the whole hours that it lasts, as machines are charged.
+    /// Returns the whole hours that it lasts, for which machines are charged.
     pub(crate) fn hours(&self) -> u64 {
         self.span.as_secs().div_ceil(SECONDS_AN_HOUR).max(1)
     }

@@ -57,18 +57,17 @@ pub struct Plan {
     pub relays: Vec<PlannedRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedFlow>,
-    /// Set-up of all relays, egress of all flows and moves.
+    /// Set-up of all relays, egress of all flows and moves, less what shared legs save.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// Sum of all completion times.
     #[serde(rename = "total_fct_s", with = "time::as_seconds")]
     pub total_fct: Duration,
-    /// No plan within the budget has a smaller sum of completion times, each times its flow's
-    /// weight, as far as the solver could prove; equal to this plan's when it is optimal. Where the
-    /// makespan is to be least: no plan within the budget has all flows done before.
+    /// Proven lower bound on the weighted sum of completion times of all plans within the budget;
+    /// equal to this plan's if it is optimal. If the objective is the makespan: the bound on that.
     #[serde(rename = "bound_fct_s", with = "time::as_seconds")]
     pub bound: Duration,
-    /// No plan that meets the deadlines costs less, as far as the solver could prove.
+    /// Proven lower bound on the cost of all plans that meet the deadlines.
     #[serde(rename = "bound_cost_usd", default)]
     pub bound_cost: Money,
 }
@@ -184,7 +183,8 @@ impl Plan {
         }
     }
 
-    /// Returns the same plan at the prices of `problem`, which has the same offers and flows.
+    /// Returns the same plan with its cost at the prices of `problem`, which has the same offers
+    /// and flows.
     pub(crate) fn priced_in(self, problem: &Problem) -> Self {
         let count = |offer: &Offer| {
             let is_one = |relay: &&PlannedRelay| {
@@ -202,7 +202,7 @@ impl Plan {
     /// makespan the value is the weighted sum of completion times: [`Plan::rank`] has the makespan
     /// first, and the cost second.
     ///
-    /// Flows that the problem does not have add nothing.
+    /// Flows that are not in the problem are ignored.
     #[must_use]
     pub fn score(&self, problem: &Problem) -> (Duration, Money) {
         let score = |(index, planned): (usize, &PlannedFlow)| problem.score(index, planned.fct);

@@ -1,9 +1,9 @@
 //! The cloud-proxy placement problem [CP V], for paths of any number of relays of several types.
 //!
 //! Given flows with volumes, regions that may hold relays, the legs between them, prices and a
-//! budget: choose relays and paths so that the objective is least, the cost is within the budget,
-//! and no relay carries more than its capacity. Set-up is paid once for each relay, egress by each
-//! flow at each hop.
+//! budget: choose relays and paths that minimize the objective, with the cost within the budget and
+//! no relay loaded above its capacity. Set-up is paid once for each relay, egress by each flow at
+//! each hop.
 //!
 //! Solvers see numbers only: [`Problem::offers`] are relay types in regions, and
 //! [`Problem::candidates`] are each flow's paths over them, with times, costs and rates.
@@ -164,8 +164,7 @@ pub enum Objective {
     /// The sum of completion times, each times its flow's weight [CP V].
     #[default]
     TotalFct,
-    /// The last flow's completion time; among the plans that are equal in it the cost, then the
-    /// sum.
+    /// The last flow's completion time; among plans with an equal one, the cost, then the sum.
     Makespan,
     /// The cost.
     Cost,
@@ -176,7 +175,7 @@ pub enum Objective {
 pub struct Running {
     /// The relays: those that a new plan keeps cost no set-up.
     pub relays: BTreeMap<(RegionId, RelayTypeId), usize>,
-    /// Paths of flows, by regions.
+    /// Paths of flows, as regions.
     pub paths: BTreeMap<FlowId, Vec<RegionId>>,
     /// The cost of moving a flow from its path to another.
     pub move_cost: Money,
@@ -195,13 +194,13 @@ pub struct Inputs {
     pub not_offered: BTreeSet<(RegionId, RelayTypeId)>,
     /// Greatest number of relays of a type in a region, where a quota limits it.
     pub most: BTreeMap<(RegionId, RelayTypeId), usize>,
-    /// The price of each relay of a type for each whole hour that the plan takes, its set-up left
-    /// out; those that run cost nothing more.
+    /// The hourly price of each relay of a type, for the whole hours that the plan takes, its
+    /// set-up excluded; running relays cost nothing more.
     pub hourly: BTreeMap<RelayTypeId, Money>,
     /// The properties of each leg: measured, imported or estimated.
     pub legs: Legs,
-    /// Sites that lie inside a region: the last relay's egress to them has that region's price,
-    /// else the Internet's, and their own cloud charges what they send.
+    /// Sites inside a region: the last relay's egress to them has that region's price, else the
+    /// Internet's, and their own cloud charges for what they send.
     pub site_regions: BTreeMap<SiteId, RegionId>,
     /// The total rate that a site's machine may send, where limited: its flows share it \[TRN\].
     pub site_caps: BTreeMap<SiteId, Bandwidth>,
@@ -210,7 +209,7 @@ pub struct Inputs {
     pub site_caps_outside: BTreeMap<SiteId, Bandwidth>,
     /// The prices of egress.
     pub prices: Prices,
-    /// Most that the plan may cost.
+    /// The greatest cost that the plan may have.
     pub budget: Money,
     /// Most relays on a path: 2 in CP, at most [`MAX_RELAYS`].
     pub max_relays: usize,
@@ -302,7 +301,7 @@ impl Problem {
     }
 
     /// Returns the same problem restricted to the relays that run: its budget is cut to the cost of
-    /// the dearest paths, and any further relay costs more than that.
+    /// the most expensive paths, and any further relay costs more than that.
     ///
     /// # Errors
     /// When costs could overflow.

@@ -1,4 +1,5 @@
-//! Answers survive being written and read, and explanations name the constraint that binds.
+//! Tests of answers, which survive serialization, and of explanations, which name the binding
+//! constraint.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -51,7 +52,8 @@ fn the_gap_of_a_makespan_is_told_of_the_makespan() {
     assert!(poor.gap.is_some_and(|gap| gap > 0.1), "{:?}", poor.gap);
 }
 
-/// Two flows of one pair of sites over one region, whose relay is too small for both at full rate.
+/// Returns two flows of one pair of sites over one region, whose relay is too small for both at
+/// full rate.
 fn crowded(budget_usd: f64, capacity_mbps: f64) -> Problem {
     let mut inputs = drawn(1, 1, &[200, 40, 60], capacity_mbps, budget_usd);
     inputs.flows = vec![flow("one", "site0", "site1", 2_000), flow("two", "site0", "site1", 2_000)];
@@ -75,7 +77,7 @@ fn what_binds_is_named() {
     assert_eq!((one.path.len(), one.binding.as_str()), (0, "budget"));
     assert_eq!(one.alternatives[0].extra_relays, 1);
 
-    // Judged by a problem with money, the poor plan leaves something to be found.
+    // Under a larger budget, the plan for the small one can be improved.
     let one = explained(&rich, &plan, "one");
     assert_eq!(one.binding, "missed");
 }
@@ -96,7 +98,7 @@ fn a_full_relay_means_another_and_a_small_one_none() {
 
 #[test]
 fn flows_that_gain_only_together_are_a_group() {
-    // Money for one relay: it stands in the region that is farther out of the way.
+    // The budget is enough for one relay, which is in the region with the longer detour.
     let rtts = [200, 80, 40, 200, 80, 40, 80, 100, 60, 40, 60, 60];
     let mut inputs = drawn(1, 2, &rtts, 2_000.0, 100.0);
     inputs.flows = vec![flow("one", "site0", "site1", 2_000), flow("two", "site0", "site1", 2_000)];

@@ -1,5 +1,5 @@
-//! `auto` where setting up relays is what costs: a few problems of the family of sixty that the
-//! example `auto_holds` runs as a whole, and smaller ones of its kind, by work instead of time.
+//! Tests of `auto` on problems dominated by set-up costs: a few of the sixty that the example
+//! `auto_holds` runs, and smaller ones of the same kind, limited by work instead of time.
 
 #![cfg(feature = "highs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -14,13 +14,14 @@ use tradewind_plan::solver::{self, LagrangianSearch, SolveError, Solver};
 use tradewind_plan::{Inputs, Limits, Plan, Problem, verify};
 use tradewind_units::{Duration, PricePerGb};
 
-/// The least that the search alone misses, as a part.
+/// Least relative distance of the search alone from the optimum, on the problems where it misses
+/// that.
 const MOST: f64 = 0.01;
 
 /// Steps of each algorithm on small problems.
 const WORK: u64 = 60_000;
 
-/// Returns the plan of `auto` for the problem of this number by so much work.
+/// Returns the problem of this number, and the plan of `auto` within so much work.
 fn auto(number: usize, work: u64) -> (Problem, Plan) {
     let problem = family::problem(number);
     let plan = planned("auto", &problem, work).unwrap();
@@ -28,12 +29,12 @@ fn auto(number: usize, work: u64) -> (Problem, Plan) {
     (problem, plan)
 }
 
-/// Returns the plan of the algorithm of this name, whether or not it came to its end.
+/// Returns the plan of the algorithm of this name, whether or not it finished.
 fn planned(name: &str, problem: &Problem, work: u64) -> Option<Plan> {
     ended(solver::by_name(name)?.solve(problem, &Limits::work(work)))
 }
 
-/// Returns the plan of a run, whether or not it came to its end.
+/// Returns the plan of a run, whether or not it finished.
 fn ended(outcome: Result<Plan, SolveError>) -> Option<Plan> {
     match outcome {
         Ok(plan) => Some(plan),
@@ -58,7 +59,7 @@ fn auto_proves_what_its_search_by_prices_alone_misses_where_set_up_dominates() {
     }
 }
 
-/// Returns a small problem of the family's kind: ten flows over six regions, of this pattern.
+/// Returns a small problem like those of the family: ten flows of this pattern over six regions.
 fn small(pattern: Pattern, (set_up, transfer, budget): (f64, f64, f64), seed: u64) -> Inputs {
     let mut inputs = near_regions(10, budget, pattern, seed);
     let step = inputs.regions.len() / 6;
@@ -74,7 +75,8 @@ fn terms(mut inputs: Inputs, set_up: f64, transfer: f64) -> Inputs {
     inputs
 }
 
-/// Algorithms of ours: `exact-cp` is the paper's program, whose first node takes a minute here.
+/// Returns the algorithms except `exact-cp`: the first node of the paper's program takes a minute
+/// here.
 fn ours() -> impl Iterator<Item = &'static str> {
     solver::names().filter(|name| !["auto", "exact-cp"].contains(name))
 }
@@ -99,8 +101,9 @@ fn auto_is_never_worse_than_any_of_ours_in_the_same_work() {
 #[test]
 fn of_the_fastest_plans_auto_takes_the_cheapest() {
     for seed in 1..5 {
-        // With money for all, whoever goes the fastest way is proved best at once; relays in some
-        // regions cost more than others, and times come in steps: many plans take as long.
+        // With a budget for all, the fastest path of each flow is proved best at once. Relays in
+        // some regions cost more than in others, and times are multiples of a step, so that many
+        // plans take equally long.
         let mut inputs = small(Pattern::ManyToMany, (0.5, 0.0, 5.0), seed);
         for leg in inputs.legs.values_mut() {
             leg.rtt = Duration::from_millis((leg.rtt.as_millis() as u64 / 60 + 1) * 60);

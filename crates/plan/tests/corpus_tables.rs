@@ -1,11 +1,11 @@
-//! Replays the fuzzer's small corpora of logs and tables, which a stable compiler can do.
+//! Replays the fuzzer's small corpora of logs and tables on the stable compiler.
 #![expect(clippy::disallowed_methods, reason = "the corpora are in files")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 #[path = "fuzzed/tables.rs"]
 mod fuzzed;
 
-/// Feeds every file of one target's corpus.
+/// Runs `feed` on every file of one target's corpus.
 fn replay(target: &str, feed: fn(&[u8])) {
     let directory = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let mut fed = 0;

@@ -1,5 +1,5 @@
-//! The exact solvers against plain enumeration, at their limits, and on problems changed in ways
-//! that change no optimum.
+//! Tests of the exact solvers: against plain enumeration, at their limits, and on problems changed
+//! in ways that do not change the optimum.
 
 #![cfg(feature = "highs")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
@@ -16,7 +16,7 @@ use tradewind_plan::{
 };
 use tradewind_units::{Bandwidth, Bytes, Duration, Money, PricePerGb, RegionId, RelayTypeId};
 
-/// Problems compared with enumeration: all of them where that takes seconds.
+/// Number of problems compared with enumeration, which is fast only in release builds.
 const PROBLEMS: usize = if cfg!(debug_assertions) { 16 } else { 500 };
 
 /// Scores that differ by less are equal to HiGHS: 10^-10 of some hundred seconds.
@@ -27,7 +27,7 @@ const SOLVERS: [&dyn Solver; 2] = [&Exact { start: None }, &ExactCp { start: Non
 struct Draw(Numbers);
 
 impl Draw {
-    /// From `low` to below `high`.
+    /// Returns a number from `low` to below `high`.
     fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.0.below(high - low)
     }
@@ -36,8 +36,8 @@ impl Draw {
         self.0.once_in(count)
     }
 
-    /// A small problem with some of everything: types, running relays, weights, deadlines, cut
-    /// legs.
+    /// Returns a small problem with some of everything: types, running relays, weights, deadlines,
+    /// missing legs.
     fn inputs(&mut self) -> Inputs {
         let (flows, regions, types) = match self.within(0, 4) {
             0 => (self.within(1, 4), 3, 1),
@@ -78,7 +78,7 @@ impl Draw {
         inputs
     }
 
-    /// The next inputs that make a problem.
+    /// Returns the next valid problem.
     fn problem(&mut self, objective: Objective) -> Problem {
         loop {
             let inputs = Inputs { objective, ..self.inputs() };
@@ -149,7 +149,8 @@ fn both_formulations_find_the_cheapest_plan() {
     }
 }
 
-/// Five flows over one region, less than two relays' worth of rate, of which a relay takes two.
+/// Returns five flows over one region with less rate than two relays have, of which a relay fits
+/// two.
 fn badly_packed(budget_usd: f64) -> Problem {
     let rtts = [240, 10, 10];
     let mut inputs = drawn(5, 1, &rtts, 2000.0, budget_usd);
@@ -281,7 +282,7 @@ fn the_unit_of_money_and_the_regions_order_do_not_matter() {
     assert!(optimum(&four_cities(&turned, 3.0)).total_fct.abs_diff(plan.total_fct) <= TOLERANCE);
 }
 
-/// CP's price in dollars per gigabyte.
+/// Returns CP's price in dollars per gigabyte.
 fn cps_price() -> f64 {
     let Prices::Flat(price) = Prices::cloudpilot() else { panic!("CP's prices are flat") };
     price.as_usd_per_gb()

@@ -1,4 +1,4 @@
-//! Problem files: what they say comes out, and what makes no sense is refused with line and field.
+//! Tests of problem files: valid ones are read, and invalid ones are refused with line and field.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -26,7 +26,7 @@ fn read(text: &str) -> Result<ProblemFile, FileError> {
     read_with(text, &[])
 }
 
-/// Two sites, one flow, one region, all round trips stated; the last line is 19.
+/// Two sites, one flow, one region, all round-trip times stated; the last line is 19.
 const SMALL: &str = r#"budget_usd = 2.0
 regions = ["gcp:europe-west2"]
 [[site]]
@@ -565,7 +565,7 @@ fn tables_are_read_as_they_are_found() {
     assert_eq!(legs(quoted, rates), expected);
     let matrix = ",a,b,gcp:europe-west2\na,0,200,60.5\nb,,0,140\n";
     assert_eq!(legs(matrix, "src,gcp:europe-west2\na,250\n"), expected);
-    // Columns of public grids; and they hold places that the problem does not have.
+    // Columns of public grids, with places that the problem does not have.
     let grid = "src,dst,min_rtt_ms\na,b,200\na,gcp:europe-west2,60.5\nb,gcp:europe-west2,140\n\
      aws:here,moon,3\n";
     assert_eq!(legs(grid, "src,dst,gbps\na,gcp:europe-west2,0.25\n"), expected);

@@ -1,5 +1,5 @@
-//! What a source's own cloud charges for the first hop, by where that goes: a family of problems
-//! over the catalogue's regions and prices.
+//! Tests of the egress cost of the first hop, which depends on its destination, on a family of
+//! problems over the catalogue's regions and prices.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -15,7 +15,8 @@ use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Inputs, Legs, Objective, Place, Plan, Problem, verify};
 use tradewind_units::{Duration, Money, RegionId, RelayId, SiteId};
 
-/// A few flows between sites in clouds, over a few regions whose relays cost nothing to set up.
+/// Returns a few flows between sites in clouds, over a few regions whose relays cost nothing to set
+/// up.
 fn drawn(seed: u64, catalogue: &Catalogue) -> Inputs {
     let mut numbers = Numbers::new(seed);
     let all: Vec<&Region> =
@@ -24,8 +25,8 @@ fn drawn(seed: u64, catalogue: &Catalogue) -> Inputs {
     let mut sites: Vec<(SiteId, &Region)> =
         (0..3).map(|at| (SiteId::new(format!("site{at}")).unwrap(), region())).collect();
     if seed.is_multiple_of(4) {
-        // What Google sends to Sydney over the Internet is dearer than what it sends to another
-        // cloud nearby, and that on.
+        // Egress from Google to Sydney over the Internet costs more than that to another cloud
+        // nearby plus that from there.
         let named = |id: &str| *all.iter().find(|region| region.id.as_str() == id).unwrap();
         (sites[0].1, sites[1].1) = (named("gcp:us-east4"), named("aws:ap-southeast-2"));
         let first = named("aws:us-east-1");
@@ -63,7 +64,7 @@ fn problem(
     inputs.start_up = StartUp::Ignored;
     inputs.prices = Prices::Catalogue(Box::new(catalogue.clone()));
     inputs.relay_types[0].set_up = Money::ZERO;
-    // The last one's destination lies outside every cloud in every other problem.
+    // In every other problem the last flow's destination is outside all clouds.
     let inside =
         sites.iter().filter(|(site, _)| seed.is_multiple_of(2) || site.as_str() != "site1");
     inputs.site_regions = inside.map(|(site, at)| (site.clone(), at.id.clone())).collect();
@@ -71,7 +72,7 @@ fn problem(
     inputs
 }
 
-/// The bill of a plan, hop by hop from the catalogue.
+/// Returns the egress cost of a plan, hop by hop from the catalogue.
 fn bill(inputs: &Inputs, plan: &Plan, catalogue: &Catalogue) -> f64 {
     let mut usd = 0.0;
     for (flow, planned) in inputs.flows.iter().zip(&plan.flows) {

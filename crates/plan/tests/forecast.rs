@@ -1,4 +1,4 @@
-//! Forecasts of series whose next period is known, logs that make no sense, and regret.
+//! Tests of forecasts of series whose next period is known, of invalid logs, and of regret.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -16,7 +16,7 @@ use tradewind_units::{Bytes, Duration, Money, SiteId, Timestamp};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A flow in the middle of each hour, in megabytes; none where the volume is zero.
+/// Returns a flow in the middle of each hour, in megabytes; none if the volume is zero.
 fn hourly(source: &str, megabytes: &[u64]) -> Vec<PastFlow> {
     let flow = |(hour, megabytes): (usize, &u64)| PastFlow {
         at: Timestamp::from_nanos((hour as u64 * 3600 + 1800) * 1_000_000_000),
@@ -102,7 +102,7 @@ fn a_past_period_is_seen_from_both_its_ends() {
     assert_eq!((come.id.as_str(), come.weight, come.volume), ("named", 7, Bytes::new(2_000_000)));
     let guessed = past.expected.iter().map(|flow| flow.volume.as_u64()).sum::<u64>();
     assert_eq!(past.error_ratio, Some(guessed.abs_diff(2_000_000) as f64 / 2e6));
-    // The period itself must not be known to the forecast of it.
+    // The forecast must not depend on the period itself.
     let other = History::new(&hourly("shop", &[4, 0, 4, 9]), HOUR).unwrap();
     assert_eq!(past_period(&other, &inputs, 3, None).unwrap().expected, past.expected);
     for period in [0, 4] {
@@ -262,7 +262,8 @@ proptest! {
     }
 }
 
-/// The true flows pass only relays that were set up, and all is paid from one budget.
+/// Checks that the true flows pass only relays that were set up, and that all costs are within one
+/// budget.
 fn check(truth: &Inputs, wrong: &tradewind_plan::forecast::Regret) -> Result<(), TestCaseError> {
     prop_assert!(wrong.applied_cost() <= truth.budget);
     prop_assert!(wrong.best_score <= wrong.applied_score);

@@ -1,5 +1,5 @@
-//! CP's heuristics against the pseudo-code, followed line by line without any of the library's
-//! short cuts; cases worked by hand; and `verify` on problems of all kinds.
+//! Tests of CP's heuristics against a line-by-line implementation of the pseudo-code, without the
+//! library's optimizations; cases computed by hand; and `verify` on problems of all kinds.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -34,10 +34,10 @@ use tradewind_units::{Bytes, Duration, Money, RegionId, RelayId, SiteId};
 const FIVE: [&dyn Solver; 5] =
     [&FlowGreedyFct, &FlowGreedyCost, &OneProxy, &TwoProxy, &TwoProxyRollback];
 
-/// What Algorithm 1 returns.
+/// The result of Algorithm 1.
 #[derive(Debug, Clone)]
 struct Allocation {
-    /// `a_f`: relays by offer and number, flow by flow.
+    /// `a_f`: each flow's relays, by offer and number.
     paths: Vec<Vec<(usize, usize)>>,
     /// Total FCT, weighted.
     score: Duration,
@@ -47,12 +47,12 @@ struct Allocation {
 /// Algorithm 1's state.
 struct Algorithm1<'a> {
     problem: &'a Problem,
-    /// How many instances `P^0` has of each offer.
+    /// Number of instances of each offer in `P^0`.
     supply: Vec<usize>,
     per_cost: bool,
     /// `G_f`: candidates, the head first.
     lists: Vec<Vec<usize>>,
-    /// `r_p` of the instances in `P`, offer by offer.
+    /// `r_p` of the instances in `P`, by offer.
     free: Vec<Vec<u64>>,
     budget: Money,
 }
@@ -82,7 +82,7 @@ impl<'a> Algorithm1<'a> {
         state
     }
 
-    /// GAIN of Algorithm 1 or 2.
+    /// Computes GAIN of Algorithm 1 or 2.
     fn gain(&self, flow: usize, at: usize) -> f64 {
         let candidates = self.problem.candidates(flow);
         let saved = candidates[0].score.checked_sub(candidates[at].score).unwrap();
@@ -104,7 +104,7 @@ impl<'a> Algorithm1<'a> {
         if gain.is_nan() { 0.0 } else { gain }
     }
 
-    /// FIND-PROXY-INSTANCES: numbers of the instances and their marginal cost.
+    /// Runs FIND-PROXY-INSTANCES: returns the numbers of the instances and their marginal cost.
     fn find(&self, flow: usize, at: usize) -> Option<(Vec<usize>, Money)> {
         let candidate = &self.problem.candidates(flow)[at];
         let mut cost = candidate.cost;
@@ -133,7 +133,7 @@ impl<'a> Algorithm1<'a> {
         let direct = |flow: usize| self.problem.candidates(flow)[0].score;
         let mut score: Vec<Duration> = (0..count).map(direct).collect();
         loop {
-            // Footnote 2: no head that is not feasible.
+            // Footnote 2: heads that are not feasible are skipped.
             for flow in &open {
                 while let Some(head) = self.lists[*flow].first() {
                     if self.find(*flow, *head).is_some_and(|(_, cost)| cost <= self.budget) {
@@ -197,7 +197,7 @@ fn rollback(set: &Set) -> Vec<Set> {
     if sets.is_empty() { add_two(set) } else { sets }
 }
 
-/// Algorithm 3, with its candidate sets.
+/// Runs Algorithm 3 with its candidate sets.
 fn algorithm_3(problem: &Problem, candidate_sets: fn(&Set) -> Vec<Set>) -> Allocation {
     let mut set: Set = problem.offers().iter().map(|offer| offer.running).collect();
     let mut best: Option<Allocation> = None;
@@ -238,7 +238,7 @@ fn solve_with(solver: &dyn Solver, problem: &Problem, executor: &dyn Executor) -
     plan
 }
 
-/// Does the last piece first; counts them.
+/// An executor that runs the last item first, and counts the items.
 #[derive(Default)]
 struct LastFirst {
     done: AtomicUsize,
@@ -255,12 +255,13 @@ impl Executor for LastFirst {
     }
 }
 
-/// Three threads, whatever the machine has.
+/// Returns three threads, independent of the machine.
 fn threads() -> Threads {
     Threads::new(NonZeroUsize::new(3).unwrap())
 }
 
-/// That the plan is the allocation: each flow over the same relays, whatever they are called.
+/// Asserts that the plan equals the allocation: each flow takes the same relays, whose names may
+/// differ.
 fn assert_same(problem: &Problem, plan: &Plan, expected: &Allocation) {
     assert_eq!(plan.score(problem).0, expected.score, "{}", plan.solver);
     assert_eq!(plan.cost, expected.cost, "{}", plan.solver);
@@ -292,7 +293,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-    /// Many relays of an offer, budgets that run out: where runs go on from others, and end early.
+    /// Many relays of an offer, and budgets that are exhausted, so that runs continue from others
+    /// and end early.
     #[test]
     fn every_heuristic_follows_its_pseudo_code_with_many_flows(seed: u64) {
         let problem = random(seed, Kind { flows: 100, regions: 6, beyond_paper: false }).unwrap();
@@ -306,7 +308,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-    /// CP's setting, where prices end most runs early and offers are closed by many rates.
+    /// CP's setting, in which prices end most runs early, and offers are closed by many rates.
     #[test]
     fn proxy_greedy_follows_its_pseudo_code_near_regions(
         seed in 0_u64..1_000,
@@ -330,7 +332,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// With all the work that it takes, and with some of it.
+    /// With unlimited and with limited work.
     #[test]
     fn plans_do_not_depend_on_who_does_the_pieces(
         seed: u64,
@@ -369,8 +371,8 @@ fn the_crew_is_given_the_pieces_and_all_of_them_end_when_told_to() {
     }
 }
 
-/// Plans of random problems that break a rule (`examples/heuristics_hold.rs` makes more of them),
-/// and how many problems were planned.
+/// Returns the violations in plans of random problems (`examples/heuristics_hold.rs` makes more of
+/// them), and the number of planned problems.
 fn violations(seeds: std::ops::Range<u64>, kind: Kind) -> (Vec<String>, usize) {
     let (mut found, mut planned) = (Vec::new(), 0);
     for seed in seeds {
@@ -383,7 +385,7 @@ fn violations(seeds: std::ops::Range<u64>, kind: Kind) -> (Vec<String>, usize) {
                     let text = wrong.iter().map(|v| format!("{seed}, {}: {v}", solver.name()));
                     found.extend(text.take(1));
                 }
-                // What must be carried over relays, or moved, may cost more than the budget.
+                // Flows without direct path, and moves, may cost more than the budget.
                 Err(SolveError::WorkLimit { best: None, .. }) if kind.beyond_paper => {}
                 Err(error) => found.push(format!("{seed}, {}: {error}", solver.name())),
             }
@@ -409,8 +411,8 @@ fn plans_of_large_random_problems_are_sound() {
     assert!(planned > 3, "{planned}");
 }
 
-/// A problem worked by hand: RTTs in milliseconds, which are FCTs in seconds, because each flow
-/// carries a thousand windows of 2.875 MB. A relay carries a flow for 23 cents.
+/// Returns a problem to be solved by hand: an RTT in milliseconds is the FCT in seconds, because
+/// each flow carries a thousand windows of 2.875 MB. A relay carries a flow for 23 cents.
 fn by_hand(rtts: &[(&str, &str, u64)], regions: &[&str], budget_usd: f64) -> Problem {
     let place = |name: &str| match name.contains(':') {
         true => Place::Relay(RegionId::new(name).unwrap()),
@@ -456,9 +458,9 @@ fn flow_greedy_buys_two_relays_for_one_flow_and_proxy_greedy_one_for_all() {
         &["k:p", "k:q"],
         1.46,
     );
-    // Two relays and two egresses use the budget up.
+    // Set-up of two relays and egress of two flows use up the budget.
     assert_eq!(seconds(&FlowGreedyFct, &problem), (30 + 100 + 100, usd(1.46)));
-    // 50 s for 23 cents and 23 % of a relay before 70 s for 46 cents and 77 %.
+    // A gain of 50 s for 23 cents and 23 % of a relay comes before 70 s for 46 cents and 77 %.
     let shared = (50 + 50 + 50, usd(0.5 + 3.0 * 0.23));
     assert_eq!(seconds(&FlowGreedyCost, &problem), shared);
     assert_eq!(seconds(&OneProxy, &problem), shared);
@@ -515,7 +517,7 @@ fn a_full_relay_passes_flows_on_to_their_next_path() {
         inputs.budget = usd(budget_usd);
         Problem::new(inputs).unwrap()
     };
-    // What runs costs no set-up.
+    // Running relays cost no set-up.
     assert_eq!(seconds(&FlowGreedyFct, &running(2, 0.46)), (20 + 20, usd(0.46)));
     assert_eq!(seconds(&FlowGreedyFct, &running(1, 0.95)), (20 + 90, usd(0.23)));
     assert_eq!(seconds(&TwoProxyRollback, &running(1, 0.96)), (20 + 20, usd(0.96)));

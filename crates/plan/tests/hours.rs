@@ -1,4 +1,4 @@
-//! Machines that are paid for as long as the plan takes, held against enumeration of all plans.
+//! Tests of machines that are paid for as long as the plan takes, against enumeration of all plans.
 
 #![cfg(feature = "highs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -18,13 +18,13 @@ use tradewind_units::{Bytes, PricePerGb};
 
 const SMALL: Kind = Kind { flows: 4, regions: 3, beyond_paper: false };
 
-/// The algorithms that prove what they find where problems are small.
+/// The algorithms that prove their plans optimal on small problems.
 const EXACT: [&str; 3] = ["exhaustive", "exact", "auto"];
 
-/// By how much of it a score of HiGHS's may be off.
+/// Relative error of HiGHS's scores.
 const TOLERANCE: f64 = 1e-9;
 
-/// Returns problems drawn from seeds whose flows take hours, with a price for each hour.
+/// Returns problems generated from seeds whose flows take hours, with hourly prices.
 fn problems(count: u64) -> impl Iterator<Item = (u64, Problem)> {
     (0..count).filter_map(|seed| {
         let drawn = random(seed, SMALL)?;
@@ -45,7 +45,7 @@ fn problems(count: u64) -> impl Iterator<Item = (u64, Problem)> {
     })
 }
 
-/// Returns the plan of the algorithm, whether or not it came to its end.
+/// Returns the plan of the algorithm, whether or not it finished.
 fn plan(name: &str, problem: &Problem) -> Option<Plan> {
     match solve(by_name(name)?.as_ref(), problem, &Limits::work(20_000_000)) {
         Ok(plan) => Some(plan),

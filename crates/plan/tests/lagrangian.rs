@@ -1,4 +1,4 @@
-//! `LagrangianSearch` against plain enumeration, and what must hold of any good planner.
+//! Tests of `Auto` against plain enumeration, and of properties that any good planner has.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -16,7 +16,7 @@ use tradewind_plan::{
 };
 use tradewind_units::{Bytes, Duration, PricePerGb, RegionId, RelayTypeId};
 
-/// `LagrangianSearch` without an exact solver behind it.
+/// `LagrangianSearch` without exact solvers.
 const ALONE: LagrangianSearch<'static> = LagrangianSearch { starters: &[], end_games: &[] };
 
 const STEPS: u64 = 10_000;
@@ -32,8 +32,8 @@ fn solve(solver: &dyn Solver, inputs: &Inputs, steps: u64) -> Option<(Problem, P
     Some((problem, plan))
 }
 
-/// Small problems with weights, two relay types, relays that run, deadlines and capacities that
-/// bind.
+/// Returns small problems with weights, two relay types, running relays, deadlines and binding
+/// capacities.
 fn small() -> impl Strategy<Value = Inputs> {
     let rtts = prop::collection::vec(5_u64..300, 12..40);
     let sizes = (1_usize..4, 1_usize..4, rtts, 200.0..2_000.0_f64, 0.0..4.0_f64);
@@ -81,7 +81,8 @@ proptest! {
         let (_, score, _) = enumerated(&problem).unwrap();
         prop_assert!(plan.bound <= score, "{:?} above {score:?}", plan.bound);
         let found = plan.score(&problem).0;
-        // 2.06 % was seen: the search alone, without the exact solver that `auto` ends with.
+        // 2.06 % was observed with the search alone, without the exact solver that `auto` ends
+        // with.
         prop_assert!(found <= score.mul_f64(1.05), "{found:?} against {score:?}");
     }
 
@@ -124,8 +125,8 @@ proptest! {
         prices in prop::collection::vec(0_u8..4, 3),
         is_exhaustive in any::<bool>(),
     ) {
-        // What a relay sends costs by its region, and times come in coarse steps: many plans take
-        // as long.
+        // Egress prices depend on the region, and times are multiples of a coarse step, so that
+        // many plans take equally long.
         let mut inputs = inputs;
         let price = |at: u8| PricePerGb::from_usd_per_gb(f64::from(at) * 0.05).unwrap();
         let regions = inputs.regions.iter().zip(prices);
@@ -192,8 +193,8 @@ proptest! {
         let factor = f64::from(1 << power);
         let mut inputs = world(20, 6, 6.0, seed);
         inputs.start_up = StartUp::Ignored;
-        // Rates are whole bits a second, of times in whole nanoseconds: no sum of them may fill
-        // this relay to the last bit, or a bit would decide whether a flow fits.
+        // Rates are rounded to bits a second, and times to nanoseconds: no sum of rates may equal
+        // this relay's capacity, or a bit would decide whether a flow fits.
         inputs.relay_types[0].capacity = mbps(2_000.001);
         let (problem, plan) = solve(&ALONE, &inputs, STEPS).unwrap();
         let (score, cost) = plan.score(&problem);
@@ -211,7 +212,7 @@ proptest! {
         let (problem, plan) = solve(&ALONE, &dearer, STEPS).unwrap();
         prop_assert_eq!(plan.score(&problem), (score, usd(cost.as_usd() * factor)));
 
-        // Twice the volume at half the price takes twice the time for the same money.
+        // Twice the volume at half the price takes twice the time at the same cost.
         let mut longer = inputs.clone();
         longer.prices = price(&inputs, 1.0 / factor);
         for flow in &mut longer.flows {
@@ -237,7 +238,7 @@ proptest! {
     }
 }
 
-/// The same world, its regions told in another order.
+/// Returns the same inputs with the regions in another order.
 fn turned(inputs: &Inputs, by: usize) -> Inputs {
     let mut other = inputs.clone();
     let count = other.regions.len();
@@ -266,7 +267,7 @@ fn more_money_than_can_be_added_up_is_refused() {
     let mut inputs = world(20, 6, 1e9, 1);
     inputs.relay_types[0].set_up = usd(1e9);
     assert_eq!(Problem::new(inputs.clone()).unwrap_err(), ProblemError::TooMuchMoney);
-    // The most that is not refused does not overflow.
+    // The largest accepted costs do not overflow.
     inputs.relay_types[0].set_up = usd(8e7);
     for objective in [Objective::TotalFct, Objective::Makespan] {
         inputs.objective = objective;

@@ -1,5 +1,5 @@
-//! Packet flows: costs counted by hand, the cheapest of all ways by plain enumeration, and what is
-//! told where there is none.
+//! Tests of packet flows: costs computed by hand, the cheapest option by plain enumeration, and the
+//! errors if there is none.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -32,7 +32,7 @@ fn planned(text: &str) -> PacketPlan {
     plan
 }
 
-/// From Sydney to Dublin as in the paper's example: 1.5 Mbit/s for an hour, a hundredth lost, 9.8
+/// A flow from Sydney to Dublin as in the paper's example: 1.5 Mbit/s for an hour, 1 % lost, 9.8
 /// cents a GB between the relays and 2 cents to the receiver, a machine's share of 0.095 cents [JQ
 /// 5.1.1]. The Internet takes 140 ms one way, the relays 5 + 130 + 10.
 const CALL: &str = r#"
@@ -91,7 +91,7 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
     let relays: Vec<&str> = flow.path.iter().map(|relay| relay.as_str()).collect();
     assert_eq!(relays, ["aws:ap-southeast-2.1", "aws:eu-west-1.1"]);
     assert!(plan.relays.iter().all(|relay| !relay.runs) && plan.relays.len() == 2);
-    // 0.675 GB. Coding: a fifth leaves Sydney; Dublin sends what was lost and nine requests of 64
+    // 0.675 GB. Coding: a fifth leaves Sydney; Dublin sends lost packets and nine requests of 64
     // bytes for each lost packet of 1,000.
     let lost = 0.006_75;
     let asked = lost * 0.064;
@@ -103,7 +103,7 @@ fn a_call_from_oceania_to_europe_costs_what_the_paper_counts() {
         assert!(is_then.abs() < 1e-6 && is_that.abs() < 1e-5, "{delivery} ms, {cost} cents");
         assert_eq!(verdict, why);
     };
-    // Coding asks the relay and, beyond it, helpers as far as the receiver.
+    // Coding sends requests to the relay and, from there, to helpers as far away as the receiver.
     let [coded, cached, forwarded] =
         [PacketService::Coding, PacketService::Caching, PacketService::Forwarding]
             .map(|service| considered(flow, service));
@@ -132,7 +132,7 @@ fn cloud_of_the_source_charges_what_it_sends_by_where_that_goes() {
         assert!((cost - before - 13.5).abs() < 1e-5, "{service}: {cost} {before}");
     }
     assert_eq!(flow.costs.total(), flow.cost);
-    // To a receiver in another region of the cloud, by the price for that.
+    // To a receiver in another region of the cloud, the price for that applies.
     let both = inside.replacen("{ id = \"b\" }", "{ id = \"b\", region = \"aws:eu-west-1\" }", 1);
     let both = both.replacen("blocked = true", "rtt = \"280 ms\"", 1);
     let (_, direct, _) = considered(&planned(&both).flows[0], PacketService::Direct);
@@ -162,7 +162,7 @@ fn a_tighter_budget_buys_a_dearer_service_and_the_tightest_is_told_the_fastest()
          over aws:ap-southeast-2 > aws:eu-west-1, \
          takes 145.0 ms"
     );
-    // One relay in Sydney would be slower and dearer: 5 + 150.
+    // One relay in Sydney would be slower and more expensive: 5 + 150.
     let far = planned(&CALL.replace("220 ms", "156 ms").replace("\"260 ms\"", "\"400 ms\""));
     assert_eq!(names(&far.flows[0].services[1].regions).len(), 2);
     assert_eq!(far.flows[0].path.len(), 1, "{far:?}");
@@ -174,12 +174,12 @@ fn an_internet_that_will_do_costs_nothing_and_needs_no_relay() {
     let plan = planned(&good);
     assert_eq!((plan.flows[0].service, plan.cost), (PacketService::Direct, Money::ZERO));
     assert!(plan.relays.is_empty() && plan.flows[0].usd_per_gb.is_none());
-    // What is stated of the leg is expected of it; nothing stated: a hundredth.
+    // The expected loss is that of the leg; if none is stated, 1 %.
     let unsaid = CALL.replace(", internet_loss = 0.01", "");
     assert!((planned(&unsaid).flows[0].internet_loss.as_f64() - 0.01).abs() < 1e-12);
     let leg = format!("{unsaid}[leg.direct]\nloss = 0.03\n");
     assert!((planned(&leg).flows[0].internet_loss.as_f64() - 0.03).abs() < 1e-12);
-    // Without an Internet path there is forwarding alone.
+    // Without an Internet path only forwarding is possible.
     let dead = CALL.replacen("rtt = \"280 ms\"", "blocked = true", 1);
     let plan = planned(&dead);
     assert_eq!(plan.flows[0].service, PacketService::Forwarding);
@@ -203,7 +203,7 @@ fn percentiles_storage_uplinks_and_ingress_are_counted() {
     assert!((uplink.as_usd() - 0.0075).abs() < 1e-9);
     let by_volume = with("", ", uplink = { usd_per_gb = 0.01 }").uplink;
     assert!((by_volume.as_usd() - 0.006_75).abs() < 1e-9);
-    // Where copies are dear, packets had better go over the relays alone.
+    // If copies are expensive, it is cheaper to send packets over the relays alone.
     let dear = at("170 ms", "", ", uplink = { usd_per_gb = 1 }");
     assert_eq!(dear.flows[0].service, PacketService::Forwarding);
     // A second of it is 187,500 bytes.
@@ -217,12 +217,12 @@ fn percentiles_storage_uplinks_and_ingress_are_counted() {
          usd_per_mbps = 7.3 } }]",
         "",
     );
-    // What was lost is a hundredth of the rate, for one of 730 hours.
+    // The lost packets are 1 % of the rate, for one of 730 hours.
     assert!((monthly.egress_relay.as_usd() - 0.000_15).abs() < 1e-9, "{monthly:?}");
     assert!((monthly.compute.as_usd() - 0.02).abs() < 1e-9, "{monthly:?}");
 }
 
-/// A bulk stream for which a relay in Dublin is worth while, beside the call.
+/// A bulk stream besides the call, for which a relay in Dublin pays off.
 const BULK: &str = r#"
 [[flow]]
 id = "bulk"
@@ -249,7 +249,7 @@ fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room(
     let poor = reserve.left_of(joint.cost).unwrap_err();
     assert!(matches!(&poor, PacketError::OverBudget { .. }) && poor.is_without_plan());
 
-    // The streams take all of a relay: the call adds another.
+    // The streams use a relay completely: the call adds another.
     let mut full = streams.clone();
     full.flows[0].fct = Duration::from_secs(80);
     let beside = read.packets.plan(&read.inputs, Some(&full)).unwrap();
@@ -259,7 +259,7 @@ fn relays_that_streams_buy_or_that_run_cost_no_machine_as_far_as_they_have_room(
         (beside.cost, read.packets.verify(&read.inputs, &full, &beside)),
         (alone.cost, vec![])
     );
-    // The verifier knows better than to take the full ones.
+    // The verifier refuses the relays that are full.
     let forged = read.packets.verify(&read.inputs, &full, &joint);
     assert!(matches!(forged[..], [PacketViolation::Overloaded(_), ..]), "{forged:?}");
 
@@ -354,14 +354,14 @@ fn what_makes_no_sense_is_refused_with_line_and_field() {
     let twice = format!("{CALL}{}", BULK.replace("bulk", "call"));
     let error = try_read(&twice).unwrap_err().to_string();
     assert!(error.contains("a second flow `call`"), "{error}");
-    // Prices of clouds that have no machine in the catalogue are to be stated.
+    // For clouds without a machine in the catalogue a price must be stated.
     let read = try_read(&CALL.replace("usd_per_hour = 0.00095\n", "")).unwrap();
     let dublin = RegionId::new("aws:eu-west-1").unwrap();
     assert_eq!(read.packets.prices[&dublin].vm_hour, Money::from_usd(0.108).unwrap());
 }
 
-/// The cheapest way of a flow by plain enumeration over services and relays, each cost put together
-/// from the table's entries: dollars, milliseconds and how many relays.
+/// Returns the cheapest option of a flow by plain enumeration over services and relays, each cost
+/// computed from the table's entries: dollars and milliseconds.
 fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
     let flow = &read.packets.flows[flow];
     let half = |from: &Place, to: &Place| {
@@ -413,7 +413,8 @@ fn enumerated(read: &ProblemFile, flow: usize) -> Option<(f64, f64)> {
     meeting.min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// A small problem of so many regions and flows, with round trips and prices taken in turn.
+/// Returns a small problem with so many regions and flows, and with round-trip times and prices
+/// taken in turn.
 fn drawn(
     regions: usize,
     flows: usize,
@@ -469,7 +470,7 @@ proptest! {
         match read.packets.plan(&read.inputs, Some(&Plan::nothing())) {
             Ok(plan) => {
                 prop_assert_eq!(read.packets.verify(&read.inputs, &Plan::nothing(), &plan), []);
-                // Flows may share machines: then all together cost less than each for itself.
+                // Flows may share machines: then their total is less than the sum of each alone.
                 let apart: f64 = best.into_iter().map(|best| best.unwrap().0).sum();
                 let cost = plan.cost.as_usd();
                 // Volumes are whole bytes, and each part of a cost whole nano-dollars.

@@ -1,4 +1,4 @@
-//! What `verify` objects to, what `Problem::new` refuses, and the plan's text form.
+//! Tests of `verify`, of the inputs that `Problem::new` refuses, and of the plan's text form.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -28,12 +28,12 @@ fn solved() -> (Problem, Plan) {
     (problem, plan)
 }
 
-/// The first flow that has a relay.
+/// Returns the first flow that has a relay.
 fn relayed(plan: &Plan) -> usize {
     plan.flows.iter().position(|flow| !flow.path.is_empty()).unwrap()
 }
 
-/// Whether `verify` objects with such a violation once `change` is made to a sound plan.
+/// Returns whether `verify` reports such a violation once `change` is made to a valid plan.
 fn objects(change: impl Fn(&mut Plan), expected: fn(&Violation) -> bool) -> bool {
     let (problem, mut plan) = solved();
     assert_eq!(verify(&problem, &plan), vec![]);

@@ -1,4 +1,4 @@
-//! Reports of `tradewind probe` in problem files: what they state, and what is wrong with them.
+//! Tests of reports of `tradewind probe` in problem files, valid and invalid.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -19,8 +19,8 @@ between = ["b", "gcp:europe-west2"]
 rtt = "140 ms"
 "#;
 
-/// As `tradewind probe rtt b:443 203.0.113.7:443 -o json` prints it, shortened; new fields may come
-/// at any time.
+/// Output of `tradewind probe rtt b:443 203.0.113.7:443 -o json`, shortened; fields may be added at
+/// any time.
 const RTTS: &str = r#"[
   {
     "schema_version": 1,

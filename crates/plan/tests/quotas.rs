@@ -1,4 +1,4 @@
-//! Quotas of relays of a type in a region, held against enumeration of all plans.
+//! Tests of quotas of relays of a type in a region, against enumeration of all plans.
 
 #![cfg(feature = "highs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -13,10 +13,10 @@ use tradewind_plan::{Inputs, Limits, Objective, Plan, Problem, Violation, verify
 
 const SMALL: Kind = Kind { flows: 4, regions: 3, beyond_paper: false };
 
-/// The algorithms that prove what they find where problems are small.
+/// The algorithms that prove their plans optimal on small problems.
 const EXACT: [&str; 3] = ["exhaustive", "exact", "auto"];
 
-/// Returns problems drawn from seeds, each without and with quotas of none to two relays.
+/// Returns problems generated from seeds, each without and with quotas of zero to two relays.
 fn problems(count: u64) -> impl Iterator<Item = (u64, Problem, Problem)> {
     (0..count).filter_map(|seed| {
         let free = random(seed, SMALL)?;
@@ -37,7 +37,7 @@ fn problems(count: u64) -> impl Iterator<Item = (u64, Problem, Problem)> {
     })
 }
 
-/// Returns the plan of the algorithm, whether or not it came to its end.
+/// Returns the plan of the algorithm, whether or not it finished.
 fn plan(name: &str, problem: &Problem) -> Option<Plan> {
     match solve(by_name(name)?.as_ref(), problem, &Limits::work(2_000_000)) {
         Ok(plan) => Some(plan),

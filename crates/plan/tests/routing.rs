@@ -1,4 +1,5 @@
-//! Min-max routing against plain enumeration, and CDD's cases over the catalogue's regions.
+//! Tests of min-max routing against plain enumeration, and of CDD's cases over the catalogue's
+//! regions.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -14,7 +15,8 @@ use tradewind_plan::routing::advice::{
 use tradewind_plan::routing::{MinMaxPath, Router};
 use tradewind_units::{Bandwidth, Bytes, Duration, Ratio, RegionId};
 
-/// A source (place 0), a destination (place 1) and relays over a drawn table; zero: not known.
+/// Returns a router with a source (place 0), a destination (place 1) and relays over a generated
+/// table; zero: not known.
 fn router(places: usize, rtts_ms: &[u64]) -> Router {
     let rtt = |from: &usize, to: &usize| {
         let drawn = rtts_ms[(from * places + to) % rtts_ms.len()];
@@ -24,7 +26,8 @@ fn router(places: usize, rtts_ms: &[u64]) -> Router {
     Router::new(&0, &1, &relays, rtt)
 }
 
-/// Every sequence of this many distinct relays whose legs are known, in the ranking's order.
+/// Returns every sequence of this many distinct relays whose legs are known, in the ranking's
+/// order.
 fn enumerated(router: &Router, relays: usize) -> Vec<MinMaxPath> {
     let mut sequences: Vec<Vec<usize>> = vec![Vec::new()];
     for _ in 0..relays {
@@ -112,7 +115,7 @@ const NEW_YORK: (f64, f64) = (40.71, -74.01);
 const MUMBAI: (f64, f64) = (19.08, 72.88);
 const WASHINGTON: (f64, f64) = (38.90, -77.04);
 
-/// One cloud's regions as relays between two cities.
+/// Returns a router with one cloud's regions as relays between two cities.
 fn between(a: (f64, f64), b: (f64, f64), cloud: &str) -> (Router, Vec<RegionId>) {
     let catalogue = Catalogue::builtin();
     let regions: Vec<_> = catalogue.regions().filter(|region| region.id.cloud() == cloud).collect();
@@ -123,7 +126,7 @@ fn between(a: (f64, f64), b: (f64, f64), cloud: &str) -> (Router, Vec<RegionId>)
     (Router::new(&a, &b, &places, rtt), ids)
 }
 
-/// CDD's conditions: default windows at both ends and at the relays.
+/// Returns CDD's conditions: default windows at both ends and at the relays.
 fn settings(volume: u64) -> Settings {
     Settings {
         volume: Bytes::new(volume),
@@ -146,7 +149,7 @@ fn advised(a: (f64, f64), b: (f64, f64), cloud: &str, settings: &Settings) -> Ad
     advise(&router, &regions, settings, 10).unwrap()
 }
 
-/// The gain of CDD's rule over this many relays.
+/// Returns the gain of CDD's rule over this many relays.
 fn gain(advice: &Advice, relays: usize) -> f64 {
     let chosen = |route: &&tradewind_plan::routing::advice::Route| {
         route.path.relays.len() == relays && route.rules.contains(&Rule::Cloudified)

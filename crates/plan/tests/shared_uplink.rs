@@ -1,9 +1,9 @@
-//! `auto` where copies share a short uplink with the packets that they protect: beside each service
-//! by itself, over loads, losses and budgets.
+//! Tests of `auto` on a slow uplink that copies share with the packets that they protect, compared
+//! with each service by itself, over loads, losses and budgets.
 //!
-//! A host's packets leave by one bottleneck with a queue that drops what finds no room, copies to
-//! the relay right behind the packets; the Internet loses some at random behind that. What a
-//! receiver reports, and how round trips look, follows from it.
+//! A host's packets leave through one bottleneck with a drop-tail queue, copies to the relay next
+//! to the packets; after that the Internet loses some at random. Receivers' reports and round-trip
+//! times follow from that.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -23,19 +23,19 @@ use PacketService::{Caching, Coding, Direct, Forwarding};
 
 /// Bytes a second of the uplink: 2 Mbit/s.
 const UPLINK: f64 = 250_000.0;
-/// Of a packet and its copy, with all headers.
+/// Sizes of a packet, its copy and a request, with all headers.
 const PACKET: f64 = 1_050.0;
 const COPY: f64 = 1_106.0;
 const QUESTION: f64 = 80.0;
-/// One way, in seconds.
+/// One-way delays in seconds.
 const INTERNET: f64 = 0.050;
 const ACCESS: f64 = 0.010;
 const BETWEEN: f64 = 0.035;
-/// A copy that is lost is sent again so often.
+/// Greatest number of times that a lost copy is sent again.
 const MOST_REPEATS: u32 = 2;
-/// Age of a report when it comes.
+/// Age of a report when it arrives.
 const REPORTED_AFTER: usize = 1;
-/// Seconds that fixed services run, and `auto`, which has longer for its tries.
+/// Seconds for which fixed services run, and `auto`, which needs longer for its tries.
 const SECONDS: usize = 60;
 const AUTO_SECONDS: usize = 900;
 /// Seconds from which packets count.
@@ -45,14 +45,14 @@ const AUTO_WARM: usize = 30;
 /// One point of the sweep.
 #[derive(Debug, Clone, Copy)]
 struct Point {
-    /// Bytes that packets take of the uplink.
+    /// Share of the uplink that packets use.
     load: f64,
-    /// The share that the Internet loses.
+    /// The loss ratio of the Internet.
     loss: f64,
     budget: f64,
     /// Bytes of the queue.
     queue: f64,
-    /// Packets that the application writes at once, as those of a picture.
+    /// Packets that the application writes at once, such as those of a video frame.
     at_once: usize,
     seed: u64,
 }
@@ -60,7 +60,7 @@ struct Point {
 /// The outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fared {
-    /// Shares in per cent that did not come at all, or not in the budget.
+    /// Percentages of packets that did not arrive, or not within the budget.
     lost: f64,
     missed: f64,
     median_ms: f64,
@@ -74,14 +74,14 @@ struct Packet {
     /// Its copy's arrival at the first relay.
     copied: Option<f64>,
     service: Option<PacketService>,
-    /// Its arrival by the Internet if that lost nothing.
+    /// Its arrival by the Internet without loss.
     expected: f64,
     /// The random draw for a recovery.
     is_solved: bool,
 }
 
 impl Packet {
-    /// Returns when it comes, by whatever way.
+    /// Returns its first arrival, on any path.
     fn came(&self) -> Option<f64> {
         let egress = self.copied.map(|at| at + BETWEEN);
         let asked = self.expected + DETECTION.as_secs_f64() + ACCESS;
@@ -106,7 +106,7 @@ enum Due {
     Second,
 }
 
-/// The chooser of the service.
+/// The method that selects the service.
 enum Chooser {
     Fixed(PacketService),
     Auto(Box<Auto>),
@@ -117,7 +117,7 @@ struct Auto {
     keeper: ServiceKeeper,
     queue: StandingQueue,
     costs: FlowCosts,
-    /// Over the Internet and to the relay, smoothed as gateways do.
+    /// Round-trip times over the Internet and to the relay, smoothed as in gateways.
     round_trips: [f64; 2],
     changes: Vec<(usize, PacketService, Cause)>,
 }
@@ -136,7 +136,7 @@ fn seconds(value: f64) -> Duration {
     Duration::from_secs_f64(value)
 }
 
-/// Returns what gateways make of round trips.
+/// Returns the path as gateways estimate it from round-trip times.
 fn path([internet, access]: [f64; 2], queue: Duration) -> PacketPath {
     let overlay = internet - 2.0 * INTERNET + 2.0 * (2.0 * ACCESS + BETWEEN);
     let less = |round_trip: f64| seconds(round_trip).saturating_sub(queue) / 2;
@@ -166,7 +166,7 @@ impl Auto {
         Self { demand, keeper, queue, costs, round_trips, changes: Vec::new() }
     }
 
-    /// Takes what is known after a second.
+    /// Updates the keeper once a second.
     fn look(&mut self, second: usize, report: Report) {
         let now = Timestamp::ZERO + Duration::from_secs(second as u64);
         let [internet, access] = self.round_trips.map(seconds);
@@ -203,7 +203,8 @@ impl World {
         (self.random.next_u32() as f64) < share * f64::from(u32::MAX)
     }
 
-    /// Has so many bytes leave; when they have, or `None` when there is no room for them.
+    /// Puts a datagram of so many bytes on the uplink; returns when it has left, or `None` if the
+    /// queue is full.
     fn leave(&mut self, now: f64, bytes: f64) -> Option<f64> {
         let waiting = (self.free_at - now).max(0.0) * UPLINK;
         if waiting + bytes > self.point.queue {
@@ -224,10 +225,10 @@ impl World {
         self.agenda.push(Reverse(((due_at * 1e6) as u64, due)));
     }
 
-    /// Sends what an application writes at once.
+    /// Sends the packets that the application writes at once.
     fn send(&mut self, now: f64) {
         (0..self.point.at_once).for_each(|_| self.send_one(now));
-        // It jitters a little, so that it is not always the same packet that finds no room.
+        // A little jitter, so that it is not always the same packet that is dropped.
         let jitter = 0.8 + 0.4 * f64::from(self.random.next_u32()) / f64::from(u32::MAX);
         let bytes = PACKET * self.point.at_once as f64;
         self.at(now + jitter * bytes / (self.point.load * UPLINK), Due::Packet);
@@ -239,7 +240,7 @@ impl World {
         let number = self.packets.len();
         let service = Some(service);
         self.packets.push(Packet { sent: now, service, is_solved, ..Packet::default() });
-        // Either may be the first to leave, and have the last room.
+        // Either may be the first to leave, and take the last space in the queue.
         let is_copied = service != Some(Direct);
         let is_copy_first = is_copied && self.chance(0.5);
         if is_copy_first {
@@ -255,7 +256,7 @@ impl World {
         }
     }
 
-    /// Sends a copy to the relay, and again when it does not come there.
+    /// Sends a copy to the relay, and again if it does not arrive there.
     fn copy(&mut self, now: f64, number: usize, repeats: u32) {
         let left = self.leave(now, COPY);
         let is_forwarded = self.packets[number].service == Some(Forwarding);
@@ -280,8 +281,8 @@ impl World {
         self.at(now + 0.2, Due::Question);
     }
 
-    /// Returns what the receiver tells: late is what comes later than the budget leaves after it
-    /// should have come.
+    /// Returns the receiver's report: a packet is late if it exceeds its expected arrival by more
+    /// than the budget allows.
     fn report(&self, second: usize) -> Report {
         let span = (second - 1) as f64..second as f64;
         let internet = match &self.chooser {
@@ -301,7 +302,7 @@ impl World {
         report
     }
 
-    /// Returns until when packets are sent, and from when they count.
+    /// Returns the end of sending, and the time from which packets count.
     fn spans(&self) -> [usize; 2] {
         match &self.chooser {
             Chooser::Fixed(_) => [SECONDS, WARM],
@@ -362,9 +363,8 @@ fn before_it(point: Point, service: PacketService) -> Fared {
     World::new(point, Some(service)).run().0
 }
 
-/// Returns the best fixed service: the soonest of those that meet the demand; where none does, that
-/// of which least is missed, or, where others miss a point more at most, the one of those that is
-/// soonest.
+/// Returns the best fixed service: the fastest of those that meet the demand; if none does, the
+/// fastest of those whose misses are within a percentage point of the least.
 fn best(fixed: &[(PacketService, Fared)]) -> (PacketService, Fared) {
     let least = fixed.iter().map(|(_, before_it)| before_it.missed).fold(f64::INFINITY, f64::min);
     let most = if least <= BEARABLE { BEARABLE } else { least + POINT };
@@ -372,9 +372,9 @@ fn best(fixed: &[(PacketService, Fared)]) -> (PacketService, Fared) {
     *of.min_by(|one, other| one.1.median_ms.total_cmp(&other.1.median_ms)).unwrap()
 }
 
-/// Loss that the flow bears, in per cent.
+/// Loss that the flow tolerates, in percent.
 const BEARABLE: f64 = 0.1;
-/// By how much `auto` may do worse: percentage points, and milliseconds.
+/// Tolerances by which `auto` may be worse: percentage points, and milliseconds.
 const POINT: f64 = 1.0;
 const DELAY_MS: f64 = 10.0;
 
@@ -391,7 +391,7 @@ fn points(queue: f64) -> Vec<Point> {
     points
 }
 
-/// Tells what `auto` does worse than it may.
+/// Returns a description of `auto`'s result, if it is worse than tolerated.
 fn worse(point: Point) -> Option<String> {
     let fixed = [Direct, Coding, Caching, Forwarding].map(|of| (of, before_it(point, of)));
     let (auto, changes) = World::new(point, None).run();
@@ -408,7 +408,7 @@ fn worse(point: Point) -> Option<String> {
 
 #[test]
 fn auto_is_as_good_as_the_best_service_on_a_shared_uplink() {
-    // 600 and 100 ms of the uplink.
+    // The queues are 600 and 100 ms of the uplink.
     for queue in [150_000.0, 25_000.0] {
         let worse: Vec<String> = points(queue).into_iter().filter_map(worse).collect();
         assert!(

@@ -1,4 +1,4 @@
-//! Solvers against plain enumeration, and properties that any optimum has.
+//! Tests of solvers against plain enumeration, and of properties that any optimum has.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -184,8 +184,8 @@ proptest! {
     }
 }
 
-/// What every algorithm makes of a problem, but those that do not serve its objective; each plan
-/// holds.
+/// Returns the problem and the answers of all algorithms that support its objective; each plan is
+/// verified.
 fn answers(inputs: &Inputs) -> (Problem, Vec<Answer>) {
     let problem = Problem::new(inputs.clone()).unwrap();
     let answer = |name: &'static str| {
@@ -200,8 +200,8 @@ fn answers(inputs: &Inputs) -> (Problem, Vec<Answer>) {
     (problem, answers)
 }
 
-/// One flow without direct path: over one relay for 8 cents, or for nothing over four that come
-/// after so many others that paths of four relays are not looked at.
+/// Returns a problem of one flow without direct path: over one relay for 8 cents, or for nothing
+/// over four, which are listed after so many others that paths of four relays are not evaluated.
 fn beyond_what_is_looked_at(objective: Objective, budget_usd: f64) -> Inputs {
     const REGIONS: usize = 150;
     let whole = drawn(1, 5, &[200], 20_000.0, budget_usd);
@@ -246,8 +246,8 @@ fn nothing_is_proved_of_paths_that_are_not_looked_at() {
     }
 }
 
-/// One flow that runs over a relay, for 1.6 cents, slower than it would go directly; a move costs
-/// five dollars.
+/// Returns a problem of one flow that runs over a relay, for 1.6 cents, slower than directly; a
+/// move costs five dollars.
 fn running_slowly(objective: Objective, budget_usd: f64) -> Inputs {
     let mut inputs = drawn(1, 1, &[50, 60, 50, 60, 60, 60], 2_000.0, budget_usd);
     (inputs.start_up, inputs.objective) = (StartUp::Ignored, objective);
@@ -273,12 +273,12 @@ fn a_path_that_runs_may_be_kept_however_slow_it_is() {
             assert!(!is_exact || answer.status == Status::Optimal, "{name}");
         }
     }
-    // With money for the move it is taken, if time counts.
+    // With a budget for the move the flow moves, if time counts.
     let rich = solve(&Exhaustive, &running_slowly(Objective::TotalFct, 10.0));
     assert_eq!((rich.cost, rich.flows[0].path.len()), (usd(5.0), 0));
 }
 
-/// Greedy, which notes how much time it was told to have.
+/// A greedy solver that records the time limit that it got.
 #[derive(Default)]
 struct Timed(Mutex<Vec<Duration>>);
 

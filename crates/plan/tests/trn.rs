@@ -1,5 +1,5 @@
-//! What TRN says of machines: many flows share what theirs may send, and a slow one gains by a fast
-//! one in its region.
+//! Tests of TRN's statements on machines: flows share the rate that their machine may send, and a
+//! slow machine gains from a fast one in its region.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -8,8 +8,8 @@ use tradewind_plan::file;
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Plan, Problem, explain, verify};
 
-/// Flows of 10 GB from one machine in Virginia to three regions, each 80 ms away by a path that
-/// eight connections fill with 2.3 Gbit/s; relays may run in Virginia and Ireland.
+/// Returns flows of 10 GB from one machine in Virginia to three regions, each 80 ms away by a path
+/// that eight connections fill with 2.3 Gbit/s; relays may run in Virginia and Ireland.
 fn problem(site: &str, relay_type: &str) -> Problem {
     let mut text = format!(
         "budget_usd = 20.0\nstart_up = \"ignored\"\nsame_region_rtt = \"1 ms\"\nregions = \
@@ -50,8 +50,8 @@ fn binding(problem: &Problem, plan: &Plan) -> String {
 
 #[test]
 fn a_slow_machine_gains_by_a_fast_one_in_its_region() {
-    // What may leave the region is a third of what each flow could use: the relay beside the
-    // machine lifts that.
+    // The cap on traffic that leaves the region is a third of what each flow could use: a relay in
+    // the machine's region avoids it.
     let problem = problem("egress_cap_outside = \"900 Mbit/s\"", FAST);
     let plan = planned(&problem);
     let beside = |region: &str| region == "aws:us-east-1";
@@ -80,7 +80,7 @@ fn many_flows_of_one_machine_share_its_cap_and_no_relay_is_bought_for_what_it_ca
     let by_link = problem("", FAST);
     let plan = planned(&by_link);
     assert!(plan.flows.iter().all(|flow| !flow.path.is_empty()), "{plan:?}");
-    // By machine, the three flows share what it sends; direct paths carry that already.
+    // By machine, the three flows share its rate, which direct paths already carry.
     let by_machine = problem("egress_cap = \"3 Gbit/s\"", FAST);
     let aware = planned(&by_machine);
     assert!(aware.relays.is_empty(), "{aware:?}");
@@ -88,13 +88,12 @@ fn many_flows_of_one_machine_share_its_cap_and_no_relay_is_bought_for_what_it_ca
     let rate = 80.0 / aware.flows[0].fct.as_secs_f64();
     assert!((0.999..=1.001).contains(&rate), "{rate} Gbit/s");
     assert_eq!(binding(&by_machine, &aware), "source's cap of vm -> s0");
-    // The plan that knows links only, carried by that machine, takes as long and costs relays on
-    // top.
+    // The plan that considers links only takes as long on that machine, and also costs relays.
     let offers = |flow: usize| plan.offers_of(&by_machine, &plan.flows[flow]).unwrap();
     let carried = (0..3).map(|flow| by_machine.fct(flow, &offers(flow)).unwrap());
     assert!(carried.sum::<std::time::Duration>() >= aware.total_fct);
     assert!(plan.cost > aware.cost);
-    // A machine with room for all is no bottleneck.
+    // A machine with enough capacity for all flows is no bottleneck.
     let roomy = problem("egress_cap = \"30 Gbit/s\"", FAST);
     assert_eq!(roomy.share(0, &[]), None);
     assert_eq!(planned(&roomy).flows, plan.flows);

@@ -1,4 +1,4 @@
-//! Shared openings of examples: the words after their names, and a clock of each kind.
+//! Shared parts of examples: command-line arguments, and clocks of wall and CPU time.
 
 #![allow(
     dead_code,
@@ -12,30 +12,30 @@ use std::time::Instant;
 
 use tradewind_units::Duration;
 
-/// The words after an example's name.
+/// The arguments of an example.
 pub(crate) struct Words {
     name: &'static str,
     words: Vec<String>,
 }
 
 impl Words {
-    /// Reads those of the example of this name.
+    /// Reads the arguments of the example of this name.
     pub(crate) fn of(name: &'static str) -> Self {
         Self { name, words: std::env::args().skip(1).collect() }
     }
 
-    /// Takes out an option; says whether it was there.
+    /// Removes an option; returns whether it was there.
     pub(crate) fn take(&mut self, option: &str) -> bool {
         let at = self.words.iter().position(|word| word == option);
         at.map(|at| self.words.remove(at)).is_some()
     }
 
-    /// Returns the word at this place.
+    /// Returns the argument at this index.
     pub(crate) fn at(&self, place: usize) -> Option<&str> {
         self.words.get(place).map(String::as_str)
     }
 
-    /// Returns the number at this place, or `default` where there is no word. Anything else ends
+    /// Returns the number at this index, or `default` if there is no argument. Anything else ends
     /// the example with exit code 2.
     pub(crate) fn number<T: FromStr>(&self, place: usize, default: T) -> T {
         let Some(word) = self.at(place) else { return default };
@@ -45,13 +45,13 @@ impl Words {
         })
     }
 
-    /// Returns all numbers from this place on.
+    /// Returns all numbers from this index on.
     pub(crate) fn numbers_from<T: FromStr + Copy>(&self, place: usize, none: T) -> Vec<T> {
         (place..self.words.len()).map(|at| self.number(at, none)).collect()
     }
 }
 
-/// Since when, by the wall and by this thread's processor time.
+/// A start time, in wall-clock time and in this thread's CPU time.
 #[derive(Clone, Copy)]
 pub(crate) struct Since(Instant, Duration);
 
@@ -68,13 +68,13 @@ impl Since {
         processor().saturating_sub(self.1).as_secs_f64()
     }
 
-    /// Returns what has passed: by the wall, or `by_cpu`.
+    /// Returns the elapsed time: wall-clock time, or CPU time (`by_cpu`).
     pub(crate) fn passed(self, by_cpu: bool) -> Duration {
         Duration::from_secs_f64(if by_cpu { self.cpu_s() } else { self.wall_s() })
     }
 }
 
-/// Processor time of this thread: the kernel counts it in nanoseconds.
+/// Returns the CPU time of this thread, which the kernel counts in nanoseconds.
 fn processor() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);

@@ -1,18 +1,18 @@
-//! CDD: how many relays, and small files.
+//! CDD's experiments on the number of relays, and on small files.
 
 use tradewind_plan::routing::MinMaxPath;
 use tradewind_plan::routing::advice::{Verdict, advise};
 
 use super::{World, plain, quantile, seconds};
 
-/// Large files from Mumbai and from New York, in bytes.
+/// Large files from Mumbai, in bytes.
 const FROM_MUMBAI: u64 = 3_900_000;
-/// Small ones.
+/// Small files, from Mumbai and from New York, in bytes.
 const SMALL: [u64; 2] = [17_000, 18_000];
-/// Losses of which CDD tells nothing: swept.
+/// Loss ratios in percent, which CDD does not state: they are swept.
 const LOSS_PERCENT: [f64; 5] = [0.0, 0.01, 0.05, 0.1, 0.5];
 
-/// Ends in another cloud's regions of the cities, so that no relay is an end.
+/// Returns ends in another cloud's regions of the cities, so that no relay is an end.
 fn mumbai_to_san_francisco(cloud: &str) -> (&'static str, &'static str) {
     match cloud {
         "aws" => ("gcp:asia-south1", "azure:westus"),
@@ -20,7 +20,7 @@ fn mumbai_to_san_francisco(cloud: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Virginia stands for New York.
+/// Returns the ends, with Virginia in place of New York.
 fn new_york_to_san_francisco(cloud: &str) -> (&'static str, &'static str) {
     match cloud {
         "aws" => ("gcp:us-east4", "azure:westus"),

@@ -1,4 +1,4 @@
-//! The numeric halves of CDD's experiments on routes: `cdd-hops`, `cdd-four`, `cdd-small`. Prints
+//! The numeric parts of CDD's experiments on routes: `cdd-hops`, `cdd-four`, `cdd-small`. Prints
 //! the tables of `docs/route.md`.
 //!
 //! `cargo run --release -p tradewind-plan --example routing [-- FILE]`, where FILE is a CSV of
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// The regions of a cloud of which RTTs are known, by name.
+    /// Returns the regions of a cloud whose RTTs are known, by name.
     fn cloud(&self, cloud: &str) -> Vec<RegionId> {
         let known = |id: &RegionId| match &self.measured {
             Some(table) => table.places().iter().any(|place| place.as_str() == id.as_str()),
@@ -73,7 +73,7 @@ impl World {
         ids.filter(|id| id.cloud() == cloud && known(id)).collect()
     }
 
-    /// From one region to another over relays in these, the two themselves left out.
+    /// Returns a router from one region to another over relays in these, except the two themselves.
     fn router(&self, from: &str, to: &str, relays: &[RegionId]) -> Router {
         let [from, to] = [from, to].map(region);
         let relays: Vec<RegionId> =
@@ -90,8 +90,8 @@ fn mbps(rate: f64) -> Bandwidth {
     Bandwidth::from_mbps(rate).expect("written here")
 }
 
-/// CDD's conditions: default windows everywhere; losses, of which it tells nothing, on legs to its
-/// end points.
+/// Returns CDD's conditions: default windows everywhere; losses, which it does not state, on legs
+/// to its end points.
 fn plain(volume: u64, loss_percent: f64) -> Settings {
     let ratio = Ratio::new(loss_percent / 100.0).expect("written here");
     let loss = Loss { ratio, response: LossResponse::Cubic };
@@ -115,7 +115,7 @@ fn seconds(path: &MinMaxPath, settings: &Settings) -> f64 {
     completion(path, settings).total().as_secs_f64()
 }
 
-/// The value below which this share of all lies; NaN of none.
+/// Returns the quantile of the values for this share; NaN if there are none.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

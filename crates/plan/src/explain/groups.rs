@@ -27,7 +27,7 @@ impl Groups {
     }
 }
 
-/// Flows that move together, all others as planned.
+/// Flows that move together, with all others as planned.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Group {
     /// The relay that would be set up for them.

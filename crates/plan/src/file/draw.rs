@@ -1,4 +1,4 @@
-//! CP's four patterns of flows, drawn from a seed [CP III, VII-B].
+//! CP's four patterns of flows, generated from a seed [CP III, VII-B].
 
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
@@ -15,23 +15,23 @@ use crate::problem::Place;
 
 /// Shares of destinations that a localized source serves, the closest source first [CP VII-B].
 const LOCALIZED_SHARES: [f64; 3] = [0.9, 0.07, 0.03];
-/// Where localized sources are drawn from, one each [CP VII-B].
+/// The continents of localized sources, one source in each [CP VII-B].
 const LOCALIZED_CONTINENTS: [Continent; 3] =
     [Continent::Asia, Continent::Europe, Continent::NorthAmerica];
 
 type Pairs = Vec<(SiteId, SiteId)>;
 
-/// A source of numbers that a seed decides.
+/// A seeded random generator.
 pub(super) struct Draw(Pcg64Mcg);
 
 impl Draw {
     pub(super) fn new(seed: u64) -> Self {
-        // Neighbouring seeds must not give neighbouring streams: spread them over the state.
+        // Neighbouring seeds must not give similar streams: spread them over the state.
         let spread = u128::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
         Self(Pcg64Mcg::new(spread ^ 0xCAFE_F00D_D15E_A5E5))
     }
 
-    /// A number from 0 to below `bound`, which is above zero.
+    /// Returns a number from 0 to below `bound`, which is above zero.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         let scaled = u128::from(self.0.next_u64()) * u128::from(bound);
         (scaled >> 64) as u64
@@ -41,7 +41,7 @@ impl Draw {
         self.below(count as u64) as usize
     }
 
-    /// A share from 0 to below 1.
+    /// Returns a fraction from 0 to below 1.
     fn share(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -52,7 +52,7 @@ impl Draw {
         }
     }
 
-    /// Who sends to whom.
+    /// Generates the pairs of sources and destinations.
     pub(super) fn pairs(
         &mut self,
         generate: &Spanned<GenerateSection>,
@@ -111,7 +111,8 @@ impl Draw {
         }
     }
 
-    /// One source to different destinations, and to them again when there are fewer than flows.
+    /// Pairs one source with different destinations, which are repeated if there are fewer than
+    /// flows.
     fn one_to_many(&mut self, from: &Site, sites: &[&Site], count: usize) -> Pairs {
         let mut to: Vec<&SiteId> =
             sites.iter().map(|site| &site.id).filter(|id| **id != from.id).collect();
@@ -119,7 +120,7 @@ impl Draw {
         to.into_iter().cycle().take(count).map(|to| (from.id.clone(), to.clone())).collect()
     }
 
-    /// The sources that are named, or one drawn from each of three continents.
+    /// Returns the named sources, or one random source in each of three continents.
     fn localized_sources<'s>(
         &mut self,
         named: Vec<&'s Site>,
@@ -144,8 +145,8 @@ impl Draw {
         Ok(sources)
     }
 
-    /// Destinations drawn one by one, each served by its closest source or, with small shares, by
-    /// one further away.
+    /// Draws destinations one by one, each served by its closest source or, with small probability,
+    /// by one further away.
     fn localized(
         &mut self,
         sources: &[&Site],
@@ -182,7 +183,7 @@ impl Draw {
     }
 }
 
-/// What share of destinations is served by the closest source, the next, and so on.
+/// Returns the shares of destinations that are served by the closest source, the next, and so on.
 fn shares(
     section: &GenerateSection,
     sources: usize,
@@ -212,7 +213,7 @@ fn located(site: &Site, places: &Places<'_>) -> Result<Coordinates, FileError> {
     })
 }
 
-/// The continent of a site's region, or of the region nearest to where it lies.
+/// Returns the continent of the region nearest to a site.
 fn continent(site: &Site, places: &Places<'_>) -> Option<Continent> {
     let at = places.location(&Place::Site(site.id.clone()))?;
     let near = |region: &&tradewind_model::Region| distance_km(region.location, at);
@@ -220,13 +221,13 @@ fn continent(site: &Site, places: &Places<'_>) -> Option<Continent> {
     regions.min_by(|a, b| near(a).total_cmp(&near(b))).map(|region| region.continent)
 }
 
-/// Every ordered pair.
+/// Returns every ordered pair of different sites.
 fn mesh(from: &[&Site], to: &[&Site]) -> Pairs {
     let pairs = from.iter().flat_map(|a| to.iter().map(move |b| (a.id.clone(), b.id.clone())));
     pairs.filter(|(a, b)| a != b).collect()
 }
 
-/// Of these pairs, as many as share no site, then others until there are `count`.
+/// Returns `count` of these pairs: first those that share no site, then others.
 fn apart(pairs: Pairs, count: usize) -> Pairs {
     let mut busy = std::collections::BTreeSet::new();
     let (mut alone, mut rest) = (Pairs::new(), Pairs::new());
@@ -244,7 +245,7 @@ fn apart(pairs: Pairs, count: usize) -> Pairs {
     alone
 }
 
-/// `count` of these pairs, from the first on again when there are fewer.
+/// Returns `count` of these pairs, repeated from the first if there are fewer.
 fn again(pairs: &[(SiteId, SiteId)], count: usize) -> Pairs {
     pairs.iter().cycle().take(count).cloned().collect()
 }

@@ -1,21 +1,20 @@
-//! Why a problem file was refused, with line and field.
+//! Errors in a problem file, with line and field.
 
 use std::ops::Range;
 
 use toml::Spanned;
 
-/// Why a problem file was refused: one line that says where, what is wrong there and what would be
-/// right.
+/// An error in a problem file: one line with the place, the error, and what would be correct.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {problem}", place(table.as_deref(), *line), named(field.as_deref()))]
 pub struct FileError {
-    /// The table (CSV) that is wrong; none: the problem file itself.
+    /// The table (CSV) that has the error; `None`: the problem file itself.
     pub table: Option<String>,
     /// Line of that file, counted from 1.
     pub line: usize,
-    /// The key or column, where one is to blame.
+    /// The key or column, if the error is in one.
     pub field: Option<String>,
-    /// What is wrong and what would be right.
+    /// The error, and what would be correct.
     pub problem: String,
 }
 
@@ -27,30 +26,30 @@ fn named(field: Option<&str>) -> String {
     field.map(|field| format!(": {field}")).unwrap_or_default()
 }
 
-/// The problem file's text: turns places in it into errors.
+/// The problem file's text, which converts positions in it to errors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a>(pub(super) &'a str);
 
 impl Source<'_> {
-    /// The error at a place, with the key that stands there.
+    /// Returns an error at a position, with the key there.
     pub(super) fn refuse(self, span: &Range<usize>, problem: impl Into<String>) -> FileError {
         let field = field_at(self.0, span.start);
         FileError { table: None, line: line_of(self.0, span.start), field, problem: problem.into() }
     }
 
-    /// The same for a value that has its place with it.
+    /// Returns an error at the position of a value.
     pub(super) fn refuse_at<T>(self, value: &Spanned<T>, problem: impl Into<String>) -> FileError {
         self.refuse(&value.span(), problem)
     }
 }
 
-/// The line of a byte, counted from 1.
+/// Returns the line of a byte, counted from 1.
 fn line_of(text: &str, at: usize) -> usize {
     let before = text.as_bytes().get(..at).unwrap_or_default();
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// The key whose value, or whose name, is at this byte; a section's name at its header.
+/// Returns the key whose value, or whose name, is at this byte; a section's name at its header.
 fn field_at(text: &str, at: usize) -> Option<String> {
     let (before, after) = (text.get(..at)?, text.get(at..)?);
     let mut lines = before.rsplit('\n');
@@ -63,12 +62,12 @@ fn field_at(text: &str, at: usize) -> Option<String> {
     if !word.is_empty() && rest.trim_start().starts_with(['=', ']']) {
         return Some(word);
     }
-    // An element of a list that spans lines: its key stands above.
+    // An element of a list that spans lines: its key is on a line above.
     let above = lines.find(|line| line.contains('=') || line.trim_start().starts_with('['));
     above.filter(|line| !line.trim_start().starts_with('#')).and_then(last_key)
 }
 
-/// The last key that is given a value in this line.
+/// Returns the last key that is given a value in this line.
 fn last_key(line: &str) -> Option<String> {
     let (key, _) = line.rsplit_once('=')?;
     let key = key.trim_end().trim_end_matches('"');

@@ -1,4 +1,4 @@
-//! Flows, stated one by one or drawn from a seed in one of CP's patterns [CP III].
+//! Flows, stated one by one or generated from a seed in one of CP's patterns [CP III].
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,17 @@ use super::places::Places;
 use super::text::{File, FlowSection, GenerateSection};
 use crate::problem::Flow;
 
-/// Most flows. Chosen: ten times what the planner is meant for.
+/// Most flows. Chosen: ten times the number that the planner is designed for.
 pub(super) const MOST_FLOWS: usize = 100_000;
 
-/// A flow and where the file speaks of it.
+/// A flow and its position in the file.
 pub(super) struct PlacedFlow {
     pub(super) flow: Flow,
     pub(super) span: std::ops::Range<usize>,
 }
 
-/// All flows of the file: those stated, then those drawn; none only where `may_be_none`.
+/// Returns all flows of the file: those stated, then those generated; it is an error if there are
+/// none, unless `may_be_none`.
 pub(super) fn flows(
     file: &File,
     places: &Places<'_>,
@@ -95,7 +96,7 @@ fn weight(stated: Option<&Spanned<u32>>, source: Source<'_>) -> Result<u32, File
     }
 }
 
-/// The flows that `[generate]` asks for.
+/// Generates the flows of `[generate]`.
 fn drawn(generate: &Spanned<GenerateSection>, places: &Places<'_>) -> Result<Vec<Flow>, FileError> {
     let (section, source) = (generate.get_ref(), places.source);
     if let Some(count) = &section.flows

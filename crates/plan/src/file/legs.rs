@@ -1,9 +1,8 @@
-//! The legs that a problem needs, made of what is stated, of defaults, and of distance where that
-//! is allowed.
+//! Construction of a problem's legs from stated properties, from defaults, and from distance where
+//! that is allowed.
 //!
-//! A site that lies in a region takes what is stated of the region where nothing is stated of
-//! itself, its access network's round trip added; a direction that states no round-trip time takes
-//! the other's.
+//! A site in a region without statements of its own takes those of the region, its access network's
+//! round-trip time added; a direction without a stated round-trip time takes that of the other.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,18 +21,18 @@ use super::text::{File, LegSection, QuickStart};
 use crate::assumptions::{LegOrigin, Origins, RttOrigin, WindowOrigin};
 use crate::problem::{Flow, Legs, MAX_RELAYS, Place};
 
-/// Most legs. Chosen: they take some 200 bytes each.
+/// Most legs. Chosen: each takes some 200 bytes.
 const MOST_LEGS: usize = 2_000_000;
 
-/// Legs, and where their figures are from.
+/// Legs, and the origins of their figures.
 pub(super) struct Built {
     pub(super) legs: Legs,
     pub(super) origins: Origins,
-    /// Round trips that light could not make, in a line.
+    /// A note on round-trip times that are shorter than light takes.
     pub(super) too_fast: Option<String>,
 }
 
-/// Where something starts and ends, and where the file speaks of it.
+/// The source and destination of a flow, and its position in the file.
 pub(super) struct Ends {
     pub(super) from: SiteId,
     pub(super) to: SiteId,
@@ -47,7 +46,7 @@ impl Ends {
     }
 }
 
-/// Every leg that some path of some flow may take.
+/// Builds every leg that some path of some flow may have.
 pub(super) fn legs(
     file: &File,
     places: &Places<'_>,
@@ -99,7 +98,7 @@ pub(super) fn legs(
     Ok(Built { legs: builder.legs, origins: builder.origins, too_fast })
 }
 
-/// The number of relays that paths may have.
+/// Returns the greatest number of relays on a path.
 pub(super) fn max_relays(file: &File, places: &Places<'_>) -> Result<usize, FileError> {
     let Some(stated) = &file.max_relays else { return Ok(2) };
     if *stated.get_ref() > MAX_RELAYS {
@@ -115,18 +114,18 @@ struct Builder<'a> {
     stated: &'a Stated,
     legs: Legs,
     origins: Origins,
-    /// Legs whose round trip is stated and below light's, with the latter.
+    /// Legs whose stated round-trip time is shorter than light's, with the latter.
     faster: Vec<(Pair, Duration)>,
 }
 
-/// Light in a vacuum, in kilometres a second.
+/// The speed of light in vacuum, in kilometres a second.
 const LIGHT_KM_PER_S: f64 = 299_792.458;
-/// By how much places may lie closer than the catalogue says. Chosen: regions are told by their
-/// city, and spread about it.
+/// Distance by which places may be closer than in the catalogue. Chosen: regions are located by
+/// their city, and spread around it.
 const NEARER_KM: f64 = 200.0;
 
 impl Builder<'_> {
-    /// Notes a round trip that light could not make.
+    /// Notes a round-trip time that is shorter than light takes.
     fn hold_against_light(&mut self, pair: &Pair, rtt: Duration) {
         let ends = self.places.location(&pair.0).zip(self.places.location(&pair.1));
         let Some((from, to)) = ends else { return };
@@ -175,7 +174,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The round-trip time of a pair: its own, its regions', or by distance.
+    /// Returns the round-trip time of a pair: its own, that of its regions, or one by distance.
     fn rtt(
         &self,
         pair: &Pair,
@@ -224,8 +223,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The pairs whose statements hold for this one, the most exact first, with the access networks
-    /// that they leave out.
+    /// Returns the pairs whose statements apply to this one, the most specific first, with the
+    /// round-trip times of the access networks that they leave out.
     fn standing_for(&self, pair: &Pair) -> Vec<(Pair, Duration)> {
         let own_and_region = |place: &Place| {
             let mut names = vec![(place.clone(), Duration::ZERO)];
@@ -244,7 +243,7 @@ impl Builder<'_> {
         all
     }
 
-    /// The leg with all that holds of it, and where its window is from.
+    /// Returns the leg with all properties that apply to it, and the origin of its window.
     fn dressed(
         &self,
         pair: &Pair,
@@ -277,7 +276,7 @@ impl Builder<'_> {
             leg = leg.capped_at(*rate);
         }
         leg = own.map_or(leg, |own| with_section(leg, &own.leg));
-        // The most exact section that says anything about it decides.
+        // The most specific section that has the key applies.
         let mut granted =
             sections.iter().copied().flatten().filter_map(|section| section.quick_start);
         if let Some(QuickStart::Rate(rate)) = granted.next_back() {
@@ -289,7 +288,7 @@ impl Builder<'_> {
     }
 }
 
-/// The leg with what a section says in place of what it had.
+/// Returns the leg with its properties overridden by those of a section.
 fn with_section(mut leg: Leg, section: &LegSection) -> Leg {
     if let Some(window) = &section.window {
         leg = leg.with_window(*window.get_ref());
@@ -309,7 +308,8 @@ fn with_section(mut leg: Leg, section: &LegSection) -> Leg {
     leg
 }
 
-/// The initial window of a connection whose path grants it this rate from the start [RFC 4782].
+/// Returns the initial window of a connection whose path grants it this rate from the start [RFC
+/// 4782].
 fn quick_start(rate: Bandwidth, leg: &Leg) -> Segments {
     let segments = rate.volume_in(leg.rtt).as_u64() / leg.mss.as_u64().max(1);
     let most = 1 << 20;

@@ -14,14 +14,14 @@ use crate::problem::Flow;
 /// A log of past flows as [`parse_log`] reads it.
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a> {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: &'a str,
     /// Its text.
     pub text: &'a str,
 }
 
 impl Log<'_> {
-    /// Its flows, all between sites of the file.
+    /// Parses its flows, all of which must be between sites of the file.
     pub(super) fn read(self, places: &Places<'_>) -> Result<Vec<PastFlow>, FileError> {
         let refuse = |line: usize, field: Option<&str>, problem: String| FileError {
             table: Some(shown(self.name)),
@@ -46,8 +46,8 @@ impl Log<'_> {
     }
 }
 
-/// A flow for each pair of sites that a log names, which stands where the problem file names its
-/// source: the legs are made for them.
+/// Returns a flow for each pair of sites in a log, for which legs are needed. Its position is that
+/// of its source in the problem file.
 pub(super) fn pairs(past: &[PastFlow], places: &Places<'_>) -> Vec<PlacedFlow> {
     let pairs: BTreeSet<(&SiteId, &SiteId)> =
         past.iter().map(|flow| (&flow.source, &flow.destination)).collect();

@@ -1,18 +1,18 @@
-//! Problem files: TOML in, [`Inputs`] out. docs/plan.md tells every key.
+//! Problem files: TOML in, [`Inputs`] out. docs/plan.md documents every key.
 //!
 //! | module | reads |
 //! |---|---|
-//! | `text` | the file as it is written |
+//! | `text` | the structure of the file |
 //! | `places` | candidate regions and sites |
-//! | `flows`, `draw` | flows, stated or drawn from a seed |
+//! | `flows`, `draw` | flows, stated or generated from a seed |
 //! | `logged` | the pairs of sites of a log of past flows |
 //! | `tables`, `pairs` | CSV tables and `[[pair]]` sections |
 //! | `probes` | reports of `tradewind probe` |
-//! | `legs` | a leg for each hop that some path may take |
-//! | `packets` | packet flows, and what relays cost them |
-//! | `terms` | relay types, prices, what runs already |
+//! | `legs` | a leg for each hop that some path may have |
+//! | `packets` | packet flows, and the prices of relays for them |
+//! | `terms` | relay types, prices, the running deployment |
 //!
-//! Tables are files of their own; the caller reads them, for nothing here touches a disk.
+//! Tables are files of their own, which the caller reads: nothing here accesses files.
 
 use std::collections::BTreeMap;
 
@@ -46,46 +46,45 @@ use error::Source;
 use legs::Ends;
 use places::Places;
 
-/// Largest number of spreads that a round-trip time may be raised by. Chosen: ten are beyond all
-/// reason.
+/// Largest multiple of the spread that is added to a round-trip time. Chosen: even ten would be
+/// unreasonable.
 const MOST_SPREADS: f64 = 100.0;
 
 /// A problem file that was read.
 #[derive(Debug, Clone)]
 pub struct ProblemFile {
-    /// What the file calls itself.
+    /// The name given in the file.
     pub name: Option<String>,
     /// The problem.
     pub inputs: Inputs,
-    /// Its packet flows, and what they cost.
+    /// Its packet flows, with their prices.
     pub packets: Packets,
-    /// Where the figures of each leg are from.
+    /// The origins of each leg's figures.
     pub origins: Origins,
-    /// Flows whose running path passes a region that is no candidate: they leave it, whatever the
-    /// plan.
+    /// Flows whose running path passes a region that is not a candidate: they move with any plan.
     pub must_move: Vec<FlowId>,
     /// The text of each table that the file names.
     pub tables: BTreeMap<String, String>,
-    /// What is odd about it and no mistake for sure, a line each.
+    /// Warnings about possible mistakes, a line each.
     pub notes: Vec<String>,
-    /// The whole hours for which machines with a price by the hour are paid; none where none has
-    /// one, or they are paid for as long as the plan takes.
+    /// The whole hours for which machines with an hourly price are paid; `None` if there is no such
+    /// machine, or they are paid for as long as the plan takes.
     pub paid_hours: Option<u64>,
 }
 
 impl ProblemFile {
-    /// Returns how many legs have a round-trip time that is the distance model's guess.
+    /// Returns the number of legs whose round-trip time is estimated by the distance model.
     #[must_use]
     pub fn legs_by_distance(&self) -> usize {
         self.origins.values().filter(|origin| origin.rtt == RttOrigin::Distance).count()
     }
 }
 
-/// Reads a problem file; `load` gives the text of a table by the name that the file has for it, or
-/// says why it cannot.
+/// Reads a problem file; `load` returns the text of a table by its name in the file, or the reason
+/// why it cannot.
 ///
 /// # Errors
-/// One line: where, what is wrong there, what would be right.
+/// One line: the place, the error, and what would be correct.
 pub fn parse(
     text: &str,
     catalogue: &Catalogue,
@@ -95,11 +94,11 @@ pub fn parse(
 }
 
 /// Reads a problem file and a log of past flows between its sites. The problem has the legs for the
-/// log's pairs; its flows are the file's own, perhaps none: [`crate::forecast::with_flows`] puts
-/// others in their place.
+/// log's pairs; its flows are the file's own, and there may be none:
+/// [`crate::forecast::with_flows`] replaces them.
 ///
 /// # Errors
-/// As those of [`parse`]; also when the log makes no sense or names a site that the file has not.
+/// Those of [`parse`]; also when the log is invalid or names a site that is not in the file.
 pub fn parse_with_log(
     text: &str,
     catalogue: &Catalogue,
@@ -172,7 +171,7 @@ fn read(
     Ok((ProblemFile { name, inputs, packets, origins, must_move, tables, notes, paid_hours }, past))
 }
 
-/// The texts of all tables, each read once.
+/// Returns the texts of all tables, each read once.
 fn load_tables(
     file: &text::File,
     source: Source<'_>,
@@ -190,7 +189,7 @@ fn load_tables(
     Ok(texts)
 }
 
-/// The catalogue with the entries of the file's own one in place of its own.
+/// Returns the catalogue overridden by the file's own one; `None` if the file has none.
 fn own_catalogue(
     file: &text::File,
     source: Source<'_>,

@@ -1,5 +1,5 @@
-//! `[[packet_flow]]` and `[packets]`: packets that are to be carried, and what relays cost them
-//! beside egress by volume.
+//! `[[packet_flow]]` and `[packets]`: packet flows to carry, and the prices of relays for them
+//! besides egress by volume.
 
 use std::collections::BTreeSet;
 
@@ -17,32 +17,32 @@ use crate::packets::{BlockCoding, PacketFlow, Packets, RelayPrices};
 use crate::problem::{Legs, Place};
 use crate::service::Demand;
 
-/// Most packet flows. Chosen: each looks at all pairs of regions.
+/// Most packet flows. Chosen: for each, all pairs of regions are evaluated.
 const MOST_PACKET_FLOWS: usize = 1_000;
-/// How long a flow lasts that does not say: as in the paper's example `[JQ 5.1.1]`.
+/// Default duration of a flow. Source: the paper's example `[JQ 5.1.1]`.
 const SPAN: Duration = Duration::from_secs(3600);
-/// Longest latency budget: what a gateway tells the far one.
+/// Longest latency budget: the maximum that gateways can signal.
 const MOST_BUDGET: Duration = Duration::from_secs(65);
-/// Share of packets that may be lost or late, as a gateway's `[[packet]]` takes it: above it paths
-/// count as lossy `[JQ 5.2]`.
+/// Default ratio of packets that may be lost or late, that of a gateway's `[[packet]]`: above it
+/// paths count as lossy `[JQ 5.2]`.
 const BEARABLE_LOSS: f64 = 0.001;
-/// What the Internet loses where nothing is said of its leg: the upper end of what is typical `[JQ
-/// 1]`.
+/// Default loss ratio of the Internet path, if its leg states none: the upper end of the typical
+/// range `[JQ 1]`.
 const INTERNET_LOSS: f64 = 0.01;
-/// Packet flows that share a machine. Chosen: with machines of some ten cents an hour a flow pays
-/// the paper's 0.19 cents an hour at both relays `[JQ 5.1.1]`.
+/// Default number of packet flows that share a machine. Chosen: with machines of some ten cents an
+/// hour a flow pays the paper's 0.19 cents an hour at both relays `[JQ 5.1.1]`.
 const FLOWS_PER_MACHINE: u32 = 100;
-/// Most packets and repair packets of a block, as relays take them.
+/// Most packets and repair packets of a block that relays accept.
 const MOST_PACKETS: u8 = 32;
 const MOST_REPAIRS: u8 = 8;
-/// Most packets a second. Chosen: what a 10 Gbit/s link carries of the shortest ones.
+/// Most packets a second. Chosen: the rate of the shortest packets on a 10 Gbit/s link.
 const MOST_PER_SECOND: f64 = 15e6;
-/// Longest packet: what UDP over IPv4 carries.
+/// Longest packet: the largest UDP payload over IPv4.
 const MOST_BYTES: u64 = 65_507;
 /// Highest price of one Mbit/s for a month, in dollars. Chosen: far above any carrier's.
 const MOST_USD_PER_MBPS: f64 = 1e5;
 
-/// Where packet flows start and end.
+/// Returns the sources and destinations of packet flows.
 pub(super) fn ends(file: &File, places: &Places<'_>) -> Result<Vec<Ends>, FileError> {
     let source = places.source;
     if let Some(beyond) = file.packet_flow.get(MOST_PACKET_FLOWS) {
@@ -62,7 +62,8 @@ pub(super) fn ends(file: &File, places: &Places<'_>) -> Result<Vec<Ends>, FileEr
     file.packet_flow.iter().map(ends).collect()
 }
 
-/// All packet flows with their prices; `flows` are the streams, whose names they must not have.
+/// Returns all packet flows with their prices; `flows` are the streams, whose names they must not
+/// have.
 pub(super) fn packets(
     file: &File,
     places: &Places<'_>,
@@ -95,7 +96,7 @@ pub(super) fn packets(
             packets.uplinks.insert(site.id.get_ref().clone(), tariff(uplink, source)?);
         }
     }
-    // Machines of regions that no packet may pass need no price.
+    // Without packet flows, machines need no price.
     let regions = if packets.flows.is_empty() { &[][..] } else { &places.regions };
     for region in regions {
         let prices = relay_prices(section, &exact, region, places, &file.packet_flow[0])?;
@@ -146,7 +147,7 @@ fn stated(
     })
 }
 
-/// Two of rate, packet and packets a second make the third.
+/// Computes rate and packet size from two of rate, packet size and packets a second.
 fn rate_and_packet(
     section: &PacketFlowSection,
     source: Source<'_>,
@@ -217,7 +218,7 @@ fn tariff(stated: &Spanned<TariffSection>, source: Source<'_>) -> Result<Tariff,
     }
 }
 
-/// The `[[packets.at]]` that hold for a region: its own before its cloud's.
+/// The `[[packets.at]]` sections, looked up by region: its own before its cloud's.
 struct Exact<'a>(Vec<&'a Spanned<PacketsAtSection>>);
 
 impl<'a> Exact<'a> {
@@ -234,7 +235,7 @@ impl<'a> Exact<'a> {
     }
 }
 
-/// Refuses a `[[packets.at]]` that holds nowhere, or a second one for a place.
+/// Refuses a `[[packets.at]]` that applies nowhere, or a second one for a place.
 fn checked_places<'a>(
     section: &'a PacketsSection,
     places: &Places<'_>,
@@ -266,8 +267,8 @@ fn checked_places<'a>(
     Ok(Exact(section.at.iter().collect()))
 }
 
-/// What relays in a region cost: as stated of the region, of its cloud, of all, or the catalogue's
-/// cheapest machine of the cloud.
+/// Returns the prices of relays in a region: those stated for the region, for its cloud, for all,
+/// or that of the catalogue's cheapest machine of the cloud.
 fn relay_prices(
     all: &PacketsSection,
     exact: &Exact<'_>,

@@ -1,5 +1,4 @@
-//! What is stated of pairs of places: round-trip times and rates of tables, and `[[pair]]`
-//! sections.
+//! Statements about pairs of places: round-trip times and rates of tables, and `[[pair]]` sections.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,34 +12,34 @@ use super::tables::{self, Table};
 use super::text::{File, LegSection, PairSection};
 use crate::problem::Place;
 
-/// An ordered pair of places; a region stands for relays there and, where they state nothing, for
-/// its sites.
+/// An ordered pair of places; a region stands for relays there and, if nothing is stated about
+/// them, for its sites.
 pub(super) type Pair = (Place, Place);
 
-/// Everything stated.
+/// All statements about pairs.
 #[derive(Default)]
 pub(super) struct Stated {
     /// Round-trip times, the robust margin included.
     pub(super) rtts: BTreeMap<Pair, Duration>,
-    /// Rates, the robust margin taken off.
+    /// Rates, the robust margin subtracted.
     pub(super) rates: BTreeMap<Pair, Bandwidth>,
-    /// What a `[[pair]]` says beside its round-trip time and rate.
+    /// The properties in a `[[pair]]` other than its round-trip time and rate.
     pub(super) legs: BTreeMap<Pair, PairLeg>,
-    /// What was left out of tables, a line each.
+    /// Notes on rows and columns of tables that were ignored, a line each.
     pub(super) notes: Vec<String>,
 }
 
-/// What holds of one pair's leg.
+/// Stated properties of one pair's leg.
 #[derive(Default)]
 pub(super) struct PairLeg {
     pub(super) leg: LegSection,
     pub(super) blocked: Option<bool>,
 }
 
-/// Names and texts of the tables that the file names.
+/// The texts of the file's tables, by name.
 pub(super) type Texts = BTreeMap<String, String>;
 
-/// Reads all tables and sections; what is stated twice is refused.
+/// Reads all tables and sections; refuses duplicate statements.
 pub(super) fn stated(
     file: &File,
     places: &Places<'_>,
@@ -102,7 +101,7 @@ pub(super) fn stated(
     Ok(stated)
 }
 
-/// Rows of a table about places that the problem does not have: a table may be a whole grid.
+/// Rows of a table about places that are not in the problem: a table may be a full grid.
 pub(super) struct UnknownPlaces<'a> {
     table: &'a str,
     count: usize,
@@ -114,16 +113,16 @@ impl<'a> UnknownPlaces<'a> {
         Self { table, count: 0, first: None }
     }
 
-    /// Counts a row; `error` says which place is not there.
+    /// Counts a row; `error` names the unknown place.
     pub(super) fn add(&mut self, error: FileError) {
         self.count += 1;
         self.first.get_or_insert(error);
     }
 
-    /// Returns a line about them, where there are some.
+    /// Returns a note about them, if there are any.
     ///
     /// # Errors
-    /// The first of them, when the table says nothing of any place that the problem has.
+    /// The error of the first, when all rows of the table are about unknown places.
     pub(super) fn told(self, rows: usize) -> Result<Option<String>, FileError> {
         match self.first {
             None => Ok(None),
@@ -140,8 +139,8 @@ impl<'a> UnknownPlaces<'a> {
     }
 }
 
-/// Who a table's row is about; nothing where a place is paired with itself and is no region, or the
-/// problem does not have one.
+/// Returns the pair of a table's row; `None` if it pairs a site with itself, or one of the places
+/// is not in the problem.
 fn pair_of(
     table: &Table<'_>,
     row: &tables::Row,
@@ -165,7 +164,7 @@ fn pair_of(
     Ok((from != to || matches!(from, Place::Relay(_))).then_some((from, to)))
 }
 
-/// A round trip, and `robust` times its spread on top of it.
+/// Returns a round-trip time plus `robust` times its spread.
 pub(super) fn robust_rtt(rtt: Duration, spread: Duration, robust: f64) -> Duration {
     rtt.saturating_add(Duration::from_secs_f64(spread.as_secs_f64() * robust))
 }
@@ -219,7 +218,7 @@ fn pair_section(
     Ok(())
 }
 
-/// The ordered pairs that a section is about.
+/// Returns the ordered pairs that a section is about.
 fn directions(
     section: &PairSection,
     span: &Range<usize>,
@@ -246,7 +245,7 @@ fn directions(
     Ok(pairs)
 }
 
-/// Refuses legs of no connection.
+/// Refuses legs without connections.
 pub(super) fn connections(
     stated: Option<&toml::Spanned<u32>>,
     source: Source<'_>,
@@ -259,7 +258,7 @@ pub(super) fn connections(
     }
 }
 
-/// Refuses a leg that loses everything.
+/// Refuses a leg that loses all packets.
 pub(super) fn loss(
     stated: Option<&toml::Spanned<Ratio>>,
     source: Source<'_>,
@@ -274,7 +273,7 @@ pub(super) fn loss(
     }
 }
 
-/// The smaller of two windows, where either is stated.
+/// Returns the smaller of two windows, or the one that is stated.
 pub(super) fn smaller(a: Option<Bytes>, b: Option<Bytes>) -> Option<Bytes> {
     a.into_iter().chain(b).min()
 }

@@ -1,4 +1,4 @@
-//! Candidate regions and sites, and how names in pairs and tables find them.
+//! Candidate regions and sites, and the resolution of names in pairs and tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,12 +11,12 @@ use super::tables::shown;
 use super::text::{File, GeneratedSites, Regions};
 use crate::problem::Place;
 
-/// Most sites. Chosen: legs grow with sites times regions.
+/// Most sites. Chosen: the number of legs grows with sites times regions.
 const MOST_SITES: usize = 5_000;
 /// Most candidate regions. Chosen: all clouds have some two hundred.
 const MOST_REGIONS: usize = 500;
 
-/// A flow's end.
+/// A site: the source or destination of flows.
 #[derive(Debug, Clone)]
 pub(super) struct Site {
     pub(super) id: SiteId,
@@ -27,7 +27,7 @@ pub(super) struct Site {
     pub(super) egress_cap: Option<Bandwidth>,
     pub(super) egress_cap_outside: Option<Bandwidth>,
     pub(super) window: Option<Bytes>,
-    /// Where the file names it.
+    /// Its position in the file.
     pub(super) span: Range<usize>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Places<'a> {
     pub(super) source: Source<'a>,
     pub(super) catalogue: &'a Catalogue,
     pub(super) regions: Vec<RegionId>,
-    /// Where the file names them.
+    /// Their position in the file.
     pub(super) regions_span: Range<usize>,
     pub(super) sites: BTreeMap<SiteId, Site>,
 }
@@ -83,7 +83,7 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// A site for each region of the catalogue that the filter takes.
+    /// Adds a site for each region of the catalogue that the filter selects.
     fn generate(&mut self, spec: &GeneratedSites, span: Range<usize>) -> Result<(), FileError> {
         let taken = filtered(
             self.catalogue,
@@ -122,7 +122,7 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// The site of this name.
+    /// Returns the site of this name.
     pub(super) fn site(&self, id: &SiteId, span: &Range<usize>) -> Result<&Site, FileError> {
         self.sites.get(id).ok_or_else(|| {
             self.source.refuse(span, format!("no site `{id}`; the file has {}", self.some_sites()))
@@ -140,7 +140,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// The site or region of this name, candidate or not.
+    /// Returns the site or region of this name, candidate or not.
     pub(super) fn place(&self, name: &str) -> Result<Place, String> {
         if let Some(site) = SiteId::new(name).ok().filter(|id| self.sites.contains_key(id)) {
             return Ok(Place::Site(site));
@@ -151,7 +151,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// Returns the region of this name, or the one that the zone of this name is in.
+    /// Returns the region of this name, or the one that contains the zone of this name.
     pub(super) fn region(&self, name: &str) -> Option<RegionId> {
         let known = |name: &str| {
             let id = RegionId::new(name).ok()?;
@@ -160,12 +160,12 @@ impl<'a> Places<'a> {
         known(name).or_else(|| known(without_zone(name)?))
     }
 
-    /// Returns that no region of the catalogue is called so, and which is called nearly so.
+    /// Returns a message that the catalogue has no region of this name, with a similar name.
     pub(super) fn no_region(&self, name: &str) -> String {
         no_region(self.catalogue, name)
     }
 
-    /// The region that a place is, or lies in.
+    /// Returns the region of a relay, or the one that a site is in.
     pub(super) fn region_of(&self, place: &Place) -> Option<RegionId> {
         match place {
             Place::Relay(region) => Some(region.clone()),
@@ -173,7 +173,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Where a place lies, if that is known.
+    /// Returns the coordinates of a place, if they are known.
     pub(super) fn location(&self, place: &Place) -> Option<Coordinates> {
         let own = match place {
             Place::Relay(_) => None,
@@ -182,7 +182,7 @@ impl<'a> Places<'a> {
         own.or_else(|| Some(self.catalogue.region(&self.region_of(place)?)?.location))
     }
 
-    /// Round trip of a site's access network; none of a region.
+    /// Returns the round-trip time of a site's access network; zero for a region.
     pub(super) fn access_rtt(&self, place: &Place) -> Duration {
         match place {
             Place::Relay(_) => Duration::ZERO,
@@ -191,15 +191,15 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns what a zone's name says of its region: `gcp:us-east4-a` is in `gcp:us-east4`,
-/// `aws:us-east-1a` in `aws:us-east-1`; none where it is no such name.
+/// Returns the region's name in a zone's name: `gcp:us-east4-a` is in `gcp:us-east4`,
+/// `aws:us-east-1a` in `aws:us-east-1`; `None` if it is no zone's name.
 fn without_zone(name: &str) -> Option<&str> {
     let region = name.strip_suffix(|last: char| last.is_ascii_lowercase())?;
     let region = region.strip_suffix('-').unwrap_or(region);
     region.ends_with(|last: char| last.is_ascii_digit()).then_some(region)
 }
 
-/// Returns that no region of the catalogue is called so, and which is called nearly so.
+/// Returns a message that the catalogue has no region of this name, with a similar name.
 pub(super) fn no_region(catalogue: &Catalogue, name: &str) -> String {
     let close = catalogue.did_you_mean(name);
     format!("region `{}` is not in the catalogue{close}", shown(name))
@@ -233,7 +233,7 @@ fn stated(
     })
 }
 
-/// Refuses a cap of what leaves the region above the cap of all.
+/// Refuses a cap on traffic that leaves the region above the cap on all traffic.
 fn part_of(
     outside: Option<&toml::Spanned<Bandwidth>>,
     all: Option<Bandwidth>,
@@ -249,10 +249,10 @@ fn part_of(
     }
 }
 
-/// The largest window that TCP's scale tells [RFC 7323 section 2.3].
+/// The largest window that TCP's window scale can express [RFC 7323 section 2.3].
 const MOST_WINDOW: Bytes = Bytes::new((1 << 30) - 1);
 
-/// A window that lets something pass.
+/// Validates a window: above zero, and no more than TCP supports.
 pub(super) fn window(
     stated: Option<&toml::Spanned<Bytes>>,
     source: Source<'_>,
@@ -302,7 +302,7 @@ fn regions(
     Ok(listed.iter().map(|region| region.get_ref().clone()).collect())
 }
 
-/// Regions of the catalogue by cloud and continent, by name.
+/// Returns the catalogue's regions in these clouds and continents, by name.
 fn filtered(
     catalogue: &Catalogue,
     clouds: Option<&[String]>,

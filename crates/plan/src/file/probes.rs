@@ -1,9 +1,9 @@
-//! Measurements of our own: what `tradewind probe rtt` and `probe rate` print as JSON, named by
+//! Own measurements: the JSON output of `tradewind probe rtt` and `probe rate`, listed in
 //! `[[probes]]`.
 //!
-//! A report knows its target and not where it was made: the section says `from` where, and which
-//! place a target stands for where the target's host is not called like it. docs/probe.md tells a
-//! report's fields; those that are not needed here may come and go.
+//! A report has its target, but not the place where it was made: that is the section's `from`, and
+//! its `targets` map targets to places whose names differ from the target's host. docs/probe.md
+//! documents a report's fields; those that are not needed here may change.
 
 use serde_json::{Map, Value};
 use toml::Spanned;
@@ -17,12 +17,12 @@ use super::tables::{self, shown};
 use super::text::{File, ProbesSection};
 use crate::problem::Place;
 
-/// The form of reports that is read: `schema_version` of `probe`.
+/// The supported version of reports: `schema_version` of `probe`.
 const SCHEMA_VERSION: u64 = 1;
 
 type Report = Map<String, Value>;
 
-/// Adds what the reports of all `[[probes]]` state; what is stated twice is refused.
+/// Adds the measurements of all `[[probes]]`; refuses duplicate statements.
 pub(super) fn stated(
     file: &File,
     places: &Places<'_>,
@@ -63,7 +63,7 @@ struct Reports<'a> {
 }
 
 impl Reports<'_> {
-    /// One report, or a list of them.
+    /// Parses one report, or a list of them.
     fn parse(&self) -> Result<Vec<Report>, FileError> {
         let value = serde_json::from_str(self.text).map_err(|error| {
             let message = tables::shown_message(&error.to_string());
@@ -99,7 +99,8 @@ struct Reported<'a> {
 }
 
 impl Reported<'_> {
-    /// The error of a field; the line is that of the report's target, which every report has once.
+    /// Returns the error of a field; the line is that of the report's target, which every report
+    /// has once.
     fn refuse(&self, field: &str, problem: impl Into<String>) -> FileError {
         let text = self.reports.text;
         let at = text.match_indices("\"target\"").nth(self.index).map_or(0, |(at, _)| at);
@@ -122,7 +123,7 @@ impl Reported<'_> {
         make(number).map_err(|error| self.refuse(field, error.to_string()))
     }
 
-    /// The place that was measured: as `targets` has it, else that of its host's name.
+    /// Returns the measured place: by `targets`, else by the host's name.
     fn target(&self, section: &ProbesSection, places: &Places<'_>) -> Result<Place, FileError> {
         let version = self.report.get("schema_version").and_then(Value::as_u64);
         if version != Some(SCHEMA_VERSION) {
@@ -141,7 +142,7 @@ impl Reported<'_> {
         })
     }
 
-    /// Adds what the report says of this pair, from where the probe ran to its target.
+    /// Adds the report's measurement of this pair, from the place of the probe to its target.
     fn add(&self, pair: Pair, robust: f64, stated: &mut Stated) -> Result<(), FileError> {
         if self.report.contains_key("rate_mbps") {
             let rate = self.rate(robust)?;
@@ -167,7 +168,7 @@ impl Reported<'_> {
         Ok(())
     }
 
-    /// The steady rate, the robust margin taken off.
+    /// Returns the steady-state rate, the robust margin subtracted.
     fn rate(&self, robust: f64) -> Result<Bandwidth, FileError> {
         let rate = self.value("rate_mbps", tables::rate)?;
         if robust == 0.0 {

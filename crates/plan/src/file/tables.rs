@@ -1,9 +1,9 @@
 //! Tables beside the problem file: CSV (RFC 4180) with a header, a row for each ordered pair, or a
 //! matrix: receivers in the header, senders in the first column.
 //!
-//! Columns may stand in any order; a line that is empty or begins with `#` says nothing.
-//! Spreadsheets' byte order mark is skipped. Columns of public grids go by their own names
-//! ([`RTTS`], [`RATES`], [`PRICES`]); those that say nothing here are left out, with a note.
+//! Columns may be in any order; lines that are empty or begin with `#` are ignored. Spreadsheets'
+//! byte order mark is skipped. Columns of public grids are accepted by their own names ([`RTTS`],
+//! [`RATES`], [`PRICES`]); others are ignored, with a note.
 
 use tradewind_units::{Bandwidth, Duration, PricePerGb};
 use tradewind_units::{UnitError, time::duration_from_millis};
@@ -13,11 +13,11 @@ use super::error::FileError;
 /// Most rows of a table. Chosen: a full mesh of a thousand places.
 const MOST_ROWS: usize = 1_000_000;
 
-/// A kind of table: its columns by the names that they may have, ours first.
+/// A kind of table: its columns with their accepted names, ours first.
 pub(super) struct Kind {
     pub(super) from: &'static [&'static str],
     pub(super) to: &'static [&'static str],
-    /// The value, each name with what its unit comes to in ours.
+    /// The value: each name with the factor from its unit to ours.
     value: &'static [(&'static str, f64)],
     /// Spread of the value, in our unit.
     spread: Option<&'static str>,
@@ -47,14 +47,13 @@ pub(super) const PRICES: Kind = Kind {
     spread: None,
 };
 
-/// Columns of the tier of a cloud's network, and the tier whose rows count: what clouds give who
-/// asks for none.
+/// Columns of the tier of a cloud's network, and the tier whose rows are used: the clouds' default.
 const TIERS: [&str; 3] = ["src_tier", "dst_tier", "dest_tier"];
 const TIER: &str = "premium";
 
 impl Kind {
-    /// Returns our name of a column, and what its unit comes to; none where it is no column of this
-    /// kind.
+    /// Returns our name of a column, and the factor from its unit to ours; `None` if this kind has
+    /// no such column.
     fn column(&self, name: &str) -> Option<(&'static str, f64)> {
         let ours = |names: &'static [&'static str]| names.contains(&name).then(|| (names[0], 1.0));
         let value = self.value.iter().find(|(known, _)| *known == name);
@@ -63,8 +62,8 @@ impl Kind {
         ours(self.from).or_else(|| ours(self.to)).or(value).or(spread)
     }
 
-    /// Returns whether a header is that of a matrix: a corner that may be called as senders are,
-    /// then names.
+    /// Returns whether a header is that of a matrix: a corner, which may be named like the column
+    /// of senders, then names.
     fn is_matrix(&self, header: &csv::StringRecord) -> bool {
         let corner = header.get(0).unwrap_or_default();
         let is_corner = corner.is_empty() || corner == "region" || self.from.contains(&corner);
@@ -74,24 +73,25 @@ impl Kind {
     }
 }
 
-/// A table's name and rows, read column by column.
+/// A table's name and rows, with access by column.
 pub(super) struct Table<'a> {
     name: &'a str,
-    /// Our names of the columns, and what their units come to in ours; none of those left out.
+    /// Our names of the columns, and the factors from their units to ours; `None` for ignored
+    /// columns.
     columns: Vec<Option<(&'static str, f64)>>,
     rows: Vec<Row>,
-    /// All that was left out, in a line.
+    /// A note on everything that was ignored.
     note: Option<String>,
 }
 
-/// A row and the line it stands on.
+/// A row and its line number.
 pub(super) struct Row {
     pub(super) line: usize,
     cells: Vec<String>,
 }
 
 impl<'a> Table<'a> {
-    /// Splits a text into cells.
+    /// Parses a text into cells.
     pub(super) fn new(name: &'a str, text: &str, kind: &Kind) -> Result<Self, FileError> {
         let refuse = |line, field: Option<&str>, problem: String| FileError {
             table: Some(shown(name)),
@@ -147,7 +147,7 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// Returns a line about what was left out, where something was.
+    /// Returns a note on what was ignored, if anything was.
     pub(super) fn note(&self) -> Option<String> {
         self.note.clone()
     }
@@ -156,15 +156,15 @@ impl<'a> Table<'a> {
         &self.rows
     }
 
-    /// The text in this column of the row; `None` where the table has no such column or the cell is
-    /// empty.
+    /// Returns the text in this column of the row; `None` where the table has no such column or the
+    /// cell is empty.
     pub(super) fn text<'r>(&self, row: &'r Row, column: &str) -> Option<&'r str> {
         let place =
             self.columns.iter().position(|known| known.is_some_and(|(name, _)| name == column))?;
         Some(row.cells[place].as_str()).filter(|cell| !cell.is_empty())
     }
 
-    /// The number in this column of the row, in our unit; `None` as for [`Table::text`].
+    /// Returns the number in this column of the row, in our unit; `None` as for [`Table::text`].
     pub(super) fn number(&self, row: &Row, column: &str) -> Result<Option<f64>, FileError> {
         let Some(text) = self.text(row, column) else { return Ok(None) };
         let known = self.columns.iter().flatten().find(|(name, _)| *name == column);
@@ -174,7 +174,7 @@ impl<'a> Table<'a> {
             .map_err(|_| self.refuse(row, column, format!("a number, not `{}`", shown(text))))
     }
 
-    /// The number that must be in this column, made a value of its unit.
+    /// Returns the number in this column as a value of its unit; it is an error if it is missing.
     pub(super) fn value<T>(
         &self,
         row: &Row,
@@ -187,7 +187,7 @@ impl<'a> Table<'a> {
         make(number).map_err(|error| self.refuse(row, column, error.to_string()))
     }
 
-    /// The error of a cell.
+    /// Returns an error of a cell.
     pub(super) fn refuse(&self, row: &Row, column: &str, problem: impl Into<String>) -> FileError {
         FileError {
             table: Some(shown(self.name)),
@@ -198,10 +198,10 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The parts of a grid with more columns than ours that are left out.
+/// The ignored parts of a grid that has more columns than ours.
 struct LeftOut {
     columns: Vec<String>,
-    /// The places of the columns of a network's tier.
+    /// The indices of the columns of a network's tier.
     tiers: Vec<usize>,
     of_other_tiers: usize,
     silent: usize,
@@ -216,8 +216,8 @@ impl LeftOut {
         Self { columns, tiers, of_other_tiers: 0, silent: 0 }
     }
 
-    /// Says whether a row is left out, and counts it then: one of another tier, or of a grid's
-    /// pairs that were not measured.
+    /// Returns whether a row is ignored, and counts it if so: one of another tier, or one of a
+    /// grid's pairs that were not measured.
     fn takes(&mut self, row: &Row, is_silent: bool) -> bool {
         let tier = |at: &usize| row.cells[*at].as_str();
         let is_other = self
@@ -254,11 +254,11 @@ impl LeftOut {
     }
 }
 
-/// The records of a text that say something, with the lines that they begin on.
+/// The records of a text that are not empty or comments, with the lines that they begin on.
 struct Records<'a> {
     text: &'a str,
     records: csv::StringRecordsIntoIter<&'a [u8]>,
-    /// Bytes of the text whose lines are counted, and how many there are.
+    /// The number of bytes whose lines are counted so far, and of these lines.
     counted: usize,
     lines: usize,
 }
@@ -272,8 +272,8 @@ impl<'a> Records<'a> {
         Self { text, records, counted: 0, lines: 0 }
     }
 
-    /// Returns the line of a record that begins at this byte, or behind what says nothing from
-    /// there on.
+    /// Returns the line of a record that begins at this byte, or after empty lines and comments
+    /// from there on.
     fn line_at(&mut self, byte: usize) -> usize {
         let newlines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
         self.lines += newlines(self.text.get(self.counted..byte).unwrap_or_default());
@@ -288,7 +288,7 @@ impl Iterator for Records<'_> {
     type Item = (usize, csv::StringRecord);
 
     fn next(&mut self) -> Option<Self::Item> {
-        // The text is whole and UTF-8: there is nothing that reading could fail at.
+        // The text is in memory and valid UTF-8, so that reading cannot fail.
         let says = |record: &csv::StringRecord| {
             let first = record.get(0).unwrap_or_default();
             (record.len() > 1 || !first.is_empty()) && !first.starts_with('#')
@@ -299,8 +299,8 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// Turns a matrix into a row for each cell that says something; what a place says of itself is left
-/// out.
+/// Converts a matrix to a row for each cell that is not empty; cells of a place with itself are
+/// left out.
 fn matrix(header: &csv::StringRecord, records: Records<'_>) -> Result<Vec<Row>, (usize, String)> {
     let mut rows = Vec::new();
     for (line, record) in records {
@@ -322,7 +322,7 @@ fn matrix(header: &csv::StringRecord, records: Records<'_>) -> Result<Vec<Row>, 
     Ok(rows)
 }
 
-/// A round-trip time; none but a positive one makes sense of two places.
+/// Returns a round-trip time, which must be above zero between two places.
 pub(super) fn rtt(millis: f64) -> Result<Duration, UnitError> {
     match duration_from_millis(millis)? {
         Duration::ZERO => Err(UnitError::new("round-trip time", "milliseconds above zero", millis)),
@@ -338,7 +338,7 @@ pub(super) fn price(usd_per_gb: f64) -> Result<PricePerGb, UnitError> {
     PricePerGb::from_usd_per_gb(usd_per_gb)
 }
 
-/// Foreign text fit for one line.
+/// Escapes and shortens foreign text for one line.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let mut short: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
@@ -348,7 +348,7 @@ pub(super) fn shown(text: &str) -> String {
     short
 }
 
-/// A parser's message fit for one line; it may quote what it read.
+/// Shortens a parser's message, which may quote its input.
 pub(super) fn shown_message(message: &str) -> String {
     const MOST: usize = 400;
     let mut short: String = message.chars().take(MOST).collect();

@@ -1,4 +1,4 @@
-//! What relays can do and cost, what egress costs, and what runs already.
+//! Capacities and prices of relays, prices of egress, and the running deployment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use super::tables::{self, Table};
 use super::text::{File, RelayTypeSection};
 use crate::problem::{RelayType, Running};
 
-/// The word for egress to everything outside the clouds.
+/// The name of egress destinations outside the clouds.
 const INTERNET: &str = "internet";
-/// Most kinds of relay. Chosen: paths grow with its power.
+/// Most relay types. Chosen: the number of paths grows with powers of it.
 const MOST_RELAY_TYPES: usize = 16;
-/// Most running relays of a kind in a region. Chosen: far above any plan.
+/// Most running relays of a type in a region. Chosen: far above any plan.
 const MOST_RUNNING: usize = 10_000;
 
-/// The relay types of the file; CP's if it names none.
+/// Returns the relay types of the file; CP's if it has none.
 pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayType>, FileError> {
     let source = places.source;
     if file.relay_type.is_empty() {
@@ -56,34 +56,36 @@ pub(super) fn relay_types(file: &File, places: &Places<'_>) -> Result<Vec<RelayT
 
 const SECONDS_AN_HOUR: u64 = 3600;
 
-/// Returns the whole hours of the plan's period, one at least; none where the file states none.
+/// Returns the whole hours of the plan's period, at least one; `None` if the file has no period.
 fn hours(file: &File) -> Option<u64> {
     file.period.map(|period| period.as_secs().div_ceil(SECONDS_AN_HOUR).max(1))
 }
 
-/// Returns for how many hours machines with a price by the hour are paid, where there are some and
-/// the file states a period.
+/// Returns the number of hours for which machines with an hourly price are paid, if there are any
+/// and the file has a period.
 pub(super) fn paid_hours(file: &File) -> Option<u64> {
     let mut types = file.relay_type.iter().map(toml::Spanned::get_ref);
     hours(file).filter(|_| types.any(|section| section.usd_per_hour.is_some()))
 }
 
-/// Returns what machines cost for each hour that the plan takes, where the file states no period.
+/// Returns the hourly prices of machines that are paid for as long as the plan takes; none if the
+/// file has a period.
 pub(super) fn hourly(file: &File) -> BTreeMap<RelayTypeId, Money> {
     let types = file.relay_type.iter().map(toml::Spanned::get_ref);
     let priced = types.filter_map(|known| Some((known.id.get_ref().clone(), known.usd_per_hour?)));
     if file.period.is_some() { BTreeMap::new() } else { priced.collect() }
 }
 
-/// Returns what a relay costs whatever the plan takes: setting it up, and its machine for the whole
-/// hours of a stated period.
+/// Returns the fixed cost of a relay: its set-up, and its machine for the whole hours of the file's
+/// period.
 fn set_up(file: &File, section: &RelayTypeSection) -> Money {
     let hours = hours(file).unwrap_or(0);
     let machine = section.usd_per_hour.unwrap_or_default().times(hours);
     section.set_up_usd.saturating_add(machine)
 }
 
-/// Returns where relay types cannot be had: a type may name the clouds and regions where it can.
+/// Returns the regions where relay types are not available: a type may list the clouds and regions
+/// where it is.
 pub(super) fn not_offered(
     file: &File,
     places: &Places<'_>,
@@ -121,7 +123,7 @@ pub(super) fn not_offered(
     Ok(not_offered)
 }
 
-/// Returns how many relays of a type each region may have, where a type says so.
+/// Returns the quotas of relays by region and type, for the types that have one.
 pub(super) fn most(
     file: &File,
     places: &Places<'_>,
@@ -142,7 +144,7 @@ pub(super) fn most(
 
 type Pairs = BTreeMap<(RegionId, Option<RegionId>), PricePerGb>;
 
-/// Egress prices: flat or the catalogue's, before which stated pairs go.
+/// Returns egress prices: flat or the catalogue's, which those of stated pairs override.
 pub(super) fn prices(
     file: &File,
     places: &Places<'_>,
@@ -197,7 +199,7 @@ pub(super) fn prices(
     Ok(Prices::Stated { pairs, otherwise: Box::new(base) })
 }
 
-/// A region, or none for the Internet.
+/// Returns a region, or `None` for the Internet.
 fn receiver(name: &str, places: &Places<'_>) -> Result<Option<RegionId>, String> {
     if name == INTERNET {
         return Ok(None);
@@ -206,7 +208,7 @@ fn receiver(name: &str, places: &Places<'_>) -> Result<Option<RegionId>, String>
     places.region(name).map(Some).ok_or_else(unknown)
 }
 
-/// What runs already.
+/// Returns the running deployment.
 pub(super) fn running(
     file: &File,
     places: &Places<'_>,
@@ -243,8 +245,8 @@ pub(super) fn running(
     Ok(running)
 }
 
-/// Where flows run. A path may pass regions that are no candidates any more: it is then left,
-/// whatever that costs.
+/// Returns the running paths of flows. A path may pass regions that are not candidates any more:
+/// its flow must then move at any cost.
 fn running_paths(
     file: &File,
     places: &Places<'_>,

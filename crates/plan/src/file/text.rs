@@ -1,4 +1,4 @@
-//! A problem file as it is written: sections and keys, every one optional that may be left out.
+//! The structure of a problem file: its sections and keys. Those that may be left out are optional.
 
 use std::collections::BTreeMap;
 
@@ -73,14 +73,14 @@ pub(super) struct ProbesSection {
     pub(super) targets: BTreeMap<String, Spanned<String>>,
 }
 
-/// Candidate regions: a list of ids, the word `catalogue`, or what to take of the catalogue.
+/// Candidate regions: a list of ids, the word `catalogue`, or a filter of the catalogue.
 #[derive(Debug)]
 pub(super) enum Regions {
     Listed(Vec<Spanned<RegionId>>),
     Filtered(RegionFilter),
 }
 
-/// What to take of the catalogue's regions; what is left out does not restrict.
+/// A filter of the catalogue's regions; keys that are left out do not restrict.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RegionFilter {
@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for RegionsVisitor {
     }
 }
 
-/// What holds of legs, by what is at their ends.
+/// Properties of legs, by the kinds of their ends.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LegSections {
@@ -139,8 +139,8 @@ pub(super) struct LegSections {
     pub(super) inner: LegSection,
 }
 
-/// What a path grants connections from the start [RFC 4782]: `"off"` where a wider section grants
-/// something.
+/// The rate that a path grants connections from the start [RFC 4782]; `"off"` overrides a rate in a
+/// more general section.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum QuickStart {
     Off,
@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for QuickStart {
     }
 }
 
-/// How connections of a leg behave.
+/// Properties of a leg's connections.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LegSection {
@@ -198,7 +198,7 @@ pub(super) struct FlowSection {
     pub(super) deadline: Option<Duration>,
 }
 
-/// Who sends to whom, for flows that are drawn [CP III].
+/// The pattern of sources and destinations of generated flows [CP III].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Pattern {
@@ -225,7 +225,7 @@ pub(super) struct GenerateSection {
     pub(super) sites: Option<Spanned<GeneratedSites>>,
 }
 
-/// A site for each region of the catalogue that the filter takes.
+/// Settings of the sites generated for each region of the catalogue that the filter selects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GeneratedSites {
@@ -341,7 +341,7 @@ pub(super) struct PacketFlowSection {
     pub(super) helper_rtt: Option<Duration>,
 }
 
-/// What holds for all packet flows.
+/// Settings for all packet flows.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PacketsSection {
@@ -359,7 +359,7 @@ pub(super) struct PacketsSection {
     pub(super) at: Vec<Spanned<PacketsAtSection>>,
 }
 
-/// What relays cost in one region or cloud, before what holds for all.
+/// Prices of relays in one region or cloud, which override those for all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PacketsAtSection {
@@ -372,7 +372,7 @@ pub(super) struct PacketsAtSection {
     pub(super) storage_usd_per_gb_hour: Option<Money>,
 }
 
-/// How traffic is billed: by volume, or by the 95th percentile of a month.
+/// The tariff of traffic: by volume, or by the 95th percentile of a month.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TariffSection {

@@ -11,7 +11,7 @@ use crate::problem::{Flow, Inputs};
 /// A period of a log, with its predicted and its true flows.
 #[derive(Debug, Clone)]
 pub struct PastPeriod {
-    /// When it began.
+    /// Its beginning.
     pub begins: Timestamp,
     /// The predictor that made the forecast from the periods before.
     pub predictor: Predictor,
@@ -68,7 +68,7 @@ pub fn past_period(
 }
 
 /// Returns the same inputs with other flows. A flow between the sites of one of the old flows takes
-/// its name, weight and deadline, but not its content, since sums over a period do not tell it.
+/// its name, weight and deadline, but not its content, which sums over a period do not have.
 /// Running paths of flows that no longer exist are left out.
 #[must_use]
 pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {

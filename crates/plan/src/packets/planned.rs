@@ -80,8 +80,7 @@ pub struct PlannedPacketFlow {
     pub id: FlowId,
     /// Its service.
     pub service: PacketService,
-    /// Its relays, in order: of the streams' plan, or among those that packet flows add; none:
-    /// direct.
+    /// Its relays, in order: from the streams' plan, or added by packet flows; empty: direct.
     pub path: Vec<RelayId>,
     /// The delivery time of its slowest packets, which are lost ones with caching and coding.
     #[serde(rename = "delivery_s", with = "time::as_seconds")]
@@ -107,7 +106,7 @@ pub struct PlannedPacketFlow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketPlan {
-    /// Relays to run beside those of the streams, by region and number.
+    /// Relays to run besides those of the streams, by region and number.
     pub relays: Vec<PacketRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedPacketFlow>,

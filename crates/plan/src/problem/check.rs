@@ -17,7 +17,7 @@ pub enum ProblemError {
     /// No flows.
     #[error("flows: at least one is needed")]
     NoFlows,
-    /// Two flows of one name.
+    /// Two flows with the same name.
     #[error("flow `{0}`: named twice")]
     FlowTwice(FlowId),
     /// A flow whose source is its destination.
@@ -34,7 +34,7 @@ pub enum ProblemError {
     /// A flow of weight zero.
     #[error("flow `{0}`: a weight of 1 or more is needed")]
     NoWeight(FlowId),
-    /// Two candidate regions of one name.
+    /// Two candidate regions with the same name.
     #[error("region `{0}`: named twice")]
     RegionTwice(RegionId),
     /// A candidate region whose relays could not be named.
@@ -43,13 +43,14 @@ pub enum ProblemError {
     /// No relay types.
     #[error("relay types: at least one is needed")]
     NoRelayTypes,
-    /// Two relay types of one name.
+    /// Two relay types with the same name.
     #[error("relay type `{0}`: named twice")]
     RelayTypeTwice(RelayTypeId),
     /// Paths longer than allowed.
     #[error("relays on a path: at most {MAX_RELAYS}, not {0}")]
     TooManyRelays(usize),
-    /// No legs lead from the flow's source to its destination, directly or over relays.
+    /// No path from the flow's source to its destination has all its legs known, directly or over
+    /// relays.
     #[error(
         "flow `{flow}`: no path from `{source_site}` to `{destination}` has all its legs known"
     )]
@@ -61,7 +62,7 @@ pub enum ProblemError {
         /// Its destination.
         destination: SiteId,
     },
-    /// No path is fast enough, whatever it costs.
+    /// A deadline that no path meets at any cost.
     #[error(
         "flow `{flow}`: its deadline is {:.3} s, its fastest path takes {:.3} s",
         deadline.as_secs_f64(),
@@ -86,8 +87,9 @@ pub enum ProblemError {
     Model(#[from] ModelError),
 }
 
-/// Dollars that a problem's flows may cost together on their dearest paths, each over relays of its
-/// own. Chosen: half of what 64 bits hold in nano-dollars, so that no solver's sum overflows.
+/// Greatest total cost in dollars of a problem's flows on their most expensive paths, each over
+/// relays of its own. Chosen: half of what 64 bits hold in nano-dollars, so that no solver's sum
+/// overflows.
 const MOST_USD: f64 = 4e9;
 
 /// Refuses a problem in which the cost of some plan could overflow.
@@ -119,7 +121,7 @@ impl Problem {
     }
 }
 
-/// Returns the total cost of all flows on their dearest paths, each over relays of its own.
+/// Returns the total cost of all flows on their most expensive paths, each over relays of its own.
 fn dearest_usd(problem: &Problem) -> f64 {
     let hours = problem.hours().last().copied().unwrap_or(1) as f64;
     let hourly = |offer: &Offer| problem.inputs.hourly.get(&offer.relay_type.id);

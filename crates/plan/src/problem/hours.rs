@@ -1,9 +1,9 @@
 //! Machines that are paid by the hour, for as long as the plan takes.
 //!
-//! The cost of a relay then depends on the slowest flow, over whatever path. For a given number of
-//! whole hours it does not: [`Problem::paid_for`] is the problem in which no flow takes longer and
-//! each relay's cost is fixed, which any solver can plan. Only numbers of hours that some path
-//! takes ([`Problem::hours`]) matter: with others the same paths cost more.
+//! The cost of a relay then depends on the slowest flow, on any path. For a given number of whole
+//! hours it does not: [`Problem::paid_for`] is the problem in which no flow takes longer and each
+//! relay's cost is fixed, which any solver can plan. Only numbers of hours that some path takes
+//! ([`Problem::hours`]) matter: with others the same paths cost more.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{Offer, Problem, offers};
 
 const NANOS_AN_HOUR: u128 = 3_600_000_000_000;
 
-/// Returns the whole hours of a span, one at least, as machines are charged.
+/// Returns the whole hours of a span, at least one, for which machines are charged.
 fn hours_of(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(NANOS_AN_HOUR)).unwrap_or(u64::MAX).max(1)
 }

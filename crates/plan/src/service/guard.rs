@@ -36,8 +36,8 @@ const LONGER: Duration = Duration::from_millis(10);
 /// Queueing delay that counts as a standing queue. Chosen: above the jitter of smoothed round trips
 /// of mobile hosts.
 const STANDING: Duration = Duration::from_millis(50);
-/// Largest ratio of misses to those before for which a longer queue is worth it. Chosen: half of
-/// the losses still have an audible effect.
+/// Largest ratio of misses to those before for which a longer queue is worth it. Chosen: a listener
+/// notices when losses are halved.
 const WORTH_WAITING: f64 = 0.5;
 /// Required decrease of the miss ratio if the queue grows to a standing one. Chosen: a loss of 1 %
 /// is more tolerable than such a queue.

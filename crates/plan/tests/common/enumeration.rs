@@ -1,11 +1,11 @@
-//! The best of all plans by plain enumeration: every path of each flow, made from the legs and not
-//! from what the problem holds for worth considering, and every split of flows over relays.
+//! The best of all plans by plain enumeration: every path of each flow, built from the legs and not
+//! from the problem's candidates, and every split of flows over relays.
 
 use tradewind_plan::{Candidate, Objective, Place, Problem};
 use tradewind_units::{Duration, Money};
 
-/// Makespan (zero unless it is what counts), score and cost of the best of all plans; of a makespan
-/// the cheapest, else of equal scores the cheapest.
+/// Returns makespan (zero unless it is the objective), score and cost of the best of all plans;
+/// among equal ones the cheapest.
 pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money)> {
     let mut best: Option<(Duration, Duration, Money)> = None;
     let ways: Vec<Vec<Candidate>> = (0..problem.flows().len()).map(|f| ways(problem, f)).collect();
@@ -54,14 +54,14 @@ pub(crate) fn enumerated(problem: &Problem) -> Option<(Duration, Duration, Money
     }
 }
 
-/// Every path of a flow that is in time.
+/// Returns every path of a flow that meets its deadline.
 fn ways(problem: &Problem, flow: usize) -> Vec<Candidate> {
     let mut found = Vec::new();
     extend(problem, flow, &mut Vec::new(), &mut found);
     found
 }
 
-/// Adds the path over these offers, and all that go on from them.
+/// Adds the path over these offers, and all its extensions.
 fn extend(problem: &Problem, flow: usize, relays: &mut Vec<usize>, found: &mut Vec<Candidate>) {
     let ends = &problem.flows()[flow];
     let in_time = |fct: &Duration| ends.deadline.is_none_or(|deadline| *fct <= deadline);

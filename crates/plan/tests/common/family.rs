@@ -1,4 +1,4 @@
-//! Sixty problems in which setting up relays is what costs: thirty one-to-one with free transfer,
+//! Sixty problems dominated by the set-up costs of relays: thirty one-to-one with free transfer,
 //! and six of each pattern of flows with prices between those and CP's.
 
 use tradewind_model::StartUp;
@@ -9,13 +9,13 @@ use tradewind_units::PricePerGb;
 use super::near_regions::{Pattern, near_regions};
 use super::usd;
 
-/// How many there are.
+/// Number of problems.
 pub(crate) const COUNT: usize = 60;
 
-/// Flows of each.
+/// Number of flows of each.
 const FLOWS: usize = 30;
 
-/// Dollars for all flows of the one-to-one problems, each with as many seeds as it takes.
+/// Budgets in dollars of the one-to-one problems, each with as many seeds as needed.
 const BUDGETS_USD: [f64; 5] = [3.0, 5.0, 7.0, 9.0, 12.0];
 
 /// Set-up in dollars, transfer in dollars a GB, and the budget in dollars a flow of the others.
@@ -36,12 +36,12 @@ const PATTERNS: [Pattern; 5] = [
     Pattern::LocalizedOneToMany,
 ];
 
-/// The problem of this number, below [`COUNT`].
+/// Returns the problem of this number, below [`COUNT`].
 pub(crate) fn problem(number: usize) -> Problem {
     Problem::new(inputs(number)).expect("it makes sense")
 }
 
-/// What it is, in a few words.
+/// Returns a short description of the problem.
 pub(crate) fn about(number: usize) -> String {
     let inputs = inputs(number);
     let pattern = pattern(number);
@@ -49,7 +49,7 @@ pub(crate) fn about(number: usize) -> String {
     format!("{pattern:?}, set-up {set_up}, budget {budget}")
 }
 
-/// The class of problems that it is of, in a few words: those that differ in no terms.
+/// Returns a short description of the class of the problem: those with the same terms.
 pub(crate) fn class(number: usize) -> String {
     let (set_up, transfer, budget) = terms(number);
     let of = if number < COUNT / 2 { "one-to-one" } else { "five patterns" };
@@ -57,7 +57,7 @@ pub(crate) fn class(number: usize) -> String {
     format!("{of}, set-up ${set_up:.2}, transfer ${transfer:.2} a GB, budget ${budget:.2}")
 }
 
-/// Set-up, transfer, and the budget a flow, in dollars.
+/// Returns set-up, transfer, and the budget a flow, in dollars.
 fn terms(number: usize) -> (f64, f64, f64) {
     match number.checked_sub(COUNT / 2) {
         None => (1.0, 0.0, BUDGETS_USD[number % BUDGETS_USD.len()] / FLOWS as f64),
@@ -78,7 +78,7 @@ fn inputs(number: usize) -> Inputs {
     inputs
 }
 
-/// The least score that a long search found for the problem of this number, in seconds.
+/// Returns the least score that a long search found for the problem of this number, in seconds.
 pub(crate) fn best_known_s(number: usize) -> Option<f64> {
     let lines = include_str!("best_known.csv").lines().skip(1);
     let of = |line: &str| {

@@ -1,4 +1,4 @@
-//! Problems to solve: CP's four cities over real regions, and small ones drawn from a seed.
+//! Problems to solve: CP's four cities over real regions, and small ones generated from a seed.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -20,7 +20,7 @@ pub(crate) fn mbps(rate: f64) -> Bandwidth {
     Bandwidth::from_mbps(rate).unwrap()
 }
 
-/// Hamina, London, Sao Paulo and Tokyo in a full mesh of 2 GB flows [CP VII-C].
+/// Returns hamina, London, Sao Paulo and Tokyo in a full mesh of 2 GB flows [CP VII-C].
 pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
     let catalogue = Catalogue::builtin();
     let at = |latitude, longitude| Coordinates::new(latitude, longitude).unwrap();
@@ -53,8 +53,8 @@ pub(crate) fn four_cities(regions: &[&str], budget_usd: f64) -> Inputs {
     Inputs::cloudpilot(flows, regions, legs, usd(budget_usd))
 }
 
-/// Windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a flow
-/// at relays.
+/// Sets windows and caps as in CP: large windows between relays, 1 Gbit/s last miles, 1.75 Gbit/s a
+/// flow at relays.
 fn dressed(leg: Leg, from: &Place, to: &Place) -> Leg {
     let is_site = |place: &Place| matches!(place, Place::Site(_));
     let leg = if is_site(from) || is_site(to) {
@@ -78,8 +78,8 @@ pub(crate) fn flow(id: &str, source: &str, destination: &str, megabytes: u64) ->
     )
 }
 
-/// A small problem drawn from numbers: RTTs in milliseconds for each ordered pair of places, taken
-/// in turn.
+/// Returns a small problem made from numbers: RTTs in milliseconds for each ordered pair of places,
+/// taken in turn.
 pub(crate) fn drawn(
     flow_count: usize,
     region_count: usize,
@@ -113,8 +113,8 @@ pub(crate) fn drawn(
     inputs
 }
 
-/// A world drawn from a seed: regions and sites at random places, RTTs by the fitted model, CP's
-/// windows, caps and prices; flows of 0.5 to 8 GB between random sites.
+/// Returns inputs generated from a seed: regions and sites at random places, RTTs by the fitted
+/// model, CP's windows, caps and prices; flows of 0.5 to 8 GB between random sites.
 pub(crate) fn world(flow_count: usize, region_count: usize, budget_usd: f64, seed: u64) -> Inputs {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |count: usize| {

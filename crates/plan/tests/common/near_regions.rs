@@ -13,7 +13,7 @@ const REGIONS: usize = 18;
 /// Sites that send in [`Pattern::LocalizedOneToMany`].
 const SERVERS: usize = 3;
 
-/// Who sends to whom.
+/// The pattern of sources and destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pattern {
     /// Half as many sites as flows; 0.5 to 4 GB from any to any other.
@@ -24,12 +24,13 @@ pub(crate) enum Pattern {
     OneToOne,
     /// 2 GB to one site from as many others as there are flows.
     ManyToOne,
-    /// 2 GB from the nearest of three sites, of ten times once from another, to as many others as
-    /// there are flows.
+    /// 2 GB from the nearest of three sites, or in one of ten cases from another, to as many others
+    /// as there are flows.
     LocalizedOneToMany,
 }
 
-/// Flows between sites some hundred kilometres around regions, which is where people live.
+/// Returns flows between sites within some hundred kilometres of regions, which is where people
+/// live.
 pub(crate) fn near_regions(
     flow_count: usize,
     usd_per_flow: f64,
@@ -86,7 +87,7 @@ pub(crate) fn near_regions(
     Inputs::cloudpilot(flows, regions, legs, usd(usd_per_flow * flow_count as f64))
 }
 
-/// The sites that send in [`Pattern::LocalizedOneToMany`], the nearest to this one first.
+/// Returns the sites that send in [`Pattern::LocalizedOneToMany`], the nearest to this one first.
 fn by_distance(legs: &Legs, to: &str) -> Vec<String> {
     let place = |name: &str| Place::Site(SiteId::new(name).unwrap());
     let mut servers: Vec<String> = (0..SERVERS).map(|server| format!("site{server}")).collect();

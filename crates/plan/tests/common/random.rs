@@ -1,5 +1,5 @@
-//! Random problems of all sizes and kinds, quick to make: places on a plane, RTT by distance and a
-//! detour, CP's windows and caps, start-up ignored.
+//! Random problems of all sizes and kinds, quick to generate: places on a plane, RTT by distance
+//! and a detour, CP's windows and caps, start-up ignored.
 
 use tradewind_model::cost::Prices;
 use tradewind_model::{Leg, StartUp};
@@ -23,33 +23,34 @@ impl Numbers {
         mixed ^ mixed >> 31
     }
 
-    /// From 0 to below `count`.
+    /// Returns a number from 0 to below `count`.
     pub(crate) fn below(&mut self, count: u64) -> u64 {
         self.next() % count
     }
 
-    /// True once in `count` times.
+    /// Returns true once in `count` times.
     pub(crate) fn once_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
-/// How large a problem may be and what it may hold.
+/// The largest size of a problem, and its features.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) flows: u64,
     pub(crate) regions: u64,
-    /// Flows without direct path, deadlines and costs of moving, which the paper does not know.
+    /// True: flows without direct path, deadlines and costs of moving, which the paper does not
+    /// have.
     pub(crate) beyond_paper: bool,
 }
 
 /// A place on a plane, in milliseconds of RTT.
 type Spot = (i64, i64);
 
-/// The problem of this seed; `None` where it has no solution whatever it costs.
+/// Returns the problem of this seed; `None` if it has no solution at any cost.
 pub(crate) fn random(seed: u64, kind: Kind) -> Option<Problem> {
     let mut numbers = Numbers::new(seed);
-    // Few flows more often than many, which take long.
+    // Few flows more often than many, which take longer.
     let at_most = 1 + numbers.below(kind.flows);
     let flow_count = 1 + numbers.below(at_most);
     let region_count = 1 + numbers.below(kind.regions);
@@ -105,7 +106,7 @@ fn flow(numbers: &mut Numbers, from: u64, to: u64, beyond_paper: bool) -> Flow {
     flow
 }
 
-/// The legs of a flow; `hidden` leaves out the direct one.
+/// Adds the legs of a flow; `hidden` leaves out the direct one.
 fn add_legs(
     numbers: &mut Numbers,
     legs: &mut Legs,
@@ -130,14 +131,14 @@ fn add_legs(
     }
 }
 
-/// By distance, and in one of three cases over a detour.
+/// Returns a leg by distance, and in one of three cases over a detour.
 fn leg(numbers: &mut Numbers, from: Spot, to: Spot) -> Leg {
     let distance = (from.0 - to.0).abs() + (from.1 - to.1).abs() + 1;
     let detour = if numbers.once_in(3) { numbers.below(40) } else { 0 };
     Leg::new(Duration::from_millis(distance.unsigned_abs() + detour))
 }
 
-/// Relay types, prices and what runs already.
+/// Varies relay types, prices and the running deployment.
 fn vary_offers(numbers: &mut Numbers, inputs: &mut Inputs, kind: Kind) {
     let relay_type = |numbers: &mut Numbers, name: &str| {
         let mut relay = RelayType::cloudpilot();

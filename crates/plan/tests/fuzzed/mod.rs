@@ -1,5 +1,5 @@
-//! What must hold for any problem file, with a log or without, as the fuzzer and the replay of its
-//! corpus ask.
+//! Properties of any problem file, with a log or without, which the fuzzer and the replay of its
+//! corpus check.
 
 use std::sync::LazyLock;
 
@@ -16,14 +16,14 @@ static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::builtin);
 const MOST_FLOWS: usize = 8;
 const MOST_LEGS: usize = 60;
 const MOST_PERIODS: usize = 50;
-/// What logs are summed up over.
+/// The period over which logs are summed up.
 const PERIOD: Duration = Duration::from_secs(3600);
 /// Steps of the solver.
 const WORK: u64 = 200;
-/// Between the problem file and its one table, which every name stands for.
+/// Separator between the problem file and its one table, which every table name refers to.
 pub(crate) const TABLE_MARK: &str = "\n#table\n";
 
-/// A file is refused in one line, or makes a problem whose plans hold.
+/// Checks that a file is refused in one line, or is a problem whose plans are valid.
 pub(crate) fn plan_problem(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (text, table) = text.split_once(TABLE_MARK).unwrap_or((text, ""));
@@ -52,7 +52,7 @@ pub(crate) fn plan_problem(data: &[u8]) {
     assert!(violations.is_empty(), "{violations:?}");
 }
 
-/// Packet flows have a plan that holds, or there is none, told in one line.
+/// Checks that packet flows have a valid plan, or an error in one line.
 fn packet_flows(read: &file::ProblemFile) {
     let nothing = Plan::nothing();
     if read.packets.flows.len() > MOST_FLOWS || read.inputs.legs.len() > MOST_LEGS {
@@ -73,8 +73,8 @@ fn one_line(error: &FileError) {
     assert!(error.line >= 1 && !error.problem.is_empty(), "{error:?}");
 }
 
-/// The table as a log of past flows: it is refused in one line, or no plan for what it lets expect
-/// spends more than the budget, nor is better than the best that is known.
+/// Uses the table as a log of past flows: checks that it is refused in one line, or that no plan
+/// for its forecast exceeds the budget or is better than the best known one.
 fn with_log(text: &str, log: &str, load: &mut dyn FnMut(&str) -> Result<String, String>) {
     let log = Log { name: "log", text: log };
     let (read, past) = match file::parse_with_log(text, &CATALOGUE, load, log) {

@@ -1,15 +1,16 @@
-//! What must hold for any log of flows and any table of RTTs, as the fuzzer and the replay of its
-//! corpus ask.
+//! Properties of any log of flows and any table of RTTs, which the fuzzer and the replay of its
+//! corpus check.
 
 use tradewind_plan::forecast::{History, forecast, parse_log};
 use tradewind_plan::routing::Router;
 use tradewind_plan::routing::table::RttTable;
 use tradewind_units::{Bytes, Duration, SiteId};
 
-/// Most periods that a forecast is made over here: a step of the fuzzer is to be short.
+/// Most periods for which a forecast is made here: a step of the fuzzer should be short.
 const MOST_PERIODS: usize = 400;
 
-/// A log is refused in one line, or its sums hold all of it and its forecast is finite.
+/// Checks that a log is refused in one line, or that its sums are complete and its forecast is
+/// finite.
 pub(crate) fn flow_log(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let flows = match parse_log(text) {
@@ -29,7 +30,7 @@ pub(crate) fn flow_log(data: &[u8]) {
     }
 }
 
-/// A table is refused in one line, or routes over it come in their order.
+/// Checks that a table is refused in one line, or that routes over it are in order.
 pub(crate) fn rtt_table(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let table = match RttTable::parse(text) {
