@@ -37,7 +37,7 @@ pub struct PlannedFlow {
     /// Predicted completion time on the direct path, if there is one.
     #[serde(rename = "fct_direct_s", with = "optional_seconds")]
     pub fct_direct: Option<Duration>,
-    /// Its own egress cost; the savings of shared legs are stated with those.
+    /// Its egress cost.
     #[serde(rename = "egress_usd")]
     pub egress: Money,
     /// The cost of moving it to this path, if it ran on another.
@@ -57,7 +57,7 @@ pub struct Plan {
     pub relays: Vec<PlannedRelay>,
     /// Flows, in the problem's order.
     pub flows: Vec<PlannedFlow>,
-    /// Set-up of all relays, egress of all flows and moves, less what shared legs save.
+    /// Set-up of all relays, egress of all flows and moves.
     #[serde(rename = "cost_usd")]
     pub cost: Money,
     /// Sum of all completion times.

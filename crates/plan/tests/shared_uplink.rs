@@ -59,7 +59,7 @@ struct Point {
 
 /// The outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Fared {
+struct Totals {
     /// Percentages of packets that did not arrive, or not within the budget.
     lost: f64,
     missed: f64,
@@ -310,7 +310,7 @@ impl World {
         }
     }
 
-    fn run(mut self) -> (Fared, Vec<(usize, PacketService, Cause)>) {
+    fn run(mut self) -> (Totals, Vec<(usize, PacketService, Cause)>) {
         while let Some(Reverse((micros, due))) = self.agenda.pop() {
             let now = micros as f64 / 1e6;
             match due {
@@ -336,10 +336,10 @@ impl World {
             Chooser::Auto(auto) => std::mem::take(&mut auto.changes),
             Chooser::Fixed(_) => Vec::new(),
         };
-        (self.before_it(), changes)
+        (self.outcome_of(), changes)
     }
 
-    fn before_it(&self) -> Fared {
+    fn outcome_of(&self) -> Totals {
         let [until, from] = self.spans();
         let counted = from as f64..(until - 3) as f64;
         let sent = self.packets.iter().filter(|packet| counted.contains(&packet.sent));
@@ -351,7 +351,7 @@ impl World {
         };
         let mut came: Vec<f64> = delays.iter().flatten().copied().collect();
         came.sort_by(f64::total_cmp);
-        Fared {
+        Totals {
             lost: share(&|delay| delay.is_none()),
             missed: share(&|delay| delay.is_none_or(|delay| delay > self.point.budget)),
             median_ms: came.get(came.len() / 2).map_or(f64::INFINITY, |delay| delay * 1e3),
@@ -359,16 +359,16 @@ impl World {
     }
 }
 
-fn before_it(point: Point, service: PacketService) -> Fared {
+fn outcome_of(point: Point, service: PacketService) -> Totals {
     World::new(point, Some(service)).run().0
 }
 
 /// Returns the best fixed service: the fastest of those that meet the demand; if none does, the
 /// fastest of those whose misses are within a percentage point of the least.
-fn best(fixed: &[(PacketService, Fared)]) -> (PacketService, Fared) {
-    let least = fixed.iter().map(|(_, before_it)| before_it.missed).fold(f64::INFINITY, f64::min);
+fn best(fixed: &[(PacketService, Totals)]) -> (PacketService, Totals) {
+    let least = fixed.iter().map(|(_, outcome_of)| outcome_of.missed).fold(f64::INFINITY, f64::min);
     let most = if least <= BEARABLE { BEARABLE } else { least + POINT };
-    let of = fixed.iter().filter(|(_, before_it)| before_it.missed <= most);
+    let of = fixed.iter().filter(|(_, outcome_of)| outcome_of.missed <= most);
     *of.min_by(|one, other| one.1.median_ms.total_cmp(&other.1.median_ms)).unwrap()
 }
 
@@ -393,7 +393,7 @@ fn points(queue: f64) -> Vec<Point> {
 
 /// Returns a description of `auto`'s result, if it is worse than tolerated.
 fn worse(point: Point) -> Option<String> {
-    let fixed = [Direct, Coding, Caching, Forwarding].map(|of| (of, before_it(point, of)));
+    let fixed = [Direct, Coding, Caching, Forwarding].map(|of| (of, outcome_of(point, of)));
     let (auto, changes) = World::new(point, None).run();
     let (service, best) = best(&fixed);
     let is_as_good = auto.missed <= best.missed + POINT
