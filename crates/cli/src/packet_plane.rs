@@ -28,10 +28,7 @@ pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Res
 
 /// Says what is wrong with a configuration, whose text this is, and where.
 pub(crate) fn refused(error: NodeError, text: &str) -> anyhow::Error {
-    match error.is_of_configuration() {
-        true => BadFile(error.told_in(text)).into(),
-        false => error.into(),
-    }
+    if error.is_of_configuration() { BadFile(error.told_in(text)).into() } else { error.into() }
 }
 
 /// What the packet plane is told.

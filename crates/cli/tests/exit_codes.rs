@@ -94,12 +94,13 @@ fn every_mistake_in_a_relays_configuration_ends_with_2() {
     .into();
     let without_identity = configured.relay("").replace("identity_file = 'relay.key'\n", "");
     cases.push((without_identity, "identity_file"));
-    match is_root() {
-        true => cases.push((
+    if is_root() {
+        cases.push((
             configured.relay("run_as = 'tradewind-no-such-user'"),
             "user `tradewind-no-such-user`: no such user on this host",
-        )),
-        false => skipped("run_as", "needs root"),
+        ))
+    } else {
+        skipped("run_as", "needs root")
     }
     configured.refuses("relay", 2, &cases);
 }

@@ -59,10 +59,8 @@ impl Rests {
         if fetched.messages == 0 {
             return false;
         }
-        let is_close = match self.has_rested {
-            true => fetched.messages >= FEW,
-            false => now.since(self.done) <= CLOSE,
-        };
+        let is_close =
+            if self.has_rested { fetched.messages >= FEW } else { now.since(self.done) <= CLOSE };
         self.close = if is_close { self.close.saturating_add(1) } else { 0 };
         self.done = now;
         self.has_rested = self.close >= IN_A_ROW && !fetched.is_behind;

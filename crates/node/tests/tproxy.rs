@@ -61,9 +61,10 @@ impl Hosts {
             let younger = Talks::new(self);
             older.wait_until("the datagrams of older conversations", Interception::Carried);
             younger.wait_until("the datagrams of younger conversations", Interception::Carried);
-            match is_orderly {
-                true => near.end(),
-                false => drop(near),
+            if is_orderly {
+                near.end()
+            } else {
+                drop(near)
             }
             let ended = Instant::now();
             older.wait_until("the old way", Interception::Old);

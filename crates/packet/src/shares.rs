@@ -110,10 +110,8 @@ impl<T> Shares<T> {
             }
             self.expire(now, &mut forget);
             let (_, are_too_many) = is_tight(self);
-            let size = |share: &Share<T>| match are_too_many {
-                true => share.kept.len() as u64,
-                false => share.bytes,
-            };
+            let size =
+                |share: &Share<T>| if are_too_many { share.kept.len() as u64 } else { share.bytes };
             let largest = self.by_owner.iter().max_by_key(|(_, share)| size(share));
             let Some(owner) = largest.map(|(owner, _)| *owner) else { return };
             if is_tight(self) != (false, false) {

@@ -244,10 +244,7 @@ mod tests {
                     model.retain(|(_, came, _)| !is_old(*came));
                 }
                 while is_new && (model.len() >= 8 || bytes(&model, &OWNERS) + length > 60) {
-                    let size = |whom: Tenant| match model.len() >= 8 {
-                        true => count(&model, whom),
-                        false => bytes(&model, &[whom]),
-                    };
+                    let size = |whom: Tenant| if model.len() >= 8 { count(&model, whom) } else { bytes(&model, &[whom]) };
                     let largest = OWNERS.into_iter().max_by_key(|whom| size(*whom)).unwrap();
                     let oldest = model.iter().position(|(kept, ..)| of(kept) == largest);
                     model.remove(oldest.unwrap());

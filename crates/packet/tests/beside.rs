@@ -57,9 +57,10 @@ impl Relay {
         self.ingress.handle_timeout(now);
         self.egress.handle_timeout(now);
         while let Some(sent) = self.ingress.poll_transmit() {
-            match sent.to == HERE {
-                true => self.egress.handle_datagram(now, HERE, sent.bytes),
-                false => self.said.push((sent.to, sent.bytes.to_vec())),
+            if sent.to == HERE {
+                self.egress.handle_datagram(now, HERE, sent.bytes)
+            } else {
+                self.said.push((sent.to, sent.bytes.to_vec()))
             }
         }
         while let Some(sent) = self.egress.poll_transmit() {

@@ -41,9 +41,10 @@ fn main() -> ExitCode {
     let mut words = Words::of("auto_holds");
     let (by_cpu, is_best) = (words.take("--cpu"), words.take("--best"));
     let by_work = words.take("--work");
-    let limit = match by_work {
-        true => Limit::Work(words.number(0, 1_000_000)),
-        false => Limit::Time(Duration::from_secs_f64(words.number(0, 10.0))),
+    let limit = if by_work {
+        Limit::Work(words.number(0, 1_000_000))
+    } else {
+        Limit::Time(Duration::from_secs_f64(words.number(0, 10.0)))
     };
     let first: usize = words.number(1, 0);
     let end = (first + words.number(2, family::COUNT)).min(family::COUNT);

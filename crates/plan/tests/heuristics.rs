@@ -414,9 +414,12 @@ fn plans_of_large_random_problems_are_sound() {
 /// Returns a problem to be solved by hand: an RTT in milliseconds is the FCT in seconds, because
 /// each flow carries a thousand windows of 2.875 MB. A relay carries a flow for 23 cents.
 fn by_hand(rtts: &[(&str, &str, u64)], regions: &[&str], budget_usd: f64) -> Problem {
-    let place = |name: &str| match name.contains(':') {
-        true => Place::Relay(RegionId::new(name).unwrap()),
-        false => Place::Site(SiteId::new(name).unwrap()),
+    let place = |name: &str| {
+        if name.contains(':') {
+            Place::Relay(RegionId::new(name).unwrap())
+        } else {
+            Place::Site(SiteId::new(name).unwrap())
+        }
     };
     let leg = |ms: u64| Leg::new(Duration::from_millis(ms));
     let legs: Legs =

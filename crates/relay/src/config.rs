@@ -401,9 +401,10 @@ impl RelayConfig {
         let present = (self.identity_file.as_ref(), self.identity.as_ref());
         let previous = (self.previous_identity_file.as_ref(), self.previous_identity.as_ref());
         let identities = load_identities(present, previous, &self.held)?;
-        match identities.is_empty() {
-            true => Err(refused("identity_file", "missing")),
-            false => Ok(identities),
+        if identities.is_empty() {
+            Err(refused("identity_file", "missing"))
+        } else {
+            Ok(identities)
         }
     }
 }

@@ -224,9 +224,12 @@ impl Dialler {
         };
         let addresses = found.map_err(|error| nowhere(&plain(&error)))?;
         // Who was not given this name does not hear that it means something here.
-        let refused = |cause: GrantError| match check.names(name, port) {
-            true => Failure::from(cause).telling(format!("{name}: no address that may be dialled")),
-            false => nowhere(&cause.to_string()),
+        let refused = |cause: GrantError| {
+            if check.names(name, port) {
+                Failure::from(cause).telling(format!("{name}: no address that may be dialled"))
+            } else {
+                nowhere(&cause.to_string())
+            }
         };
         let (mut allowed, mut refusal) = (Vec::new(), None);
         for address in addresses {

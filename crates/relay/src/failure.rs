@@ -66,10 +66,8 @@ impl Failure {
             _ if out_of_descriptors(error) => Status::Overloaded,
             _ => Status::Internal,
         };
-        let why = match local_ports::are_exhausted(error) {
-            true => EXHAUSTED.to_owned(),
-            false => plain(error),
-        };
+        let why =
+            if local_ports::are_exhausted(error) { EXHAUSTED.to_owned() } else { plain(error) };
         Self::new(status, format!("dial {address}: {why}"))
     }
 }

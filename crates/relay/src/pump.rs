@@ -107,9 +107,10 @@ pub(crate) struct Direction {
 impl Direction {
     /// A direction that first gives `leading`, which was read ahead of it.
     pub(crate) fn new(leading: Vec<u8>) -> Self {
-        let load = match leading.is_empty() {
-            true => Load::Nothing,
-            false => Load::Bytes { buffer: leading, given: 0 },
+        let load = if leading.is_empty() {
+            Load::Nothing
+        } else {
+            Load::Bytes { buffer: leading, given: 0 }
         };
         let (meter, held, kept, follower) = (None, None, None, None);
         let (overhead, moved, last_move, last_bulky) = (0, 0, 0, 0);
@@ -134,9 +135,10 @@ impl Direction {
 
     /// A direction whose first data brings `answer` along, at once if there is any in `leading`.
     pub(crate) fn answering(answer: Vec<u8>, leading: Vec<u8>) -> Self {
-        match leading.is_empty() {
-            true => Self { overhead: answer.len(), answer, ..Self::new(leading) },
-            false => Self::after(&answer, leading),
+        if leading.is_empty() {
+            Self { overhead: answer.len(), answer, ..Self::new(leading) }
+        } else {
+            Self::after(&answer, leading)
         }
     }
 
@@ -342,9 +344,10 @@ impl Direction {
                 && self.last_move >= SPLICE_AT_LEAST_BYTES
                 && from.seal().is_none()
                 && to.seal().is_none();
-            let taken = match by_pipe && most > BUFFER_BYTES {
-                true => self.take_by_pipe(cx, from, to, io_context, most),
-                false => self.take_by_copy(cx, from, to, io_context, most),
+            let taken = if by_pipe && most > BUFFER_BYTES {
+                self.take_by_pipe(cx, from, to, io_context, most)
+            } else {
+                self.take_by_copy(cx, from, to, io_context, most)
             };
             if let Some(meter) = &mut self.meter {
                 meter.settle(if matches!(taken, Ok(Some(_))) { self.last_move } else { 0 });
@@ -379,14 +382,16 @@ impl Direction {
                 if let Some(kept) = &mut self.kept {
                     kept.add(bytes);
                 }
-                let given = match reads_on && received.has_emptied && from.is_ended(cx) {
-                    true => to.try_write_with_next(bytes),
-                    false => to.try_write(bytes),
+                let given = if reads_on && received.has_emptied && from.is_ended(cx) {
+                    to.try_write_with_next(bytes)
+                } else {
+                    to.try_write(bytes)
                 };
                 let given = unless_blocked(given)?;
-                self.load = match given < bytes.len() {
-                    true => Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 },
-                    false => Load::left_at(to),
+                self.load = if given < bytes.len() {
+                    Load::Bytes { buffer: bytes[given..].to_vec(), given: 0 }
+                } else {
+                    Load::left_at(to)
                 };
                 Ok(Some(given))
             });
@@ -455,9 +460,10 @@ impl Direction {
                 Load::Bytes { buffer, given } => {
                     let attempt = to.try_write(&buffer[given..]);
                     let given = given + *attempt.as_ref().unwrap_or(&0);
-                    self.load = match given < buffer.len() {
-                        true => Load::Bytes { buffer, given },
-                        false => Load::left_at(to),
+                    self.load = if given < buffer.len() {
+                        Load::Bytes { buffer, given }
+                    } else {
+                        Load::left_at(to)
                     };
                     attempt
                 }

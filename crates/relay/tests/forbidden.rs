@@ -235,10 +235,11 @@ fn refuse_the_list(trap: Option<&Trap>) {
                     assert_eq!(status, "HTTP/1.1 403 Forbidden", "{why}: {body}");
                     // A grant can not even name what was never given out.
                     let unnamed = body.starts_with("gateway: grant does not cover destination");
-                    let told = match answers.is_empty() {
-                        true => "which is never dialled",
-                        // What a name means here is not told.
-                        false => "no address that may be dialled",
+                    // The address of a name is not told.
+                    let told = if answers.is_empty() {
+                        "which is never dialled"
+                    } else {
+                        "no address that may be dialled"
                     };
                     let never = body.ends_with(told);
                     assert!(never || (unnamed && answers.is_empty()), "{why}: {body}");

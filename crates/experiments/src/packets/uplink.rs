@@ -111,9 +111,10 @@ impl Scenario {
     }
 
     fn points(&self, quick: bool) -> Vec<Point> {
-        let (loads, losses, budgets) = match quick {
-            true => (&self.quick.loads, &self.quick.losses, &self.quick.budgets_ms),
-            false => (&self.loads, &self.losses, &self.budgets_ms),
+        let (loads, losses, budgets) = if quick {
+            (&self.quick.loads, &self.quick.losses, &self.quick.budgets_ms)
+        } else {
+            (&self.loads, &self.losses, &self.budgets_ms)
         };
         let mut points = Vec::new();
         for loss in losses {
@@ -156,9 +157,10 @@ impl Scenario {
 
     /// Until packets count, and for how long they do.
     fn spans(&self, quick: bool) -> [f64; 2] {
-        match quick {
-            true => [self.settle_s + self.warm_s_quick, self.call_s_quick],
-            false => [self.settle_s + self.warm_s, self.call_s],
+        if quick {
+            [self.settle_s + self.warm_s_quick, self.call_s_quick]
+        } else {
+            [self.settle_s + self.warm_s, self.call_s]
         }
     }
 

@@ -356,9 +356,12 @@ impl NodeConfig {
     ) -> Result<Self, NodeError> {
         let section: RelaySection = section("packet", packet)?;
         // Flows can only be coded together on one thread.
-        let usual = || match section.coding.across_gateways {
-            true => 1,
-            false => std::thread::available_parallelism().map_or(1, usize::from),
+        let usual = || {
+            if section.coding.across_gateways {
+                1
+            } else {
+                std::thread::available_parallelism().map_or(1, usize::from)
+            }
         };
         let bare = Self::bare(section.listen, identity);
         Ok(Self {

@@ -234,9 +234,10 @@ impl Engine {
         let fits = |bytes: usize| self.fits(now, ways, around + bytes + payload.len());
         let is_cut = self.has_to_be_cut(now, (ways, carriage), around + payload.len());
         let needs_begin = is_cut || (!fits(first_bytes) && fits(DATAGRAM_BYTES));
-        let message = match is_known || needs_begin {
-            true => Message::Datagram { conversation, payload },
-            false => Message::First { conversation, carriage, to, from, payload },
+        let message = if is_known || needs_begin {
+            Message::Datagram { conversation, payload }
+        } else {
+            Message::First { conversation, carriage, to, from, payload }
         };
         if !is_known && matches!(message, Message::Datagram { .. }) {
             // With the header of a first message it would be too long, so the conversation is begun

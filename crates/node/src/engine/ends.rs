@@ -429,13 +429,11 @@ impl End {
             return;
         };
         let measured = RoundTrips { internet, overlay, access: *access, far_access: far.access };
-        let service = match selection.has_begun() {
-            false => Some(selection.begin(now, measured)),
-            true => selection.look(
-                now,
-                (self.is_up && !self.is_internet_down).then_some(measured),
-                (carried_by, spent),
-            ),
+        let service = if selection.has_begun() {
+            let measured = (self.is_up && !self.is_internet_down).then_some(measured);
+            selection.look(now, measured, (carried_by, spent))
+        } else {
+            Some(selection.begin(now, measured))
         };
         self.take_choice(service);
     }

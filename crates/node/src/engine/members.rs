@@ -307,9 +307,10 @@ impl Engine {
         let Some(route) = self.routes.get(id).filter(leads) else { return Some(()) };
         let Aim { far, relays, far_access } = self.members.resolve(&route.delivery);
         let hops: Vec<Hop> = relays.iter().chain(&far).copied().collect();
-        let (far, relays, hops) = match self.would_loop(id, &hops) {
-            false => (far, relays, hops),
-            true => (None, Vec::new(), Vec::new()),
+        let (far, relays, hops) = if self.would_loop(id, &hops) {
+            (None, Vec::new(), Vec::new())
+        } else {
+            (far, relays, hops)
         };
         let (far_before, first_before) = (route.far, route.first());
         let is_as_before = hops == route.hops();

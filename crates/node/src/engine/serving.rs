@@ -193,9 +193,10 @@ impl Engine {
             }
         }
         let (path, label) = (label, next);
-        match is_join {
-            true => self.send_message(after, &Message::Join { label, flow, service }),
-            false => self.send_message(after, &Message::Serve { label, flow, service }),
+        if is_join {
+            self.send_message(after, &Message::Join { label, flow, service })
+        } else {
+            self.send_message(after, &Message::Serve { label, flow, service })
         }
         if let (Some((before, label)), Some(served)) =
             (self.backwards(path), self.services.served.get(&flow))
@@ -294,9 +295,10 @@ impl Engine {
             };
             let egresses: BTreeSet<Peer> = first.iter().map(egress).collect();
             let egresses: Vec<Peer> = egresses.into_iter().collect();
-            match is_group {
-                true => self.services.ingress.set_group(flow, ingress, &egresses)?,
-                false => self.services.ingress.set_flow(flow, ingress)?,
+            if is_group {
+                self.services.ingress.set_group(flow, ingress, &egresses)?
+            } else {
+                self.services.ingress.set_flow(flow, ingress)?
             }
         }
         if let Some(order) = last.first() {
@@ -304,9 +306,10 @@ impl Engine {
             let ingress = or_self(order.place.is_first, order.before);
             let egress = EgressFlow { ingress, receiver: order.after.into(), tenant };
             let receivers: Vec<Peer> = last.iter().map(|order| order.after.into()).collect();
-            match is_group {
-                true => self.services.egress.set_group(flow, egress, &receivers)?,
-                false => self.services.egress.set_flow(flow, egress)?,
+            if is_group {
+                self.services.egress.set_group(flow, egress, &receivers)?
+            } else {
+                self.services.egress.set_flow(flow, egress)?
             }
         }
         Ok(())
@@ -337,9 +340,10 @@ impl Engine {
             // The rest of a group continues; the state machines have room for what they had.
             self.services.ingress.remove_flow(flow);
             self.services.egress.remove_flow(flow);
-            match is_over {
-                true => self.end_service(flow),
-                false => drop(self.set_served(flow)),
+            if is_over {
+                self.end_service(flow)
+            } else {
+                let _served = self.set_served(flow);
             }
         }
     }

@@ -43,9 +43,10 @@ impl TakenLocal {
         (destinations, is_ipv6): (Vec<DestinationRule>, bool),
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
-        let here = match is_ipv6 {
-            true => SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port)),
-            false => SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port)),
+        let here = if is_ipv6 {
+            SocketAddr::from((Ipv6Addr::LOCALHOST, taken.port))
+        } else {
+            SocketAddr::from((Ipv4Addr::LOCALHOST, taken.port))
         };
         let (transparent, tells_dscp, tells_age) = (true, true, true);
         let options = UdpOptions { transparent, tells_dscp, tells_age, ..UdpOptions::default() };

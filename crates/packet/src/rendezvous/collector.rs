@@ -118,9 +118,10 @@ impl Collector {
         self.is_awaited = false;
         self.round_trip.learn(now.since(self.asked));
         let has_gap = !self.held.is_empty();
-        self.credit = match has_gap {
-            true => (self.credit / 2).max(LEAST_CREDIT),
-            false => self.credit.saturating_mul(2).min(MOST_CREDIT),
+        self.credit = if has_gap {
+            (self.credit / 2).max(LEAST_CREDIT)
+        } else {
+            self.credit.saturating_mul(2).min(MOST_CREDIT)
         };
         if std::mem::take(&mut self.has_progress) {
             (self.stalls, self.due) = (0, now);

@@ -237,10 +237,7 @@ impl MessageStore {
             return None;
         }
         // Positions of another epoch mean nothing.
-        let seen = match collect.epoch == epoch {
-            true => collect.seen,
-            false => Acknowledgement::NOTHING,
-        };
+        let seen = if collect.epoch == epoch { collect.seen } else { Acknowledgement::NOTHING };
         for name in mailbox.lanes.clone() {
             let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let before = lane.cost();

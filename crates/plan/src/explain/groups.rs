@@ -195,9 +195,12 @@ impl Moves<'_> {
     fn best(&self, flow: usize, given_up: Option<usize>, offer: Option<usize>) -> Option<Move> {
         let all = self.problem.candidates(flow);
         let by_cost = self.problem.objective() == Objective::Cost;
-        let value = |place: usize| match by_cost {
-            true => i128::from(all[place].cost.as_nano_usd()),
-            false => i128::try_from(all[place].score.as_nanos()).unwrap_or(i128::MAX),
+        let value = |place: usize| {
+            if by_cost {
+                i128::from(all[place].cost.as_nano_usd())
+            } else {
+                i128::try_from(all[place].score.as_nanos()).unwrap_or(i128::MAX)
+            }
         };
         let is_open = |relay: &usize| {
             Some(*relay) == offer || (self.in_use[*relay] && Some(*relay) != given_up)

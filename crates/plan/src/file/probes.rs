@@ -174,9 +174,12 @@ impl Reported<'_> {
         if robust == 0.0 {
             return Ok(rate);
         }
-        let spread = self.value("rate_spread_mbps", |spread| match spread >= 0.0 {
-            true => Ok(spread),
-            false => Err(UnitError::new("spread", "0 or more", spread)),
+        let spread = self.value("rate_spread_mbps", |spread| {
+            if spread >= 0.0 {
+                Ok(spread)
+            } else {
+                Err(UnitError::new("spread", "0 or more", spread))
+            }
         })?;
         tables::rate(rate.as_mbps() - robust * spread).map_err(|_| {
             let problem = format!("{robust} times the spread leaves nothing of {rate}");

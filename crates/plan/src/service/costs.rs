@@ -251,9 +251,10 @@ impl FlowCosts {
         };
         let [ingress, egress] = self.prices();
         let (ingress, egress) = (relay(ingress)?, relay(egress)?);
-        let cost = match self.is_one_relay {
-            true => packet_cost_at_one(service, &stream, &self.coding, &ingress),
-            false => packet_cost(service, &stream, &self.coding, &ingress, &egress),
+        let cost = if self.is_one_relay {
+            packet_cost_at_one(service, &stream, &self.coding, &ingress)
+        } else {
+            packet_cost(service, &stream, &self.coding, &ingress, &egress)
         };
         Some(cost.ok()?.total().as_usd())
     }

@@ -115,12 +115,11 @@ impl Rung {
 
     fn look(&mut self, demand: Demand, offer: ServiceOffer) {
         self.offer = offer;
-        let (is_doubtful, most) = match self.is_fast {
-            true => (offer.delivery > demand.budget, SLOW_BEFORE_LEFT),
-            false => {
-                let wanted = demand.budget - demand.budget / FREE_OF_BUDGET;
-                (offer.delivery <= wanted, FAST_BEFORE_TRIED)
-            }
+        let (is_doubtful, most) = if self.is_fast {
+            (offer.delivery > demand.budget, SLOW_BEFORE_LEFT)
+        } else {
+            let wanted = demand.budget - demand.budget / FREE_OF_BUDGET;
+            (offer.delivery <= wanted, FAST_BEFORE_TRIED)
         };
         self.doubts = if is_doubtful { self.doubts + 1 } else { 0 };
         if self.doubts >= most {

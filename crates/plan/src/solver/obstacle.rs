@@ -76,9 +76,12 @@ pub(super) fn infeasible(problem: &Problem) -> SolveError {
         return SolveError::WorkLimit { best: None, bound: unlimited_bound(problem) };
     }
     let budget = problem.budget();
-    let together = || match problem.inputs().most.is_empty() {
-        true => Obstacle::Together { budget },
-        false => Obstacle::Relays { budget },
+    let together = || {
+        if problem.inputs().most.is_empty() {
+            Obstacle::Together { budget }
+        } else {
+            Obstacle::Relays { budget }
+        }
     };
     SolveError::Infeasible(obstacle(problem).unwrap_or_else(together))
 }

@@ -164,9 +164,10 @@ impl TryFrom<String> for To {
         let Some((host, ports)) = split(&text) else {
             let problem = text.parse::<Destination>().err();
             let problem = problem.map_or_else(|| text.clone(), |problem| problem.to_string());
-            return match text.rsplit_once(':').is_some_and(|(_, port)| port.contains('-')) {
-                true => Err(format!("`{text}`: expected {TO_EXPECTED}")),
-                false => Err(problem),
+            return if text.rsplit_once(':').is_some_and(|(_, port)| port.contains('-')) {
+                Err(format!("`{text}`: expected {TO_EXPECTED}"))
+            } else {
+                Err(problem)
             };
         };
         // An invalid host is reported here, with the key.

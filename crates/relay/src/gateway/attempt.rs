@@ -253,12 +253,11 @@ impl GatewayService {
         } else if is_the_last_legs_fault(&reply, last_hop) {
             path.unreached.note(wanted.destination, self.routes.now());
         }
-        match reply.dialled {
-            true => Err(NotOpen::for_good(failure)),
-            false => {
-                let kept = again.map(|leading| [leading, up.take_kept()].concat());
-                Err(NotOpen::before_dial(failure, kept))
-            }
+        if reply.dialled {
+            Err(NotOpen::for_good(failure))
+        } else {
+            let kept = again.map(|leading| [leading, up.take_kept()].concat());
+            Err(NotOpen::before_dial(failure, kept))
         }
     }
 

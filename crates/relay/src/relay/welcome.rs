@@ -118,12 +118,13 @@ impl RelayService {
         permit: &Permit,
         deadline: Instant,
     ) -> Outcome {
-        let is_proven = match warm::is_hello(bytes) {
-            true => self.lock_verifier().open_hello(unix_now(), bytes).is_ok(),
-            false => match self.verify(bytes, None, deadline).await {
+        let is_proven = if warm::is_hello(bytes) {
+            self.lock_verifier().open_hello(unix_now(), bytes).is_ok()
+        } else {
+            match self.verify(bytes, None, deadline).await {
                 Ok(_) => true,
                 Err(refusal) => refusal.upstream.is_some(),
-            },
+            }
         };
         if !is_proven {
             stay_silent(connection.stream(), deadline).await;

@@ -166,14 +166,8 @@ impl Asker {
             found.as_ref().is_ok_and(|found| addresses(found).next().is_some())
         };
         let (v6, v4) = tokio::select! {
-            v6 = &mut v6 => match has_some(&v6) {
-                true => (v6, timeout(RESOLUTION_DELAY, v4).await.unwrap_or(Err(NetError::Timeout))),
-                false => (v6, v4.await),
-            },
-            v4 = &mut v4 => match has_some(&v4) {
-                true => (timeout(RESOLUTION_DELAY, v6).await.unwrap_or(Err(NetError::Timeout)), v4),
-                false => (v6.await, v4),
-            },
+            v6 = &mut v6 => if has_some(&v6) { (v6, timeout(RESOLUTION_DELAY, v4).await.unwrap_or(Err(NetError::Timeout))) } else { (v6, v4.await) },
+            v4 = &mut v4 => if has_some(&v4) { (timeout(RESOLUTION_DELAY, v6).await.unwrap_or(Err(NetError::Timeout)), v4) } else { (v6.await, v4) },
         };
         let both = [&v6, &v4];
         let found: Arc<[IpAddr]> = both.into_iter().flatten().flat_map(addresses).collect();

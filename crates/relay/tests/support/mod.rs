@@ -173,9 +173,10 @@ pub fn relay_config_text(key: &IdentityKey) -> String {
         {}",
         *key.to_secret_text(),
         operator().public(),
-        match is_plain() {
-            true => "[leg]\naccept = { encryption = 'none' }\ndial = { encryption = 'none' }",
-            false => "",
+        if is_plain() {
+            "[leg]\naccept = { encryption = 'none' }\ndial = { encryption = 'none' }"
+        } else {
+            ""
         },
     )
 }
@@ -200,10 +201,7 @@ pub fn gateway_config_text(key: &IdentityKey, relay: &Hop, to: SocketAddr) -> St
         grant_for(key.public()),
         relay.address,
         relay.identity,
-        match is_plain() {
-            true => "[leg]\ndial = { encryption = 'none' }",
-            false => "",
-        },
+        if is_plain() { "[leg]\ndial = { encryption = 'none' }" } else { "" },
     )
 }
 

@@ -31,9 +31,10 @@ impl TryFrom<toml::Value> for FarSection {
             table if is_named => Ok(Self::Named(table.try_into::<Named>()?.identity)),
             other => {
                 let placed = Placed::try_from(other)?;
-                Ok(match placed.others.is_empty() {
-                    true => Self::Placed(Far::At(placed.hop)),
-                    false => Self::Several(placed),
+                Ok(if placed.others.is_empty() {
+                    Self::Placed(Far::At(placed.hop))
+                } else {
+                    Self::Several(placed)
                 })
             }
         }

@@ -33,9 +33,10 @@ impl Engine {
             };
             let ends = (conversation, carriage, to);
             let begun = granted.and_then(|()| {
-                let begun = match self.listeners.contains_key(&to) {
-                    true => self.accept(now, peer, ends),
-                    false => self.end_here(now, peer, ends, from),
+                let begun = if self.listeners.contains_key(&to) {
+                    self.accept(now, peer, ends)
+                } else {
+                    self.end_here(now, peer, ends, from)
                 };
                 begun.ok_or(Refusal::Other)
             });
@@ -79,9 +80,10 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let grant = Some(self.sessions.grant_of(peer).ok_or(Refusal::Grant)?);
         let target = policy::Target::Address(to);
-        let checked = match self.listeners.contains_key(&to) {
-            true => self.access.allows_inside(grant, target),
-            false => self.access.allows(grant, target),
+        let checked = if self.listeners.contains_key(&to) {
+            self.access.allows_inside(grant, target)
+        } else {
+            self.access.allows(grant, target)
         };
         checked.map_err(|error| Refusal::from(&error))
     }

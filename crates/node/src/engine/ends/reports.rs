@@ -226,10 +226,8 @@ impl Engine {
         let is_alive = self.fars.get(&route.far).is_some_and(|far| far.is_overlay_alive(now));
         let wanted = route.carriage().service;
         let is_as_wanted = wanted == Service::Direct || is_alive;
-        let why = match is_as_wanted {
-            true => "as configured",
-            false => "the path over the relays does not answer",
-        };
+        let why =
+            if is_as_wanted { "as configured" } else { "the path over the relays does not answer" };
         let [packets, bytes] = route.sent;
         FlowStatus {
             direction: Direction::Sent,

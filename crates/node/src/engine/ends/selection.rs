@@ -95,9 +95,10 @@ impl Selection {
         self.queue.note(now, measured.internet, measured.access);
         let path = self.path(measured);
         let choice: Choice = choose(self.demand, &path, Ratio::ZERO, &self.costs.now());
-        self.why = match choice.meets {
-            true => "the cheapest within its budget",
-            false => "none meets its budget: the fastest",
+        self.why = if choice.meets {
+            "the cheapest within its budget"
+        } else {
+            "none meets its budget: the fastest"
         };
         let keeper = self.keeper.insert(ServiceKeeper::new(self.demand, &choice));
         service_of(keeper.service())

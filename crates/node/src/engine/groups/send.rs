@@ -104,19 +104,18 @@ impl Engine {
             if is_in_reach && is_known && group.carriage.paths == Paths::Overlay {
                 continue;
             }
-            let carriage = match is_dead && is_up && !is_in_reach {
-                true => EITHER_WAY,
-                false => Carriage::DIRECT,
-            };
+            let carriage =
+                if is_dead && is_up && !is_in_reach { EITHER_WAY } else { Carriage::DIRECT };
             let message =
                 self.for_member(now, group, (far, to), (conversation, NUMBER_BYTES), payload);
             let mut sealed = std::mem::take(&mut self.sealed);
             let is_sealed =
                 self.seal_far(far, &mut sealed, |out| write_numbered(packet, &message, out));
             if is_sealed {
-                let carriage = match self.needs_relays(now, far, sealed.len()) {
-                    true => Carriage::FORWARDED,
-                    false => carriage,
+                let carriage = if self.needs_relays(now, far, sealed.len()) {
+                    Carriage::FORWARDED
+                } else {
+                    carriage
                 };
                 self.send_ways(now, far, carriage, &sealed);
             } else {

@@ -30,12 +30,11 @@ impl World {
         let server = UdpSocket::bind(application()).unwrap();
         server.set_nonblocking(true).unwrap();
         let silent = UdpSocket::bind(loopback()).unwrap();
-        let relay = match has_relay {
-            true => hosts.hop(2),
-            false => {
-                let address = silent.local_addr().unwrap();
-                Hop { address, identity: identity(2).public() }
-            }
+        let relay = if has_relay {
+            hosts.hop(2)
+        } else {
+            let address = silent.local_addr().unwrap();
+            Hop { address, identity: identity(2).public() }
         };
         let to = server.local_addr().unwrap();
         let member = GroupMember { far: hosts.hop(4).into(), to, relays: vec![relay].into() };

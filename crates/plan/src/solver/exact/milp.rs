@@ -178,9 +178,10 @@ fn program(
         .map(|(column, in_part)| {
             let most = if column.cost > budget { 0 } else { column.most };
             let (weight, range) = (weight(column, goal) / unit, 0.0..=most as f64);
-            match in_part {
-                true => program.add_column(weight, range),
-                false => program.add_integer_column(weight, range),
+            if in_part {
+                program.add_column(weight, range)
+            } else {
+                program.add_integer_column(weight, range)
             }
         })
         .collect();

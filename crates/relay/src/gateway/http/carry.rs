@@ -354,9 +354,10 @@ impl Served {
 impl Kept {
     /// Keeps the server's connection or closes it; returns whether the client's may be reused.
     async fn settle(self, server: Server, kept: &mut Option<Server>) -> bool {
-        match self.server && self.client {
-            true => *kept = Some(server),
-            false => server.end().await,
+        if self.server && self.client {
+            *kept = Some(server)
+        } else {
+            server.end().await
         }
         self.client
     }
@@ -404,9 +405,10 @@ async fn respond(
         let response = reading.await.map_err(|error| {
             let has_ended = matches!(error, HeadError::Ended(0) | HeadError::Io(_));
             let failure = Failure::new(Status::NextHopFailed, format!("no response: {error}"));
-            match is_reused && is_first && has_ended {
-                true => Trouble::Stale(failure),
-                false => Trouble::Failed(failure),
+            if is_reused && is_first && has_ended {
+                Trouble::Stale(failure)
+            } else {
+                Trouble::Failed(failure)
             }
         })?;
         if response.changes_protocol() {
