@@ -1,24 +1,24 @@
-//! Which connections have a place, and which are evicted for others.
+//! Admission of connections within limits, and eviction of some for others.
 //!
 //! A connection arrives unauthenticated, is admitted once its peer has shown that it may be here,
 //! and may rest in between: a warm connection, whose neighbour has said hello and has brought no
 //! session yet. Unauthenticated connections have a limit of their own; admitted and resting ones
 //! share the limit of sessions.
 //!
-//! Where there are too many unauthenticated connections, or a session finds none but resting ones
-//! in its place, the source that holds most of them pays with its oldest. So one host that opens
-//! connections by the thousand, quickly or slowly, evicts its own, whichever worker they came to.
-//! Among sources that hold equally many the oldest connection goes; a trusted source pays only
-//! where there is no other.
+//! When there are too many unauthenticated connections, or a session needs a place that a resting
+//! connection takes, the source that holds most of them loses its oldest. So a host that opens
+//! connections by the thousand, quickly or slowly, evicts its own, on whichever worker they are.
+//! Among sources that hold equally many the oldest connection is evicted; one of a trusted source
+//! only when there is no other.
 //!
-//! This is a pure structure: tasks are whatever the caller ends a connection by.
+//! The structure does no I/O: a task is the caller's handle for ending a connection.
 
 use tradewind_units::eviction::{EvictionQueue, Holder};
 
-/// How far a connection has come.
+/// The stage of a connection's admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Its peer has not shown yet that it may be here.
+    /// Its peer is not authenticated yet.
     Unauthenticated,
     /// Its neighbour has said hello, and has brought no session yet.
     Resting,
@@ -26,7 +26,7 @@ pub(crate) enum Stage {
     Admitted,
 }
 
-/// Why a connection was not admitted.
+/// The reason that a connection was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
     /// All places are taken by sessions.
@@ -60,8 +60,8 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Has other limits hold from now on. Sessions stay, however many; returns the tasks of resting
-    /// and unauthenticated connections for which there is no room any more.
+    /// Changes the limits. Sessions stay even above the new limit; returns the tasks of resting and
+    /// unauthenticated connections that exceed it and are to be ended.
     pub(crate) fn set(&mut self, most_sessions: usize, most_unauthenticated: usize) -> Vec<T> {
         (self.most_sessions, self.most_unauthenticated) = (most_sessions, most_unauthenticated);
         let mut evicted = Vec::new();

@@ -1,5 +1,5 @@
-//! The rules by which open sessions were let in. They are asked again when they change, and a
-//! session that they no longer allow ends at once.
+//! The rules by which open sessions were authorized. When they change every open session is checked
+//! again, and one that they no longer allow ends at once.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use tradewind_units::Timestamp;
 
 use crate::counts::Outcome;
 
-/// What a relay goes by, and a reload replaces.
+/// The rules of a relay, which a reload replaces.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// Whose grants it believes.
+    /// The operators whose grants it accepts.
     pub(crate) trust: Arc<Trust>,
-    /// The file that says what these have revoked.
+    /// The file of what these operators have revoked.
     pub(crate) revocations: Option<PathBuf>,
-    /// What it agrees to dial.
+    /// The policy of what it may dial.
     pub(crate) policy: Policy,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Dialled {
     NextHop(SocketAddr),
 }
 
-/// What one session was let in by.
+/// The facts by which one session was authorized.
 #[derive(Debug)]
 pub(crate) struct Basis {
     pub(crate) verified: VerifiedGrant,
@@ -54,7 +54,7 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     basis: Arc<Basis>,
-    /// End of the session; absent where that lies beyond all time.
+    /// The time at which the session must end; absent if that is beyond the range of the clock.
     ends: Option<Instant>,
     /// The task that serves the session.
     task: AbortHandle,

@@ -1,4 +1,4 @@
-//! What the sessions of one worker share: a buffer to read into, and pipes.
+//! Resources shared by the sessions of one worker: a buffer to read into, and pipes.
 //!
 //! A session at rest holds neither, so that its memory is its two sockets and its task.
 
@@ -10,15 +10,15 @@ use tradewind_net::splice::Pipe;
 
 use crate::side::Side;
 
-/// Size of the shared read buffer, hence most that one read/write turn moves. Chosen: a full GRO
+/// Size of the shared read buffer, hence the most that one read and write moves. Chosen: a full GRO
 /// super-packet; larger moves go through a pipe.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Pipes that a worker keeps at rest. Chosen: two directions of 16 sessions that move data in the
-/// same instant; unprivileged users may have four times as many.
+/// The number of idle pipes that a worker keeps. Chosen: two directions of 16 sessions that move
+/// data at the same instant; unprivileged users may have four times as many.
 const MOST_RESTING_PIPES: usize = 32;
 
-/// The shared things of one worker. Its lock is taken by that worker's thread alone while it
+/// The buffer and pipes of one worker. Its lock is taken by that worker's thread alone while it
 /// serves, and never held across a wait.
 #[derive(Debug)]
 pub(crate) struct BufferPool(Mutex<Shared>);
@@ -29,11 +29,11 @@ struct Shared {
     pipes: PipePool,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) bytes: usize,
-    /// Whether the socket holds no more.
+    /// True if the socket holds no more.
     pub(crate) has_emptied: bool,
 }
 
@@ -43,8 +43,8 @@ impl BufferPool {
         Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MOST_RESTING_PIPES) }))
     }
 
-    /// Reads at most `most` bytes of what `side` has received, and lends them to `act`. Lends
-    /// nothing at the end of file.
+    /// Reads at most `most` received bytes from `side`, and passes them to `act`. At the end of
+    /// file `act` is not called.
     pub(crate) fn receive<T>(
         &self,
         side: &Side<'_>,
@@ -54,7 +54,7 @@ impl BufferPool {
         self.receive_behind(&[], side, most, |bytes, _| act(bytes))
     }
 
-    /// As [`BufferPool::receive`], but what was received stands behind `before` in what is lent.
+    /// As [`BufferPool::receive`], but the received bytes follow `before` in the slice passed.
     pub(crate) fn receive_behind<T>(
         &self,
         before: &[u8],

@@ -1,11 +1,11 @@
-//! Whether this host's kernel allows the buffers that legs need.
+//! Check that this host's kernel allows the socket buffers that legs need.
 
 use tradewind_desired::{BufferNeeds, HostBuffers};
 use tradewind_net::{capability, sysctl};
 use tradewind_units::Bytes;
 
-/// Returns the largest buffers that this process can have here; none where the kernel does not
-/// tell.
+/// Returns the largest socket buffers that this process can set here; `None` where the kernel does
+/// not tell.
 #[must_use]
 pub fn host_buffers() -> Option<HostBuffers> {
     let last = |name: &str| {
@@ -24,7 +24,7 @@ pub fn host_buffers() -> Option<HostBuffers> {
     })
 }
 
-/// Says in the log what this host does not allow of `needs`.
+/// Logs the buffers in `needs` that this host does not allow.
 pub(crate) fn tell_shortfalls(needs: &BufferNeeds) {
     let host = host_buffers();
     for shortfall in host.iter().flat_map(|host| needs.shortfalls(host)) {

@@ -1,4 +1,4 @@
-//! How many sessions the memory and the descriptors of a process allow.
+//! The number of sessions that the memory and the descriptors of a process allow.
 
 use tradewind_net::descriptors;
 
@@ -14,10 +14,10 @@ const EACH_WORKER: usize = 4;
 /// Descriptors of one listener of one worker: itself, a hold on it for the next process, and one in
 /// reserve.
 const EACH_LISTENER: usize = 3;
-/// Of these, what is not open yet when the listeners are.
+/// The descriptors among these that are not open yet when the listeners are.
 const EACH_LISTENER_LATER: usize = 1;
 
-/// Where a process listens.
+/// The number of listeners of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listening {
     pub(crate) addresses: usize,
@@ -30,18 +30,18 @@ impl Listening {
     }
 }
 
-/// What a process has for sessions.
+/// The resources of a process for sessions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capacity {
     listening: Listening,
-    /// How many descriptors it may have; absent where nobody knows.
+    /// The limit of its descriptors; absent if unknown.
     descriptors: Option<usize>,
-    /// Of these, what is open before there are sessions.
+    /// The descriptors that are open before there are sessions.
     open: usize,
 }
 
 impl Capacity {
-    /// Finds out what this process has. Call it when the listeners are open.
+    /// Determines the resources of this process. Call it when the listeners are open.
     pub(crate) fn find(listening: Listening) -> Self {
         let descriptors = match descriptors::raise_limit() {
             Ok(limit) => Some(usize::try_from(limit).unwrap_or(usize::MAX)),
@@ -55,8 +55,8 @@ impl Capacity {
         Self { listening, descriptors, open }
     }
 
-    /// Returns how many sessions there may be, of those wanted: admitting more would let
-    /// connections in that can then not be carried on.
+    /// Returns the number of sessions allowed, at most `wanted`: more would be admitted and could
+    /// then not be carried on.
     ///
     /// # Errors
     /// When there is no descriptor left for any.

@@ -1,4 +1,4 @@
-//! What a worker counts: bytes by direction, connections by what became of them.
+//! Counters of a worker: bytes by direction, connections by outcome.
 //!
 //! Each worker counts in memory of its own and a scrape adds the workers up, so that counting
 //! costs no traffic between cores. Every connection that was accepted has exactly one outcome.
@@ -15,7 +15,7 @@ use tradewind_telemetry::client::metrics::counter::ConstCounter;
 use tradewind_telemetry::client::metrics::gauge::ConstGauge;
 use tradewind_telemetry::client::registry::Unit;
 
-/// What became of a connection.
+/// The outcome of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Both directions ended in order.
@@ -26,11 +26,11 @@ pub(crate) enum Outcome {
     Idle,
     /// No whole header or request came in time, or the connection ended before.
     NoHeader,
-    /// What came is no header or request.
+    /// The bytes received are no header or request.
     Malformed,
     /// A header that its gateway or neighbour did not seal, or a grant no operator signed.
     Forged,
-    /// The path could not be opened, for the reason told upstream.
+    /// The path could not be opened, for the reason reported upstream.
     Failed(Status),
     /// There was no room for it.
     Full,
@@ -42,7 +42,7 @@ pub(crate) enum Outcome {
     GrantFull,
     /// Its gateway had its share of sessions.
     GatewayFull,
-    /// It gave its place up for others before it had shown that it may be here.
+    /// It was evicted before its peer was authenticated.
     Evicted,
     /// The process ended before it did.
     Cut,
@@ -60,7 +60,7 @@ pub(crate) enum Outcome {
     NoSession,
     /// Its path was open, and a reload or a revocation allows it no more.
     Revoked,
-    /// It is what a connection has become that was taken off its way before.
+    /// It is a connection that was intercepted before.
     Looped,
     /// Its path was open, and its grant has ended, or it has its greatest age.
     Expired,
@@ -92,7 +92,7 @@ const PLAIN_OUTCOMES: [&str; 22] = [
     "evicted",
 ];
 
-/// What a path that could not be opened can fail with.
+/// The statuses with which opening a path can fail.
 const FAILURES: [Status; 14] = [
     Status::GrantRefused,
     Status::ClockSkew,
@@ -111,7 +111,7 @@ const FAILURES: [Status; 14] = [
 ];
 
 impl Outcome {
-    /// What to tell whoever finds no room.
+    /// Returns the message for a peer that is rejected for want of room.
     pub(crate) const fn no_room(self) -> &'static str {
         match self {
             Self::GrantFull => "the grant's sessions are all in use",
@@ -121,7 +121,7 @@ impl Outcome {
         }
     }
 
-    /// Its name, as metrics have it.
+    /// Returns its name in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Failed(status) => status.as_str(),
@@ -158,7 +158,7 @@ impl Outcome {
     }
 }
 
-/// Every outcome's name by index.
+/// Returns every outcome's index and name.
 fn outcome_names() -> impl Iterator<Item = (usize, &'static str)> {
     let index = |status| Outcome::Failed(status).index();
     let failed = FAILURES.into_iter().map(move |status| (index(status), status.as_str()));
@@ -174,17 +174,17 @@ pub(crate) struct DirectionCounts {
 }
 
 impl DirectionCounts {
-    /// `count` bytes were given to the receiving side.
+    /// Counts `count` bytes written to the receiving side.
     pub(crate) fn moved(&self, count: usize) {
         self.moved.fetch_add(count as u64, Relaxed);
     }
 
-    /// `count` of them moved by splice.
+    /// Counts `count` of them as moved by splice.
     pub(crate) fn spliced(&self, count: usize) {
         self.spliced.fetch_add(count as u64, Relaxed);
     }
 
-    /// A read had to wait for a limit of the rate.
+    /// Counts a read that had to wait for a rate limit.
     pub(crate) fn throttled(&self) {
         self.throttled.fetch_add(1, Relaxed);
     }
@@ -214,7 +214,7 @@ pub(crate) struct Counts {
     outcomes: OutcomeCounts,
 }
 
-/// Connections that are over, by what became of them.
+/// Connections that are over, by outcome.
 #[derive(Debug)]
 struct OutcomeCounts([AtomicU64; PLAIN_OUTCOMES.len() + FAILURES.len() + 1]);
 
@@ -225,28 +225,28 @@ impl Default for OutcomeCounts {
 }
 
 impl Counts {
-    /// A connection was accepted.
+    /// Counts a connection that was accepted.
     pub(crate) fn accepted(&self) {
         self.accepted.fetch_add(1, Relaxed);
     }
 
-    /// A connection was accepted and closed at once because no descriptor was left.
+    /// Counts a connection that was accepted and closed at once because no descriptor was left.
     pub(crate) fn shed(&self) {
         self.shed.fetch_add(1, Relaxed);
     }
 
-    /// A flow of a UDP association had to leave for another.
+    /// Counts a flow of a UDP association that was evicted for another.
     pub(crate) fn udp_flow_evicted(&self) {
         self.udp_flows_evicted.fetch_add(1, Relaxed);
     }
 
-    /// A connection came to its end.
+    /// Counts a connection that has ended.
     pub(crate) fn outcome(&self, outcome: Outcome) {
         self.outcomes.0[outcome.index()].fetch_add(1, Relaxed);
     }
 }
 
-/// What all workers have counted.
+/// The sums of all workers' counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Connections accepted.
@@ -255,13 +255,13 @@ pub struct Snapshot {
     pub open: u64,
     /// Connections closed at once because no descriptor was left.
     pub shed: u64,
-    /// Flows of UDP associations that had to leave for others.
+    /// Flows of UDP associations that were evicted for others.
     pub udp_flows_evicted: u64,
-    /// Bytes from the side that dialled to the side that was dialled.
+    /// Bytes from the dialling side to the dialled side.
     pub bytes_up: u64,
     /// Bytes the other way.
     pub bytes_down: u64,
-    /// Of both, bytes that moved by splice.
+    /// Bytes of both directions that moved by splice.
     pub bytes_spliced: u64,
     /// Reads that waited for a limit of the rate.
     pub throttled: u64,
@@ -269,11 +269,11 @@ pub struct Snapshot {
     pub striped_legs: u64,
     /// Their connections.
     pub striped_connections: u64,
-    /// Bytes that wait at striped legs for some that come before them.
+    /// Bytes that wait at striped legs for earlier bytes.
     pub reordering_bytes: u64,
     /// Bytes that striped legs have sent more than once.
     pub resent_bytes: u64,
-    /// Connections by what became of them; outcomes that never came are left out.
+    /// Connections by outcome; outcomes that never occurred are left out.
     pub outcomes: std::collections::BTreeMap<&'static str, u64>,
 }
 
@@ -305,7 +305,7 @@ impl Snapshot {
         sum
     }
 
-    /// Connections with this outcome.
+    /// Returns the number of connections with this outcome.
     #[must_use]
     pub fn outcome(&self, name: &str) -> u64 {
         self.outcomes.get(name).copied().unwrap_or(0)
@@ -326,7 +326,7 @@ impl fmt::Debug for CountsCollector {
 }
 
 impl CountsCollector {
-    /// What became of legs that run over several connections.
+    /// Encodes the counters of striped legs.
     fn encode_stripes(
         &self,
         encoder: &mut DescriptorEncoder<'_>,

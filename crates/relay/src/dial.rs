@@ -1,4 +1,4 @@
-//! The next connection of a path.
+//! Dialling the next connection of a path.
 
 use std::future::poll_fn;
 use std::io;
@@ -29,56 +29,57 @@ use crate::timeouts::LiveTimeouts;
 /// recommends.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Who speaks first on a new connection, as far as is known before it stands.
+/// The side that speaks first on a new connection, as far as is known before it is established.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// This side: it has something to send and starts with [`Direction::start`].
     ///
     /// [`Direction::start`]: crate::pump::Direction::start
     Us,
-    /// Nobody knows.
+    /// Not known.
     Unknown,
 }
 
-/// What becomes known of a destination while it is dialled.
+/// The state of a dial to a destination, for the caller to observe.
 pub(crate) struct Dialling<'a> {
-    /// Called once the rules have let the destination in, before it is dialled.
+    /// Called once the rules allow the destination, before it is dialled.
     pub(crate) admitted: &'a (dyn Fn() + Sync),
-    /// Set where that fails and the destination may have seen something.
+    /// Set when the dial fails and the destination may have received something.
     pub(crate) begun: AtomicBool,
 }
 
 impl<'a> Dialling<'a> {
-    /// Returns what calls `admitted` once the rules have let the destination in.
+    /// Returns a check that calls `admitted` once the rules allow the destination.
     pub(crate) fn new(admitted: &'a (dyn Fn() + Sync)) -> Self {
         Self { admitted, begun: AtomicBool::new(false) }
     }
 
-    /// Returns whether a dial has failed whose other end may have seen something.
+    /// Returns true if a dial has failed whose other end may have received something.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Relaxed)
     }
 }
 
-/// How connections are dialled.
+/// The dialler of connections: options, timeouts, names and identities.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialler {
     pub(crate) legs: Arc<Legs>,
     pub(crate) timeouts: LiveTimeouts,
-    /// Where this process itself listens.
+    /// The addresses on which this process itself listens.
     pub(crate) own_listeners: Vec<SocketAddr>,
-    /// What names mean.
+    /// The resolver of names.
     pub(crate) resolver: Resolver,
-    /// The mark of what it dials (`SO_MARK`), where rules of this host must tell it from others'.
+    /// The mark of its connections (`SO_MARK`), where rules of this host must tell them from
+    /// others'.
     pub(crate) mark: Option<u32>,
     /// Those of this host, for what is dialled.
     pub(crate) local_ports: LocalPorts,
-    /// Under whose names legs are encrypted; none where this process has no identity.
+    /// The identities with which legs are encrypted; none where this process has no identity.
     pub(crate) own: Arc<OwnIdentities>,
 }
 
-/// Tries options on a socket that goes nowhere, so that what the kernel refuses is told at the
-/// start and not by every session.
+/// Tries the options on an unconnected socket, so that an option that the kernel refuses is
+/// reported at the start and not by every session.
 pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
     for leg in legs.all() {
         let socket = TcpSocket::new_v4().map_err(RelayError::Runtime)?;
@@ -88,13 +89,13 @@ pub(crate) fn try_options(legs: &Legs) -> Result<(), RelayError> {
 }
 
 impl Dialler {
-    /// Returns how long each connection may take.
+    /// Returns the time limit of each dial.
     pub(crate) fn limit(&self) -> Duration {
         self.timeouts.dial()
     }
 
-    /// Connects to a relay in the name of `from`, and makes sure that it is this one where the leg
-    /// is encrypted.
+    /// Connects to a relay with the identity `from`; where the leg is encrypted the relay must
+    /// prove its identity.
     pub(crate) async fn dial(
         &self,
         from: &PublicIdentity,
@@ -104,7 +105,7 @@ impl Dialler {
         self.dial_within(from, hop, speaker, Duration::MAX).await
     }
 
-    /// The same, given up after `limit`, or after that of all dials if it is less.
+    /// Does the same within `limit`, or within that of all dials if it is less.
     pub(crate) async fn dial_within(
         &self,
         from: &PublicIdentity,
@@ -175,11 +176,10 @@ impl Dialler {
 
     /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as
     /// one of `lookups`; of its addresses those that `check` allows are dialled, until one answers
-    /// or the time is over. One that is never dialled condemns the name: no honest one has it.
-    /// `dialling` says afterwards whether the destination may have seen something, where that
-    /// fails.
+    /// or the time is over. An address that is never dialled condemns the name: no honest name has
+    /// one. If the dial fails, `dialling` says whether the destination may have received something.
     ///
-    /// What is told of a name holds none of its addresses.
+    /// The failure that is reported for a name holds none of its addresses.
     pub(crate) async fn dial_destination(
         &self,
         destination: &Destination,
@@ -223,7 +223,7 @@ impl Dialler {
             failure.telling(format!("resolve {name}: no address"))
         };
         let addresses = found.map_err(|error| nowhere(&plain(&error)))?;
-        // Who was not given this name does not hear that it means something here.
+        // A gateway that was not granted this name does not learn that it resolves here.
         let refused = |cause: GrantError| {
             if check.names(name, port) {
                 Failure::from(cause).telling(format!("{name}: no address that may be dialled"))
@@ -257,8 +257,8 @@ impl Dialler {
     }
 }
 
-/// Addresses in their order, but that those of IPv4 and IPv6 take turns as long as there are both:
-/// a family that leads nowhere costs a name a single [`STAGGER`] \[RFC 8305, 4\].
+/// Returns the addresses in their order, with IPv4 and IPv6 alternating as long as there are both:
+/// an unreachable family costs a name a single [`STAGGER`] \[RFC 8305, 4\].
 fn in_turns_of_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let starts_with_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
@@ -267,9 +267,9 @@ fn in_turns_of_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     (0..longest).flat_map(|turn| [first.get(turn), second.get(turn)]).flatten().copied().collect()
 }
 
-/// What the first of `addresses` that answers gives; each is dialled when those before it have
-/// failed, or the last of them has been silent for [`STAGGER`] \[RFC 8305, 5\]. If all fail, why
-/// the last one did; `None` if there are none.
+/// Returns the result of the first of `addresses` that answers; each is dialled when those before
+/// it have failed, or the last of them has been silent for [`STAGGER`] \[RFC 8305, 5\]. If all
+/// fail, returns the last failure; `None` if there are no addresses.
 async fn first_of<T, F: Future<Output = Result<T, Failure>>>(
     addresses: Vec<SocketAddr>,
     dial: impl Fn(SocketAddr) -> F,
@@ -302,7 +302,7 @@ async fn first_of<T, F: Future<Output = Result<T, Failure>>>(
     .await
 }
 
-/// What one of `dials` that is over has come to; it is one of them no more.
+/// Polls all `dials`; removes the first that is ready and returns its output.
 fn poll_each<F: Future>(cx: &mut Context<'_>, dials: &mut Vec<Pin<Box<F>>>) -> Poll<F::Output> {
     for index in 0..dials.len() {
         if let Poll::Ready(output) = dials[index].as_mut().poll(cx) {
@@ -360,7 +360,7 @@ mod tests {
             let (from, identity) = (key(1).public(), key(2).public());
             let hop = Hop { address: listener.local_addr().unwrap(), identity };
             let mut dial = pin!(dialler.dial(&from, &hop, Speaker::Us));
-            // Under way, and not connected yet: nobody has looked whether it is.
+            // Connecting as far as is known: it has not been polled since.
             let begun = poll_fn(|cx| Poll::Ready(dial.as_mut().poll(cx).is_pending())).await;
             assert!(begun);
             dialler.own.set(Vec::new());
@@ -407,7 +407,7 @@ mod tests {
             assert!((1..9).contains(&taken.len()), "{}", taken.len());
             assert_eq!(dial_by_name(to.port()), (Status::Overloaded, false));
             drop((taken, listener));
-            // Whoever refuses has seen it.
+            // A destination that refuses has received the SYN.
             assert_eq!(dial_by_name(9), (Status::ConnectionRefused, true));
         };
         host.run(test).unwrap();

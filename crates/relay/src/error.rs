@@ -1,4 +1,4 @@
-//! Why a relay or gateway did not start.
+//! The errors for which a relay or gateway does not start.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use tradewind_net::NetError;
 use tradewind_net::tcp::OptionError;
 use tradewind_telemetry::TelemetryError;
 
-/// Why a relay or gateway did not start. What befalls a session later is logged and counted.
+/// The reason that a relay or gateway did not start. Later failures of sessions are logged and
+/// counted.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// The configuration makes no sense.
@@ -16,7 +17,7 @@ pub enum RelayError {
     Config {
         /// The key, or the line.
         place: String,
-        /// What is wrong there, and what would be right.
+        /// The problem there, and the remedy.
         problem: String,
     },
     /// The file of the secret identity cannot be read.
@@ -24,7 +25,7 @@ pub enum RelayError {
     IdentityFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// The file of revocations cannot be taken over.
@@ -32,7 +33,7 @@ pub enum RelayError {
     Revocations {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// The gateway's grant is not for this gateway.
@@ -53,17 +54,17 @@ pub enum RelayError {
     /// A thread or its runtime could not be started.
     #[error("cannot start a thread: {}", crate::failure::plain(.0))]
     Runtime(#[source] io::Error),
-    /// The process before this one, or systemd, left something that this one can not take over.
+    /// The previous process, or systemd, passed something that this one cannot take over.
     #[error("cannot take over: {}", crate::failure::plain(.0))]
     InheritedSockets(#[source] io::Error),
     /// The output of an access log or audit log cannot be opened.
     #[error("{name} log {to}: {}", crate::failure::plain(.cause))]
     LogTarget {
-        /// Which log.
+        /// The name of the log.
         name: &'static str,
-        /// Where its lines should go.
+        /// The output that its lines should go to.
         to: String,
-        /// The system's answer.
+        /// The system's error.
         cause: io::Error,
     },
     /// The process may have too few descriptors for what it listens on.
@@ -72,16 +73,16 @@ pub enum RelayError {
          {taken}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"
     )]
     Descriptors {
-        /// What the process may have.
+        /// The limit of the process.
         limit: usize,
-        /// What the listeners take.
+        /// The number that the listeners take.
         taken: usize,
         /// Addresses that are listened on.
         addresses: usize,
         /// Threads, each with listeners of its own.
         workers: usize,
     },
-    /// A worker ended before it was told to.
+    /// A worker ended before the shutdown.
     #[error("worker {0} ended by a bug; see the log")]
     Worker(usize),
     /// The telemetry port could not be opened.
@@ -90,8 +91,8 @@ pub enum RelayError {
 }
 
 impl RelayError {
-    /// Returns whether what its user wrote is at fault: the configuration, or a file that it names.
-    /// What the host lacks, such as a free port or a right, is not.
+    /// Returns true if the configuration, or a file that it names, is at fault, and not the host,
+    /// which may lack a free port or a right.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Why a flow could not be carried, in words that name the hop and the cause:
+//! Failures of flows, in messages that name the hop and the cause:
 //! `relay 2 (10.0.0.3:7000): dial 10.0.0.9:80: connection refused`.
 
 use std::io;
@@ -8,16 +8,16 @@ use tradewind_grant::{GrantError, Status};
 
 use crate::local_ports::{self, EXHAUSTED};
 
-/// What went wrong in this process, as it is told upstream.
+/// A failure in this process, as it is reported upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Its class.
     pub(crate) status: Status,
-    /// What was tried and what came of it, in one line.
+    /// The attempt and its result, in one line.
     pub(crate) message: String,
-    /// Whether it befell a leg to a relay, and not the last one, to the destination.
+    /// True if a leg to a relay failed, and not the last leg, to the destination.
     pub(crate) is_of_overlay: bool,
-    /// What the other side hears instead, where the message is for this host's log alone.
+    /// The message for the other side, where `message` is for this host's log alone.
     told: Option<String>,
 }
 
@@ -26,34 +26,34 @@ impl Failure {
         Self { status, message: message.into(), is_of_overlay: false, told: None }
     }
 
-    /// The same, of a leg to a relay.
+    /// Creates the same, of a leg to a relay.
     pub(crate) fn of_overlay(self) -> Self {
         Self { is_of_overlay: true, ..self }
     }
 
-    /// Whether a destination's whole network cannot be reached (ENETUNREACH), by the words that
-    /// every relay passes on.
+    /// Returns true if a destination's whole network is unreachable (ENETUNREACH), by the message,
+    /// which every relay passes on.
     pub(crate) fn is_of_network(&self) -> bool {
         self.status == Status::Unreachable && self.message.ends_with("network is unreachable")
     }
 
-    /// Has the other side hear `told` in place of the message.
+    /// Has `told` reported to the other side in place of the message.
     pub(crate) fn telling(self, told: impl Into<String>) -> Self {
         Self { told: Some(told.into()), ..self }
     }
 
-    /// Returns what the other side may hear.
+    /// Returns the message for the other side.
     pub(crate) fn told(&self) -> &str {
         self.told.as_ref().unwrap_or(&self.message)
     }
 
-    /// Puts a word on who failed before both.
+    /// Prefixes both messages with the hop that failed.
     pub(crate) fn of(self, who: &str) -> Self {
         let before = |text: String| format!("{who}: {text}");
         Self { message: before(self.message), told: self.told.map(before), ..self }
     }
 
-    /// `address` could not be dialled.
+    /// Creates the failure of a dial to `address`.
     pub(crate) fn dial(address: SocketAddr, error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let status = match error.kind() {
@@ -78,7 +78,7 @@ impl From<GrantError> for Failure {
     }
 }
 
-/// An error of the system in plain words: `connection refused`, without number or capital.
+/// Returns an error of the system in plain words: `connection refused`, without number or capital.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -89,7 +89,7 @@ pub(crate) fn plain(error: &io::Error) -> String {
     }
 }
 
-/// Whether this process or the system has no descriptor or buffer left.
+/// Returns true if the error says that this process or the system has no descriptor or buffer left.
 pub(crate) fn out_of_descriptors(error: &io::Error) -> bool {
     /// `ENFILE`, `EMFILE`, `ENOMEM` and `ENOBUFS`, which the standard library does not name.
     const NUMBERS: [i32; 4] = [23, 24, 12, 105];

@@ -12,7 +12,7 @@ use crate::config::check_twice;
 use crate::shutdown::Phase;
 use crate::{RelayError, Shutdown};
 
-/// What is forwarded: `LISTEN=TO`, two addresses with ports.
+/// A rule of forwarding: `LISTEN=TO`, two addresses with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForwardRule(nft::Rule);
 
@@ -40,30 +40,30 @@ impl FromStr for ForwardRule {
     }
 }
 
-/// Rules in force; they go when this is dropped.
+/// The rules in force; they are removed when this is dropped.
 #[derive(Debug)]
 pub struct Forwarder {
     rules: Vec<nft::Forwarding>,
 }
 
 impl Forwarder {
-    /// Puts all of `rules` in force, or none. They go with this process, however it ends.
+    /// Puts all of `rules` in force, or none. They are removed with this process, however it ends.
     ///
     /// # Errors
-    /// When two of them listen where one leaves no room for the other, `nft` is missing or may
-    /// not, another forwarder holds one of the addresses, or the kernel does not forward.
+    /// When two of them listen on addresses that overlap, `nft` is missing or not permitted,
+    /// another forwarder holds one of the addresses, or the kernel does not forward.
     pub fn set(rules: &[ForwardRule]) -> Result<Self, RelayError> {
         check_twice(rules.iter().map(|rule| ("forward", rule.0.listen)))?;
         let rules = rules.iter().map(|rule| nft::Forwarding::set(&rule.0));
         Ok(Self { rules: rules.collect::<Result<_, NetError>>()? })
     }
 
-    /// The names of its nftables tables.
+    /// Returns the names of its nftables tables.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().map(nft::Forwarding::table)
     }
 
-    /// Waits until `shutdown` tells it to end, and removes the rules. Blocks.
+    /// Waits for `shutdown`, and removes the rules. Blocks.
     ///
     /// # Errors
     /// When the wait cannot be set up.
@@ -72,7 +72,7 @@ impl Forwarder {
         let mut phase = shutdown.watch();
         shutdown.begin();
         let told = async { phase.wait_for(|phase| *phase > Phase::Running).await.map(drop) };
-        // A switch that is gone tells as well.
+        // A dropped sender counts as a shutdown.
         let _told = runtime.map_err(RelayError::Runtime)?.block_on(told);
         drop(self.rules);
         Ok(())

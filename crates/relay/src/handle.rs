@@ -1,4 +1,4 @@
-//! What can be seen of a relay or gateway while it runs.
+//! A view of a relay or gateway while it runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,49 +35,52 @@ impl Handle {
         }
     }
 
-    /// Where it listens, in the order of the configuration: a gateway's port forwards, then SOCKS5,
-    /// CONNECT and what it takes off its way. Ports that the system chose are filled in.
+    /// Returns the addresses on which it listens, in the order of the configuration: a gateway's
+    /// port forwards, then SOCKS5, CONNECT and interception. Ports that the system chose are filled
+    /// in.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
 
-    /// Every address that this process listens on.
+    /// Returns every address that this process listens on.
     pub(crate) fn own_listeners(&self) -> Vec<SocketAddr> {
         self.local_addrs.iter().copied().chain(self.metrics).collect()
     }
 
-    /// Where metrics and health are served.
+    /// Returns the address that serves metrics and health.
     #[must_use]
     pub const fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// Whether it lives and is ready, as its metrics port says.
+    /// Returns its liveness and readiness, as its metrics port reports them.
     #[must_use]
     pub const fn health(&self) -> &Health {
         &self.health
     }
 
-    /// What has been counted so far.
+    /// Returns the counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self.workers.iter().map(|worker| &worker.counts))
     }
 
-    /// Bytes that sessions hold, where memory is limited.
+    /// Returns the bytes that sessions hold, where memory is limited.
     #[must_use]
     pub fn held_bytes(&self) -> Option<usize> {
         self.workers.first().and_then(|worker| worker.held_bytes())
     }
 
-    /// Tasks that are alive: one for each open session and each listener of each worker.
+    /// Returns the number of live tasks: one for each open session and each listener of each
+    /// worker.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.runtimes.iter().map(|runtime| runtime.metrics().num_alive_tasks()).sum()
     }
 
-    /// Pipes that the workers keep for the next bulky session, two descriptors each.
+    /// Returns the number of pipes that the workers keep for the next bulky session, two
+    /// descriptors each.
     #[must_use]
     pub fn resting_pipes(&self) -> usize {
         self.workers.iter().map(|worker| worker.buffer_pool.resting_pipes()).sum()

@@ -1,5 +1,5 @@
-//! What comes first on a connection: a header, a reply, a proxy request. It is read under a
-//! limit, and what was read beyond it belongs to the data that follows.
+//! The head of a connection: a header, a reply, a proxy request. It is read under a limit, and
+//! bytes read beyond it belong to the data that follows.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::side::Side;
 /// authenticated yet makes a session hold at most this and the head's own limit.
 const READ_BYTES: usize = 4096;
 
-/// What a parser made of the bytes so far.
+/// The result of parsing the bytes received so far.
 pub(crate) enum Progress<T> {
     /// More bytes are needed.
     Incomplete,
@@ -19,7 +19,7 @@ pub(crate) enum Progress<T> {
     Complete(T, usize),
 }
 
-/// Why no head was read.
+/// The reason that no head was read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeadError<E> {
     /// The connection failed.
@@ -31,7 +31,7 @@ pub(crate) enum HeadError<E> {
     /// The head is longer than allowed.
     #[error("head is longer than {0} bytes")]
     TooLong(usize),
-    /// The head is no head.
+    /// The bytes are no valid head.
     #[error("{0}")]
     Parse(E),
 }
@@ -68,27 +68,27 @@ impl ReadAhead {
         }
     }
 
-    /// What was read ahead by somebody else.
+    /// Creates one with bytes that were read ahead elsewhere.
     pub(crate) const fn of(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// Whether nothing has come behind the last head.
+    /// Returns true if no bytes have been received after the last head.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes that follow the last head, so far.
+    /// Returns the bytes received so far after the last head.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Forgets the first `count` of them.
+    /// Drops the first `count` of them.
     pub(crate) fn use_up(&mut self, count: usize) {
         self.0.drain(..count);
     }
 
-    /// The bytes that follow the last head.
+    /// Returns the bytes that follow the last head.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
@@ -118,9 +118,9 @@ impl ReadAhead {
 pub(crate) mod tests {
     use super::*;
 
-    /// Whatever `bytes` are, `parse` does not panic, and says the same of them however they come: a
-    /// whole head is no shorter or longer for what follows it, before its last byte there is none,
-    /// and what is no head becomes none by more bytes.
+    /// Checks that `parse` does not panic on any `bytes`, and returns the same however they are
+    /// split: a complete head is no shorter or longer for what follows it, before its last byte it
+    /// is incomplete, and an invalid head stays invalid with more bytes.
     pub(crate) fn assert_read_in_any_pieces<T: PartialEq, E>(
         parse: impl Fn(&[u8]) -> Result<Progress<T>, E>,
         bytes: &[u8],

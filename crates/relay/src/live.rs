@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
-/// A value that is replaced as a whole; whoever has read it keeps what was read.
+/// A value that is replaced as a whole; readers keep the value that they have read.
 #[derive(Debug)]
 pub(crate) struct Live<T> {
     current: RwLock<Arc<T>>,
@@ -12,7 +12,7 @@ pub(crate) struct Live<T> {
 }
 
 impl<T> Live<T> {
-    /// Begins with `value`.
+    /// Creates one with `value`.
     pub(crate) fn new(value: T) -> Self {
         Self { current: RwLock::new(Arc::new(value)), version: watch::Sender::new(0) }
     }
@@ -28,7 +28,7 @@ impl<T> Live<T> {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Puts another value in force, if `current` is in force still; tells whether it was.
+    /// Puts another value in force, if `current` is in force still; returns true if it was.
     pub(crate) fn replace_if(&self, current: &Arc<T>, value: T) -> bool {
         let mut in_force = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&in_force, current) {
@@ -40,7 +40,7 @@ impl<T> Live<T> {
         true
     }
 
-    /// Tells how often the value was replaced, and each time that it is.
+    /// Returns a receiver that counts the replacements of the value.
     pub(crate) fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

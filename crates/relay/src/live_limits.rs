@@ -1,4 +1,4 @@
-//! The limits of a process that serves, which a reload changes.
+//! The limits of a running process, which a reload changes.
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ pub(crate) struct LiveLimits {
 #[derive(Debug)]
 pub(crate) struct NewLimits {
     pub(crate) limits: Limits,
-    /// Sessions that there may be: fewer than wanted where memory or descriptors allow no more.
+    /// The number of sessions allowed: fewer than wanted where memory or descriptors allow no more.
     pub(crate) most_sessions: usize,
     timeouts: Timeouts,
 }
 
 impl LiveLimits {
-    /// The limits in `shared`, of a process with this `capacity`.
+    /// Creates the limits in `shared`, of a process with this `capacity`.
     pub(crate) const fn new(
         shared: Arc<SharedLimits>,
         capacity: Capacity,
@@ -48,7 +48,7 @@ impl LiveLimits {
         Self { shared, capacity, timeouts }
     }
 
-    /// Makes other limits ready, and changes nothing yet.
+    /// Prepares other limits, and changes nothing yet.
     ///
     /// # Errors
     /// When they leave no descriptor for any session.

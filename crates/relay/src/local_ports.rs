@@ -1,4 +1,5 @@
-//! Local ports: each connection to one address takes one of its own, and there are so many.
+//! Local ports, of which each connection to the same address takes one: their number, and
+//! exhaustion.
 
 use std::fmt;
 use std::io;
@@ -18,20 +19,20 @@ use crate::config::{LegProfiles, Limits};
 
 /// The kernel's setting.
 const RANGE: &str = "net.ipv4.ip_local_port_range";
-/// Most connections of a bulky stream whose number is not told.
+/// Most connections of a bulky stream whose number is adaptive.
 const MOST_ADAPTIVE: u64 = 16;
 
-/// Returns whether a dial failed since no local port is left for that address.
+/// Returns true if a dial failed because no local port is left for that address.
 pub(crate) fn are_exhausted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-/// Returns why a dial of `address`, whose packets would bear `mark`, failed with `error`. The
-/// kernel has one number for a host without a local port left and for one without an address that
-/// leads there, as without IPv6: where no datagram could be sent either, the network is
+/// Returns the cause of a dial of `address`, whose packets would bear `mark`, that failed with
+/// `error`. The kernel has one number for a host without a free local port and for one without a
+/// source address, as without IPv6: if a datagram could not be sent either, the network is
 /// unreachable.
 pub(crate) fn cause_of(error: io::Error, address: SocketAddr, mark: Option<u32>) -> io::Error {
-    /// An error that the standard library names, and makes no error of.
+    /// `ENETUNREACH`, of which the standard library has the kind but no constructor.
     const NETWORK_UNREACHABLE: i32 = 101;
     if are_exhausted(&error) && !has_source(address, mark) {
         return io::Error::from_raw_os_error(NETWORK_UNREACHABLE);
@@ -39,7 +40,7 @@ pub(crate) fn cause_of(error: io::Error, address: SocketAddr, mark: Option<u32>)
     error
 }
 
-/// Returns whether this host has an address from which packets with `mark` go to `address`. Nothing
+/// Returns true if this host has an address from which packets with `mark` go to `address`. Nothing
 /// is sent.
 fn has_source(address: SocketAddr, mark: Option<u32>) -> bool {
     let any: IpAddr = match address {
@@ -59,11 +60,11 @@ fn has_source(address: SocketAddr, mark: Option<u32>) -> bool {
     })
 }
 
-/// The words for that.
+/// The message for exhausted local ports.
 pub(crate) const EXHAUSTED: &str =
     "no local port is left for that address (net.ipv4.ip_local_port_range)";
 
-/// What one process has seen of it; clones see the same.
+/// The exhaustion of local ports as seen by one process; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LocalPorts(Arc<Seen>);
 
@@ -74,7 +75,7 @@ struct Seen {
 }
 
 impl LocalPorts {
-    /// Counts and tells that `address` was not dialled since no port was left.
+    /// Counts and logs that `address` was not dialled because no port was left.
     pub(crate) fn note_exhausted(&self, address: SocketAddr) {
         self.0.exhausted.fetch_add(1, Relaxed);
         let lines = &self.0.lines;
@@ -86,7 +87,7 @@ impl LocalPorts {
         );
     }
 
-    /// Returns what shows it as a metric of `program`.
+    /// Returns a collector that exports it as a metric of `program`.
     pub(crate) fn collector(&self, program: &'static str) -> impl Collector + use<> {
         PortCollector { program, ports: self.clone() }
     }
@@ -108,7 +109,7 @@ impl Collector for PortCollector {
     }
 }
 
-/// Returns how many local ports this host has for connections to one address; nothing where the
+/// Returns the number of local ports of this host for connections to one address; `None` where the
 /// kernel does not tell.
 #[must_use]
 pub fn host_ports() -> Option<u64> {
@@ -118,7 +119,7 @@ pub fn host_ports() -> Option<u64> {
     Some((last + 1).saturating_sub(first))
 }
 
-/// Returns what `ports` do not allow of a configuration: sessions that all go to one next hop, one
+/// Returns the sessions of a configuration that `ports` do not allow if all go to one next hop, one
 /// line for each leg.
 #[must_use]
 pub fn shortfalls(limits: &Limits, legs: &LegProfiles, ports: u64) -> Vec<String> {

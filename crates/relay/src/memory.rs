@@ -1,31 +1,33 @@
-//! How much sessions may hold that one side has given and the other has not taken.
+//! The limit of bytes that sessions hold: read from one side and not yet written to the other.
 //!
-//! A read learns only afterwards that the other side takes nothing, so the limit is kept before it:
-//! a read may take a part of what is still free, and always a little, so that no session stands
-//! still. Room for that little is set aside for every session, which is why a limit of memory
-//! bounds their number as well.
+//! Only after a read is it known that the other side takes nothing, so the limit is applied before:
+//! a read may take a part of what is still free, and always a little, so that no session stalls.
+//! Room for that little is set aside for every session, which is why a memory limit bounds their
+//! number as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tradewind_units::Bytes;
 
-/// What every read may take. Chosen: an ordinary request or answer.
+/// Bytes that every read may take. Chosen: an ordinary request or answer.
 const ALWAYS: usize = 4096;
 
-/// What is set aside for a session: [`ALWAYS`] in each direction, its task, and its head while it
+/// Bytes set aside for a session: [`ALWAYS`] in each direction, its task, and its head while it
 /// opens.
 pub(crate) const SET_ASIDE: usize = 16 << 10;
 
-/// A read takes this part of what is free at most, so that readers at the same time stay within it.
+/// The divisor of the free bytes that one read takes at most, so that concurrent reads stay within
+/// them.
 const PART: usize = 16;
 
-/// What all sessions, or those of one grant or source, share beyond what is set aside for each.
+/// The bytes that all sessions, or those of one grant or source, share beyond what is set aside for
+/// each.
 #[derive(Debug)]
 pub(crate) struct Memory {
     shared: AtomicUsize,
     held: AtomicUsize,
-    /// What else binds whoever this binds.
+    /// Further limits on the same sessions.
     above: Vec<Arc<Self>>,
 }
 
@@ -37,18 +39,19 @@ pub(crate) struct Held {
 }
 
 impl Memory {
-    /// The sessions that `limit` allows: half is set aside for them, half is shared.
+    /// Returns the number of sessions that `limit` allows: half is set aside for them, half is
+    /// shared.
     pub(crate) fn sessions(limit: Bytes) -> usize {
         in_memory(limit) / 2 / SET_ASIDE
     }
 
-    /// What is left of `limit` when `sessions` have theirs set aside.
+    /// Creates the shared rest of `limit` when `sessions` have theirs set aside.
     pub(crate) fn new(limit: Bytes, sessions: usize) -> Arc<Self> {
         Self::sharing(shared_of(Some(limit), sessions), Vec::new())
     }
 
-    /// Returns what binds from now on whoever `held` bound until now: the same object where there
-    /// was one, so that open sessions go by `limit` as well.
+    /// Returns the limit that replaces `held`: the same object if there was one, so that open
+    /// sessions are bound by `limit` as well.
     pub(crate) fn of_limit(
         held: Option<&Arc<Self>>,
         limit: Option<Bytes>,
@@ -63,8 +66,8 @@ impl Memory {
         }
     }
 
-    /// Has whoever this binds share what is left of `limit` when `sessions` have theirs set aside;
-    /// as much as they like where it is absent.
+    /// Changes the shared bytes to the rest of `limit` when `sessions` have theirs set aside; to no
+    /// limit if it is absent.
     pub(crate) fn set(&self, limit: Option<Bytes>, sessions: usize) {
         self.shared.store(shared_of(limit, sessions), Relaxed);
     }
@@ -73,7 +76,7 @@ impl Memory {
         Arc::new(Self { shared: AtomicUsize::new(shared), held: AtomicUsize::new(0), above })
     }
 
-    /// What binds a session that all of `parts` bind; `None` where none does.
+    /// Returns the limit of a session that all of `parts` bind; `None` if there are none.
     pub(crate) fn joint(mut parts: Vec<Arc<Self>>) -> Option<Arc<Self>> {
         if parts.len() < 2 {
             return parts.pop();
@@ -81,29 +84,29 @@ impl Memory {
         Some(Self::sharing(usize::MAX, parts))
     }
 
-    /// Most bytes that one read may take now.
+    /// Returns the most bytes that one read may take now.
     pub(crate) fn most(&self) -> usize {
         (self.free() / PART).max(ALWAYS)
     }
 
-    /// Bytes that are not held now.
+    /// Returns the bytes that are not held now.
     pub(crate) fn free(&self) -> usize {
         let own = self.shared.load(Relaxed).saturating_sub(self.held.load(Relaxed));
         self.above.iter().map(|above| above.free()).fold(own, usize::min)
     }
 
-    /// Whether there is nothing left but what was set aside: a session that holds something is to
+    /// Returns true if nothing is left but what was set aside: a session that holds something must
     /// wait.
     pub(crate) fn is_short(&self) -> bool {
         self.most() <= ALWAYS
     }
 
-    /// Bytes that wait now.
+    /// Returns the bytes held now.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// Counts `bytes` that wait.
+    /// Counts `bytes` as held.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         self.add(bytes);
         Held { memory: Arc::clone(self), bytes }
@@ -121,7 +124,7 @@ impl Memory {
 }
 
 impl Held {
-    /// How many.
+    /// Returns their number.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -131,7 +134,7 @@ fn shared_of(limit: Option<Bytes>, sessions: usize) -> usize {
     limit.map_or(usize::MAX, |limit| in_memory(limit).saturating_sub(sessions * SET_ASIDE))
 }
 
-/// A limit as this machine counts bytes.
+/// Returns the limit as `usize`.
 fn in_memory(limit: Bytes) -> usize {
     usize::try_from(limit.as_u64()).unwrap_or(usize::MAX)
 }

@@ -23,8 +23,8 @@ use crate::pump::{Direction, Ending, MoveError};
 use crate::side::Side;
 use crate::worker::Worker;
 
-/// How long a connection that was refused may take to read the reason, and how much it may still
-/// send meanwhile: data that waits unread when a socket is closed turns the close into a reset,
+/// Longest time that a refused connection may take to read the reason, and most bytes that it may
+/// still send meanwhile: data that is unread when a socket is closed turns the close into a reset,
 /// which can overtake the reason.
 const PARTING_TIME: Duration = Duration::from_secs(2);
 const MOST_PARTING_BYTES: usize = 1 << 20;
@@ -36,19 +36,19 @@ pub(crate) struct NextRelay<'a> {
     pub(crate) key: &'a ReplyKey,
 }
 
-/// What a wait for a reply came to.
+/// The result of a wait for a reply.
 pub(crate) enum Waited {
     /// The next relay answered.
     Replied(Reply, ReadAhead),
     /// It did not.
     Failed(Failure),
-    /// The side that dialled is gone.
+    /// The upstream connection has failed.
     UpstreamGone(io::Error),
 }
 
 impl NextRelay<'_> {
-    /// Waits for the reply for at most `limit`, moving `up` meanwhile: all that comes from
-    /// `upstream`, or where that is absent what `up` holds already.
+    /// Waits for the reply for at most `limit`, moving `up` meanwhile: all that `upstream` sends,
+    /// or if that is absent what `up` holds already.
     pub(crate) async fn reply(
         &self,
         upstream: Option<&Connection>,
@@ -123,7 +123,7 @@ impl NextRelay<'_> {
                     Poll::Ready(Err(MoveError::Taking(error))) => {
                         return Poll::Ready(Err(error));
                     }
-                    // The next relay takes no more; what it replied says why.
+                    // The next relay takes no more; its reply gives the reason.
                     Poll::Ready(Err(MoveError::Giving(_))) => {
                         up.note_failure();
                         blocked = true;
@@ -151,10 +151,10 @@ pub(crate) fn reply_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, NoReply> {
     }
 }
 
-/// What came instead of a reply.
+/// The bytes received instead of a reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoReply {
-    /// A word of TLS.
+    /// A TLS record.
     #[error(
         "wants TLS, which this side does not speak to it; set the same `encryption` on both sides"
     )]
@@ -164,7 +164,7 @@ pub(crate) enum NoReply {
     Malformed(#[from] GrantError),
 }
 
-/// Sends a last word to `connection` and ends the connection so that the word arrives.
+/// Sends a last message and closes `connection` such that the message arrives.
 pub(crate) async fn close_with(connection: Connection, worker: &Worker, word: &[u8]) {
     let parting = async {
         connection.write_all(word).await?;
@@ -182,6 +182,6 @@ pub(crate) async fn close_with(connection: Connection, worker: &Worker, word: &[
         }
         Ok::<_, io::Error>(())
     };
-    // Whether the word was heard or not, this is the end of the connection.
+    // Whether the message arrived or not, the connection ends here.
     let _heard = timeout(PARTING_TIME, parting).await;
 }

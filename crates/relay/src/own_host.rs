@@ -1,4 +1,4 @@
-//! Which addresses are this host's own, for the check of where sessions may go.
+//! This host's own addresses, for the check of destinations.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use tradewind_net::NetError;
 use tradewind_net::local_address::LocalAddresses;
 use tradewind_telemetry::{LogLimit, limited};
 
-/// The kernel's word on addresses of this host.
+/// The kernel's knowledge of this host's addresses.
 #[derive(Debug)]
 pub(crate) struct OwnHost {
     addresses: LocalAddresses,
@@ -18,7 +18,7 @@ impl OwnHost {
         Ok(Self { addresses: LocalAddresses::open()?, lines: LogLimit::new() })
     }
 
-    /// Returns whether `ip` is this host's own; also when the kernel does not say.
+    /// Returns true if `ip` is this host's own, or if the kernel does not say.
     pub(crate) fn holds(&self, ip: IpAddr) -> bool {
         self.addresses.contains(ip).unwrap_or_else(|error| {
             limited!(warn, self.lines, (), %error, "taken for an address of this host");

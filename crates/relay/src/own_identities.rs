@@ -1,4 +1,4 @@
-//! Who this process is: one identity, or two while one takes the other's place, made ready.
+//! The identities of this process: one, or two during a rotation, prepared for use.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::RelayError;
 use crate::connection::Tls;
 use crate::live::Live;
 
-/// One identity, made ready.
+/// One identity, prepared for use.
 #[derive(Debug)]
 pub(crate) struct OwnIdentity {
     pub(crate) public: PublicIdentity,
-    /// What its connections are encrypted with.
+    /// The TLS of its connections.
     pub(crate) tls: Tls,
-    /// What proves that who dials knows it.
+    /// The key by which a dialling peer proves that it knows this identity.
     flight_key: FirstFlightKey,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct OwnIdentity {
 pub(crate) struct OwnIdentities(Live<Vec<Arc<OwnIdentity>>>);
 
 impl OwnIdentities {
-    /// Makes `keys` ready.
+    /// Prepares `keys`.
     ///
     /// # Errors
     /// As [`Tls::new`].
@@ -33,8 +33,8 @@ impl OwnIdentities {
         Ok(own)
     }
 
-    /// Makes other keys ready, and changes nothing yet. Identities that stay keep what they have
-    /// agreed on with neighbours.
+    /// Prepares other keys, and changes nothing yet. Identities that stay keep the tickets that
+    /// they share with neighbours.
     ///
     /// # Errors
     /// As [`Tls::new`].
@@ -53,7 +53,7 @@ impl OwnIdentities {
         keys.iter().map(made).collect()
     }
 
-    /// Goes by other identities from now on.
+    /// Puts other identities in force.
     pub(crate) fn set(&self, identities: Vec<Arc<OwnIdentity>>) {
         self.0.replace(identities);
     }
@@ -63,11 +63,11 @@ impl OwnIdentities {
         self.0.current().iter().find(|own| own.public == *public).cloned()
     }
 
-    /// Finds the identity to which what has come so far is a first flight; `None` while it is not
-    /// whole.
+    /// Finds the identity for which the received bytes are a first flight; `None` while it is
+    /// incomplete.
     ///
     /// # Errors
-    /// When it is none to any of these, whatever follows.
+    /// When it is a first flight for none of these, whatever follows.
     pub(crate) fn find_addressed(
         &self,
         bytes: &[u8],
@@ -76,7 +76,7 @@ impl OwnIdentities {
         for own in self.0.current().iter() {
             match own.flight_key.open(bytes) {
                 Ok(Some(_)) => return Ok(Some(Arc::clone(own))),
-                // Where it ends does not depend on whom it is for.
+                // Its length does not depend on the identity.
                 Ok(None) => return Ok(None),
                 Err(error) => refused = Err(error),
             }

@@ -1,10 +1,10 @@
-//! How the pacing cap of a connection that started at a known rate is lifted.
+//! The pacing ramp: lifts the pacing cap of a connection that started at a known rate.
 //!
-//! Slow start lets the window run ahead of what a cap lets leave: twice of that, each round trip.
-//! Where the cap went at once all of it would leave in a burst, from everybody who shares the path,
-//! and be lost. So the cap rises, an eighth each round trip, and falls back to what arrives when
-//! the round trip shows a queue, though never below where it began. It goes once it holds back
-//! nothing, or after [`MOST_ROUNDS`]: others whose queue never goes must not keep it for ever.
+//! In slow start the window grows to twice what the cap lets leave in a round trip. If the cap were
+//! lifted at once, all of it would leave in a burst on a path that others share, and be lost. So
+//! the cap rises by an eighth each round trip, and falls back to the delivery rate when the round
+//! trip shows a queue, though never below where it began. It is lifted once it holds back nothing,
+//! or after [`MOST_ROUNDS`]: a queue that others keep up must not keep it for ever.
 
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(5);
 /// Least growth of the round trip that counts as a queue; a sixteenth of it, if that is more.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
-/// How far a connection is.
+/// The progress of one connection's ramp.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PacingRamp {
     /// Round trips at the first cap.
@@ -41,17 +41,17 @@ pub(crate) struct PacingRamp {
 }
 
 impl PacingRamp {
-    /// Of a connection that keeps its cap for so many round trips.
+    /// Creates the ramp of a connection that keeps its cap for `hold` round trips.
     pub(crate) fn new(hold: u16) -> Self {
         Self { hold: hold.into(), first: None, rounds: 0, busy: Duration::ZERO }
     }
 
-    /// Raises the cap, or lifts it, if it is time; what to do then.
+    /// Raises the cap, or lifts it, if it is time; returns when to look next.
     pub(crate) fn look(&mut self, connection: &impl AsFd) -> Look {
         let Ok(info) = TcpInfo::of(connection) else { return Look::Over };
         let rtt = info.rtt.unwrap_or(UNKNOWN_RTT);
         let Some(cap) = info.pacing_limit else { return Look::Over };
-        // A connection that is gone tells so where it is read or written.
+        // The failure of a connection is reported where it is read or written.
         match self.next(&info, cap, rtt) {
             Next::Idle => return Look::OnceUsed,
             Next::Same => {}
@@ -68,7 +68,7 @@ impl PacingRamp {
         let first = *self.first.get_or_insert(cap);
         let busy = info.busy.unwrap_or(self.busy + rtt);
         if busy.saturating_sub(self.busy) < rtt / 2 {
-            // Who sends nothing learns nothing of the path.
+            // A connection that sends nothing learns nothing of the path.
             return Next::Idle;
         }
         let passed = (busy.saturating_sub(self.busy)).as_secs_f64() / rtt.as_secs_f64();
@@ -90,7 +90,7 @@ impl PacingRamp {
     }
 }
 
-/// When a connection is to be looked at again.
+/// The time to look at a connection again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Look {
     After(Duration),
@@ -100,7 +100,7 @@ pub(crate) enum Look {
     Over,
 }
 
-/// What becomes of a cap.
+/// The next value of a cap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Next {
     Idle,
@@ -109,13 +109,13 @@ enum Next {
     None,
 }
 
-/// Whether the congestion window holds the connection back, rather than the cap.
+/// Returns true if the congestion window holds the connection back, rather than the cap.
 fn window_binds(info: &TcpInfo) -> bool {
     let window = info.congestion_window.map(|window| u64::from(window.as_u32()));
     window.is_some_and(|window| u64::from(info.unacked_segments) * 8 >= window * 7)
 }
 
-/// When a side's cap is looked at.
+/// The next look at a side's cap.
 #[derive(Debug, Clone, Copy)]
 enum RampStep {
     /// A round trip after it is given more than so many bytes.
@@ -123,7 +123,7 @@ enum RampStep {
     At(Instant, PacingRamp),
 }
 
-/// How a session's pacing caps are lifted; `None` once that is done, or was never to be.
+/// The ramps of a session's two sides; `None` once a cap is lifted, or if there was none.
 #[derive(Debug)]
 pub(crate) struct PacingRamps {
     upstream: Option<RampStep>,
@@ -132,7 +132,7 @@ pub(crate) struct PacingRamps {
 }
 
 impl PacingRamps {
-    /// Of two sides that keep their caps for so many round trips.
+    /// Creates the ramps of two sides that keep their caps for so many round trips.
     pub(crate) fn new(upstream: Option<u16>, downstream: Option<u16>) -> Self {
         Self {
             upstream: upstream.map(|hold| RampStep::Waits(0, PacingRamp::new(hold))),

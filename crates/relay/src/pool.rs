@@ -1,10 +1,11 @@
 //! Warm pools: connections to next relays that stand before a session needs them, so that its
 //! header and first bytes leave at once. Relays and gateways keep them alike.
 //!
-//! A warm connection has said hello (`grant::warm`): both ends know each other, and the window is
-//! scaled. A session takes one and sends its header on it as on a fresh one. As many are kept as
-//! sessions came in the time that it takes to make one, in the busiest of the last seconds, and at
-//! most as many as the leg's profile allows. A pool that nobody takes from is emptied.
+//! A warm connection has sent its hello (`grant::warm`): both ends are authenticated, and the
+//! window is scaled. A session takes one and sends its header on it as on a fresh one. As many are
+//! kept as sessions arrived in the time that it takes to make one, in the busiest of the last
+//! seconds, and at most as many as the leg's profile allows. A pool that no session takes from is
+//! emptied.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -33,7 +34,7 @@ use crate::relay::unix_now;
 /// Longest that a connection rests here, and that a pool is kept which nobody takes from. Chosen:
 /// below the idle time-out of common middle boxes (60 s and more).
 const LONGEST_REST: Duration = Duration::from_secs(30);
-/// How long the other end keeps one that brings no header: longer, so that this end ends it.
+/// Time for which the other end keeps one that brings no header: longer, so that this end ends it.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Between two looks at a pool, and the longest wait after a try that failed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ pub(crate) struct Pools {
     misses: AtomicU64,
 }
 
-/// Who says hello.
+/// The sender of the hello.
 #[derive(Debug, Clone)]
 pub(crate) enum Greeter {
     Relay(Arc<Mutex<Verifier>>),
@@ -89,7 +90,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What can be seen of pools.
+/// The counters of the pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolCounts {
     pub(crate) resting: usize,
@@ -97,14 +98,14 @@ pub(crate) struct PoolCounts {
     pub(crate) misses: u64,
 }
 
-/// Who dials, and the next relay: where it listens and who it is.
+/// The dialling identity, and the next relay's address and identity.
 type Key = (PublicIdentity, SocketAddr, PublicIdentity);
 
 /// A connection taken from a pool.
 #[derive(Debug)]
 pub(crate) struct Warm {
     pub(crate) connection: Connection,
-    /// What the other end had acknowledged by then.
+    /// The bytes that the other end had acknowledged when it was taken.
     acknowledged: Option<Bytes>,
 }
 
@@ -116,7 +117,7 @@ struct WarmConnections {
     wanted: Arc<Notify>,
 }
 
-/// How many connections are taken, and how long one takes to make.
+/// The demand for connections, and the time that one takes to make.
 #[derive(Debug)]
 struct Demand {
     seconds: VecDeque<u32>,
@@ -137,7 +138,7 @@ impl Demand {
         *self.seconds.back_mut().expect("never empty") += 1;
     }
 
-    /// Begins new seconds up to `now`.
+    /// Starts the counts of new seconds up to `now`.
     fn pass(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.this_second).as_secs();
         self.this_second += Duration::from_secs(passed);
@@ -149,8 +150,8 @@ impl Demand {
         }
     }
 
-    /// Connections to keep: the takes of the busiest second in the time that it takes to make one,
-    /// and one more, up to `most`; none when nobody has taken one for long.
+    /// Returns the number of connections to keep: the takes of the busiest second in the time that
+    /// it takes to make one, and one more, up to `most`; none if none was taken for long.
     fn target(&mut self, now: Instant, most: usize) -> usize {
         self.pass(now);
         if now.saturating_duration_since(self.last) > LONGEST_REST {
@@ -163,15 +164,15 @@ impl Demand {
 }
 
 impl Warm {
-    /// How long the other end may acknowledge nothing: three round trips, as the kernel has
-    /// measured them here.
+    /// Returns the longest time without an acknowledgement from the other end: three round trips,
+    /// as the kernel has measured them here.
     pub(crate) fn reply_timeout(&self) -> Duration {
         let rtt = TcpInfo::of(&self.connection).ok().and_then(|info| info.rtt);
         rtt.map_or(LEAST_SILENCE, |rtt| LEAST_SILENCE.max(rtt * 3))
     }
 
-    /// What the wait for the reply of the relay at `address` comes to, which is over when that has
-    /// acknowledged nothing for `limit`.
+    /// Waits for the reply of the relay at `address`; fails when that has acknowledged nothing for
+    /// `limit`.
     pub(crate) async fn unless_silent(
         &self,
         limit: Duration,
@@ -193,8 +194,8 @@ impl Warm {
         }
     }
 
-    /// Whether the other end has acknowledged no byte since this was taken: it has not seen the
-    /// session, which may go over another connection.
+    /// Returns true if the other end has acknowledged no byte since this was taken: it has not
+    /// received the session, which may go over another connection.
     pub(crate) fn is_untouched(&self) -> bool {
         let now = TcpInfo::of(&self.connection).ok().and_then(|info| info.bytes_acked);
         self.acknowledged.is_some() && now == self.acknowledged
@@ -207,7 +208,7 @@ impl Pools {
         Self { dialler, greeter, shelves: Mutex::default(), hits, misses }
     }
 
-    /// What has been counted so far, and how many rest now.
+    /// Returns the counters, and the number of idle connections.
     pub(crate) fn counts(&self) -> PoolCounts {
         let resting = self.lock().values().map(|shelf| shelf.ready.len()).sum();
         let (hits, misses) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
@@ -215,7 +216,7 @@ impl Pools {
     }
 
     /// Keeps connections of `from` to `hop` ready from now on, if a pool is wanted: a session has
-    /// just reached it, so that it is who it is said to be, and knows whose hello will come.
+    /// just reached it, so its identity is proved, and it accepts hellos of `from`.
     pub(crate) fn keep_ready(self: &Arc<Self>, from: &PublicIdentity, hop: &Hop) {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
             return;
@@ -230,7 +231,7 @@ impl Pools {
         }
     }
 
-    /// A warm connection of `from` to `hop`, if one is ready. Costs nothing where no pool is
+    /// Takes a warm connection of `from` to `hop`, if one is ready. Costs nothing where no pool is
     /// wanted.
     pub(crate) fn take(&self, from: &PublicIdentity, hop: &Hop) -> Option<Warm> {
         if self.dialler.legs.to(hop.address).most_warm == 0 {
@@ -259,9 +260,9 @@ impl Pools {
         None
     }
 
-    /// Looks after one pool until nobody takes from it any more. What lacks is made at once, all of
-    /// it: one after the other they would come no faster than one in the time that it takes to make
-    /// it.
+    /// Maintains one pool until no session takes from it any more. All missing connections are made
+    /// at once: one after the other they would become ready no faster than one in the time that it
+    /// takes to make it.
     async fn keep(self: Arc<Self>, key: Key, wanted: Arc<Notify>) {
         let most = self.dialler.legs.to(key.1).most_warm;
         let mut making = JoinSet::new();
@@ -288,7 +289,7 @@ impl Pools {
                     }
                     Ok(Err(why)) => {
                         tracing::debug!("no warm connection to {}: {why}", key.1);
-                        // Those that were made at once fail at once.
+                        // Dials that were begun together fail together.
                         failures += u32::from(Instant::now() >= next_try);
                         next_try = Instant::now() + wait;
                         wait = LOOK.min(2 * wait);
@@ -301,7 +302,7 @@ impl Pools {
         }
     }
 
-    /// Throws away what has died or rested too long, and says how many are missing.
+    /// Drops connections that have died or been idle too long, and returns the number missing.
     fn lacking(&self, key: Key, most: usize) -> usize {
         let now = Instant::now();
         let mut shelves = self.lock();
@@ -315,8 +316,8 @@ impl Pools {
         target - shelf.ready.len()
     }
 
-    /// Whether the pool is empty, and nobody has taken from it for long or it cannot be filled; it
-    /// is forgotten then.
+    /// Returns true if the pool is empty, and no session has taken from it for long or it cannot be
+    /// filled; it is removed then.
     fn is_over(&self, key: Key, failures: u32) -> bool {
         let mut shelves = self.lock();
         let over = shelves.get(&key).is_none_or(|shelf| {
@@ -336,7 +337,7 @@ impl Pools {
         }
     }
 
-    /// Dials and says hello. The error is for the log.
+    /// Dials and sends the hello. The error is for the log.
     async fn make(&self, (from, address, identity): Key) -> Result<Resting, String> {
         let dialled = self.dialler.dial(&from, &Hop { address, identity }, Speaker::Us).await;
         let mut connection = dialled.map_err(|failure| failure.message)?;
@@ -371,7 +372,7 @@ impl WarmConnections {
     }
 }
 
-/// When a pool is looked at again: as soon as the next try is due, if one is to come.
+/// Returns when to look at a pool again: as soon as the next try is due, if there is one.
 fn next_look(next_try: Instant) -> Instant {
     let now = Instant::now();
     let look = now + LOOK;

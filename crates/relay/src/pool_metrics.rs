@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::pool::Pools;
 
-/// The metrics of a process's pools, which are there once its listeners are.
+/// The metrics of a process's pools, which are set once its listeners are open.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolCollector {
     pub(crate) program: &'static str,

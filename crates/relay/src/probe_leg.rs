@@ -13,8 +13,8 @@ use crate::failure::{Failure, plain};
 use crate::head::{HeadError, ReadAhead};
 use crate::opening::reply_bytes;
 
-/// Probes after which another connection is to take a connection's place, so that the relay's
-/// listener is probed too and a relay that drains is left soon. Chosen: six seconds' worth.
+/// Probes after which a connection is to be replaced, so that the relay's listener is probed too
+/// and a draining relay is left soon. Chosen: six seconds' worth.
 pub(crate) const PROBES_A_CONNECTION: u32 = 16;
 
 /// Probes that one connection takes at most. Chosen: time enough for another to be dialled
@@ -36,21 +36,21 @@ pub(crate) struct Ask<'a> {
     pub(crate) header: &'a SealedHeader,
 }
 
-/// What the next relay answered.
+/// The next relay's answer.
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
-    /// From sending the header to the reply.
+    /// The time from sending the header to the reply.
     pub(crate) waited: Duration,
 }
 
 impl ProbeLeg {
-    /// Whether another connection is to take its place.
+    /// Returns true if another connection is to replace it.
     pub(crate) const fn is_old(&self) -> bool {
         self.asked >= PROBES_A_CONNECTION
     }
 
     /// Sends a probe on the connection in `slot` and waits for its answer; dials if there is none,
-    /// or if the one that rested there has ended meanwhile. After a failure the slot is empty.
+    /// or if it was closed while idle. After a failure the slot is empty.
     pub(crate) async fn ask(
         slot: &mut Option<Self>,
         dialler: &Dialler,
@@ -82,8 +82,8 @@ impl ProbeLeg {
         }
     }
 
-    /// The outer error is the connection's, which says nothing about the path if it has rested
-    /// before.
+    /// The outer error is the connection's, which says nothing about the path if the connection was
+    /// idle before.
     async fn carry(
         mut self,
         slot: &mut Option<Self>,

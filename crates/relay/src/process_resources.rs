@@ -1,5 +1,5 @@
-//! What a process holds beside its sessions, and how it lets go: at its end, or when the next takes
-//! over.
+//! The resources of a process beside its sessions, and their release: at its end, or when the next
+//! process takes over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::timeouts::LiveTimeouts;
 use crate::upgrade::PassedSockets;
 use crate::{RelayError, Shutdown};
 
-/// Waits until open sessions have had their time, or the process is told to stop.
+/// Waits until the drain timeout of open sessions is over, or the process must stop.
 pub(crate) async fn sessions_time_out(timeouts: &LiveTimeouts, phase: &mut watch::Receiver<Phase>) {
     let retiring = *phase.borrow() == Phase::Retiring;
     if retiring {
@@ -30,7 +30,7 @@ pub(crate) async fn sessions_time_out(timeouts: &LiveTimeouts, phase: &mut watch
     }
 }
 
-/// What a process gives up when it ends or is upgraded.
+/// The resources that a process releases when it ends or is upgraded.
 #[derive(Clone)]
 pub(crate) struct ProcessResources {
     pub(crate) health: Health,
@@ -48,8 +48,7 @@ impl ProcessResources {
         Self { health, telemetry, passed: Arc::new(Mutex::new(Some(passed))) }
     }
 
-    /// Starts a thread that upgrades when it is asked for, and says when the process begins to
-    /// drain.
+    /// Starts a thread that upgrades on request, and reports when the process begins to drain.
     pub(crate) fn watch<S: Service>(
         &self,
         service: &Arc<S>,
@@ -83,7 +82,7 @@ impl ProcessResources {
         tracing::info!("draining: no new sessions are taken");
     }
 
-    /// Whether another process has taken over.
+    /// Starts another process; returns true if that has taken over.
     fn upgrade<S: Service>(&self, service: &S) -> bool {
         let Some(passed) = lock(&self.passed).take() else { return false };
         tracing::info!("upgrade: starting the new process");
@@ -103,7 +102,7 @@ impl ProcessResources {
         }
     }
 
-    /// Closes the port of the metrics, and lets go of the listeners.
+    /// Closes the metrics port and the listeners.
     pub(crate) fn give_up(&self) {
         drop(lock(&self.passed).take());
         if let Some(telemetry) = lock(&self.telemetry).take() {

@@ -1,5 +1,5 @@
-//! What leg profiles make of sockets: options before the handshake, options of a session that
-//! lasts, and an initial window by whatever this host allows.
+//! Leg profiles applied to sockets: options before the handshake, options of a session that lasts,
+//! and an initial window by the means that this host allows.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,22 +16,22 @@ use crate::config::{LegProfiles, Timeouts};
 use crate::pacing_ramp::PacingRamps;
 use crate::side::Side;
 
-/// Connections that may bring data in their SYN and have not shown yet that they can be reached.
+/// Pending connections that brought data in their SYN and whose address is not validated yet.
 /// Chosen: a header and its data each, a few MB in all.
 const FAST_OPEN_QUEUE: u16 = 256;
-/// Initial window by route of a leg whose cap is lifted: no route asks how much the leg holds.
-/// Chosen: 200 Mbit/s over 58 ms.
+/// Largest initial window by route of a leg whose cap is lifted: a route does not know how much the
+/// leg holds. Chosen: 200 Mbit/s over 58 ms.
 const MOST_UNTIMED: u32 = 1000;
 
-/// Leg profiles made ready: each leg's options, by the side that opens it.
+/// Leg profiles prepared for use: each leg's options, by the side that opens it.
 #[derive(Debug)]
 pub(crate) struct Legs {
-    /// Options of listeners: what they accept inherits them at no cost.
+    /// Options of listeners: accepted sockets inherit them at no cost.
     pub(crate) accept: SocketOptions,
     accept_lift: Option<u16>,
     dial: Leg,
     to: BTreeMap<SocketAddr, Leg>,
-    /// Taken away when this is dropped.
+    /// Removed when this is dropped.
     _routes: Option<WindowRoutes>,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Legs {
 pub(crate) struct Leg {
     /// Options that every connection needs from its start.
     pub(crate) first: SocketOptions,
-    /// Options where this side sends at once and hears from a relay how that went: a connection
-    /// that waits for the first write to open would keep a destination which speaks first from
-    /// speaking, and tells too late that it is refused.
+    /// Options for a leg on which this side sends at once and a relay reports the result: a
+    /// connection that waits for the first write to open would keep a destination which speaks
+    /// first from speaking, and reports a refusal too late.
     pub(crate) early: SocketOptions,
     /// Options that only matter for a session which lasts or is bulky.
     pub(crate) settled: SocketOptions,
@@ -53,14 +53,14 @@ pub(crate) struct Leg {
     pub(crate) is_encrypted: bool,
     /// Connections of each bulky stream.
     pub(crate) connections: Connections,
-    /// What a stream carries before it gets more than one.
+    /// The bytes that a stream carries before it gets more than one connection.
     pub(crate) stripe_after: u64,
 }
 
 impl Legs {
-    /// Makes `profiles` ready. An initial window that this host does not allow is told in the log,
-    /// and its legs start with the kernel's. What is dialled or accepted is told to `learned`, and
-    /// starts by what that has learned of the other end, unless its profile states an initial
+    /// Prepares `profiles`. An initial window that this host does not allow is logged, and its legs
+    /// start with the kernel's. Sockets that dial or accept are registered with `learned`, and
+    /// start by what that has learned of the other end, unless their profile states an initial
     /// window.
     pub(crate) fn new(
         profiles: &LegProfiles,
@@ -70,8 +70,8 @@ impl Legs {
         let to = || profiles.to.iter().map(|leg| &leg.dial);
         let all = [&profiles.accept, &profiles.dial].into_iter().chain(to());
         let wanted = all.filter(|profile| profile.initial_window.is_some()).count() > 0;
-        // Connections rest at both ends: what neighbours keep ready here would lose its initial
-        // window.
+        // Connections are idle at both ends: those that neighbours keep ready here would lose their
+        // initial window.
         let rests = to().chain([&profiles.dial]).any(|profile| profile.warm.is_some());
         if rests || profiles.accept.initial_window.is_some() {
             keep_windows_at_rest();
@@ -101,17 +101,17 @@ impl Legs {
         }
     }
 
-    /// The leg to `address`.
+    /// Returns the leg to `address`.
     pub(crate) fn to(&self, address: SocketAddr) -> &Leg {
         self.to.get(&address).unwrap_or(&self.dial)
     }
 
-    /// All that this process may dial.
+    /// Returns all legs that this process may dial.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Leg> {
         std::iter::once(&self.dial).chain(self.to.values())
     }
 
-    /// The leg of a connection that was dialled. Asks the kernel only where legs differ.
+    /// Returns the leg of a connection that was dialled. Asks the kernel only where legs differ.
     pub(crate) fn of(&self, downstream: &Side<'_>) -> &Leg {
         if self.to.is_empty() {
             return &self.dial;
@@ -119,12 +119,12 @@ impl Legs {
         tcp::peer(downstream).map_or(&self.dial, |peer| self.to(peer))
     }
 
-    /// Round trips after which the pacing caps of accepted connections are lifted.
+    /// Returns the round trips after which the pacing caps of accepted connections are lifted.
     pub(crate) const fn lifts_accepted(&self) -> Option<u16> {
         self.accept_lift
     }
 
-    /// How the pacing caps of a session are to be lifted; `None` where none is.
+    /// Returns the pacing ramps of a session; `None` where no cap is to be lifted.
     pub(crate) fn ramps(&self, downstream: &Side<'_>) -> Option<Box<PacingRamps>> {
         if self.accept_lift.is_none() && self.all().all(|leg| leg.ramp.is_none()) {
             return None;
@@ -134,14 +134,14 @@ impl Legs {
 }
 
 impl Leg {
-    /// Round trips after which the pacing caps of its connections are lifted.
+    /// Returns the round trips after which the pacing caps of its connections are lifted.
     pub(crate) const fn ramps(&self) -> Option<u16> {
         self.ramp
     }
 }
 
-/// What sets initial windows here: a program in the kernel, or else routes to the legs that have an
-/// address of their own.
+/// Returns the means of setting initial windows here: a program in the kernel, or else routes to
+/// the legs that have an address of their own.
 fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<InitialWindows> {
     let refused = match InitialWindows::attach() {
         Ok(windows) => return Some(windows),
@@ -170,7 +170,7 @@ fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<
     None
 }
 
-/// Has connections that rest keep their window, in the whole network namespace.
+/// Lets idle connections keep their window, in the whole network namespace.
 fn keep_windows_at_rest() {
     const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
     if sysctl::get(NAME).is_ok_and(|value| value == "0") {

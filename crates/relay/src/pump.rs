@@ -1,9 +1,9 @@
-//! The two directions of a session, moved until both have ended.
+//! The pump: moves the two directions of a session until both have ended.
 //!
-//! Each direction carries at most one load between its sockets: a few bytes that a read brought
-//! and the other side has not taken, or what a pipe holds. While a load waits nothing more is
-//! read, so a slow side stops the fast one through TCP's own window. A direction ends with the
-//! end of file it read, after the load; the other goes on. Any error ends both.
+//! Each direction holds at most one load between its sockets: bytes read and not yet taken by the
+//! other side, or the content of a pipe. While a load waits nothing more is read, so a slow side
+//! stops the fast one through TCP's own window. A direction ends after the load with the end of
+//! file that it read; the other goes on. Any error ends both.
 
 mod broken;
 mod ending;
@@ -60,7 +60,7 @@ const SPLICE_AT_LEAST_BYTES: usize = 8 * 1024;
 /// millisecond of one core.
 const BYTES_PER_TURN: usize = 4 << 20;
 
-/// What has been taken from one socket and not yet been given to the other.
+/// The data read from one socket and not yet written to the other.
 #[derive(Debug)]
 enum Load {
     Nothing,
@@ -69,7 +69,7 @@ enum Load {
         given: usize,
     },
     Piped(Pipe),
-    /// What the other connection has enciphered, and its socket has not taken.
+    /// Data that the other connection has enciphered, and its socket has not taken.
     Sealed,
     /// The end of file.
     End,
@@ -79,21 +79,21 @@ enum Load {
 #[derive(Debug)]
 pub(crate) struct Direction {
     load: Load,
-    /// The word that the path is open, which travels with the first data; empty once it has been
-    /// given.
+    /// The reply that the path is open, which travels with the first data; empty once it has been
+    /// written.
     answer: Vec<u8>,
-    /// Bytes to come that are not the flow's own.
+    /// Bytes still to be written that are not the flow's own.
     overhead: usize,
     moved: u64,
     last_move: usize,
     /// The number of its last bulky move among those of its worker.
     last_bulky: u64,
     ended: bool,
-    /// A write has failed while nobody could act on it: the first that is asked of it fails alike.
+    /// Set when a write has failed and no caller could be told; the next write fails alike.
     failed: bool,
-    /// Its session is over: it gives what has arrived, and no end of file.
+    /// Set when its session is over: it writes what has arrived, and no end of file.
     lingers: bool,
-    /// Its rates let it take nothing now.
+    /// Set while its rates let it take nothing.
     throttled: bool,
     /// The rates that bind it; absent when none does.
     meter: Option<Box<Meter>>,
@@ -105,7 +105,7 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    /// A direction that first gives `leading`, which was read ahead of it.
+    /// Creates a direction that first writes `leading`, which was read ahead.
     pub(crate) fn new(leading: Vec<u8>) -> Self {
         let load = if leading.is_empty() {
             Load::Nothing
@@ -133,7 +133,8 @@ impl Direction {
         }
     }
 
-    /// A direction whose first data brings `answer` along, at once if there is any in `leading`.
+    /// Creates a direction whose first data carries `answer` along, at once if there is any in
+    /// `leading`.
     pub(crate) fn answering(answer: Vec<u8>, leading: Vec<u8>) -> Self {
         if leading.is_empty() {
             Self { overhead: answer.len(), answer, ..Self::new(leading) }
@@ -142,13 +143,13 @@ impl Direction {
         }
     }
 
-    /// A direction that first gives a header and what was read ahead, in one flight.
+    /// Creates a direction that first writes a header and what was read ahead, in one flight.
     pub(crate) fn after(header: &[u8], leading: Vec<u8>) -> Self {
         let overhead = header.len();
         Self { overhead, ..Self::new([header, &leading].concat()) }
     }
 
-    /// Who speaks first on the connection that this direction writes to.
+    /// Returns the side that speaks first on the connection that this direction writes to.
     pub(crate) const fn speaker(&self) -> Speaker {
         if self.load_waits() { Speaker::Us } else { Speaker::Unknown }
     }
@@ -166,24 +167,24 @@ impl Direction {
         Ok(())
     }
 
-    /// Gives the answer next, without data.
+    /// Writes the answer next, without data.
     fn answer_alone(&mut self) {
         if !self.answer.is_empty() {
             self.load = Load::Bytes { buffer: std::mem::take(&mut self.answer), given: 0 };
         }
     }
 
-    /// Remembers that a write has failed, for whoever can act on it.
+    /// Records that a write has failed, for the next one to return.
     pub(crate) const fn note_failure(&mut self) {
         self.failed = true;
     }
 
-    /// What it has moved so far.
+    /// Returns the bytes moved so far.
     pub(crate) const fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// Moves from now on as `meter` allows.
+    /// Limits the direction by `meter`.
     pub(crate) fn bind(&mut self, meter: Option<Meter>) {
         self.meter = meter.map(Box::new);
     }
@@ -198,7 +199,7 @@ impl Direction {
         self.follower = Some(follower);
     }
 
-    /// Whether it has moved enough for splice.
+    /// Returns true if it has moved enough for splice.
     const fn bulky(&self) -> bool {
         self.moved >= BULKY_AFTER_BYTES
     }
@@ -208,17 +209,17 @@ impl Direction {
         self.kept = Some(Box::default());
     }
 
-    /// What it has kept; it keeps and holds back no more.
+    /// Takes the kept copy; the direction keeps and holds back no more.
     pub(crate) fn take_kept(&mut self) -> Vec<u8> {
         self.kept.take().map(|kept| kept.into_bytes()).unwrap_or_default()
     }
 
-    /// Whether its end of file has been passed on.
+    /// Returns true if its end of file has been passed on.
     pub(crate) const fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether it has taken what the other side does not take.
+    /// Returns true if it holds data that the other side has not taken.
     const fn load_waits(&self) -> bool {
         !matches!(self.load, Load::Nothing)
     }
@@ -264,7 +265,7 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives what it has taken already, and takes nothing more. Ready by an error alone.
+    /// Writes what it holds, and reads nothing more. Ready only with an error.
     pub(crate) fn poll_rest(
         &mut self,
         cx: &mut Context<'_>,
@@ -278,8 +279,8 @@ impl Direction {
         Poll::Pending
     }
 
-    /// Gives way if the move of `given` bytes was bulky. Whether others have run, or data had time
-    /// to gather.
+    /// Yields if the move of `given` bytes was bulky. Returns true if other tasks have run, or data
+    /// had time to gather.
     fn gives_way(&mut self, given: usize, from: &Side<'_>, io_context: IoContext<'_>) -> bool {
         let much_waits = || tcp::unread(from).is_ok_and(|unread| unread.as_u64() >= given as u64);
         let load_waits = self.load_waits();
@@ -288,7 +289,7 @@ impl Direction {
         is_bulk && io_context.yielding.moved(&mut self.last_bulky, is_behind)
     }
 
-    /// Counts the load as held while it waits, and what is kept; `waits` is what waits enciphered.
+    /// Counts the load as held while it waits, and the kept copy; `waits` is the enciphered bytes.
     fn account(&mut self, memory: &Arc<Memory>, waits: usize) {
         self.kept.iter_mut().for_each(|kept| kept.account(memory));
         let held = match &self.load {
@@ -304,7 +305,7 @@ impl Direction {
         }
     }
 
-    /// Counts `given` bytes, but for those that are not the flow's own.
+    /// Counts `given` bytes, except those that are not the flow's own.
     fn count(&mut self, given: usize, io_context: IoContext<'_>) {
         let overhead = self.overhead.min(given);
         self.overhead -= overhead;
@@ -313,7 +314,7 @@ impl Direction {
         io_context.counts.moved(given - overhead);
     }
 
-    /// Takes a load from `from` and gives at once what `to` takes of it. `None`: end of file.
+    /// Reads a load from `from` and writes at once what `to` takes of it. `None`: end of file.
     fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -322,7 +323,7 @@ impl Direction {
         io_context: IoContext<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
         if self.kept.as_ref().is_some_and(|kept| kept.is_full(io_context.memory)) {
-            // Whoever keeps also ends that, and moves it again.
+            // The caller that keeps a copy also ends that, and polls again.
             return Poll::Pending;
         }
         loop {
@@ -338,7 +339,7 @@ impl Direction {
                     }
                 }
             }
-            // A pipe takes what it takes, and no copy is made of it.
+            // A pipe has no length limit, and no copy is made of its content.
             let by_pipe = self.kept.is_none()
                 && self.bulky()
                 && self.last_move >= SPLICE_AT_LEAST_BYTES
@@ -371,7 +372,7 @@ impl Direction {
         most: usize,
     ) -> Result<Option<usize>, MoveError> {
         let answer = std::mem::take(&mut self.answer);
-        // What holds the next read up would hold these bytes up, too.
+        // A limit that delays the next read would delay these bytes, too.
         let reads_on = self.meter.is_none() && self.kept.is_none();
         let taken =
             io_context.buffer_pool.receive_behind(&answer, from, most, |bytes, received| {
@@ -434,7 +435,7 @@ impl Direction {
         given.map(Some).map_err(MoveError::Giving)
     }
 
-    /// Hears no more of what `from` receives, but of its failure.
+    /// Pauses the read interest in `from`; its failure is still reported.
     fn poll_blocked(&self, cx: &mut Context<'_>, from: &mut Side<'_>) -> Poll<MoveError> {
         if self.lingers {
             // It has failed.
@@ -446,7 +447,7 @@ impl Direction {
         }
     }
 
-    /// Gives what `to` takes of the load.
+    /// Writes what `to` takes of the load.
     fn poll_give(
         &mut self,
         cx: &mut Context<'_>,
@@ -501,13 +502,13 @@ impl Direction {
 }
 
 impl Load {
-    /// What is left when `to` has taken all of a load.
+    /// Returns what is left when `to` has taken all of a load.
     fn left_at(to: &Side<'_>) -> Self {
         if to.waits() > 0 { Self::Sealed } else { Self::Nothing }
     }
 }
 
-/// Pending, and woken once the runtime has looked what has come for other sessions and they had
+/// Returns pending, and wakes the task once the runtime has polled other sessions and they had
 /// their turn.
 fn end_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     let others = pin!(tokio::task::yield_now());
@@ -524,7 +525,7 @@ fn give_piped(pipe: &mut Pipe, to: &Side<'_>, io_context: IoContext<'_>) -> io::
     Ok(given)
 }
 
-/// Zero bytes instead of `WouldBlock`.
+/// Returns zero bytes instead of `WouldBlock`.
 fn unless_blocked(attempt: io::Result<usize>) -> io::Result<usize> {
     match attempt {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

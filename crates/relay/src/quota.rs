@@ -1,11 +1,12 @@
-//! How much each gateway, grant and source and all together may take: sessions, bytes a second, (by
+//! Quotas of each gateway, grant and source and of all together: sessions, bytes a second, (by
 //! `memory`) bytes held, and (by `resolver`) names looked up.
 //!
-//! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): whoever is
-//! about to move bytes books them, and may move them when the clock, which runs ahead by what is
-//! booked, has come so far. Bookings are small and are served in the order in which they were made,
-//! so sessions that share a rate get equal parts of it. They are kept in bytes, so that another
-//! rate binds what waits already. A session that no rate binds has no [`Meter`] and pays nothing.
+//! A rate is kept by a virtual clock (the generic cell rate algorithm, ITU-T I.371): a session that
+//! is about to move bytes books them, and may move them when the clock, which runs ahead by what is
+//! booked, has reached them. Bookings are small and are served in the order in which they were
+//! made, so sessions that share a rate get equal parts of it. They are kept in bytes, so that a
+//! changed rate applies to waiting bookings already. A session without a rate limit has no
+//! [`Meter`] and pays nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -23,27 +24,27 @@ use crate::config::Share;
 use crate::memory::Memory;
 use crate::resolver::Lookups;
 
-/// What may pass at once after a rest, as time at the full rate. Chosen: short exchanges do not
-/// wait, and no second sees more than a tenth above the rate.
+/// The burst allowed after a pause, as time at the full rate. Chosen: short exchanges do not wait,
+/// and no second exceeds the rate by more than a tenth.
 const BURST: Duration = Duration::from_millis(100);
 
-/// A booking, as time at the full rate; within [`LEAST_BOOKING`] and what one read takes. Chosen:
-/// two turns of a hundred sessions that share a rate lie two seconds apart.
+/// The size of a booking, as time at the full rate; within [`LEAST_BOOKING`] and what one read
+/// takes. Chosen: two turns of a hundred sessions that share a rate lie two seconds apart.
 const BOOKING: Duration = Duration::from_millis(20);
 const LEAST_BOOKING: usize = 2048;
 
-/// Between two looks whether a rate has changed that somebody waits for. Chosen: a rate that is
-/// raised is felt within a second.
+/// Interval at which a waiting session checks for a changed rate. Chosen: a rate that is raised
+/// takes effect within a second.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A rate that sessions share.
 #[derive(Debug)]
 pub(crate) struct Rate(Mutex<Booked>);
 
-/// Bookings, in bytes: so all that waits goes by another rate as soon as there is one.
+/// Bookings, in bytes, so that a changed rate applies to all that wait.
 #[derive(Debug)]
 struct Booked {
-    /// Absent once the rate was taken back: whoever was bound by it moves freely.
+    /// Absent once the limit was removed: its sessions move freely.
     rate: Option<Bandwidth>,
     /// Bytes that were ever booked: where the next booking starts.
     end: u64,
@@ -60,8 +61,7 @@ impl Rate {
         Self(Mutex::new(Booked { rate, end: 0, passed: 0, at, bound_from: 0 }))
     }
 
-    /// Has whoever this binds go by another rate from now on, with as many bytes before them as
-    /// there were.
+    /// Changes the rate; as many bytes stay booked before each session as there were.
     fn set(&self, now: Instant, rate: Option<Bandwidth>) {
         let mut booked = self.lock();
         booked.advance(now);
@@ -71,7 +71,7 @@ impl Rate {
         booked.rate = rate;
     }
 
-    /// Books `bytes`, and returns where among all bookings they start.
+    /// Books `bytes`, and returns their start among all bookings.
     fn book(&self, now: Instant, bytes: usize) -> u64 {
         let mut booked = self.lock();
         if booked.due(booked.end) <= now {
@@ -82,22 +82,22 @@ impl Rate {
         start
     }
 
-    /// Returns when what was booked from `start` on may move, as far as is known `now`.
+    /// Returns when the bytes booked from `start` on may move, as far as is known `now`.
     fn due(&self, now: Instant, start: u64) -> Instant {
         let due = self.lock().due(start).checked_sub(BURST);
         due.map_or(now, |due| due.max(now))
     }
 
-    /// Gives back what was booked from `start` on and did not move.
+    /// Gives back the bytes booked from `start` on that did not move.
     fn give_back(&self, start: u64, bytes: usize) {
         let mut booked = self.lock();
-        // What no rate bound took nothing from those that came after it.
+        // Bytes booked without a limit delayed none of the later bookings.
         if start >= booked.bound_from {
             booked.end = booked.end.saturating_sub(bytes as u64);
         }
     }
 
-    /// Whether nothing is booked any more, so that to forget it gives nothing away.
+    /// Returns true if nothing is booked any more, so that dropping it gives nothing away.
     fn rests(&self, now: Instant) -> bool {
         let booked = self.lock();
         booked.due(booked.end) <= now
@@ -122,7 +122,7 @@ impl Booked {
         self.at + span
     }
 
-    /// Counts what might have moved by `now`. A rest saves nothing up.
+    /// Counts the bytes that might have moved by `now`. A pause accumulates no credit.
     fn advance(&mut self, now: Instant) {
         let span = now.saturating_duration_since(self.at);
         let moved = self.rate.map_or(u64::MAX, |rate| rate.volume_in(span).as_u64());
@@ -131,8 +131,8 @@ impl Booked {
     }
 }
 
-/// Returns what binds from now on whoever `held` bound until now: the same object where there was
-/// one, so that open sessions go by `rate` as well.
+/// Returns the rate that replaces `held`: the same object if there was one, so that open sessions
+/// are bound by `rate` as well.
 pub(crate) fn rate_of(held: Option<&Arc<Rate>>, rate: Option<Bandwidth>) -> Option<Arc<Rate>> {
     match held {
         Some(held) => {
@@ -143,18 +143,18 @@ pub(crate) fn rate_of(held: Option<&Arc<Rate>>, rate: Option<Bandwidth>) -> Opti
     }
 }
 
-/// One direction's way through the rates that bind it.
+/// The bookings of one direction at all rates that bind it.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    /// With where its booking starts.
+    /// The rates, with the starts of its booking.
     rates: Vec<(Arc<Rate>, u64)>,
-    /// Until the booking may move, or rates are looked at again.
+    /// The timer until the booking may move, or rates are checked again.
     wait: Option<Pin<Box<Sleep>>>,
     booked: usize,
 }
 
 impl Meter {
-    /// A way through `rates`; `None` when there are none. What has `moved` before is booked late.
+    /// Creates a meter of `rates`; `None` if there are none. Bytes `moved` before are booked late.
     pub(crate) fn through(rates: &[Arc<Rate>], moved: u64) -> Option<Self> {
         if rates.is_empty() {
             return None;
@@ -165,7 +165,7 @@ impl Meter {
         Some(Self { rates, wait: None, booked: 0 })
     }
 
-    /// Ready with how much may move now; `on_wait` is called once for each wait.
+    /// Ready with the number of bytes that may move now; `on_wait` is called once for each wait.
     pub(crate) fn poll_booked(
         &mut self,
         cx: &mut Context<'_>,
@@ -215,8 +215,7 @@ impl Drop for Meter {
     }
 }
 
-/// Who takes part, each with an equal share: the sessions of each gateway, of each grant or of each
-/// source.
+/// The members that have an equal share each: the gateways, the grants or the sources of sessions.
 #[derive(Debug)]
 pub(crate) struct Members<K: Ord> {
     table: Mutex<Table<K>>,
@@ -225,12 +224,12 @@ pub(crate) struct Members<K: Ord> {
 #[derive(Debug)]
 struct Table<K> {
     share: Share,
-    /// Sessions of all members, where each gets its share of them by a dynamic threshold.
+    /// Most sessions of all members, where each gets its share of them by a dynamic threshold.
     most_in_all: Option<usize>,
     members: BTreeMap<K, Member>,
     /// Sessions of all members.
     open: usize,
-    /// At so many members those that rest are forgotten.
+    /// The number of members at which those that are idle are dropped.
     sweep_at: usize,
 }
 
@@ -256,13 +255,13 @@ pub(crate) struct Place<K: Ord + Copy> {
 }
 
 impl<K: Ord + Copy> Members<K> {
-    /// Members that get `share` each.
+    /// Creates members that get `share` each.
     pub(crate) fn new(share: Share) -> Arc<Self> {
         Self::within(None, share)
     }
 
-    /// Members that get `share` each, and of `most_in_all` sessions by a dynamic threshold unless
-    /// `share` says how many: then who has many leaves as many to others.
+    /// Creates members that get `share` each, and of `most_in_all` sessions by a dynamic threshold
+    /// unless `share` says how many: a member with many leaves as many to others.
     pub(crate) fn sharing(most_in_all: usize, share: Share) -> Arc<Self> {
         Self::within(share.sessions.is_none().then_some(most_in_all), share)
     }
@@ -275,8 +274,8 @@ impl<K: Ord + Copy> Members<K> {
         Arc::new(Self { table: Mutex::new(table) })
     }
 
-    /// Has members get another share from now on, where they share `most_in_all` sessions as
-    /// [`Members::sharing`] says. Who has more than that keeps it, and gets nothing more.
+    /// Changes the members' share, where they share `most_in_all` sessions as [`Members::sharing`]
+    /// says. A member above its new share keeps its sessions, and gets no more.
     pub(crate) fn set(&self, most_in_all: Option<usize>, share: Share) {
         let mut table = self.lock();
         table.most_in_all = most_in_all.filter(|_| share.sessions.is_none());
@@ -284,8 +283,7 @@ impl<K: Ord + Copy> Members<K> {
         table.members.values_mut().for_each(|member| member.set(&share));
     }
 
-    /// Counts one more session of `key`; `None` when it has its share of them, or `most` of its
-    /// own.
+    /// Counts one more session of `key`; `None` if it has its share of them, or `most` of its own.
     pub(crate) fn enter(self: &Arc<Self>, key: K, most: Option<u32>) -> Option<Place<K>> {
         let mut table = self.lock();
         table.sweep();
@@ -315,8 +313,8 @@ impl<K: Ord + Copy> Members<K> {
 }
 
 impl<K: Ord + Copy> Table<K> {
-    /// Forgets who has no session, nothing booked and no name looked up: a rate that was used up
-    /// outlives its sessions, so that coming again does not renew it.
+    /// Drops members without a session, a booking and a lookup: a rate that was used up outlives
+    /// its sessions, so that returning does not renew it.
     fn sweep(&mut self) {
         if self.members.len() >= self.sweep_at {
             let now = Instant::now();
@@ -327,8 +325,8 @@ impl<K: Ord + Copy> Table<K> {
 }
 
 impl Share {
-    /// Sessions at a time, if they are limited: by number, or by the memory that each has set
-    /// aside.
+    /// Returns the limit of concurrent sessions, if there is one: by number, or by the memory that
+    /// each has set aside.
     fn most_sessions(&self) -> Option<u32> {
         let by_memory = self.memory.map(Memory::sessions);
         let by_memory = by_memory.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
@@ -469,7 +467,7 @@ mod tests {
         drop(open);
         let taken: Vec<_> = (0..9).map_while(|_| members.enter(1, None)).collect();
         assert_eq!(taken.len(), 2);
-        // A rate that is gone holds up nobody whom it bound.
+        // A removed rate delays none of its sessions.
         members.set(Some(8), Share::default());
         let held = taken[0].rate.as_ref().unwrap();
         held.book(Instant::now(), 1_000_000);
@@ -522,7 +520,7 @@ mod tests {
         rate.set(now, low);
         rate.give_back(read_ahead, 10_000);
         assert_eq!(rate.due_of(now, 1) - now, Duration::from_millis(19_900));
-        // Nor does what no rate had bound.
+        // Nor do bytes that were booked without a limit.
         rate.set(now, None);
         let free = rate.book(now, 10_000);
         rate.set(now, low);

@@ -1,5 +1,5 @@
-//! A relay: it opens the header of each connection, dials the next hop or the destination, tells
-//! its neighbour how that went, and moves bytes both ways.
+//! A relay: opens the header of each connection, dials the next hop or the destination, reports the
+//! result to its neighbour, and moves bytes both ways.
 
 mod first_bytes;
 mod hello;
@@ -70,7 +70,7 @@ pub use reloader::RelayReloader;
 use reloader::most_probing;
 use welcome::{Welcomed, complain, silent};
 
-/// Between two looks at which sessions are to end. Chosen: they end within a second of it.
+/// Interval at which sessions are checked for expiry. Chosen: they end within a second of it.
 const EXPIRY_LOOK: Duration = Duration::from_millis(200);
 
 /// A relay whose listeners are open.
@@ -89,7 +89,7 @@ impl Relay {
         Self::bind_with(config, Handover::take()?, &Additions::default())
     }
 
-    /// The same, with what the process before this one has left, and what the program adds.
+    /// Does the same, with the sockets of the previous process, and the program's additions.
     ///
     /// # Errors
     /// As [`Relay::bind`].
@@ -165,7 +165,7 @@ impl Relay {
         Ok(Self { server, service, identity })
     }
 
-    /// The same relay, which asks `resolver` what names mean.
+    /// Returns the same relay, which resolves names by `resolver`.
     ///
     /// # Panics
     /// Never: nobody else holds the service before the relay runs.
@@ -177,46 +177,46 @@ impl Relay {
         self
     }
 
-    /// Who this relay is.
+    /// Returns the identity of this relay.
     #[must_use]
     pub const fn identity(&self) -> PublicIdentity {
         self.identity
     }
 
-    /// Returns the logs that it writes to, for what else this process does.
+    /// Returns the logs that it writes to, for other parts of this process.
     #[must_use]
     pub fn logs(&self) -> (Option<Arc<AccessLog>>, Option<Arc<AuditLog>>) {
         (self.server.access_log().cloned(), self.service.audit_log.clone())
     }
 
-    /// What can be seen of it while it runs.
+    /// Returns a view of it while it runs.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.server.handle().clone()
     }
 
-    /// Returns what takes a changed configuration over while it runs.
+    /// Returns the part that applies a changed configuration while it runs.
     #[must_use]
     pub fn reloader(&self) -> RelayReloader {
         RelayReloader(Arc::clone(&self.service))
     }
 
-    /// Has the process before this one leave what is new to this one, if there is such a process,
-    /// which then retires: for whoever has more to take from it. Blocks for as long as it takes to
-    /// hear which headers it has seen. [`Relay::run`] does it unless it is done.
+    /// Takes over from the previous process, if there is one, which then retires: for a caller that
+    /// has more to take from it. Blocks for as long as it takes to receive the table of headers
+    /// seen. [`Relay::run`] does it unless it is done.
     ///
     /// # Errors
-    /// When the other breaks off.
+    /// When the previous process breaks off.
     pub fn take_over(&mut self) -> Result<(), RelayError> {
         self.server.take_over(&self.service)
     }
 
-    /// Serves until `shutdown` tells it to end. Blocks.
+    /// Serves until `shutdown` ends it. Blocks.
     ///
     /// # Errors
     /// When a thread cannot be started, or ends by a bug.
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
-        // Nobody else has told: a relay runs once.
+        // Set nowhere else: a relay runs once.
         let _told = self.service.phase.set(shutdown.watch());
         let authorizations = Arc::clone(&self.service.authorizations);
         let end_due = move || authorizations.end_due(Instant::now());
@@ -245,32 +245,33 @@ fn legs_of(config: &RelayConfig, additions: &Additions<'_>) -> Result<Arc<Legs>,
     Ok(Arc::new(legs))
 }
 
-/// Sessions, and further connections of them, that the grant of `header` has at a time, by itself.
+/// Returns the most sessions, and further connections of them, that the grant of `header` itself
+/// allows at a time.
 fn most_sessions(header: &OpenHeader) -> Option<u32> {
     header.grant.sessions.map(NonZeroU32::get)
 }
 
-/// What a relay does with a connection.
+/// The service of a relay: serves the connections that are accepted.
 struct RelayService {
-    /// Shared by all workers, since a replayed header may come to another one. Held for a few
-    /// keyed hashes at a time; signatures are checked without it.
+    /// Shared by all workers, since a replayed header may arrive at another one. Locked for a few
+    /// keyed hashes at a time; signatures are checked without the lock.
     verifier: Arc<Mutex<Verifier>>,
     /// The process that takes over, which holds the table of headers seen from then on.
     successor: Mutex<Option<Successor>>,
     rules: Live<Rules>,
-    /// Sessions that are open, and by what.
+    /// The open sessions, and the facts by which they were authorized.
     authorizations: Arc<Authorizations>,
     own_host: OwnHost,
     dialler: Arc<Dialler>,
     pools: Arc<Pools>,
-    /// How far the end has come; connections that rest end with the first of it.
+    /// The phase of the shutdown; idle connections end with its first step.
     phase: OnceLock<watch::Receiver<Phase>>,
     grants: Arc<Members<GrantId>>,
     /// Gateways, which share the limit of sessions.
     gateways: Arc<Members<PublicIdentity>>,
-    /// Gateways whose probes come here.
+    /// Gateways whose probes arrive here.
     probing: Arc<Members<PublicIdentity>>,
-    /// Neighbours whose warm connections rest here, and how many of each may.
+    /// Neighbours whose warm connections are kept here, and the share of each.
     resting: Arc<Members<PublicIdentity>>,
     most_resting: AtomicU32,
     /// Sessions of striped legs.
@@ -278,13 +279,12 @@ struct RelayService {
     session_settings: SessionSettings,
     /// Those that a reload changes.
     limits: LiveLimits,
-    /// Who this relay is.
+    /// The identities of this relay.
     own: Arc<OwnIdentities>,
-    /// Keys that were read at the start.
     held: HeldKeys,
-    /// What each listener asks of who dials.
+    /// The encryption that each listener demands.
     entrances: Vec<Encryption>,
-    /// Where sessions are told of that grant and rules have let in.
+    /// The log of sessions that grant and rules have admitted.
     audit_log: Option<Arc<AuditLog>>,
 }
 
@@ -326,7 +326,7 @@ impl Service for RelayService {
         if !header.is_probe {
             note(|facts| describe(facts, &header));
         }
-        // Who is refused here stays unauthenticated, to be told and to be evicted.
+        // A peer that is refused here stays unauthenticated: it gets the reason and may be evicted.
         let admitted = self.admit(permit, &header);
         let worker = permit.worker();
         let lookups = match admitted {
@@ -371,7 +371,7 @@ impl Service for RelayService {
 }
 
 impl RelayService {
-    /// What comes first: a hop header, a hello, or a join.
+    /// Reads the first bytes: a hop header, a hello, or a join.
     async fn first_bytes(
         &self,
         stream: &Connection,
@@ -399,8 +399,8 @@ impl RelayService {
         }
     }
 
-    /// The header of a session. A neighbour that keeps connections ready says hello first and
-    /// brings it later.
+    /// Returns the header of a session. A neighbour that keeps connections ready sends a hello
+    /// first and the header later.
     async fn header(
         &self,
         stream: &Connection,
@@ -414,8 +414,8 @@ impl RelayService {
         self.warm_header(stream, &bytes, read_ahead, permit).await
     }
 
-    /// Gives a connection a place among those of the gateway of its header: a session's or a
-    /// probe's. Returns the names that the gateway looks up.
+    /// Gives a connection, of a session or a probe, a place among those of the gateway of its
+    /// header. Returns the gateway's lookups.
     fn admit(&self, permit: &mut Permit, header: &OpenHeader) -> Result<Lookups, Outcome> {
         let gateways = if header.is_probe { &self.probing } else { &self.gateways };
         let place = gateways.enter(header.grant.gateway, None).ok_or(Outcome::GatewayFull)?;
@@ -427,8 +427,8 @@ impl RelayService {
         self.verifier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The header for the next hop, if this relay agrees to dial that; `None` when this is the
-    /// last. A key is derived for relays alone that may be dialled.
+    /// Returns the header for the next hop, if this relay may dial that; `None` when this is the
+    /// last. A key is derived only for relays that may be dialled.
     fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
         let Some(next) = header.next_hop() else { return Ok(None) };
         let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
@@ -441,8 +441,8 @@ impl RelayService {
         Ok(self.lock_verifier().forward_striped(header, may_stripe)?)
     }
 
-    /// Enters a session whose path has just been opened, unless what it was let in by has changed
-    /// meanwhile.
+    /// Enters a session whose path has just been opened, unless the rules that admitted it have
+    /// changed meanwhile.
     fn authorize(
         &self,
         permit: &mut Permit,
@@ -453,7 +453,7 @@ impl RelayService {
             Some(next) => Dialled::NextHop(next.address),
             None => match tcp::peer(&session.downstream) {
                 Some(address) => Dialled::Destination(address),
-                // It is broken already.
+                // It has failed already.
                 None => return Ok(()),
             },
         };
@@ -464,8 +464,8 @@ impl RelayService {
         self.check_still(permit.worker(), header, &basis)
     }
 
-    /// Refuses a session for which `dialled` stands now, if what it was let in by has changed
-    /// during the dial: the other end is to see nothing of it.
+    /// Refuses a session for which `dialled` is established now, if the rules that admitted it have
+    /// changed during the dial: the other end is to receive nothing of it.
     fn check_dialled(
         &self,
         worker: &Worker,
@@ -495,7 +495,7 @@ impl RelayService {
         })
     }
 
-    /// Checks that `rules` would let a session in.
+    /// Checks that `rules` would admit a session.
     fn allows(&self, rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
         rules.trust.check(&basis.verified)?;
         let is_local = |ip| self.own_host.holds(ip);
@@ -509,7 +509,7 @@ impl RelayService {
         })
     }
 
-    /// What decides where sessions may go.
+    /// Returns the check of where sessions may go.
     fn check<'a>(
         &'a self,
         rules: &'a Rules,
@@ -530,21 +530,21 @@ fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
     facts.path = header.next_hop().map(|next| next.address.to_string());
 }
 
-/// What has become of a session whose upstream failed before its path was open.
+/// Logs a session whose upstream failed before its path was open, and returns its outcome.
 fn gone(header: &OpenHeader, error: io::Error) -> Outcome {
     broken(&header.flow, &header.destination, &Broken::Upstream(error))
 }
 
-/// Whether the destination may have been dialled when a session failed, here or further on.
+/// The knowledge about the dial of the destination when a session failed, here or further on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dial {
-    /// Surely not.
+    /// The destination was not dialled.
     NotBegun,
-    /// It cannot be ruled out.
+    /// The destination may have been dialled.
     PerhapsBegun,
 }
 
-/// The time since the Unix epoch, as headers and grants count it.
+/// Returns the time since the Unix epoch, as headers and grants count it.
 pub(crate) fn unix_now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Timestamp::ZERO + since_epoch.unwrap_or_default()

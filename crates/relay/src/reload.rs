@@ -1,8 +1,8 @@
 //! A changed configuration file, taken over while the process runs: on SIGHUP, or whenever the file
 //! changes.
 //!
-//! All parts of the process look at the new file first. Where one refuses it nothing changes; else
-//! all take it over.
+//! All parts of the process check the new file first. If one refuses it nothing changes; else all
+//! apply it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,38 +13,38 @@ use crate::revocations::read_text;
 use crate::rights::check_readers;
 use crate::{RelayError, Shutdown};
 
-/// Between two looks at the files. Chosen: what is revoked ends within a second.
+/// Interval at which the files are checked. Chosen: revoked sessions end within a second.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Takes over what was made ready; returns what else came of it, in a few words.
+/// Applies what was prepared; returns further results in a few words.
 pub type Prepared = Box<dyn FnOnce() -> Option<String>>;
 
-/// A part of a process that takes a changed configuration over while it runs.
+/// A part of a process that applies a changed configuration while it runs.
 pub trait Reload: Send {
-    /// Returns the keys that it takes over, with all below them.
+    /// Returns the keys that it applies, with all below them.
     fn live(&self) -> &'static [&'static str];
 
-    /// Makes the configuration `text` ready, and changes nothing yet.
+    /// Prepares the configuration `text`, and changes nothing yet.
     ///
     /// # Errors
-    /// When it cannot be taken over.
+    /// When it cannot be applied.
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError>;
 
-    /// Returns a file beside the configuration that is taken over whenever it changes.
+    /// Returns a file beside the configuration that is applied whenever it changes.
     fn watched(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Makes that file ready, and changes nothing yet.
+    /// Prepares that file, and changes nothing yet.
     ///
     /// # Errors
-    /// When it cannot be taken over.
+    /// When it cannot be applied.
     fn prepare_watched(&self) -> Result<Prepared, RelayError> {
         Ok(Box::new(|| None))
     }
 }
 
-/// A configuration file, and the parts of the process that take it over.
+/// A configuration file, and the parts of the process that apply it.
 pub struct Reloads {
     file: PathBuf,
     begun_with: toml::Table,
@@ -52,23 +52,23 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// A file that the process was started with when it said `begun_with`. Nothing takes it over
-    /// yet.
+    /// Creates one of a file whose text was `begun_with` at the start of the process. No part
+    /// applies it yet.
     #[must_use]
     pub fn new(file: &Path, begun_with: &str) -> Self {
         let begun_with = begun_with.parse().unwrap_or_default();
         Self { file: file.to_owned(), begun_with, parts: Vec::new() }
     }
 
-    /// Has `part` take it over as well.
+    /// Adds a part that applies it.
     #[must_use]
     pub fn with(mut self, part: impl Reload + 'static) -> Self {
         self.parts.push(Box::new(part));
         self
     }
 
-    /// Reads the file and has all parts take it over, or none; logs in one line what came of it,
-    /// and in another which changed keys nothing takes over.
+    /// Reads the file and has all parts apply it, or none; logs the result in one line, and the
+    /// changed keys that no part applies in another.
     pub fn apply(&self) {
         let place = self.file.display();
         match read(&self.file).and_then(|text| self.take_over(&text)) {
@@ -87,7 +87,7 @@ impl Reloads {
         }
     }
 
-    /// Has all parts take the files over that they watch beside the configuration, or none.
+    /// Has all parts apply the files that they watch beside the configuration, or none.
     fn apply_watched(&self) {
         let prepared = self.parts.iter().map(|part| part.prepare_watched());
         match prepared.collect::<Result<Vec<_>, _>>() {
@@ -101,7 +101,7 @@ impl Reloads {
         }
     }
 
-    /// What changes when a file changes that is watched beside the configuration.
+    /// Returns the stamps of the files that are watched beside the configuration.
     fn watched(&self) -> Vec<(PathBuf, Option<(SystemTime, u64)>)> {
         let files = self.parts.iter().filter_map(|part| part.watched());
         files.map(|file| (file.clone(), stamp(&file))).collect()
@@ -116,7 +116,7 @@ impl Reloads {
         Ok(Taken { said, left: left.join(", ") })
     }
 
-    /// Applies the file anew whenever `shutdown` is told to reload, as by SIGHUP, and with `watch`
+    /// Applies the file anew whenever `shutdown` requests a reload, as by SIGHUP, and with `watch`
     /// whenever it changes.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Reloads {
             runtime.block_on(async {
                 let mut looks = interval(LOOK);
                 looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                // What was read at the start may have changed since: it is read once more.
+                // The file read at the start may have changed since: it is read once more.
                 let (mut seen, mut beside) = (stamp(&self.file), Vec::new());
                 loop {
                     let is_due = tokio::select! {
@@ -146,7 +146,7 @@ impl Reloads {
                         }
                     };
                     if is_due {
-                        // Before they are read: what is written meanwhile is read the next time.
+                        // Before they are read: a later write is found the next time.
                         (seen, beside) = (stamp(&self.file), self.watched());
                         self.apply();
                     } else if self.watched() != beside {
@@ -161,21 +161,21 @@ impl Reloads {
     }
 }
 
-/// Takes over what was made ready, and returns what came of it.
+/// Applies what was prepared, and returns the results.
 fn take_over_all(prepared: Vec<Prepared>) -> String {
     let said: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
     said.join("; ")
 }
 
-/// What came of a configuration that was taken over.
+/// The result of applying a configuration.
 struct Taken {
-    /// By the parts.
+    /// The words of the parts.
     said: String,
-    /// Keys that differ from the start and that no part takes over.
+    /// Keys that differ from the start and that no part applies.
     left: String,
 }
 
-/// What changes when a file is written.
+/// Returns a stamp that changes when a file is written.
 fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(file).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
@@ -187,8 +187,7 @@ fn read(file: &Path) -> Result<String, RelayError> {
     check_readers(file, &text).map(|()| text)
 }
 
-/// The keys that differ in two configurations, but for those that are `live`, and what is below
-/// them.
+/// Returns the keys that differ in two configurations, except `live` ones and those below them.
 fn changed(old: &toml::Table, new: &toml::Table, live: &[&str]) -> Vec<String> {
     let mut keys = Vec::new();
     compare("", old, new, &mut keys);

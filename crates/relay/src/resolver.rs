@@ -1,9 +1,8 @@
-//! What names mean.
+//! Resolution of names.
 //!
-//! A name is absolute: it means the same on every host, whatever search list that has. It is looked
-//! up in the hosts file, then by the name servers that resolv.conf(5) names, over a thread of its
-//! own that never waits for one name while another is asked for. What the servers say is kept as
-//! long as they say.
+//! A name is absolute: no search list of a host applies. It is looked up in the hosts file, then by
+//! the name servers of resolv.conf(5), on a thread of its own that never waits for one name while
+//! another is asked for. Answers are kept for their TTL.
 
 mod asker;
 mod table;
@@ -27,14 +26,14 @@ const MOST_LOOKUPS: usize = 32;
 
 type Answer = dyn Fn(&str) -> Vec<IpAddr> + Send + Sync;
 
-/// Who says what a name means: the system, unless another is given.
+/// A resolver of names: the system's, unless another is given.
 #[derive(Clone)]
 pub struct Resolver(Source);
 
 #[derive(Clone)]
 enum Source {
     Given(Arc<Answer>),
-    /// The host's files and servers; the thread that asks them begins with the first name.
+    /// The host's files and servers; the thread that asks them starts with the first name.
     System(Arc<(Files, Mutex<Option<UnboundedSender<Wanted>>>)>),
 }
 
@@ -52,22 +51,23 @@ pub(crate) struct Lookups {
 }
 
 impl Lookups {
-    /// Those of one asker among others.
+    /// Creates those of one asker among others.
     pub(crate) fn of_one() -> Self {
         Self { under_way: Arc::default(), most: MOST_LOOKUPS }
     }
 
-    /// Those of many askers that cannot be told apart: as many as they leave to others.
+    /// Creates those of many askers that cannot be told apart: at most as many as are left to
+    /// others.
     pub(crate) fn of_many() -> Self {
         Self { under_way: Arc::default(), most: usize::MAX }
     }
 
-    /// Whether none is under way.
+    /// Returns true if none is under way.
     pub(crate) fn rest(&self) -> bool {
         self.under_way.load(Relaxed) == 0
     }
 
-    /// Whether one more may begin where `free` are free.
+    /// Returns true if one more may begin where `free` are free.
     fn may_begin(&self, free: usize) -> bool {
         let under_way = self.under_way.load(Relaxed);
         under_way < self.most && under_way < free
@@ -83,13 +83,14 @@ impl Lookups {
 }
 
 impl Resolver {
-    /// A resolver that answers by `answer`, at once. An empty answer: there is no such name.
+    /// Creates a resolver that answers by `answer`, at once. An empty answer: there is no such
+    /// name.
     pub fn by(answer: impl Fn(&str) -> Vec<IpAddr> + Send + Sync + 'static) -> Self {
         Self(Source::Given(Arc::new(answer)))
     }
 
-    /// A resolver that reads `resolv_conf` and `hosts` in place of the host's own files, and asks
-    /// at `port` in place of the port of name servers.
+    /// Creates a resolver that reads `resolv_conf` and `hosts` in place of the host's own files,
+    /// and asks at `port` in place of the port of name servers.
     #[must_use]
     pub fn reading(resolv_conf: PathBuf, hosts: PathBuf, port: u16) -> Self {
         Self::of(Files { resolv_conf, hosts, port: Some(port) })
@@ -99,8 +100,8 @@ impl Resolver {
         Self(Source::System(Arc::new((files, Mutex::new(None)))))
     }
 
-    /// The addresses of `name`, with `port`, IPv4 that was mapped into IPv6 unwrapped; asked for as
-    /// one of `lookups`.
+    /// Returns the addresses of `name`, with `port`, IPv4-mapped IPv6 addresses unwrapped; looked
+    /// up as one of `lookups`.
     pub(crate) async fn resolve(
         &self,
         name: &str,
@@ -120,7 +121,7 @@ impl Resolver {
         }
     }
 
-    /// Hands a wish over to the thread that asks.
+    /// Sends a request to the thread that asks.
     fn want(&self, wanted: Wanted) -> io::Result<()> {
         let Source::System(system) = &self.0 else { return Ok(()) };
         let (files, thread) = &**system;
@@ -130,7 +131,7 @@ impl Resolver {
             None => asker::start(files.clone())?,
         };
         let sent = wants.send(wanted).map_err(|_| io::Error::other("the resolver has ended"));
-        // One that has ended is begun anew by whoever asks next.
+        // A thread that has ended is started anew by the next request.
         *thread = sent.is_ok().then_some(wants);
         sent
     }

@@ -1,5 +1,5 @@
-//! The file of what operators have revoked: signed lists as `tradewind grant revoke` writes them,
-//! one a line.
+//! The file of revocations: operators' signed lists as `tradewind grant revoke` writes them, one a
+//! line.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::failure::plain;
 /// Longest file. Chosen: lists of several operators, each as long as it may be.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Reads the lists in `file`. Empty lines, and lines that begin with `#`, are passed over.
+/// Reads the lists in `file`. Empty lines, and lines that begin with `#`, are skipped.
 ///
 /// # Errors
-/// [`RelayError::Revocations`] with the line that is none, or when the file cannot be read.
+/// [`RelayError::Revocations`] with the line that is invalid, or when the file cannot be read.
 pub fn read(file: &Path) -> Result<Vec<SignedRevocations>, RelayError> {
     let refused = |problem| RelayError::Revocations { path: file.to_owned(), problem };
     let text = read_text(file).map_err(refused)?;

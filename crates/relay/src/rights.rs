@@ -1,6 +1,6 @@
-//! The rights that a relay or gateway needs of the host beyond what every user has: the
-//! capabilities that its configuration takes all its life, and its key, which other users may not
-//! read.
+//! The rights that a relay or gateway needs of the host beyond those of every user: the
+//! capabilities that its configuration needs for the process's life, and the reading of its key,
+//! which other users may not read.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -28,11 +28,11 @@ const KEY_FILE: &str = "key file ";
 /// Ports below this take a capability, where the host does not say otherwise.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Refuses a configuration, the `text` of `file`, that gives an identity itself and that others may
+/// Refuses a configuration, the `text` of `file`, that contains an identity and that others may
 /// read.
 ///
 /// # Errors
-/// When it is so.
+/// When others may read an identity in it.
 pub fn check_readers(file: &Path, text: &str) -> Result<(), RelayError> {
     let table: toml::Table = text.parse().unwrap_or_default();
     let given = ["identity", "previous_identity"].into_iter().find(|key| table.contains_key(*key));
@@ -67,11 +67,11 @@ impl RelayConfig {
         }
     }
 
-    /// Reads the key, and goes on with it whoever may read its file later; the next process, which
-    /// may not, gets the open file.
+    /// Reads the key, and keeps it whoever may read its file later; the next process, which may
+    /// not, gets the open file.
     ///
     /// # Errors
-    /// When neither the file can be read nor one was handed on.
+    /// When the file cannot be read and none was inherited.
     pub fn hold_identity(&mut self, handover: &mut Handover) -> Result<(), RelayError> {
         let files = [&self.identity_file, &self.previous_identity_file];
         files.into_iter().flatten().try_for_each(|file| self.held.hold(file, handover))
@@ -173,7 +173,7 @@ impl Takes<'_> {
         [&self.legs.accept, &self.legs.dial].into_iter().chain(to)
     }
 
-    /// Returns whether the kernel starts connections with other windows than its own.
+    /// Returns true if the kernel starts connections with other windows than its own.
     fn starts(&self) -> bool {
         self.learns || self.profiles().any(|profile| profile.initial_window.is_some())
     }
@@ -195,7 +195,7 @@ fn listens_low(packet: &toml::Value) -> bool {
     listens.is_some_and(|listens: SocketAddr| is_low(listens.port())) || led_to.is_some_and(is_low)
 }
 
-/// Returns others' addresses that packets are delivered or answered from.
+/// Returns the foreign addresses that packets are delivered or answered from.
 fn spoofed(packet: &toml::Value) -> impl Iterator<Item = DestinationRule> {
     let answers = packet.get("tproxy").and_then(|taken| taken.get("destinations"));
     let rules = answers.into_iter().chain(packet.get("preserve_source"));
@@ -207,7 +207,7 @@ fn is_restricted(profile: &LegProfile) -> bool {
     profile.congestion_control.as_deref().is_some_and(congestion::is_restricted)
 }
 
-/// Returns whether its buffers are larger than everybody's may be on this host.
+/// Returns true if its buffers exceed this host's limit for unprivileged users.
 fn exceeds_buffers(profile: &LegProfile) -> bool {
     let exceeds = |wanted: Option<Bytes>, name: &str| {
         let most = || sysctl::get(name).ok()?.parse().ok();
@@ -217,8 +217,8 @@ fn exceeds_buffers(profile: &LegProfile) -> bool {
         || exceeds(profile.send_buffer, "net.core.wmem_max")
 }
 
-/// Keys that a process has read at its start, by the files that they were in: its user may not be
-/// allowed to read these again.
+/// The keys that a process has read at its start, by file: its user may not be allowed to read
+/// these again.
 #[derive(Debug, Clone, Default)]
 pub struct HeldKeys(Vec<HeldKey>);
 
@@ -231,7 +231,7 @@ struct HeldKey {
 }
 
 impl HeldKeys {
-    /// Reads the secret identity in `path`; one that is held still counts where it may not be read.
+    /// Reads the secret identity in `path`; if it may not be read, returns the held one.
     pub(crate) fn read(&self, path: &Path) -> Result<IdentityKey, RelayError> {
         self.read_opened(path, File::open(path))
     }
@@ -242,7 +242,7 @@ impl HeldKeys {
         match self.0.iter().find(|held| held.path == path).filter(|_| is_denied) {
             Some(held) => {
                 let there = number_of(path.metadata());
-                // What cannot be seen counts as the file that was there.
+                // A file that cannot be examined counts as unchanged.
                 if there.is_some() && held.number.is_some() && there != held.number {
                     let problem = "is another file than at the start of this process, whose user \
                                    may not read it: `chown` it to that user, or restart";
@@ -275,7 +275,7 @@ fn parse(path: &Path, text: io::Result<impl AsRef<str>>) -> Result<IdentityKey, 
     text.as_ref().trim().parse().map_err(|error| refused(format!("{error}")))
 }
 
-/// Opens the file of a key, or takes the open one that was handed on.
+/// Opens the file of a key, or takes the inherited open one.
 fn open_key(path: &Path, handover: &mut Handover) -> Result<(IdentityKey, File), RelayError> {
     let name = format!("{KEY_FILE}{}", path.display());
     let handed_on = handover.sockets(&name).pop().map(|(_, file)| File::from(file));
@@ -304,7 +304,7 @@ fn number_of(found: io::Result<Metadata>) -> Option<(u64, u64)> {
     found.ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Returns whether another file lies at `path` by now, as far as that can be seen.
+/// Returns true if another file is at `path` by now, as far as that can be seen.
 fn is_replaced(path: &Path, file: &File) -> bool {
     match (number_of(path.metadata()), number_of(file.metadata())) {
         (Some(there), Some(held)) => there != held,
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(of(tproxy), (vec![NetAdmin], vec![]));
         let local_output = format!("{tproxy}local_output = true\n");
         assert_eq!(of(&local_output), (vec![NetAdmin, NetRaw], vec![NetRaw]));
-        // What is delivered under others' addresses may be from their low ports.
+        // Packets delivered from foreign addresses may bear low ports.
         let far = |ports: &str| {
             of(&format!("[packet_endpoint]\npreserve_source = ['10.1.0.0/16:{ports}']\n"))
         };
@@ -437,12 +437,12 @@ mod tests {
         let beside = KeyFile::new("held-key-beside", &other);
         assert!(read(&beside.0).unwrap_err().to_string().ends_with("permission denied"));
         assert_eq!(held.read(&beside.0).unwrap().public(), other.public());
-        // Nor does the key count for a file that has come in the place of its own.
+        // Nor is the key valid for a file that has replaced its own.
         std::fs::rename(&beside.0, &file.0).unwrap();
         let line = read(&file.0).unwrap_err().to_string();
         assert!(line.contains("is another file than at the start of this process"), "{line}");
         assert_eq!(held.read(&file.0).unwrap().public(), other.public(), "which may be read");
-        // Whoever sees nothing there goes on.
+        // A file that cannot be examined counts as unchanged.
         std::fs::remove_file(&file.0).unwrap();
         assert_eq!(read(&file.0).unwrap(), own.public());
         assert!(held.read(&file.0).is_err(), "it is not there, and that is no denial");

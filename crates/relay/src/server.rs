@@ -36,23 +36,23 @@ use crate::timeouts::LiveTimeouts;
 use crate::upgrade::{Handover, Name, Purpose, open_listeners, send_bytes, succeed};
 use crate::worker::{Permit, SharedLimits, Worker};
 
-/// Pause after an accept that failed for want of descriptors when not even the reserve helped.
-/// Chosen: short against a handshake, long against a loop.
+/// Pause after an accept that failed for want of descriptors, even with the reserve. Chosen: short
+/// against a handshake, long against a loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two signs of life of a worker.
+/// Interval between two heartbeats of a worker.
 const BEAT: Duration = Duration::from_secs(1);
-/// After so long without one the process counts as dead. Chosen: no turn of a worker takes a tenth
-/// of it, even on a machine with ten times as many workers as it has CPUs.
+/// Time without one after which the process counts as dead. Chosen: no turn of a worker takes a
+/// tenth of it, even on a machine with ten times as many workers as it has CPUs.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
-/// What a server does with a connection.
+/// The service that a server runs for each connection.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// How its sessions are kept.
+    /// Returns the settings of its sessions.
     fn session_settings(&self) -> &SessionSettings;
 
-    /// Opens the path for `stream`, which came in at the listener with number `entrance`; else
-    /// tells what became of it.
+    /// Opens the path for `stream`, which the listener with number `entrance` accepted; otherwise
+    /// returns the outcome.
     fn open(
         &self,
         stream: TcpStream,
@@ -60,27 +60,26 @@ pub(crate) trait Service: Send + Sync + 'static {
         permit: &mut Permit,
     ) -> impl Future<Output = Result<Session, Outcome>> + Send;
 
-    /// Hands over what the next process must know of what this one has seen, and asks it from now
-    /// on.
+    /// Sends the state that the next process needs, and asks that process from now on.
     fn hand_over(&self, successor: &UnixStream) -> io::Result<()> {
         send_bytes(successor, &[])
     }
 
-    /// Goes on with what the process before this one has handed over.
+    /// Takes the state that the previous process has sent.
     fn take_over(&self, _seen: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether a header that the process before this one reads may be used.
+    /// Checks that a header that the previous process reads may be used.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason that it may not.
     fn judge(&self, sighting: &Sighting) -> Result<(), GrantError> {
         Err(GrantError::Replayed(sighting.nonce))
     }
 }
 
-/// How a server is set up.
+/// The setup of a server.
 pub(crate) struct Setup<'a> {
     pub(crate) program: &'static str,
     pub(crate) addresses: &'a [SocketAddr],
@@ -95,12 +94,12 @@ pub(crate) struct Setup<'a> {
     pub(crate) register: &'a dyn Fn(&Registry),
 }
 
-/// What a program adds to a relay or gateway that it runs.
+/// The additions of a program to a relay or gateway that it runs.
 #[derive(Clone, Copy)]
 pub struct Additions<'a> {
     /// Adds metrics and pages of its own to the metrics port.
     pub register: &'a dyn Fn(&Registry),
-    /// What knows how connections to the other ends of legs are to start.
+    /// The source of learned initial windows for connections of legs.
     pub learned: Option<&'a OwnSockets>,
 }
 
@@ -122,10 +121,10 @@ pub(crate) struct Server {
     access_log: Option<Arc<AccessLog>>,
 }
 
-/// All that one thread takes with it.
+/// The state that one thread takes with it.
 struct WorkerContext {
     runtime: Runtime,
-    /// By the number of the address.
+    /// The listeners, by the number of the address.
     listeners: Vec<(usize, std::net::TcpListener)>,
     worker: Arc<Worker>,
 }
@@ -194,12 +193,12 @@ impl Server {
         })
     }
 
-    /// Returns how many sessions there may be.
+    /// Returns the number of sessions allowed.
     pub(crate) const fn most_sessions(&self) -> usize {
         self.most_sessions
     }
 
-    /// Returns what changes the limits while it runs.
+    /// Returns the limits, which can be changed while it runs.
     pub(crate) fn limits(&self) -> LiveLimits {
         self.limits.clone()
     }
@@ -216,12 +215,12 @@ impl Server {
         self.access_log.as_ref()
     }
 
-    /// Its listeners, with the numbers of their addresses.
+    /// Returns its listeners, with the numbers of their addresses.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &(usize, std::net::TcpListener)> {
         self.benches.iter().flat_map(|bench| &bench.listeners)
     }
 
-    /// Has the process before this one, if there is one, leave what is new to this one.
+    /// Takes over from the previous process, if there is one.
     pub(crate) fn take_over<S: Service>(&mut self, service: &Arc<S>) -> Result<(), RelayError> {
         match self.predecessor.take() {
             Some(stream) => succeed(stream, service).map_err(RelayError::InheritedSockets),
@@ -229,7 +228,7 @@ impl Server {
         }
     }
 
-    /// Serves until told to end.
+    /// Serves until the shutdown.
     pub(crate) fn run<S: Service>(
         mut self,
         service: &Arc<S>,
@@ -276,8 +275,8 @@ impl Server {
     }
 }
 
-/// Ends the other workers at once when one of them ends by a bug: half a process would accept what
-/// it does not serve.
+/// Ends the other workers at once when one of them panics: a process without it would accept
+/// connections that it does not serve.
 struct StopOnPanic<'a>(&'a Shutdown);
 
 impl Drop for StopOnPanic<'_> {
@@ -304,12 +303,13 @@ fn serve_telemetry(
     Ok(sandbox::as_reader(serve)??)
 }
 
-/// Has this thread, and those that it starts, keep no rights but what workers' sockets take.
+/// Drops all rights of this thread, and those that it starts, except those that workers' sockets
+/// need.
 pub(crate) fn bind_worker() {
     warn_of_rights(sandbox::bind_worker());
 }
 
-/// Has this thread, and those that it starts, keep no rights.
+/// Drops all rights of this thread, and those that it starts.
 pub(crate) fn bind_reader() {
     warn_of_rights(sandbox::bind_reader());
 }
@@ -327,7 +327,7 @@ impl WorkerContext {
         Ok(Self { runtime, listeners: Vec::new(), worker: Arc::new(Worker::new(limits)) })
     }
 
-    /// Accepts and serves until told to end. Sessions that are open when it returns are dropped
+    /// Accepts and serves until the shutdown. Sessions that are open when it returns are dropped
     /// with the runtime, and their sockets are reset.
     fn work<S: Service>(
         self,
@@ -353,10 +353,11 @@ impl WorkerContext {
             for accept in accepting {
                 accept.await.expect("accepting does not panic");
             }
-            // Who carries packets alone has no listener, and runs until it is told to end as well.
+            // A process that carries packets alone has no listener, and runs until the shutdown as
+            // well.
             let mut over = phase.clone();
-            // What this returns holds the phase in place, so that nobody could turn it on: it must
-            // go at once.
+            // The returned guard locks the phase, so that it could not be changed: it must be
+            // dropped at once.
             drop(over.wait_for(|phase| *phase > Phase::Running).await);
             self.worker.leave();
             tokio::select! {
@@ -368,7 +369,7 @@ impl WorkerContext {
     }
 }
 
-/// Accepts connections until the process drains, and then those that wait already: closing a
+/// Accepts connections until the process drains, and then those already in the backlog: closing a
 /// listener resets them.
 async fn accept<S: Service>(
     listener: TcpListener,
@@ -379,7 +380,7 @@ async fn accept<S: Service>(
 ) {
     let mut reserve = Reserve::new();
     let shortage = LogLimit::new();
-    // Made once, for waiting takes a lock that all workers share.
+    // Created once, since creating it takes a lock that all workers share.
     let mut over = pin!(phase.wait_for(|phase| *phase > Phase::Running));
     let mut draining = false;
     loop {
@@ -403,8 +404,8 @@ async fn accept<S: Service>(
                 let (service, arrival) = (Arc::clone(&service), permit.arrival());
                 let record = permit.record().cloned();
                 let serve = async move {
-                    // Opening takes more memory than carrying: it is given back in between. A task
-                    // would hold a session twice, where it was and where it was moved to.
+                    // Opening takes more memory than carrying: it is freed in between. A task would
+                    // hold a session twice, in its old place and its new one.
                     let opening = Box::pin(service.open(stream, entrance, &mut permit));
                     let outcome = match opening.await.map(Box::new) {
                         Ok(mut session) => {
@@ -426,13 +427,13 @@ async fn accept<S: Service>(
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
-            // What befell a connection between the handshake and the accept is its own affair.
+            // A failure between the handshake and the accept concerns that connection alone.
             Err(error) => tracing::debug!("accept: {}", plain(&error)),
         }
     }
 }
 
-/// A connection that waits to be accepted, if there is one.
+/// Accepts a connection from the backlog, if there is one.
 async fn accept_waiting(listener: &TcpListener) -> Option<io::Result<(TcpStream, SocketAddr)>> {
     poll_fn(|cx| match listener.poll_accept(cx) {
         Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
@@ -441,8 +442,8 @@ async fn accept_waiting(listener: &TcpListener) -> Option<io::Result<(TcpStream,
     .await
 }
 
-/// A descriptor held back for the time when there is no other: with it a waiting connection can be
-/// accepted and reset, so that its client learns at once instead of waiting in the kernel.
+/// A descriptor in reserve for when there is no other: with it a waiting connection can be accepted
+/// and reset, so that its client learns at once instead of waiting in the backlog.
 struct Reserve(Option<File>);
 
 impl Reserve {
@@ -450,7 +451,8 @@ impl Reserve {
         Self(File::open("/dev/null").ok())
     }
 
-    /// Turns one waiting connection away. False when there was no descriptor even for that.
+    /// Accepts and resets one waiting connection. Returns false if there was no descriptor even for
+    /// that.
     async fn shed(&mut self, listener: &TcpListener) -> bool {
         if self.0.take().is_none() {
             *self = Self::new();

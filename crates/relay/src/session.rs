@@ -29,17 +29,17 @@ pub(crate) struct Session {
     pub(crate) downstream: Side<'static>,
     pub(crate) up: Direction,
     pub(crate) down: Direction,
-    /// Its place under its grant, at relays.
+    /// Its place among its grant's sessions, at relays.
     pub(crate) place: Option<Place<GrantId>>,
-    /// The memory that binds it, where that is limited.
+    /// Its memory limit, if there is one.
     pub(crate) memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
     pub(crate) offers: Option<Box<Offers>>,
-    /// That it was taken off its way, at gateways.
+    /// Set if it was intercepted, at gateways.
     pub(crate) taken: Option<Taken>,
 }
 
-/// How sessions are kept.
+/// The settings of sessions.
 #[derive(Debug)]
 pub(crate) struct SessionSettings {
     pub(crate) timeouts: LiveTimeouts,
@@ -47,7 +47,8 @@ pub(crate) struct SessionSettings {
 }
 
 impl Session {
-    /// Between two sides that are still heard: limited by nothing, not striped.
+    /// Creates a session between two sides whose read interest is enabled, without limits and not
+    /// striped.
     pub(crate) fn between(
         (flow, destination): (FlowId, Destination),
         (upstream, up): (Connection, Direction),
@@ -95,8 +96,8 @@ impl Session {
         }
     }
 
-    /// Returns whether the kernel has given one side up since it answered no probe while nothing
-    /// was on its way to it.
+    /// Returns true if the kernel closed one side because it answered no keepalive probe while
+    /// nothing was in flight to it.
     fn ended_by_keepalive(&self, error: &Broken) -> bool {
         let (side, error) = match error {
             Broken::Upstream(error) => (&self.upstream, error),
@@ -107,7 +108,7 @@ impl Session {
         is_late && TcpInfo::of(side).is_ok_and(|info| info.ended_by_keepalive())
     }
 
-    /// Has all that the side which failed had sent arrive before the reset.
+    /// Delivers all that the failed side had sent before the reset.
     async fn linger(&mut self, worker: &Worker, error: &Broken) {
         let Self { upstream, downstream, up, down, memory, .. } = self;
         let memory = memory.as_ref();
@@ -123,11 +124,11 @@ impl Session {
         [upstream, downstream].into_iter().for_each(|side| side.send_held_back());
     }
 
-    /// Goes on where the pump has stopped, with a striped leg.
+    /// Continues where the pump has stopped, with a striped leg.
     async fn carry_striped(self, worker: &Worker, session_settings: &SessionSettings) -> Outcome {
         let (flow, destination) = (self.flow, self.destination);
         let _kept = (self.place, self.taken);
-        // What waits to travel with something is not to wait for frames.
+        // Bytes that wait to be coalesced must not wait for frames.
         [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {
             let offers = *self.offers.unwrap_or_default();

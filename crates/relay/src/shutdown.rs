@@ -1,4 +1,4 @@
-//! How a process is told to end: first to drain, then to stop.
+//! Shutdown of a process: first it drains, then it stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,16 +7,16 @@ use tokio::sync::watch;
 
 use crate::RelayError;
 
-/// How far the end has come.
+/// The phase of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Serving.
     Running,
-    /// The next process takes what is new; open sessions have long to end.
+    /// The next process takes new sessions; open sessions have a long timeout.
     Retiring,
-    /// Taking nothing new; open sessions go on.
+    /// No new sessions are taken; open sessions go on.
     Draining,
-    /// Ending now, whatever is open.
+    /// The process ends now; open sessions are cut.
     Stopping,
 }
 
@@ -24,13 +24,13 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     phase: Arc<watch::Sender<Phase>>,
-    /// Whether the next process has taken over, in whatever phase.
+    /// True once the next process has taken over, in any phase.
     retired: Arc<watch::Sender<bool>>,
-    /// How often an upgrade was asked for.
+    /// The number of requests for an upgrade.
     upgrades: Arc<watch::Sender<u32>>,
-    /// How often the configuration was to be read anew.
+    /// The number of requests for a reload.
     reloads: Arc<watch::Sender<u32>>,
-    /// Whether the start is over: orders that nobody obeys by now have no meaning here.
+    /// True once the start is over: a request that no part handles by then is ignored.
     has_begun: Arc<AtomicBool>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// A switch that nobody has used yet.
+    /// Creates a switch in the running phase.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -58,13 +58,13 @@ impl Shutdown {
         self.turn_to(Phase::Draining);
     }
 
-    /// Starts the program anew, which takes the listeners over, and retires once it is ready. If
+    /// Starts the program anew, which takes over the listeners, and retires once it is ready. If
     /// that fails, nothing changes.
     pub fn upgrade(&self) {
         self.upgrades.send_modify(|count| *count += 1);
     }
 
-    /// Has the configuration read anew, by whoever has one that can be
+    /// Requests a reload of the configuration, from parts that can reload one
     /// ([`Reloads`](crate::Reloads)).
     pub fn reload(&self) {
         self.reloads.send_modify(|count| *count += 1);
@@ -75,28 +75,28 @@ impl Shutdown {
         if *self.phase.borrow() >= Phase::Draining { self.stop() } else { self.drain() }
     }
 
-    /// Whether anybody would notice an end: not before the start is over.
+    /// Returns true if some part waits for the shutdown: not before the start is over.
     pub(crate) fn is_watched(&self) -> bool {
         self.phase.receiver_count() > 0
     }
 
-    /// Whether anybody reads a configuration anew, or may yet.
+    /// Returns true if some part reloads a configuration, or may yet.
     pub(crate) fn reloads(&self) -> bool {
         self.reloads.receiver_count() > 0 || !self.has_begun.load(Relaxed)
     }
 
-    /// Whether anybody upgrades, or may yet.
+    /// Returns true if some part upgrades, or may yet.
     pub(crate) fn upgrades(&self) -> bool {
         self.upgrades.receiver_count() > 0 || !self.has_begun.load(Relaxed)
     }
 
-    /// Ends the start: all who obey orders have begun to wait for them.
+    /// Ends the start: all parts that handle requests have begun to wait for them.
     pub(crate) fn begin(&self) {
         self.has_begun.store(true, Relaxed);
     }
 
-    /// Does `then`, on a thread of its own, once the next process has taken over. If none does it
-    /// is dropped when the process is told to stop.
+    /// Runs `then`, on a thread of its own, once the next process has taken over. If none does it
+    /// is dropped when the process stops.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -120,12 +120,12 @@ impl Shutdown {
         thread.spawn(wait).map(drop).map_err(RelayError::Runtime)
     }
 
-    /// Returns whether the next process has taken over, now and later.
+    /// Returns a receiver of whether the next process has taken over.
     pub(crate) fn watch_retired(&self) -> watch::Receiver<bool> {
         self.retired.subscribe()
     }
 
-    /// Leaves what is new to the next process.
+    /// Leaves new sessions to the next process.
     pub(crate) fn retire(&self) {
         self.retired.send_replace(true);
         self.turn_to(Phase::Retiring);
@@ -159,8 +159,7 @@ impl Shutdown {
     }
 }
 
-/// Tells each time that something is asked for, what was asked for while the process started
-/// included.
+/// Returns a receiver of requests, including those made while the process started.
 fn with_earlier(orders: &watch::Sender<u32>) -> watch::Receiver<u32> {
     let mut told = orders.subscribe();
     if *told.borrow() > 0 {
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn an_upgrade_that_is_asked_for_during_the_start_is_not_lost() {
         let shutdown = Shutdown::new();
-        // Parts of the process look at its end before anybody looks for upgrades.
+        // Parts of the process wait for its end before any waits for upgrades.
         let _phase = shutdown.watch();
         shutdown.once_retired(|| {}).unwrap();
         assert!(shutdown.upgrades() && shutdown.reloads());

@@ -1,11 +1,11 @@
-//! One of a session's two sockets, which can be made deaf.
+//! One of a session's two sockets, whose read interest can be paused.
 //!
-//! The runtime hears of every segment that arrives at a socket (edge-triggered, for reading and
-//! writing at once). While the direction that reads it is blocked at the other socket that would
-//! wake its worker for nothing, once for each segment: more often than there is anything to do. So
-//! a blocked direction makes the socket it reads deaf: it is registered for writing only, which
-//! still tells of a reset. A deaf socket is read without asking whether it is readable, and is
-//! heard again once it has nothing.
+//! The runtime is woken for every segment that arrives at a socket (edge-triggered, for reading and
+//! writing at once). While the direction that reads it is blocked at the other socket, that would
+//! wake its worker once for each segment with nothing to do. So a blocked direction pauses the read
+//! interest of the socket that it reads: it is registered for writing only, which still reports a
+//! reset. A paused socket is read without asking whether it is readable, and its read interest is
+//! enabled again once it is empty.
 
 use std::io::{self, Write};
 use std::net;
@@ -24,18 +24,18 @@ use crate::pump::Ending;
 /// One of a session's two sockets.
 #[derive(Debug)]
 pub(crate) enum Side<'a> {
-    /// A socket of somebody else, always heard.
+    /// A borrowed connection, whose read interest is always enabled.
     Lent(&'a Connection),
-    /// A socket whose every event is heard.
+    /// A connection whose read interest is enabled.
     ReadEnabled(Connection),
-    /// A socket of which only room to write and failure are heard, and what encrypts it.
+    /// A socket registered for writing and failure only, and its encryption.
     ReadPaused(AsyncFd<net::TcpStream>, Option<Box<Seal>>),
-    /// A socket that was lost when it changed from one to the other.
+    /// A socket that was lost when its registration changed.
     Lost,
 }
 
 impl Side<'_> {
-    /// Hears no more of what arrives.
+    /// Pauses the read interest.
     ///
     /// # Errors
     /// When the runtime cannot register the socket anew; the socket is closed then.
@@ -49,12 +49,12 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Whether it hears nothing of what arrives.
+    /// Returns true if its read interest is paused.
     pub(crate) const fn is_deaf(&self) -> bool {
         matches!(self, Self::ReadPaused(..))
     }
 
-    /// Hears everything again.
+    /// Enables the read interest again.
     ///
     /// # Errors
     /// As [`Side::pause_reads`].
@@ -68,13 +68,13 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// The connection, heard.
+    /// Returns the connection, with its read interest enabled.
     ///
     /// # Errors
     /// As [`Side::pause_reads`].
     ///
     /// # Panics
-    /// For one of somebody else: the caller's bug.
+    /// For a borrowed one: the caller's bug.
     pub(crate) fn into_connection(mut self) -> io::Result<Connection> {
         self.hear()?;
         match self {
@@ -86,7 +86,7 @@ impl Side<'_> {
         }
     }
 
-    /// Ready when a read is worth trying; a deaf socket always is.
+    /// Ready when a read is worth trying; always if the read interest is paused.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Lent(connection) => connection.poll_read_ready(cx),
@@ -95,10 +95,10 @@ impl Side<'_> {
         }
     }
 
-    /// Ready with the error of a deaf socket that has failed.
+    /// Ready with the error of a failed socket whose read interest is paused.
     ///
-    /// A socket that both peers have ended in order looks the same to the runtime but has no error:
-    /// what it has received can still be read.
+    /// A socket that both peers have closed in order looks the same to the runtime but has no
+    /// error: its received data can still be read.
     pub(crate) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Self::ReadPaused(deaf, _) = self else { return Poll::Pending };
         if let Err(error) = ready!(deaf.poll_read_ready(cx)) {
@@ -110,8 +110,9 @@ impl Side<'_> {
         }
     }
 
-    /// Whether the peer is known to have ended its direction; to be asked after a read that has
-    /// emptied the socket, when the runtime still says readable for that reason alone.
+    /// Returns true if the peer is known to have ended its direction; to be called after a read
+    /// that has emptied the socket, when the runtime still reports it readable for that reason
+    /// alone.
     pub(crate) fn is_ended(&self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Lent(connection) => connection.poll_read_ready(cx).is_ready(),
@@ -120,7 +121,7 @@ impl Side<'_> {
         }
     }
 
-    /// What encrypts it, if anything does.
+    /// Returns its encryption, if there is any.
     pub(crate) fn seal(&self) -> Option<&Seal> {
         match self {
             Self::Lent(connection) => connection.seal(),
@@ -150,9 +151,9 @@ impl Side<'_> {
 
     /// Reads the socket.
     ///
-    /// A read that leaves room in the buffer has emptied the socket, or stands in front of an
-    /// urgent byte. If it has, the runtime is told that the socket is no longer readable: that
-    /// spares the read that would only find out.
+    /// A read that leaves room in the buffer has emptied the socket, or has stopped before an
+    /// urgent byte. If it is empty, the runtime is told that it is no longer readable: that saves a
+    /// read that would return `WouldBlock`.
     fn try_receive_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut received = None;
         let attempt = self.try_read_by(|| {
@@ -171,8 +172,8 @@ impl Side<'_> {
         }
     }
 
-    /// Moves what has arrived into `pipe`, at most `most` bytes. `None`: an urgent byte comes
-    /// first, which is for a read.
+    /// Moves at most `most` received bytes into `pipe`. `None`: an urgent byte comes first, which
+    /// only a read can take.
     pub(crate) fn try_fill(&self, pipe: &mut Pipe, most: usize) -> io::Result<Option<usize>> {
         self.try_read_by(|| match pipe.fill_from(self, most) {
             Ok(0) if tcp::holds_more(self) => Ok(None),
@@ -212,8 +213,8 @@ impl Side<'_> {
         }
     }
 
-    /// As [`Side::try_write`], but the bytes travel with what follows at once: the end, or more.
-    /// Those of an encrypted one leave as they are.
+    /// As [`Side::try_write`], but the bytes are coalesced with what follows at once: the end, or
+    /// more. Those of an encrypted socket leave as they are.
     pub(crate) fn try_write_with_next(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.seal() {
             None => self.try_write_by(|| tcp::send_with_next(self, bytes)),
@@ -221,17 +222,18 @@ impl Side<'_> {
         }
     }
 
-    /// Bytes that were written and wait to be sent.
+    /// Returns the bytes that were written and wait to be sent.
     pub(crate) fn waits(&self) -> usize {
         self.seal().map_or(0, Seal::waits)
     }
 
-    /// Sends what waits.
+    /// Sends the waiting bytes.
     pub(crate) fn try_flush(&self) -> io::Result<()> {
         self.seal().map_or(Ok(()), |seal| seal.flush(|sealed| self.try_write_raw(sealed)))
     }
 
-    /// Sends what the kernel holds back until more comes; of a lost socket nobody waits for it.
+    /// Sends the bytes that the kernel holds back until more are written; does nothing for a lost
+    /// socket.
     pub(crate) fn send_held_back(&self) {
         if !matches!(self, Self::Lost) {
             let _gone = tcp::send_held_back(self);

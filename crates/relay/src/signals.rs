@@ -1,9 +1,9 @@
-//! What the signals of the system mean to a long-running process.
+//! Signal handling of a long-running process.
 //!
-//! SIGTERM and SIGINT end it, SIGHUP has it read its configuration anew, SIGUSR2 upgrades it. All
-//! others that would end it by default, and that tell nothing about its own faults, are ignored
-//! with a line. SIGQUIT and SIGABRT stay what they are, for who wants a core file (of a process
-//! that is not hidden).
+//! SIGTERM and SIGINT end it, SIGHUP reloads its configuration, SIGUSR2 upgrades it. All other
+//! signals that would end it by default, and that report no fault of its own, are ignored with a
+//! log line. SIGQUIT and SIGABRT keep their default, for a core file (of a process that is not
+//! hidden).
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tradewind_net::signals::ending;
@@ -13,7 +13,7 @@ use crate::{RelayError, Shutdown};
 /// The status of a process that a signal has ended, as shells show it for SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// What a signal has a process do.
+/// The action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     End,
@@ -22,7 +22,7 @@ enum Meaning {
     Nothing,
 }
 
-/// Every signal that is waited for: what it means, and its name.
+/// Returns every handled signal, its meaning, and its name.
 fn meanings() -> impl Iterator<Item = (SignalKind, Meaning, String)> {
     let ends = [(SignalKind::terminate(), "SIGTERM"), (SignalKind::interrupt(), "SIGINT")];
     let ends = ends.into_iter().map(|(kind, name)| (kind, Meaning::End, name.to_owned()));
@@ -41,8 +41,8 @@ fn meanings() -> impl Iterator<Item = (SignalKind, Meaning, String)> {
 }
 
 impl Shutdown {
-    /// A switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop; SIGUSR2
-    /// asks for an upgrade, and SIGHUP for the configuration to be read anew.
+    /// Creates a switch that SIGTERM or SIGINT turns to drain, and a second one of them to stop;
+    /// SIGUSR2 requests an upgrade, and SIGHUP a reload of the configuration.
     ///
     /// # Errors
     /// When the handlers or their thread cannot be installed.
@@ -79,8 +79,8 @@ impl Shutdown {
     async fn handle(self, mut signal: Signal, meaning: Meaning, name: String) {
         while signal.recv().await.is_some() {
             match meaning {
-                // Nobody looks yet: the start itself takes long, and there is nothing to end in
-                // order.
+                // No part waits for it yet: the start itself takes long, and there is nothing to
+                // drain.
                 Meaning::End if !self.is_watched() => {
                     tradewind_telemetry::flush_logs();
                     std::process::exit(INTERRUPTED);

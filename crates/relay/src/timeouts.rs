@@ -7,12 +7,13 @@ use crate::config::Timeouts;
 use crate::live::Live;
 use crate::pump::IdleLimits;
 
-/// The timeouts of a process; clones change together.
+/// The timeouts of a process; clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveTimeouts(Arc<Live<Timeouts>>);
 
 impl LiveTimeouts {
-    /// Keys of `[timeouts]` that it takes over. Sockets have the others from their start.
+    /// Keys of `[timeouts]` that a reload changes. The others are set on sockets when they are
+    /// opened.
     pub(crate) const KEYS: [&str; 6] = [
         "timeouts.header",
         "timeouts.dial",
@@ -22,38 +23,38 @@ impl LiveTimeouts {
         "timeouts.retire",
     ];
 
-    /// Begins with `timeouts`.
+    /// Creates them with `timeouts`.
     pub(crate) fn new(timeouts: &Timeouts) -> Self {
         Self(Arc::new(Live::new(timeouts.clone())))
     }
 
-    /// Has what begins from now on go by `timeouts`.
+    /// Applies `timeouts` to everything that begins from now on.
     pub(crate) fn set(&self, timeouts: &Timeouts) {
         self.0.replace(timeouts.clone());
     }
 
-    /// Returns how long a header or request may take.
+    /// Returns the time limit of a header or request.
     pub(crate) fn header(&self) -> Duration {
         self.0.current().header
     }
 
-    /// Returns how long each connection of a path may take to open.
+    /// Returns the time limit of opening each connection of a path.
     pub(crate) fn dial(&self) -> Duration {
         self.0.current().dial
     }
 
-    /// Returns how long a session may be silent.
+    /// Returns the idle limits of a session.
     pub(crate) fn idle(&self) -> IdleLimits {
         let timeouts = self.0.current();
         IdleLimits { open: timeouts.idle, half_closed: timeouts.half_closed }
     }
 
-    /// Returns how long open sessions go on when the process is told to end.
+    /// Returns the time for which open sessions go on when the process drains.
     pub(crate) fn drain(&self) -> Duration {
         self.0.current().drain
     }
 
-    /// Returns how long they go on when the next process has taken over.
+    /// Returns the time for which they go on when the next process has taken over.
     pub(crate) fn retire(&self) -> Duration {
         self.0.current().retire
     }

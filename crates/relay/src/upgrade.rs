@@ -1,13 +1,13 @@
-//! Change of the process without a refused connection: the next one takes the listening sockets
-//! over.
+//! Upgrade of the process without a refused connection: the next one takes over the listening
+//! sockets.
 //!
 //! SIGUSR2 starts the program anew, with the same arguments. The successor reads its configuration,
-//! gets the listeners, and says when it is ready; only then does the old process stop accepting.
-//! Connections wait in the kernel meanwhile, for as long as it takes to hand over which headers
-//! were seen. From then on there is one judge of headers: the old process, which may still read
-//! headers of connections that it accepted, asks the new one, so what either has accepted is a
-//! replay to both, and an honest header that is on its way is refused by neither. A successor that
-//! fails before it is ready changes nothing.
+//! gets the listeners, and reports when it is ready; only then does the old process stop accepting.
+//! Connections wait in the kernel's backlog meanwhile, for as long as it takes to send the table of
+//! headers seen. From then on only one process checks headers for replays: the old process, which
+//! may still read headers of connections that it accepted, asks the new one, so a header that
+//! either has accepted is a replay to both, and an honest header in flight is refused by neither. A
+//! successor that fails before it is ready changes nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -31,25 +31,26 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait for a successor's judgement. Chosen: far above a turn of a loaded machine.
 const JUDGEMENT_LIMIT: Duration = Duration::from_secs(2);
 
-/// What a successor says when it is ready.
+/// The byte that a successor sends when it is ready.
 const READY: u8 = 0x52;
 
-/// A question to the judge: gateway, time of issue in nanoseconds, nonce.
+/// The length of a question to the successor: gateway, time of issue in nanoseconds, nonce.
 const QUESTION_BYTES: usize = 32 + 8 + 16;
 
-/// The most that a successor takes for a table of headers seen. Chosen: above a full one.
+/// Most bytes that a successor accepts for a table of headers seen. Chosen: above a full one.
 const MOST_TABLE_BYTES: u64 = 1 << 30;
 
-/// What a listener is for.
+/// The purpose of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Sessions, at the entrance with this number.
+    /// Sessions, at the listener with this number.
     Listener(usize),
     /// Metrics and health.
     Metrics,
 }
 
-/// Which listener of a configuration: an address whose port the system chooses may be there twice.
+/// The name of a listener in a configuration: an address whose port the system chooses may occur
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) purpose: Purpose,
@@ -69,25 +70,25 @@ impl Name {
     }
 }
 
-/// Sockets by name, to be handed on.
+/// Sockets by name, to be passed to the next process.
 #[derive(Debug, Default)]
 pub(crate) struct PassedSockets(Vec<(String, OwnedFd)>);
 
 impl PassedSockets {
-    /// Adds another hold on `listener`.
+    /// Adds a duplicate of `listener`.
     pub(crate) fn add(&mut self, name: Name, listener: &TcpListener) -> io::Result<()> {
         self.0.push((name.to_text(), listener.try_clone()?.into()));
         Ok(())
     }
 
-    /// Starts a successor and hands over; on an error this process goes on as if nothing had been.
+    /// Starts a successor and hands over; on an error this process goes on unchanged.
     /// Returns the successor's number.
     pub(crate) fn hand_over<S: Service>(&self, service: &S) -> io::Result<u32> {
         let (mut child, stream) = Program::of_this_process()?.start_successor()?;
         match self.pass_to(&stream, service, START_LIMIT) {
             Ok(()) => Ok(child.id()),
             Err(error) => {
-                // Whatever it is doing, it must not serve.
+                // Whatever its state, it must not serve.
                 let _ended = child.kill();
                 let status = child.wait()?;
                 let why = crate::failure::plain(&error);
@@ -100,7 +101,8 @@ impl PassedSockets {
         }
     }
 
-    /// Passes everything to the process behind `stream`, which is to be ready within `limit`.
+    /// Passes everything to the process at the other end of `stream`, which must be ready within
+    /// `limit`.
     fn pass_to<S: Service>(
         &self,
         stream: &UnixStream,
@@ -112,8 +114,7 @@ impl PassedSockets {
         self.pass_sockets(stream)
             .and_then(|()| hear_ready(stream))
             .map_err(|error| explained(&error, stream, "was not ready", limit))?;
-        // Headers wait meanwhile: a new process that stands still must not keep them waiting for
-        // ever.
+        // Headers wait meanwhile: a new process that hangs must not keep them waiting for ever.
         stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
         stream.set_write_timeout(Some(JUDGEMENT_LIMIT))?;
         service
@@ -132,7 +133,7 @@ impl PassedSockets {
     }
 }
 
-/// Waits until the successor says that it is ready.
+/// Waits until the successor reports that it is ready.
 fn hear_ready(mut stream: &UnixStream) -> io::Result<()> {
     let mut word = [0];
     stream.read_exact(&mut word)?;
@@ -143,18 +144,18 @@ fn hear_ready(mut stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// The reason that a successor gives after it has declined.
+/// Returns the reason that a successor gives after it has declined.
 fn reason(stream: &UnixStream) -> String {
     /// Chosen: longer than any line that a person reads.
     const MOST_BYTES: u64 = 4096;
     let mut words = Vec::new();
-    // What has come by then is what there is.
+    // The bytes received by then are all there are.
     let _rest = stream.take(MOST_BYTES).read_to_end(&mut words);
     let words = one_line(&String::from_utf8_lossy(&words), MOST_BYTES as usize);
     format!("the new process says: {words}")
 }
 
-/// Why a successor does not serve, from what the socket to it told.
+/// Returns why a successor does not serve, from the error of the socket to it.
 fn explained(error: &io::Error, stream: &UnixStream, lacks: &str, limit: Duration) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -162,7 +163,7 @@ fn explained(error: &io::Error, stream: &UnixStream, lacks: &str, limit: Duratio
             io::Error::new(ErrorKind::TimedOut, words)
         }
         ErrorKind::UnexpectedEof => io::Error::other("the new process ended without a word"),
-        // It has ended before it took what was sent, and may have said why.
+        // It has ended before it read what was sent, and may have sent the reason.
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => hear_ready(stream)
             .err()
             .filter(|error| error.kind() == ErrorKind::Other)
@@ -171,7 +172,7 @@ fn explained(error: &io::Error, stream: &UnixStream, lacks: &str, limit: Duratio
     }
 }
 
-/// What the process before this one, or systemd, has left to this one.
+/// The sockets that the previous process, or systemd, has passed to this one.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
     sockets: Vec<(String, OwnedFd)>,
@@ -180,7 +181,7 @@ pub(crate) struct InheritedSockets {
 }
 
 impl InheritedSockets {
-    /// Takes what there is, once for each process.
+    /// Takes the inherited sockets, once for each process.
     pub(crate) fn take() -> io::Result<Self> {
         let predecessor = handover::predecessor();
         let sockets = match &predecessor {
@@ -190,7 +191,7 @@ impl InheritedSockets {
         Ok(Self { sockets, passed_by_systemd: handover::passed_by_systemd(), predecessor })
     }
 
-    /// The listeners of this name; those of systemd go by their address alone.
+    /// Takes the listeners of this name; those of systemd are matched by their address alone.
     pub(crate) fn listeners(&mut self, name: Name) -> Vec<TcpListener> {
         let text = name.to_text();
         let called_so = |(called, _): &mut (String, OwnedFd)| *called == text;
@@ -201,7 +202,7 @@ impl InheritedSockets {
         handed_on.chain(self.passed_by_systemd.extract_if(.., there)).collect()
     }
 
-    /// The process before this one, which waits for a word.
+    /// Takes the socket to the previous process, which waits for a message.
     pub(crate) const fn predecessor(&mut self) -> Option<UnixStream> {
         self.predecessor.take()
     }
@@ -218,9 +219,9 @@ fn receive_sockets(stream: &UnixStream) -> io::Result<Vec<(String, OwnedFd)>> {
         .collect()
 }
 
-/// What the process before this one has left, for whoever serves sockets beside a relay or gateway
+/// The sockets of the previous process, for a program that serves sockets beside a relay or gateway
 /// in one process: it takes its own before [`Relay::bind_with`](crate::Relay::bind_with) takes the
-/// rest, and adds what the next process is to get.
+/// rest, and adds those that the next process is to get.
 #[derive(Debug, Default)]
 pub struct Handover {
     pub(crate) inherited: InheritedSockets,
@@ -228,7 +229,7 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Takes what there is, once for each process.
+    /// Takes the inherited sockets, once for each process.
     ///
     /// # Errors
     /// When it breaks off.
@@ -237,19 +238,19 @@ impl Handover {
         Ok(Self { inherited, passed: PassedSockets::default() })
     }
 
-    /// What was handed on under names that begin with `prefix`, by name.
+    /// Takes the sockets whose names begin with `prefix`, by name.
     pub fn sockets(&mut self, prefix: &str) -> Vec<(String, OwnedFd)> {
         let called_so = |(called, _): &mut (String, OwnedFd)| called.starts_with(prefix);
         self.inherited.sockets.extract_if(.., called_so).collect()
     }
 
-    /// Has the next process get `socket` under `name`.
+    /// Adds `socket`, for the next process to get under `name`.
     pub fn hand_on(&mut self, name: String, socket: OwnedFd) {
         self.passed.0.push((name, socket));
     }
 }
 
-/// The listeners of `name`: those that were `inherited`, and what is lacking for `count` workers.
+/// Returns the listeners of `name`: the `inherited` ones, and those missing for `count` workers.
 pub(crate) fn open_listeners(
     name: Name,
     count: usize,
@@ -277,8 +278,8 @@ pub(crate) fn open_listeners(
     Ok(listeners)
 }
 
-/// Says that this process is ready, takes over what the one before it has seen, and judges for it
-/// until it ends.
+/// Reports that this process is ready, takes over the state of the previous one, and answers its
+/// questions until it ends.
 pub(crate) fn succeed<S: Service>(
     stream: UnixStream,
     service: &std::sync::Arc<S>,
@@ -299,7 +300,7 @@ pub(crate) fn succeed<S: Service>(
     std::thread::Builder::new().name("judge".to_owned()).spawn(judge).map(drop)
 }
 
-/// Sends what the successor is to know.
+/// Sends the state for the successor.
 pub(crate) fn send_bytes(mut stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(&(bytes.len() as u64).to_be_bytes())?;
     stream.write_all(bytes)
@@ -321,7 +322,7 @@ fn read_number(mut stream: &UnixStream) -> io::Result<u64> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// What an end of the process before this one means.
+/// Returns the error for an early end of the previous process.
 fn broken_off(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => io::Error::other("the process before this one broke off"),
@@ -337,12 +338,12 @@ fn other(error: NetError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// The successor, which knows the headers that were seen. Workers wait for its answers as for any
-/// other, so that one that stands still keeps headers waiting and nothing else: a thread asks it.
+/// The successor, which holds the table of headers seen. A thread asks it, and workers wait for its
+/// answers as for any other event, so a successor that hangs delays headers and nothing else.
 #[derive(Debug, Clone)]
 pub(crate) struct Successor(Sender<Question>);
 
-/// A header that waits for the successor's judgement.
+/// A header that waits for the successor's answer.
 #[derive(Debug)]
 pub(crate) struct Question {
     sighting: Sighting,
@@ -351,13 +352,13 @@ pub(crate) struct Question {
 }
 
 impl Successor {
-    /// Creates one that is asked by nobody yet ([`start_asking`]): questions wait.
+    /// Creates one that no thread asks yet ([`start_asking`]): questions wait.
     pub(crate) fn new() -> (Self, Receiver<Question>) {
         let (questions, waiting) = channel();
         (Self(questions), waiting)
     }
 
-    /// Asks about a header; `None` when there is no successor after all.
+    /// Asks about a header; `None` if there is no successor after all.
     pub(crate) async fn ask(
         &self,
         now: Timestamp,
@@ -369,7 +370,7 @@ impl Successor {
     }
 }
 
-/// Has a thread pass on the questions that wait, and those that come, over the socket `successor`.
+/// Starts a thread that sends the questions, waiting and later ones, over the socket `successor`.
 pub(crate) fn start_asking(successor: UnixStream, questions: Receiver<Question>) -> io::Result<()> {
     let ask = move || {
         for Question { sighting, now, answer } in questions {
@@ -400,8 +401,8 @@ fn ask(mut successor: &UnixStream, now: Timestamp, sighting: &Sighting) -> Resul
             now_ms: ms(now),
             tolerated_s: tradewind_grant::replay::SKEW.as_secs(),
         }),
-        // Nobody is left who could tell a replay. An answer that comes late would be taken for the
-        // next question's.
+        // No process is left that could detect a replay. A late answer would be taken for the next
+        // question's.
         _ => {
             let _gone = successor.shutdown(Shutdown::Both);
             Err(GrantError::ReplayTableFull(0))
@@ -438,7 +439,7 @@ fn parse_question(question: &[u8; QUESTION_BYTES]) -> Sighting {
 mod tests {
     use super::*;
 
-    /// Why a successor is not taken, after `does` has been done with its end of the socket.
+    /// Returns why a successor is not taken, after `does` was called with its end of the socket.
     fn not_taken(does: impl FnOnce(UnixStream) -> Option<UnixStream>) -> String {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let limit = Duration::from_millis(20);
@@ -480,7 +481,7 @@ mod tests {
         }
     }
 
-    /// A successor that is too late with one judgement, and then goes on as if nothing had been.
+    /// A successor that is late with one answer, and then continues as if nothing had happened.
     #[test]
     fn a_judgement_that_comes_too_late_is_not_taken_for_the_next_one() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -492,7 +493,8 @@ mod tests {
         assert!(matches!(second, Err(GrantError::ReplayTableFull(_))));
     }
 
-    /// Headers wait from before the successor has the table; whoever waits for one goes on else.
+    /// Headers wait from before the successor has the table; a task that waits for one goes on with
+    /// other work.
     #[tokio::test]
     async fn a_successor_that_stands_still_keeps_nothing_but_headers_waiting() {
         let (successor, questions) = Successor::new();

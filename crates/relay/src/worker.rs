@@ -1,4 +1,5 @@
-//! A worker: what one thread shares among its sessions, and the limits that all workers share.
+//! A worker: the resources that the sessions of one thread share, and the limits that all workers
+//! share.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +26,7 @@ use crate::quota::{Members, Meter, Place, Rate, rate_of};
 use crate::session::Session;
 use crate::stripe::LEAST_TO_STRIPE;
 
-/// What one thread shares among its sessions.
+/// The resources that the sessions of one thread share.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) buffer_pool: BufferPool,
@@ -33,31 +34,31 @@ pub(crate) struct Worker {
     yielding: Yielding,
     limits: Arc<SharedLimits>,
     emptied: Notify,
-    /// Whether what is new is no longer this worker's.
+    /// Set once this worker takes no new sessions.
     leaving: watch::Sender<bool>,
 }
 
-/// The limits that all workers of a process share, and what they take of them.
+/// The limits that all workers of a process share, and their use.
 #[derive(Debug)]
 pub(crate) struct SharedLimits {
     admission: Mutex<Admission<AbortHandle>>,
     rate: Mutex<Option<Arc<Rate>>>,
-    /// Set once it is limited, and then as long as the process runs.
+    /// Set once memory is limited, and then as long as the process runs.
     memory: OnceLock<Arc<Memory>>,
-    /// Who is bound by a share for each source.
+    /// The sources that have a share each.
     sources: Arc<Members<Source>>,
     bound_sources: Live<BoundSources>,
-    /// Where sessions are told of at their end.
+    /// The log of sessions that have ended.
     access_log: Option<Arc<AccessLog>>,
     lines: LogLimit<Cause>,
 }
 
-/// Which sources are bound by a share.
+/// The sources that are limited to a share.
 #[derive(Debug)]
 struct BoundSources {
-    /// Whether there is a share for each.
+    /// True if there is a share for each.
     has_share: bool,
-    /// Those that it does not bind.
+    /// The sources that are exempt.
     trusted: Vec<DestinationRule>,
 }
 
@@ -68,10 +69,10 @@ impl BoundSources {
     }
 }
 
-/// Who causes a line in the log.
+/// The peer that causes a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// Whoever is at this source.
+    /// The peer at this source.
     Source(Source),
     /// A gateway, whichever neighbour brings its sessions.
     Gateway(PublicIdentity),
@@ -99,8 +100,8 @@ impl SharedLimits {
         }
     }
 
-    /// Has other limits hold from now on. Open sessions go on, however many; rates and memory bind
-    /// those that they bound before as well.
+    /// Changes the limits. Open sessions go on even above the new limit; rates and memory limits
+    /// apply to those that they applied to before.
     pub(crate) fn set(&self, limits: &Limits, most_sessions: usize) {
         match (self.memory.get(), limits.memory) {
             (Some(memory), limit) => memory.set(limit, most_sessions),
@@ -118,7 +119,7 @@ impl SharedLimits {
         evicted.iter().for_each(AbortHandle::abort);
     }
 
-    /// What all sessions together may move, if that is limited.
+    /// Returns the rate of all sessions together, if that is limited.
     fn rate(&self) -> Option<Arc<Rate>> {
         self.rate.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -137,7 +138,7 @@ impl SharedLimits {
         self.sources.enter(holder.source, None).map(Some).ok_or(Outcome::SourceFull)
     }
 
-    /// Runs `act` on the admission, and ends the connection that is evicted by it.
+    /// Runs `act` on the admission, and ends the connection that it evicts.
     fn admission<E>(
         &self,
         act: impl FnOnce(&mut Admission<AbortHandle>) -> Result<Option<AbortHandle>, E>,
@@ -167,7 +168,7 @@ impl Worker {
     }
 
     /// Returns the permit of a connection that was just accepted. It is unauthenticated, and counts
-    /// as that from [`Worker::serve`] on.
+    /// as such from [`Worker::serve`] on.
     pub(crate) fn permit(self: &Arc<Self>, peer: SocketAddr) -> Permit {
         self.counts.accepted();
         self.counts.open.fetch_add(1, Relaxed);
@@ -185,8 +186,8 @@ impl Worker {
         }
     }
 
-    /// Tells which task serves the connection with this number, before it first runs. Where there
-    /// are too many unauthenticated connections, one is evicted: see [`Admission`].
+    /// Registers the task that serves the connection with this number, before it first runs. If
+    /// there are too many unauthenticated connections, one is evicted: see [`Admission`].
     pub(crate) fn serve(&self, (number, holder): (u64, Holder), task: AbortHandle) {
         let arrive = |admission: &mut Admission<_>| {
             Ok::<_, Infallible>(admission.arrive(number, holder, task))
@@ -194,27 +195,27 @@ impl Worker {
         let Ok(()) = self.limits.admission(arrive);
     }
 
-    /// Returns the limit of lines that others cause.
+    /// Returns the rate limit of log lines that peers cause.
     pub(crate) fn lines(&self) -> &LogLimit<Cause> {
         &self.limits.lines
     }
 
-    /// Bytes that wait in sessions, where they are limited.
+    /// Returns the bytes that wait in sessions, where they are limited.
     pub(crate) fn held_bytes(&self) -> Option<usize> {
         self.limits.memory.get().map(|memory| memory.held())
     }
 
-    /// Whether there is memory for another striped leg.
+    /// Returns true if there is memory for another striped leg.
     pub(crate) fn may_stripe(&self) -> bool {
         may_stripe_within(self.limits.memory.get())
     }
 
-    /// What an upstream direction moves with.
+    /// Returns the I/O context of an upstream direction.
     pub(crate) fn means_up(&self) -> IoContext<'_> {
         self.io_context(&self.counts.up)
     }
 
-    /// What a downstream direction moves with.
+    /// Returns the I/O context of a downstream direction.
     pub(crate) fn means_down(&self) -> IoContext<'_> {
         self.io_context(&self.counts.down)
     }
@@ -224,17 +225,17 @@ impl Worker {
         IoContext { buffer_pool, counts, yielding, memory: limits.memory.get() }
     }
 
-    /// From now on connections that could serve for something new end instead.
+    /// Has connections that could serve a new session end instead from now on.
     pub(crate) fn leave(&self) {
         self.leaving.send_replace(true);
     }
 
-    /// Whether what is new is no longer this worker's.
+    /// Returns true if this worker takes no new sessions.
     pub(crate) fn is_leaving(&self) -> bool {
         *self.leaving.borrow()
     }
 
-    /// Waits until that is so.
+    /// Waits until this worker takes no new sessions.
     pub(crate) async fn leaving(&self) {
         let mut told = self.leaving.subscribe();
         // The sender lives as long as the worker.
@@ -253,13 +254,13 @@ impl Worker {
     }
 }
 
-/// Whether `memory` has room for another striped leg, where it is limited.
+/// Returns true if `memory`, where it is limited, has room for another striped leg.
 pub(crate) fn may_stripe_within(memory: Option<&Arc<Memory>>) -> bool {
     memory.is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
 }
 
-/// One connection's permit. It counts the connection's outcome when it is given up: cut, unless
-/// something else was said.
+/// One connection's permit. When it is dropped it counts the connection's outcome: cut, unless
+/// another was set.
 #[derive(Debug)]
 pub(crate) struct Permit {
     worker: Arc<Worker>,
@@ -267,7 +268,7 @@ pub(crate) struct Permit {
     number: u64,
     holder: Holder,
     stage: Stage,
-    /// Its place among its source's sessions, where these are limited.
+    /// Its place among its source's sessions, if these are limited.
     source: Option<Place<Source>>,
     /// Its place among its gateway's sessions, at relays.
     gateway: Option<Place<PublicIdentity>>,
@@ -275,7 +276,7 @@ pub(crate) struct Permit {
     task: Option<AbortHandle>,
     /// Its entry among the authorized sessions, at relays.
     authorization: Option<Authorization>,
-    /// What it is to be told as at its end; absent without an access log.
+    /// Its record for the access log; absent without one.
     record: Option<Arc<Record>>,
     outcome: Outcome,
 }
@@ -290,25 +291,25 @@ impl Permit {
         (self.number, self.holder)
     }
 
-    /// Returns where the connection comes from.
+    /// Returns the source address of the connection.
     pub(crate) const fn source(&self) -> Source {
         self.holder.source
     }
 
-    /// Gives the connection a place among the sessions, since its peer has shown that it may be
-    /// here; `gateway` is its place among those of its gateway, at relays.
+    /// Admits the connection among the sessions, since its peer is authenticated; `gateway` is its
+    /// place among those of its gateway, at relays.
     ///
     /// # Errors
-    /// Why there is none. The connection stays as it was, so that it may be told and may be
-    /// evicted.
+    /// The reason that there is no place. The connection stays as it was, so that it can get the
+    /// reason and may be evicted.
     pub(crate) fn admit(&mut self, gateway: Option<Place<PublicIdentity>>) -> Result<(), Outcome> {
         self.advance(Stage::Admitted)?;
         self.gateway = gateway;
         Ok(())
     }
 
-    /// Lets the connection rest in a place from which it may be evicted, since its neighbour has
-    /// said hello.
+    /// Marks the connection as resting, in a place from which it may be evicted, since its
+    /// neighbour has sent its hello.
     pub(crate) fn rest(&mut self) -> Result<(), Outcome> {
         self.advance(Stage::Resting)
     }
@@ -349,7 +350,7 @@ impl Permit {
         }
     }
 
-    /// Binds `session` by the rates and the memory that are its, if there are any.
+    /// Applies the rate and memory limits of `session`, if there are any.
     pub(crate) fn bind(&self, session: &mut Session) {
         if let Some(record) = &self.record {
             session.up.record(record, Goes::Up);
@@ -365,7 +366,7 @@ impl Permit {
         }
     }
 
-    /// The memory that binds a connection, if any does.
+    /// Returns the memory limit of a connection, if there is one.
     pub(crate) fn memory(&self, by_grant: Option<Arc<Memory>>) -> Option<Arc<Memory>> {
         let by_source = self.source.as_ref().and_then(|place| place.memory.clone());
         let by_gateway = self.gateway.as_ref().and_then(|place| place.memory.clone());
@@ -373,7 +374,7 @@ impl Permit {
         Memory::joint(memory.into_iter().flatten().collect())
     }
 
-    /// The rates that bind a connection.
+    /// Returns the rates of a connection.
     pub(crate) fn rates(&self, by_grant: Option<Arc<Rate>>) -> Vec<Arc<Rate>> {
         let by_source = self.source.as_ref().and_then(|place| place.rate.clone());
         let by_gateway = self.gateway.as_ref().and_then(|place| place.rate.clone());
@@ -381,12 +382,12 @@ impl Permit {
         rates.into_iter().flatten().collect()
     }
 
-    /// What its session is to be told as.
+    /// Returns its record for the access log.
     pub(crate) const fn record(&self) -> Option<&Arc<Record>> {
         self.record.as_ref()
     }
 
-    /// Gives the permit up after `outcome`.
+    /// Drops the permit with `outcome`.
     pub(crate) fn leave(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
@@ -412,7 +413,7 @@ mod tests {
     use super::*;
     use crate::counts::Snapshot;
 
-    /// A permit of `worker`, which a task serves that only an eviction ends.
+    /// Returns a permit of `worker`, which a task serves that only an eviction ends.
     fn arrive(worker: &Arc<Worker>, peer: &str) -> (Permit, tokio::task::JoinHandle<()>) {
         let permit = worker.permit(peer.parse().unwrap());
         let task = tokio::spawn(std::future::pending());

@@ -1,11 +1,11 @@
-//! Why a session broke off, and at which of its sockets.
+//! The failures of a session, and the socket at which each happened.
 
 use std::io;
 use std::time::Duration;
 
 use crate::counts::Outcome;
 
-/// Why a session broke off.
+/// The reason that a session broke off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     /// The side that dialled failed.
@@ -20,7 +20,7 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
-    /// What it is counted as.
+    /// Returns the outcome that it is counted as.
     pub(crate) const fn outcome(&self) -> Outcome {
         match self {
             Self::Idle(_) => Outcome::Idle,
@@ -29,17 +29,17 @@ impl Broken {
     }
 }
 
-/// Which of its two sockets a direction failed at.
+/// The failure of a direction at one of its two sockets.
 #[derive(Debug)]
 pub(crate) enum MoveError {
-    /// The one it reads.
+    /// At the socket that it reads.
     Taking(io::Error),
-    /// The one it writes.
+    /// At the socket that it writes.
     Giving(io::Error),
 }
 
 impl MoveError {
-    /// As the session's, when the direction goes up.
+    /// Returns the session's failure, if the direction goes up.
     pub(crate) fn of_up(self) -> Broken {
         match self {
             Self::Taking(error) => Broken::Upstream(error),
@@ -47,7 +47,7 @@ impl MoveError {
         }
     }
 
-    /// As the session's, when the direction goes down.
+    /// Returns the session's failure, if the direction goes down.
     pub(crate) fn of_down(self) -> Broken {
         match self {
             Self::Taking(error) => Broken::Downstream(error),

@@ -1,4 +1,4 @@
-//! When a session is no longer young, and when it has been silent for too long.
+//! Timers of a session: its settling, its reply and its idle timeout.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,23 +7,23 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is
-/// found after minutes anyway, and most sessions are over before, so that they are spared the
+/// detected after minutes anyway, and most sessions end earlier, so that they save the system
 /// calls.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
-/// Age at which a half-closed session listens for a reset of the side that has ended, which is read
-/// no more. Chosen: most sessions are over before, so that they are spared the calls.
+/// Age at which a half-closed session listens for a reset of the side that has ended, which is no
+/// longer read. Chosen: most sessions end earlier, so that they save the system calls.
 const LISTENS_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the word that a path is open waits for the first data to travel with. Chosen: as long
-/// as the kernel holds a short segment back (`MSG_MORE`), above the round trip to most
-/// destinations.
+/// Longest time that the reply of an open path waits for the first data, to share its packet.
+/// Chosen: as long as the kernel holds a short segment back (`MSG_MORE`), above the round trip to
+/// most destinations.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
-/// Between two looks at a session that may be silent for ever.
+/// Interval of the timer of a session that may be silent for ever.
 const NO_LIMIT: Duration = Duration::from_secs(86_400);
 
-/// How long a session may be silent; `None` is for ever.
+/// The longest silence of a session; `None` is for ever.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdleLimits {
     /// With both directions open.
@@ -32,18 +32,19 @@ pub(crate) struct IdleLimits {
     pub(crate) half_closed: Option<Duration>,
 }
 
-/// What the watch has found.
+/// An event that the watch reports.
 pub(super) enum IdleEvent {
-    /// What waits for the first data has waited long enough.
+    /// The reply has waited long enough for the first data.
     AnswerIsDue,
-    /// The session has been open, or half-closed, for longer than most.
+    /// The session has been open, or half-closed, for longer than most sessions are.
     NoLongerYoung,
     /// Nothing has moved for this long.
     Silent(Duration),
 }
 
-/// Finds silence without a clock reading for each move: when its timer ends it looks whether
-/// anything has moved since it was set, so silence ends a session after one to two limits.
+/// A watch that finds silence without reading the clock for each move: when its timer ends it
+/// checks whether anything has moved since it was set, so silence ends a session after one to two
+/// limits.
 pub(super) struct IdleWatch<'a> {
     limits: IdleLimits,
     timer: Pin<&'a mut Sleep>,
@@ -58,7 +59,7 @@ impl<'a> IdleWatch<'a> {
         Self { limits, timer, moved_before: 0, half_closed: false, young: true, answers }
     }
 
-    /// Ready when there is something to tell; `moved` is what the session moved in its life.
+    /// Ready when there is an event; `moved` is the total that the session has moved.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -120,8 +121,8 @@ mod tests {
     use super::*;
     use crate::connection::tests::runtime;
 
-    /// What is told when the timer of a session ends that is no longer young, and has moved nothing
-    /// since it was set.
+    /// Returns the silence reported when the timer ends of a session that is no longer young, and
+    /// has moved nothing since it was set.
     async fn told(limits: IdleLimits, half_closed: bool) -> Option<Duration> {
         let mut timer = pin!(sleep(Duration::ZERO));
         timer.as_mut().await;

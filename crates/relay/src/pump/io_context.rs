@@ -1,4 +1,4 @@
-//! What a session's two directions are lent to move with.
+//! The I/O context of a session's two directions.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::buffer_pool::BufferPool;
 use crate::counts::DirectionCounts;
 use crate::memory::Memory;
 
-/// What a direction moves with: the worker's shared things, and where it counts.
+/// The context in which a direction moves: the worker's shared resources, and its counters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IoContext<'a> {
     pub(crate) buffer_pool: &'a BufferPool,
     pub(crate) counts: &'a DirectionCounts,
     pub(crate) yielding: &'a Yielding,
-    /// The memory, where it is limited.
+    /// The memory limit, if there is one.
     pub(crate) memory: Option<&'a Arc<Memory>>,
 }
 
 impl<'a> IoContext<'a> {
-    /// The same, bound by `memory`.
+    /// Returns the same, limited by `memory`.
     pub(crate) const fn within(self, memory: Option<&'a Arc<Memory>>) -> Self {
         Self { memory, ..self }
     }

@@ -1,14 +1,14 @@
-//! What a direction keeps until it is certain that it need not be sent again over another path.
+//! The copy of a direction's data that is kept until it need not be sent again over another path.
 
 use std::sync::Arc;
 
 use crate::memory::{Held, Memory};
 
-/// Bytes of a direction of which a copy is kept at most, and a read more. Chosen: a first flight of
-/// a few hundred segments goes on without a stop while a relay has not answered yet.
+/// Most bytes of a direction that are kept, beside those of one read. Chosen: a first flight of a
+/// few hundred segments is not stopped while a relay has not answered yet.
 const MOST_KEPT_BYTES: usize = 256 << 10;
 
-/// A copy of what a direction has taken, while it may have to be given to another socket.
+/// A copy of the data that a direction has read, while it may have to be written to another socket.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Whether no more is taken before it is decided what becomes of it.
+    /// Returns true if no more may be read before the copy is used or dropped.
     pub(super) fn is_full(&self, memory: Option<&Arc<Memory>>) -> bool {
         let most = memory.map_or(MOST_KEPT_BYTES, |memory| memory.most().min(MOST_KEPT_BYTES));
         self.bytes.len() >= most

@@ -1,4 +1,4 @@
-//! What the pump leaves to whoever goes on in its place, when a leg of the session is striped.
+//! The state that the pump passes on when a leg of the session is striped.
 
 use std::io;
 
@@ -8,43 +8,43 @@ use super::{Direction, IoContext, Load};
 use crate::access_log::Follower;
 use crate::quota::Meter;
 
-/// Why the pump has stopped.
+/// The reason that the pump has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// Both directions have ended in order.
     Over,
-    /// A connection has joined a leg: the session goes on in another way.
+    /// A connection has joined a leg: the session continues striped.
     Joined,
 }
 
-/// What a direction leaves to whoever goes on in its place.
+/// The state of a direction that the pump passes on.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    /// Taken from one socket, and not given to the other.
+    /// Bytes read from one socket, and not written to the other.
     pub(crate) raw: Bytes,
-    /// Bytes of these that are not the flow's own.
+    /// The number of these that are not the flow's own.
     pub(crate) overhead: usize,
-    /// Given to the other socket.
+    /// Bytes written to the other socket.
     pub(crate) moved: u64,
     pub(crate) meter: Option<Box<Meter>>,
     /// The record of its session; absent without an access log.
     pub(crate) follower: Option<Follower>,
-    /// Whether its end of file was read, and the other socket was told as far as it took that:
-    /// nothing may follow.
+    /// True if its end of file was read, and passed on as far as the other socket took it: nothing
+    /// may follow.
     pub(crate) ended: bool,
-    /// Whether its end of file has been passed on.
+    /// True if its end of file has been passed on.
     pub(crate) over: bool,
 }
 
 impl Taken {
-    /// Bytes of the flow that were taken from the one socket.
+    /// Returns the bytes of the flow that were read from the one socket.
     pub(crate) fn taken(&self) -> u64 {
         self.moved + (self.raw.len() - self.overhead) as u64
     }
 }
 
 impl Direction {
-    /// What was read ahead of it and has not been given yet, where it has not begun to move.
+    /// Returns the data read ahead and not written yet, of a direction that has not begun to move.
     pub(crate) fn into_leading(self) -> Vec<u8> {
         match self.load {
             Load::Bytes { mut buffer, given } => buffer.split_off(given),
@@ -52,16 +52,16 @@ impl Direction {
         }
     }
 
-    /// What it leaves to whoever goes on in its place. What it holds counts as moved there.
+    /// Returns its state. The data that it holds counts as moved by its successor.
     ///
     /// # Errors
     /// When the kernel cannot read its pipe.
     pub(crate) fn leave(self, io_context: IoContext<'_>) -> io::Result<Taken> {
-        // An end waits only where it has been enciphered already.
+        // An end of file waits only if it has been enciphered already.
         let ended = self.ended || matches!(self.load, Load::End);
         let raw = match self.load {
-            // The word that the path is open waits no longer for data.
-            // What was enciphered leaves with what follows, or by itself.
+            // The reply that the path is open waits no longer for data.
+            // Enciphered data leaves with the data that follows, or by itself.
             Load::Nothing | Load::Sealed | Load::End => Bytes::from(self.answer),
             Load::Bytes { buffer, given } => Bytes::from(buffer).split_off(given),
             Load::Piped(mut pipe) => {

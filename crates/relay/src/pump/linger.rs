@@ -1,9 +1,9 @@
 //! Lingering: what a peer had sent before its connection failed still arrives.
 //!
-//! A server that answers early and resets is the usual case: what it said stands in the socket's
-//! receive queue, which Linux keeps readable after a reset, and says why. The other side gets it,
-//! and is reset once it has acknowledged it, since a reset empties the queue of what is unsent and
-//! may overtake what is on its way.
+//! A server that answers early and resets is the usual case: its answer, which holds the reason, is
+//! in the socket's receive queue, which Linux keeps readable after a reset. The other side gets it,
+//! and is reset once it has acknowledged it, since a reset discards unsent data and may overtake
+//! data in flight.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,18 +17,18 @@ use tradewind_net::tcp;
 use super::{Direction, Ending, IoContext, Load, MoveError};
 use crate::side::Side;
 
-/// How long a session whose one side has failed goes on while the other takes nothing. Chosen: a
-/// few of a far peer's retransmission timeouts.
+/// Time for which a session whose one side has failed goes on while the other takes nothing.
+/// Chosen: a few of a far peer's retransmission timeouts.
 pub(crate) const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two looks at what has been acknowledged, which nothing tells of. Chosen: the first is a
-/// short path's round trip.
+/// First interval at which acknowledged bytes are polled, since no event reports them. Chosen: the
+/// round trip of a short path.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
 impl Direction {
-    /// Takes a load from `from`, and returns how much `to` took of it at once; or finds the end of
-    /// what there is to take.
+    /// Reads a load from `from`, and returns how much `to` took of it at once; or finds the end of
+    /// the readable data.
     pub(super) fn poll_load(
         &mut self,
         cx: &mut Context<'_>,
@@ -47,7 +47,7 @@ impl Direction {
         Poll::Ready(Ok(0))
     }
 
-    /// Ends without a word to the other side, once that has what waited for data.
+    /// Ends without an end of file to the other side, once that has the reply that waited for data.
     pub(super) fn end_lingering(&mut self) -> usize {
         self.load = Load::Nothing;
         self.answer_alone();
@@ -55,15 +55,15 @@ impl Direction {
         0
     }
 
-    /// Gives to `to` all that has arrived from `from`, whose session is over, and waits until it is
-    /// acknowledged. Ends early when `to` fails or takes nothing for [`LINGER_TIMEOUT`].
+    /// Writes to `to` all that has arrived from `from`, whose session is over, and waits until it
+    /// is acknowledged. Ends early when `to` fails or takes nothing for [`LINGER_TIMEOUT`].
     pub(crate) async fn linger(
         &mut self,
         from: &mut Side<'_>,
         to: &mut Side<'_>,
         io_context: IoContext<'_>,
     ) {
-        // What the runtime knows of `from` may be older than the failure.
+        // The runtime's readiness of `from` may be older than the failure.
         yield_now().await;
         self.lingers = true;
         let mut timer = pin!(sleep(LINGER_TIMEOUT));
@@ -83,8 +83,8 @@ impl Direction {
     }
 }
 
-/// Waits until the peer of `to` has acknowledged all that was given to it, as long as it goes on to
-/// acknowledge.
+/// Waits until the peer of `to` has acknowledged all that was written to it, as long as it makes
+/// progress.
 pub(crate) async fn acknowledged(to: &Side<'_>) {
     to.send_held_back();
     let unacknowledged = || match to {

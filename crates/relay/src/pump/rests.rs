@@ -1,28 +1,29 @@
-//! Moments of rest in which data gathers.
+//! Batching delays, in which data gathers.
 //!
-//! What a move costs depends little on how much it moves. A worker that takes each bit as it comes
-//! spends its CPU, and that of those it serves, on many small moves. When bulky moves follow each
-//! other closely it therefore rests for a moment between them, as network cards moderate their
-//! interrupts.
+//! The cost of a move depends little on its length. A worker that moves each piece as it arrives
+//! spends its CPU, and that of the processes it serves, on many small moves. When bulky moves
+//! follow each other closely it therefore pauses for a moment between them, like the interrupt
+//! moderation of network cards.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a rest is. Chosen: 50 kB gather at 8 Gbit/s, and nobody misses so little time. Measured
-/// by `bench/relay`: 100 us save a little more CPU and gain no throughput, 20 us save a quarter to
-/// a third less.
+/// The length of a delay. Chosen: 50 kB gather at 8 Gbit/s, and the added latency is negligible.
+/// Measured by `bench/relay`: 100 us save a little more CPU and gain no throughput, 20 us save a
+/// quarter to a third less.
 const REST: Duration = Duration::from_micros(50);
 
-/// Moves that take longer, from the end of one to the end of the next, do not follow each other
-/// closely. Chosen: four rests.
+/// Longest time from the end of one move to the end of the next at which they follow each other
+/// closely. Chosen: four delays.
 const CLOSE: Duration = Duration::from_micros(200);
 
-/// When a worker rests. Only that worker asks.
+/// The batching delays of a worker. Only that worker uses them.
 #[derive(Debug)]
 pub(super) struct Rests {
     born: Instant,
-    /// When the last move, with its rest, was over, and the last rest, in nanoseconds after `born`.
+    /// The ends of the last move, with its delay, and of the last delay, in nanoseconds after
+    /// `born`.
     moved: AtomicU64,
     rested: AtomicU64,
 }
@@ -34,13 +35,13 @@ impl Default for Rests {
 }
 
 impl Rests {
-    /// Rests after a move, if it is time to, and unless `is_behind` says that the worker is: that
-    /// as much waits as it has just moved. True when it has rested.
+    /// Pauses after a move, if one is due, and unless `is_behind` says that the worker is behind:
+    /// that as much data waits as it has just moved. Returns true if it has paused.
     ///
-    /// Where several directions take turns the worker rests no longer than it works, so that they
-    /// wait for each other at most twice as long as without rests.
+    /// When several directions take turns the worker pauses no longer than it works, so that they
+    /// wait for each other at most twice as long as without delays.
     ///
-    /// A rest is as short as that only where [`tradewind_net::clock::sharpen_timers`] was called.
+    /// A delay is that short only if [`tradewind_net::clock::sharpen_timers`] was called.
     pub(super) fn after_move(&self, whose: Whose, is_behind: impl FnOnce() -> bool) -> bool {
         let rests = self.is_due(self.born.elapsed(), whose) && !is_behind();
         if rests {
@@ -62,7 +63,7 @@ impl Rests {
     }
 }
 
-/// Whose moves a worker makes.
+/// The directions whose moves a worker makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// Those of one direction.
@@ -75,7 +76,8 @@ pub(super) enum Whose {
 mod tests {
     use super::*;
 
-    /// A worker whose last move and rest were over at these times, in microseconds.
+    /// Returns the delays of a worker whose last move and delay ended at these times, in
+    /// microseconds.
     fn after(moved: u64, rested: u64) -> Rests {
         let [moved, rested] = [moved, rested].map(|micros| AtomicU64::new(1000 * micros));
         Rests { moved, rested, ..Rests::default() }

@@ -44,8 +44,7 @@ impl Pump<'_> {
         let down_ended = down.poll_move(cx, downstream, upstream, io_context, ending);
         let down_ended = down_ended.map_err(MoveError::of_down)?.is_ready();
         if downstream.is_deaf() != was_deaf && up.load_waits() {
-            // It was registered anew, and knows no more that the other direction waits for
-            // room there.
+            // It was registered anew, and has lost that the other direction waits for room there.
             cx.waker().wake_by_ref();
         }
         if up_ended && down_ended {
@@ -78,14 +77,14 @@ impl Pump<'_> {
                     self.settle()?;
                 }
                 self.deafen_ended()?;
-                // The timer runs on, and must be asked again.
+                // The timer was set anew, and must be polled again.
                 cx.waker().wake_by_ref();
             }
         }
         self.poll_reset(cx).map(Err)
     }
 
-    /// Has sides that have ended listen for a reset alone.
+    /// Pauses the read interest of sides that have ended, so that only a reset wakes them.
     fn deafen_ended(&mut self) -> Result<(), Broken> {
         let Session { up, down, upstream, downstream, .. } = &mut *self.session;
         if up.ended {
@@ -97,7 +96,7 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Ready when a side that has ended, and is read no more, was reset.
+    /// Ready when a side that has ended, and is no longer read, was reset.
     fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<Broken> {
         if self.session.up.ended {
             return self.session.upstream.poll_failure(cx).map(Broken::Upstream);
@@ -108,8 +107,8 @@ impl Pump<'_> {
         Poll::Pending
     }
 
-    /// Gives the sockets what only a session needs that is more than a short exchange: the dialled
-    /// one its options, both acknowledgements without delay.
+    /// Sets the options that only a session longer than a short exchange needs: the profile's on
+    /// the dialled socket, immediate acknowledgements on both.
     fn settle(&self) -> Result<(), Broken> {
         let Session { upstream, downstream, .. } = &*self.session;
         let settled = self.session_settings.legs.of(downstream).settled.apply(downstream);

@@ -1,7 +1,7 @@
-//! Lets data gather: a worker gives way after bulky moves.
+//! Yielding: a worker lets data gather after bulky moves.
 //!
-//! Where others wait for its CPU it yields: they run, and make more of what it moves next. Where
-//! none does it rests for a moment ([`Rests`]).
+//! If other threads wait for its CPU it yields: they run, and produce more of the data that it
+//! moves next. If none does it pauses for a moment ([`Rests`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -13,7 +13,7 @@ use super::rests::{Rests, Whose};
 /// below a slice of the scheduler's, which is about a millisecond.
 const OTHERS_RAN: Duration = Duration::from_micros(5);
 
-/// How a worker gives way. Only its own thread asks.
+/// The yielding of a worker. Only its own thread uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Yielding {
     rests: Rests,
@@ -22,9 +22,9 @@ pub(crate) struct Yielding {
 }
 
 impl Yielding {
-    /// Gives way after a bulky move of a direction, whose last one was the worker's `last`;
-    /// `is_behind` tells whether as much waits as was moved. True when others have run, or data had
-    /// time to gather.
+    /// Yields after a bulky move of a direction, whose previous one had the worker's number `last`;
+    /// `is_behind` tells if as much data waits as was moved. Returns true if others have run, or
+    /// data had time to gather.
     pub(super) fn moved(&self, last: &mut u64, is_behind: impl FnOnce() -> bool) -> bool {
         let whose = self.whose(last);
         let begin = Instant::now();
@@ -32,7 +32,7 @@ impl Yielding {
         begin.elapsed() >= OTHERS_RAN || self.rests.after_move(whose, is_behind)
     }
 
-    /// Whether other directions have made bulky moves since the direction's last one.
+    /// Tells if other directions have made bulky moves since the direction's last one.
     fn whose(&self, last: &mut u64) -> Whose {
         let number = self.moves.fetch_add(1, Relaxed) + 1;
         match number.wrapping_sub(std::mem::replace(last, number)) {

@@ -1,4 +1,4 @@
-//! What comes first on a connection to a relay.
+//! The first bytes on a connection to a relay.
 
 use tradewind_grant::GrantError;
 use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
@@ -7,7 +7,7 @@ use tradewind_grant::warm::{self, HELLO_BYTES};
 
 use crate::head::Progress;
 
-/// Cuts a hop header, the hello of a warm connection, or a join off what has come.
+/// Splits a hop header, the hello of a warm connection, or a join off the received bytes.
 pub(super) fn header_bytes(bytes: &[u8]) -> Result<Progress<Vec<u8>>, GrantError> {
     if bytes.len() < HEADER_PREFIX_BYTES {
         return Ok(Progress::Incomplete);

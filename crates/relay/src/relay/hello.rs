@@ -1,4 +1,5 @@
-//! Warm connections that neighbours keep here: a hello, a rest, and then the header of a session.
+//! Warm connections that neighbours keep here: a hello, an idle time, and then the header of a
+//! session.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,8 +32,10 @@ impl RelayService {
             Outcome::Forged
         })?;
         let neighbour = warm::sender(bytes).ok_or(Outcome::Malformed)?;
-        // What rests without a place would keep its session from one, whatever room there is then.
-        // It may be evicted for a session, which is worth more than what a session may need.
+        // An idle connection without a place could not get one for its session, even if there is
+        // room then.
+        // It may be evicted for a session, which is worth more than a connection that may be needed
+        // later.
         let rest = permit.rest().map_err(|refusal| (refusal, refusal.no_room())).and_then(|()| {
             let rests = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
             rests.ok_or((Outcome::Full, "too many warm connections rest"))
@@ -41,7 +44,8 @@ impl RelayService {
             Ok(rests) => rests,
             Err((outcome, why)) => {
                 let refused = Reply::failed(Status::Overloaded, 0, why);
-                // It is dialled anew for each session then, whether it hears why or not.
+                // The neighbour dials anew for each session then, whether it gets the reason or
+                // not.
                 let _heard = stream.write_all(&key.seal(&refused.before_dial())).await;
                 let _ended = tcp::end_in_order_on_close(stream);
                 return Err(outcome);
@@ -50,13 +54,13 @@ impl RelayService {
         stream.write_all(&key.seal(&Reply::ok(0))).await.map_err(|_| Outcome::Ended)?;
         let header = self.later_header(stream, read_ahead, permit).await.ok_or(Outcome::Ended)?;
         // The neighbour may try the next path when a warm connection fails that has acknowledged
-        // nothing: before anything is dialled it learns that the session was here, whatever becomes
-        // of this process.
+        // nothing. The acknowledgement is sent before anything is dialled, so that the neighbour
+        // knows that the session was here, even if this process dies.
         let _gone = tcp::acknowledge_at_once(stream);
         Ok(header)
     }
 
-    /// The header that follows a hello; `None` when the neighbour does not need the connection
+    /// Reads the header that follows a hello; `None` if the neighbour does not need the connection
     /// after all, or this relay is about to end.
     async fn later_header(
         &self,
@@ -75,7 +79,7 @@ impl RelayService {
         read.filter(|bytes| !warm::is_hello(bytes))
     }
 
-    /// Opens a hello that came from `peer`, if it is known who that is.
+    /// Opens a hello from `peer`, which is the identity proved in TLS, if there is one.
     fn hello(&self, bytes: &[u8], peer: Option<PublicIdentity>) -> Result<ReplyKey, GrantError> {
         match (peer, warm::sender(bytes)) {
             (Some(peer), Some(sender)) if sender != peer => Err(GrantError::HelloTag(sender)),

@@ -1,4 +1,4 @@
-//! A relay's part in striped legs that its neighbours dial: connections join a session that is open
+//! Joins at a relay: connections of striped legs that neighbours dial join a session that is open
 //! here.
 
 use std::convert::Infallible;
@@ -15,8 +15,8 @@ use crate::stripe::{Member, NotAdmitted, Offer};
 use crate::worker::Permit;
 
 impl RelayService {
-    /// Lets connections join the session of `header`, before its neighbour hears that the path is
-    /// open.
+    /// Lets connections join the session of `header`, before the path is reported open to its
+    /// neighbour.
     pub(super) fn offer(&self, header: &OpenHeader) -> Option<Offer> {
         let offer = || {
             let (grant, most) = (header.grant_id, most_sessions(header));
@@ -26,7 +26,8 @@ impl RelayService {
         header.terms.may_stripe.then(offer)
     }
 
-    /// Gives a connection that joins a session to it, wherever that is, and stays until it is over.
+    /// Passes a connection that joins a session to it, on whichever worker it is, and waits until
+    /// it is over.
     pub(super) async fn join(
         &self,
         connection: Connection,
@@ -37,7 +38,7 @@ impl RelayService {
     ) -> Outcome {
         let admitted = match self.joinable.admit(bytes, connection.peer()) {
             Ok(admitted) => admitted,
-            // It may have ended a moment ago: that is no news, and no attack.
+            // It may have ended a moment ago: that is not logged, and is no attack.
             Err(NotAdmitted::NoSession) => {
                 return silent(&connection, Outcome::NoSession, deadline).await;
             }
@@ -59,7 +60,7 @@ impl RelayService {
         if connection.write_all(&admitted.welcome).await.is_err() {
             return Outcome::Ended;
         }
-        // Until the neighbour has said where its frames begin the session goes on without.
+        // Until the neighbour has sent the offset of its frames the session goes on without it.
         let reading =
             read_ahead.read_head(&connection, &permit.worker().buffer_pool, START_BYTES, start);
         match timeout(self.session_settings.timeouts.header(), reading).await {
@@ -75,7 +76,7 @@ impl RelayService {
     }
 }
 
-/// The first frame on a connection that has joined.
+/// Splits off the first frame on a connection that has joined.
 fn start(bytes: &[u8]) -> Result<Progress<Vec<u8>>, Infallible> {
     Ok(match bytes.get(..START_BYTES) {
         Some(frame) => Progress::Complete(frame.to_vec(), START_BYTES),

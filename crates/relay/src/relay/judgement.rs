@@ -1,8 +1,8 @@
-//! The check of headers, also while another process takes over.
+//! The verification of headers, also while another process takes over.
 //!
-//! One process at a time holds the table of headers seen. From the moment that it is handed over
-//! headers wait for the next process's judgement, and nothing else does: the table is sent, and the
-//! next process asked, without the lock that all workers share.
+//! One process at a time holds the table of headers seen. Once it is handed over, headers wait for
+//! the next process's answer, and nothing else does: the table is sent, and the next process asked,
+//! without the lock that all workers share.
 
 use super::*;
 
@@ -11,7 +11,7 @@ use tradewind_grant::{Opening, ReceivedHeader, Refusal};
 use crate::upgrade::{send_bytes, start_asking};
 
 impl RelayService {
-    /// Opens a header that came from `peer`, if it is known who that is, by `deadline`.
+    /// Opens a header from `peer`, the identity proved in TLS if there is one, by `deadline`.
     pub(super) async fn verify(
         &self,
         bytes: &[u8],
@@ -22,7 +22,7 @@ impl RelayService {
             Opening::Open(header) => *header,
             Opening::Unjudged(unjudged) => {
                 let asked = timeout_at(deadline, self.ask_successor(unjudged.sighting)).await;
-                // Who has no time left has nobody to tell a replay.
+                // Past the deadline no process can detect a replay.
                 let verdict = asked.unwrap_or(Err(GrantError::ReplayTableFull(0)));
                 self.lock_verifier().finish(*unjudged, verdict)?
             }
@@ -46,8 +46,7 @@ impl RelayService {
         verifier.begin_open(unix_now(), header)
     }
 
-    /// Asks the process that takes over, unless it has failed meanwhile and the table is here
-    /// again.
+    /// Asks the process that takes over, unless it has failed meanwhile and the table is back here.
     async fn ask_successor(&self, sighting: Sighting) -> Result<(), GrantError> {
         let successor = self.successor();
         let verdict = match &successor {
@@ -68,24 +67,24 @@ impl RelayService {
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
     }
 
-    /// Judges for the process before this one, on a thread of its own.
+    /// Verifies a header for the previous process, on a thread of its own.
     pub(super) fn judge_for_another(&self, sighting: &Sighting) -> Result<(), GrantError> {
         if let Some(judged) = self.lock_verifier().judge(unix_now(), sighting) {
             return judged;
         }
-        // This one has been followed, too.
+        // This process has a successor, too.
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let asked = runtime.map(|runtime| runtime.block_on(self.ask_successor(*sighting)));
         asked.unwrap_or(Err(GrantError::ReplayTableFull(0)))
     }
 
-    /// Sends the table to the process behind `stream`, which is asked from now on; on an error the
-    /// table is here again.
+    /// Sends the table to the process at the other end of `stream`, which is asked from now on; on
+    /// an error the table stays here.
     pub(super) fn hand_table_over(&self, stream: &UnixStream) -> io::Result<()> {
         let asked = stream.try_clone()?;
         let (successor, questions) = Successor::new();
         let before = self.successor();
-        // First, as headers stay unjudged from the moment that the table is out.
+        // Set first, since headers cannot be verified here once the table is taken out.
         self.set_successor(Some(successor));
         let Some(table) = self.lock_verifier().hand_over() else {
             self.set_successor(before);
@@ -96,7 +95,7 @@ impl RelayService {
             self.set_successor(None);
         });
         if let Err(error) = send_bytes(stream, &bytes) {
-            // Who waits for an answer is to find the table here before it is told of none.
+            // The table is back before tasks that wait for an answer learn that there is none.
             take_back();
             drop(questions);
             return Err(error);

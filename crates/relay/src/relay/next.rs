@@ -1,5 +1,5 @@
-//! The connection to the next relay of a session: warm or fresh, and what its reply allows to be
-//! tried elsewhere.
+//! The connection to the next relay of a session: warm or fresh, and the retry that its reply
+//! allows.
 
 use std::io;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::pool::Warm;
 use crate::pump::Direction;
 use crate::worker::Worker;
 
-/// What the next relay has replied, and the connection that it came over.
+/// The next relay's reply, and the connection that it arrived on.
 pub(super) struct Opened {
     pub(super) downstream: Connection,
     pub(super) up: Direction,
@@ -26,23 +26,23 @@ pub(super) struct Opened {
     pub(super) read_ahead: ReadAhead,
 }
 
-/// Why one connection to the next relay did not open the path.
+/// The reason that one connection to the next relay did not open the path.
 enum NotOpened {
     /// The relay has acknowledged no byte of the session.
     Untouched {
-        /// What it was to see beyond the first flight.
+        /// The data sent to it beyond the first flight.
         kept: Vec<u8>,
-        /// It said nothing at all, so that its acknowledgement may only have been lost.
+        /// True if nothing at all was received, so that its acknowledgement may have been lost.
         was_silent: bool,
     },
     Closed(Closed),
 }
 
-/// Why the path is not open, over whatever connection.
+/// The reason that the path is not open over any connection.
 pub(super) enum Closed {
     Failed(Failure, Dial),
     UpstreamGone(io::Error),
-    /// What the session was let in by has changed meanwhile.
+    /// The rules that admitted the session have changed meanwhile.
     Refused(Outcome),
 }
 
@@ -53,11 +53,11 @@ impl From<Closed> for NotOpened {
 }
 
 impl RelayService {
-    /// Opens the path over `taken`, a warm connection, if there is one; else, or if that proves
-    /// dead, over a fresh one.
+    /// Opens the path over `taken`, a warm connection, if there is one; otherwise, or if that
+    /// proves dead, over a fresh one.
     ///
-    /// Silence does not tell whether the next relay has the header. It takes it once and no more,
-    /// but what another path's relays would dial it may have dialled.
+    /// Silence does not tell whether the next relay has the header. It accepts a header only once,
+    /// but it may already have dialled what another path's relays would dial.
     pub(super) async fn open_warm_or_fresh(
         &self,
         upstream: &Connection,
@@ -74,7 +74,8 @@ impl RelayService {
             let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
             match self.open_next(upstream, worker, header, next, flight, warm).await {
                 Ok(mut opened) => {
-                    // Whoever calls it replayed has had it, when its acknowledgement was lost.
+                    // A relay that reports a replay has received it before, and its acknowledgement
+                    // was lost.
                     let has_it = has_asked && opened.reply.status == Status::Replayed;
                     opened.reply.dialled |= may_have_it || has_it;
                     return Ok(opened);
@@ -107,7 +108,7 @@ impl RelayService {
         let (fresh, warm) = match warm {
             Some(warm) => (None, Some(warm)),
             None => {
-                // A gateway that has another path wants to hear of a dead leg in time to take it.
+                // A gateway with another path must learn of a dead leg in time to use that.
                 let wanted = header.terms.dial_limit.map_or(Duration::MAX, DialLimit::duration);
                 let dialling = self.dialler.dial_within(&next.from, &hop, Speaker::Us, wanted);
                 let dialled =
@@ -124,7 +125,7 @@ impl RelayService {
         if warm.is_some() {
             up.keep();
         }
-        // If this fails, so will the wait for the reply, which says why.
+        // If this fails, so will the wait for the reply, which reports the reason.
         let _started = up.start(downstream, worker.means_up());
         let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
@@ -146,7 +147,7 @@ impl RelayService {
                     kept: up.take_kept(),
                     was_silent: failure.status == Status::TimedOut,
                 }),
-                // The header has left: how far it came nobody knows.
+                // The header was sent; whether it arrived is unknown.
                 None => Err(Closed::Failed(failure, Dial::PerhapsBegun).into()),
             },
             Waited::UpstreamGone(error) => Err(Closed::UpstreamGone(error).into()),

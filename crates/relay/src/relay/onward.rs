@@ -1,9 +1,9 @@
-//! The way on: to the destination, at the last relay, or to the next relay.
+//! The next connection of a session: to the destination, at the last relay, or to the next relay.
 
 use super::*;
 
 impl RelayService {
-    /// The last relay's part: dials the destination.
+    /// Dials the destination, at the last relay.
     pub(super) async fn reach_destination(
         &self,
         upstream: Connection,
@@ -37,8 +37,8 @@ impl RelayService {
                 return Err(self.fail(upstream, worker, header, failure, dial).await);
             }
         };
-        // If this fails, so does the session's first write: what the destination has sent comes
-        // before.
+        // If this fails, so does the session's first write: data that the destination has sent is
+        // delivered before.
         let _started = up.start(&downstream, worker.means_up());
         let offers = Offers::new(self.offer(header), None);
         let reply = header.upstream.seal(&Reply::ok(header.hop));
@@ -49,7 +49,7 @@ impl RelayService {
         Ok(Session { offers, ..session(header, upstream, downstream, up, down) })
     }
 
-    /// Every other relay's part: dials the next one and passes the header on.
+    /// Dials the next relay and passes the header on.
     pub(super) async fn pass_on(
         &self,
         upstream: Connection,
@@ -63,7 +63,7 @@ impl RelayService {
         let leading = read_ahead.into_bytes();
         let taken = self.pools.take(&next.from, hop);
         let opening = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken);
-        // The last relay, where most sessions are, needs a tenth of its room.
+        // On the heap: the last relay, where most sessions are, needs a tenth of its memory.
         let opened = Box::pin(opening).await;
         let Opened { downstream, up, reply, read_ahead } = match opened {
             Ok(opened) => opened,
@@ -98,9 +98,10 @@ fn session(
     Session::between(what, (upstream, up), (downstream, down))
 }
 
-/// Tells the neighbour that the path is open, and returns the direction towards it, which first
-/// gives `leading`. Whoever sent data right behind its header does not wait for the word, so there
-/// it travels with the first data of the destination: a packet less for each short session.
+/// Reports to the neighbour that the path is open, and returns the direction towards it, which
+/// first writes `leading`. A neighbour that sent data right behind its header does not wait for the
+/// reply, so the reply travels with the first data of the destination: a packet less for each short
+/// session.
 async fn send_reply(
     upstream: &Connection,
     reply: Vec<u8>,

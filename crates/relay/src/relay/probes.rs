@@ -1,9 +1,9 @@
-//! A relay's part in probes: the last of a path answers them, the others pass them on.
+//! Probes at a relay: the last relay of a path answers them, the others pass them on.
 //!
-//! A probe is a header like every other, checked and remembered like every other, only that nothing
-//! is dialled for it. Several may come one after the other on one connection, and what passes them
-//! on keeps its own connection as well: a probe then takes one round trip, and a lost packet of it
-//! is found by the packets after it.
+//! A probe is a header like every other, checked and stored against replay likewise, only that
+//! nothing is dialled for it. Several may follow each other on one connection, and a relay that
+//! passes them on keeps its own connection as well: a probe then takes one round trip, and a lost
+//! packet of it is detected by the packets after it.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::opening::close_with;
 use crate::probe_leg::{Ask, ProbeLeg};
 use crate::worker::Worker;
 
-/// Probes that one connection may bring; who wants more dials again. Chosen: above what a gateway
-/// sends on one, and few, so that a relay which drains is soon rid of them.
+/// Most probes on one connection; a gateway dials again for more. Chosen: above what a gateway
+/// sends on one, and few, so that a draining relay is soon rid of them.
 const MOST_PROBES: usize = 32;
 /// Longest pause between two of them. Chosen: several times the probes' interval.
 const LONGEST_REST: Duration = Duration::from_secs(3);
@@ -72,7 +72,7 @@ impl RelayService {
         Outcome::Probe
     }
 
-    /// What is answered to one probe.
+    /// Returns the reply to one probe.
     async fn probe_reply(
         &self,
         leg: &mut Option<ProbeLeg>,

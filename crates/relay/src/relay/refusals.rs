@@ -1,11 +1,11 @@
-//! Refusals: how a neighbour is told that its session is not carried, and what is logged of it.
+//! Refusals: the replies to a neighbour whose session is not carried, and their log lines.
 
 use tradewind_grant::Refusal;
 
 use super::*;
 
 impl RelayService {
-    /// Refuses a header: with a word when the neighbour is proven, else in silence.
+    /// Refuses a header: with a reply if the neighbour is authenticated, otherwise in silence.
     pub(super) async fn refuse(
         &self,
         stream: Connection,
@@ -35,7 +35,7 @@ impl RelayService {
         Outcome::Failed(failure.status)
     }
 
-    /// Tells the neighbour that the path could not be opened from here on.
+    /// Reports to the neighbour that the path could not be opened from here on.
     pub(super) async fn fail(
         &self,
         stream: Connection,
@@ -78,7 +78,7 @@ impl RelayService {
         Outcome::Failed(reply.status)
     }
 
-    /// Tells the neighbour that there is no room, and for whom.
+    /// Reports to the neighbour that there is no room, and for whom.
     pub(super) async fn turn_away(
         &self,
         stream: Connection,

@@ -1,4 +1,4 @@
-//! What a relay takes over of a changed configuration while it runs, and of what operators revoke.
+//! The reload of a relay's configuration, and of operators' revocations, while it runs.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::reload::{Prepared, Reload};
 use crate::timeouts::LiveTimeouts;
 use crate::{RelayConfig, RelayError, revocations};
 
-/// The keys that a reload takes over.
+/// The keys that a reload applies.
 static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let own = [
         "operators",
@@ -37,15 +37,14 @@ pub(super) const fn most_probing(sessions: usize) -> usize {
     if sessions / 8 > LEAST { sessions / 8 } else { LEAST }
 }
 
-/// What a relay goes by, which went by `before` until now.
+/// Returns the rules of `config`, where `before` were the revocations until now.
 pub(super) fn rules(config: &RelayConfig, before: &Revocations) -> Result<Rules, RelayError> {
     let file = config.revocations.clone();
     let trust = Arc::new(trust(&config.operators, file.as_ref(), before)?);
     Ok(Rules { trust, revocations: file, policy: config.policy.policy() })
 }
 
-/// Trust in `operators` and in what `file` says that they have revoked, beside what was in force
-/// `before`.
+/// Returns the trust in `operators`, with the revocations in `file` beside those in force `before`.
 fn trust(
     operators: &[OperatorPublicKey],
     file: Option<&PathBuf>,
@@ -61,7 +60,7 @@ fn trust(
     Ok(Trust::new(operators.to_vec(), revocations))
 }
 
-/// What is in a configuration that a relay can take over.
+/// The parts of a configuration that a relay can apply while it runs.
 struct New {
     rules: Rules,
     limits: NewLimits,
@@ -69,14 +68,14 @@ struct New {
     own: Vec<Arc<OwnIdentity>>,
 }
 
-/// Replaces what a relay goes by; clones reload the same relay.
+/// Replaces the rules of a relay; clones reload the same relay.
 #[derive(Clone)]
 pub struct RelayReloader(pub(super) Arc<RelayService>);
 
 impl RelayReloader {
-    /// Takes operators, policy, revocations, identities, limits and timeouts of `config` over. Open
-    /// sessions go on if operators, policy and revocations would let them in, and end at once if
-    /// not; returns how many end.
+    /// Applies operators, policy, revocations, identities, limits and timeouts of `config`. Open
+    /// sessions go on if operators, policy and revocations still admit them, and end at once if
+    /// not; returns the number that end.
     ///
     /// # Errors
     /// When an identity or the file of revocations cannot be read, the latter is older than what is
@@ -94,7 +93,7 @@ impl RelayReloader {
         Ok(New { rules: self.rules(config)?, limits, identities, own })
     }
 
-    /// Puts in force what ends no open session, however many there are.
+    /// Applies the parts that end no open session.
     fn set(&self, new: &New) {
         let service = &self.0;
         service.lock_verifier().set_identities(&new.identities);

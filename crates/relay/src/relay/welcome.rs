@@ -1,5 +1,5 @@
-//! How a relay meets who dials it: in TLS, unless the listener says otherwise, and in silence until
-//! who dials has proved that it knows this relay.
+//! The start of accepted connections: in TLS, unless the listener says otherwise, and in silence
+//! until the peer has proved that it knows this relay.
 
 use std::io;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::opening::close_with;
 use crate::own_identities::OwnIdentity;
 use crate::worker::{Cause, Permit};
 
-/// A connection whose first byte says whether it is plain, or whose first flight is whole.
+/// A connection that has started in plain, or whose first flight of TLS is complete.
 pub(super) struct Welcomed {
     pub(super) connection: Connection,
-    /// It is plain, and this listener takes none that is: whoever proves to know this relay is told
-    /// so.
+    /// True if it is plain at a listener that demands TLS: a peer that proves to know this relay
+    /// gets the reason.
     pub(super) must_be_tls: bool,
 }
 
 impl RelayService {
-    /// Encrypts a connection that was accepted, or lets it be plain; until `deadline`. Nothing is
-    /// answered to a peer that has not proved that it knows this relay.
+    /// Encrypts a connection that was accepted, or lets it be plain; until `deadline`. Sends
+    /// nothing to a peer that has not proved that it knows this relay.
     pub(super) async fn welcome(
         &self,
         stream: TcpStream,
@@ -83,7 +83,8 @@ impl RelayService {
         }
     }
 
-    /// Reads the first flight of an encrypted connection into `bytes`; of a plain one nothing.
+    /// Reads the first flight of an encrypted connection into `bytes`; reads nothing from a plain
+    /// one.
     async fn first_flight(&self, stream: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<Flight> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -109,8 +110,8 @@ impl RelayService {
         }
     }
 
-    /// Whether who sent `bytes`, a header or hello, knows this relay: it is told then that TLS is
-    /// wanted here. Whatever it is, it is refused.
+    /// Refuses a plain connection. If the sender of `bytes`, a header or hello, knows this relay,
+    /// it gets the reply that TLS is required.
     pub(super) async fn refuse_plain(
         &self,
         connection: Connection,
@@ -143,7 +144,7 @@ impl RelayService {
     }
 }
 
-/// Tells why a header or hello was not believed. A peer without a name is no news.
+/// Logs why a header or hello was refused. Peers without a proved identity are not logged.
 pub(super) fn complain(permit: &Permit, connection: &Connection, cause: &GrantError) {
     match connection.peer() {
         None => tracing::debug!("refused: {cause}"),
@@ -157,25 +158,25 @@ pub(super) fn complain(permit: &Permit, connection: &Connection, cause: &GrantEr
     }
 }
 
-/// What a connection begins with.
+/// The beginning of a connection.
 enum Flight {
-    /// What is not encrypted; it was not read.
+    /// Plain bytes; they were not read.
     Plain,
-    /// The proof that this relay is known, by this identity, and a ClientHello.
+    /// The proof that the peer knows this relay, by this identity, and a ClientHello.
     Hello(Arc<OwnIdentity>),
     /// Neither, or not in time.
     None,
 }
 
-/// Answers nothing until `deadline`, and lets the connection be closed in order then: whoever scans
-/// learns no more than that something listens here.
+/// Sends nothing until `deadline`, and lets the connection be closed in order then: a scanner
+/// learns only that something listens here.
 pub(super) async fn stay_silent(stream: &TcpStream, deadline: Instant) {
-    /// What is read no more lets the close be a reset. Chosen: above any first flight of anybody.
+    /// Most bytes read; beyond them the close is a reset. Chosen: above any honest first flight.
     const MOST_BYTES: usize = 1 << 16;
     let _reset = tcp::end_in_order_on_close(stream);
     let mut left = MOST_BYTES;
     let read = async {
-        // On the heap, so that connections that are welcome hold no such room.
+        // On the heap, so that admitted connections hold no such memory.
         let mut buffer = vec![0; 2048];
         while left > 0 && stream.readable().await.is_ok() {
             match stream.try_read(&mut buffer) {
@@ -194,8 +195,8 @@ fn peer_of(stream: &TcpStream) -> String {
     tcp::peer(stream).map_or_else(|| "a peer".to_owned(), |peer| peer.to_string())
 }
 
-/// Ends with `outcome` a connection that has not proved to know this relay: nothing is answered to
-/// a plain one. By an encrypted one it is known already.
+/// Ends with `outcome` a connection that has not proved to know this relay: a plain one gets no
+/// answer. On an encrypted one the peer has proved it already.
 pub(super) async fn silent(
     connection: &Connection,
     outcome: Outcome,
