@@ -85,8 +85,7 @@ pub struct Fallbacks {
 /// from. Flows without relays are direct; other destinations than the plan's are refused.
 ///
 /// # Errors
-/// When the inventory lacks a relay or a destination of it, or a path
-/// makes no route.
+/// When the inventory lacks a relay or a destination of it, or a path makes no route.
 pub fn compile(
     plan: &Plan,
     flows: &[Flow],

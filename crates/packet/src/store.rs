@@ -244,7 +244,10 @@ mod tests {
                     model.retain(|(_, came, _)| !is_old(*came));
                 }
                 while is_new && (model.len() >= 8 || bytes(&model, &OWNERS) + length > 60) {
-                    let size = |whom: Tenant| if model.len() >= 8 { count(&model, whom) } else { bytes(&model, &[whom]) };
+                    let is_full = model.len() >= 8;
+                    let size = |whom: Tenant| {
+                        if is_full { count(&model, whom) } else { bytes(&model, &[whom]) }
+                    };
                     let largest = OWNERS.into_iter().max_by_key(|whom| size(*whom)).unwrap();
                     let oldest = model.iter().position(|(kept, ..)| of(kept) == largest);
                     model.remove(oldest.unwrap());

@@ -1,8 +1,9 @@
-//! The list of forbidden destinations, asked of a real relay and of a real gateway's direct route.
+//! The list of forbidden destinations, requested of a real relay and of a real gateway's direct
+//! route.
 //!
-//! Every rule is as open as it can be written. Where network namespaces may be made, every address
-//! there is leads to another host, and a trap that listens on all of them, there and here, counts
-//! who dials.
+//! Every rule is as open as it can be. Where network namespaces may be created, every address there
+//! is routed to another host, and a trap that listens on all of them, there and here, counts
+//! connections.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 #[path = "../../grant/tests/common/forbidden.rs"]
@@ -27,7 +28,7 @@ use tradewind_net::userns::become_root_inside;
 use tradewind_relay::{Gateway, Relay, Resolver};
 
 const TEST: &str = "what_is_forbidden_is_refused_by_relay_and_gateway_alike";
-/// Rules that cover all there is, also where only a rule of one's own does.
+/// Rules that cover all addresses, also those that only a rule for that address alone covers.
 const EVERYTHING: [&str; 12] = [
     "0.0.0.0/0:*",
     "[::]/0:*",
@@ -59,7 +60,7 @@ fn main() {
     println!("test {TEST} ... ok");
 }
 
-/// Listeners on every address of this host, and on all others, which another host has.
+/// Listeners on every address of this host, and on all others, which another host holds.
 struct Trap {
     port: u16,
     dialled: Arc<Mutex<Vec<IpAddr>>>,
@@ -121,8 +122,8 @@ impl Trap {
     }
 }
 
-/// A resolver that answers as the list says, one answer after the other, and how often it was
-/// asked.
+/// A resolver that gives the answers of the list one after the other, and the number of its
+/// lookups.
 struct Oracle {
     answers: BTreeMap<&'static str, Vec<Vec<IpAddr>>>,
     asked: Mutex<BTreeMap<String, usize>>,
@@ -183,7 +184,7 @@ fn open_relay(resolver: Resolver) -> Running {
     Running::relay_of(Relay::bind(&config).unwrap().with_resolver(resolver))
 }
 
-/// A gateway that speaks CONNECT and puts everything on `route`.
+/// Starts a gateway that speaks CONNECT and puts everything on `route`.
 fn open_gateway(route: &Route, resolver: Resolver) -> Running {
     let mut config = gateway_config(Route::Refuse);
     let rules = everything().into_iter().map(|rule| (rule, route.clone())).collect();
@@ -194,7 +195,7 @@ fn open_gateway(route: &Route, resolver: Resolver) -> Running {
     Running::gateway_of(Gateway::bind(&config).unwrap().with_resolver(resolver))
 }
 
-/// Asks for `host` and returns the status line and the body of the answer.
+/// Requests `host` and returns the status line and the body of the answer.
 fn ask(gateway: &Running, host: &str, port: u16) -> (String, String) {
     let is_bare_v6 = host.contains(':') && host.parse::<IpAddr>().is_ok();
     let target = if is_bare_v6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -216,7 +217,7 @@ fn refuse_the_list(trap: Option<&Trap>) {
     let mut by_relay = 0;
     for (gateway, oracle) in [(&over_relay, &at_relay), (&direct, &at_gateway)] {
         for Entry { request, answers, why } in &entries {
-            // Questions before the last have good answers, which lead into the trap.
+            // Lookups before the last have good answers, which lead into the trap.
             for (number, good) in answers.iter().rev().skip(1).rev().enumerate() {
                 let Some(trap) = trap else {
                     oracle.skip(request);
@@ -233,7 +234,7 @@ fn refuse_the_list(trap: Option<&Trap>) {
                 Err(_) => assert_eq!(status, "HTTP/1.1 400 Bad Request", "{why}"),
                 Ok(_) => {
                     assert_eq!(status, "HTTP/1.1 403 Forbidden", "{why}: {body}");
-                    // A grant can not even name what was never given out.
+                    // A grant cannot even name addresses that were never assigned.
                     let unnamed = body.starts_with("gateway: grant does not cover destination");
                     // The address of a name is not told.
                     let told = if answers.is_empty() {

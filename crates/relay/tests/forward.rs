@@ -1,4 +1,4 @@
-//! A chain of two forwarding relays between a client and a server that know nothing of each other,
+//! A chain of two forwarding relays between a client and a server without routes to each other,
 //! each in a network namespace of its own.
 //!
 //! This program is its own child: called with a rule in the environment it is a forwarder, to be
@@ -42,8 +42,7 @@ fn main() {
     println!("test {TEST} ... ok");
 }
 
-/// Client, two relays and server in a row; neighbours share a network, and nobody has a route
-/// beyond.
+/// Client, two relays and server in a row; neighbours share a network, and none has a route beyond.
 struct Chain {
     hosts: Vec<Namespace>,
 }
@@ -135,7 +134,7 @@ impl Chain {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The rules of a forwarder that is killed go with it.
+    /// Checks that the rules of a forwarder that is killed are removed.
     fn gone_after_a_kill(&self) {
         let start = || {
             let mut command = Command::new(std::env::current_exe().unwrap());
@@ -152,7 +151,7 @@ impl Chain {
         wait_for("the rules to go", || self.tables(1).is_empty());
     }
 
-    /// A host that does not forward says so, and keeps no rule.
+    /// Checks that a host that does not forward is refused, and keeps no rule.
     fn refused_without_forwarding(&self) {
         let refused = self.hosts[3].run(|| Forwarder::set(&rule("10.77.2.2:7000=10.77.2.1:1")));
         let error = refused.unwrap().unwrap_err().to_string();

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Chain, Running, connect, content, echo, hash, relay_config, reset, wait_for};
 
 const SESSIONS: usize = 10_000;
-/// At once: eight descriptors each, below the usual limit of 20,000 and the ports of loopback.
+/// Concurrent sessions: eight descriptors each, below the usual limit of 20,000 and the ports of
+/// loopback.
 const AT_ONCE: usize = 500;
 /// Threads that open sessions.
 const CLIENTS: usize = 4;
@@ -40,7 +41,7 @@ fn batch(address: SocketAddr, count: usize, bulk: &[u8]) {
             1 => reset(stream),
             2 => drop(stream),
             _ if index % 100 == 3 => echo_bulk(stream, bulk),
-            // Resets with bytes under way in both directions, some of them in pipes.
+            // Resets with bytes in flight in both directions, some of them in pipes.
             _ => {
                 let _taken = stream.write_all(&bulk[..bulk.len() / 4]);
                 reset(stream);
@@ -90,7 +91,7 @@ fn ten_thousand_sessions_leave_no_descriptor_pipe_or_task_behind() {
     main_load(&chain, AT_ONCE);
     at_rest("the first sessions' end");
     let tasks: Vec<usize> = all.iter().map(|one| one.handle.tasks()).collect();
-    // The only thing that a worker keeps are pipes at rest, two descriptors each.
+    // The only thing that a worker keeps are idle pipes, two descriptors each.
     let kept = || all.iter().map(|one| 2 * one.handle.resting_pipes()).sum::<usize>();
     let (mut before, mut unchanged) = (usize::MAX, 0);
     wait_for("the peers' sockets to close", || {

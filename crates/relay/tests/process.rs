@@ -1,8 +1,8 @@
-//! A relay or gateway as a process of its own: killed, out of descriptors, told to end by signals,
+//! A relay or gateway as a process of its own: killed, out of descriptors, ended by signals,
 //! upgraded.
 //!
-//! This program is its own child: called with a configuration it is a relay or a gateway, else it
-//! runs the tests one after the other.
+//! This program is its own child: called with a configuration it is a relay or a gateway, otherwise
+//! it runs the tests one after the other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod support;
@@ -35,7 +35,7 @@ use tradewind_telemetry::{LogFormat, init_logs};
 /// The file of a relay's configuration, and of a gateway's.
 const RELAY_CONFIG: &str = "TRADEWIND_TEST_RELAY_CONFIG";
 const GATEWAY_CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
-/// Set where the process is to log.
+/// The variable that is set if the process is to log.
 const LOGS: &str = "TRADEWIND_TEST_LOGS";
 
 type Test = (&'static str, fn());
@@ -120,7 +120,7 @@ fn be_a_gateway(file: &str) {
     gateway.run(&shutdown).unwrap();
 }
 
-/// Obeys signals, and ends when the tests do, however they end.
+/// Handles signals, and ends when the tests do, however they end.
 fn be_a_child() -> Shutdown {
     std::thread::spawn(|| {
         let _closed = io::stdin().read(&mut [0]);
@@ -132,7 +132,7 @@ fn be_a_child() -> Shutdown {
     Shutdown::on_signals().unwrap()
 }
 
-/// Says on a line of its output where it listens and serves metrics.
+/// Prints the addresses on which it listens and serves metrics, in one line.
 fn say_where(handle: &Handle) {
     println!("{} {}", handle.local_addrs()[0], handle.metrics_addr().unwrap());
 }
@@ -145,7 +145,7 @@ struct Process {
     hop: Hop,
     metrics: SocketAddr,
     file: PathBuf,
-    /// What the file said at the start.
+    /// The configuration at the start.
     config: String,
     /// Its successors write here, too.
     stdout: BufReader<ChildStdout>,
@@ -166,7 +166,7 @@ impl Process {
         Self::start_as((RELAY_CONFIG, &config), key.public(), command)
     }
 
-    /// A gateway that forwards to `to` over a relay.
+    /// Starts a gateway that forwards to `to` over a relay.
     fn gateway(relay: &Hop, to: SocketAddr) -> Self {
         let key = identity();
         let config = gateway_config_text(&key, relay, to);
@@ -199,13 +199,13 @@ impl Process {
         Self { child, _stdin: stdin, hop, metrics, file, config, stdout }
     }
 
-    /// Has it read another configuration.
+    /// Reloads it with another configuration.
     fn reload(&self, config: &str) {
         fs::write(&self.file, config).unwrap();
         self.signal("HUP");
     }
 
-    /// SIGKILL, and the process is gone when this returns.
+    /// Sends SIGKILL, and waits until the process is gone.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -220,7 +220,7 @@ impl Process {
         assert!(Command::new("kill").args([&name, &pid]).status().unwrap().success());
     }
 
-    /// Has it start its successor, and waits until that is about to serve.
+    /// Upgrades it, and waits until its successor is about to serve.
     fn upgrade(&mut self) {
         self.signal("USR2");
         let mut line = String::new();
@@ -228,14 +228,14 @@ impl Process {
         assert!(line.starts_with(&self.hop.address.to_string()), "{line}");
     }
 
-    /// A figure of its metrics, if it answers.
+    /// Returns a value of its metrics, if it answers.
     fn metric(&self, name: &str) -> Option<f64> {
         let text = get(self.metrics)?;
         text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
     }
 }
 
-/// The metrics at `address`, if it answers.
+/// Returns the metrics at `address`, if it answers.
 fn get(address: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -253,11 +253,11 @@ impl Drop for Process {
     }
 }
 
-/// What a process logs, in a file that goes with this.
+/// The log of a process, in a file that is removed with this.
 struct Log(PathBuf);
 
 impl Log {
-    /// A process that logs there.
+    /// Returns the command of a process that logs there.
     fn command(&self) -> Command {
         self.command_of(std::env::current_exe().unwrap())
     }
@@ -301,12 +301,12 @@ fn gateway(hops: Vec<Hop>, to: SocketAddr) -> Running {
 fn assert_reset<T: std::fmt::Debug>(result: io::Result<T>) {
     use io::ErrorKind as Kind;
     let kind = result.unwrap_err().kind();
-    // Reading, writing and shutting a connection that was reset are refused in words of their own.
+    // Reading, writing and shutting a connection that was reset fail with different errors.
     let reset = [Kind::ConnectionReset, Kind::BrokenPipe, Kind::NotConnected].contains(&kind);
     assert!(reset, "{kind}");
 }
 
-/// A destination that reads to the end, and says when the first bytes have come.
+/// Starts a destination that reads to the end, and signals the first bytes.
 fn reader() -> (SocketAddr, std::thread::JoinHandle<io::Result<usize>>, mpsc::Receiver<()>) {
     let (started, has_started) = mpsc::channel();
     let (to, served) = destination(move |mut stream| {
@@ -317,7 +317,7 @@ fn reader() -> (SocketAddr, std::thread::JoinHandle<io::Result<usize>>, mpsc::Re
     (to, served, has_started)
 }
 
-/// Writes without end until that fails.
+/// Writes until that fails.
 fn write_for_ever(stream: &mut TcpStream) -> io::Result<()> {
     let block = content(1 << 16);
     loop {
@@ -429,7 +429,7 @@ fn few_descriptors() {
     let mut streams: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(gateway.address())).collect();
     let served: Vec<bool> = streams.iter_mut().map(|stream| ping(stream).is_ok()).collect();
     let count = served.iter().filter(|served| **served).count();
-    // Half of the sessions that it says it affords, which are the share of one gateway.
+    // Half of the sessions that it logs as its limit, which are the share of one gateway.
     let line = log.wait_for(&[&format!("{LIMIT} descriptors, "), " sessions, not "]);
     let (_, rest) = line.split_once(" allow ").unwrap();
     let affordable: usize = rest.split(' ').next().unwrap().parse().unwrap();
@@ -447,7 +447,7 @@ fn out_of_descriptors() {
     let gateway = gateway(vec![process.hop.clone()], echo());
     let mut open: Vec<TcpStream> = (0..8).map(|_| connect(gateway.address())).collect();
     open.iter_mut().for_each(|stream| ping(stream).unwrap());
-    // From now on no more than it has.
+    // From now on no more descriptors than it has.
     let limit = |descriptors: &str| {
         let pid = process.child.id().to_string();
         let limit = format!("--nofile={descriptors}:");
@@ -472,7 +472,7 @@ fn out_of_descriptors() {
     assert!(shed >= 20.0, "{shed} of 20 were turned away for want of a descriptor");
 }
 
-/// A gateway that forwards to `to` over the first of `paths` that is fit.
+/// Starts a gateway that forwards to `to` over the first healthy path of `paths`.
 fn gateway_of_paths(paths: Vec<Vec<Hop>>, to: SocketAddr) -> Running {
     let mut config = gateway_config(Route::Refuse);
     let routes = paths.into_iter().map(Route::Relays).collect();
@@ -482,14 +482,14 @@ fn gateway_of_paths(paths: Vec<Vec<Hop>>, to: SocketAddr) -> Running {
     Running::gateway(&config)
 }
 
-/// Whether the gateway says that `path` is in `state`.
+/// Returns true if the gateway reports that `path` is in `state`.
 fn path_is(gateway: &Running, path: &str, state: &str) -> bool {
     let labels = format!("{{path=\"{path}\",state=\"{state}\"}} 1.0");
     let metrics = gateway.handle.metrics_addr().unwrap();
     get(metrics).is_some_and(|text| text.contains(&labels))
 }
 
-/// New sessions open and carry, whatever becomes of the old ones.
+/// Checks that new sessions open and carry data.
 fn new_sessions_work(gateway: &Running) {
     for _ in 0..5 {
         ping(&mut connect(gateway.address())).unwrap();
@@ -505,7 +505,7 @@ fn stopped() {
     wait_for("the second path", || path_is(&gateway, "second", "good"));
     let mut old = connect(gateway.address());
     ping(&mut old).unwrap();
-    // Its kernel still takes connections, so that only an unanswered probe tells.
+    // Its kernel still accepts connections, so that only an unanswered probe detects it.
     process.signal("STOP");
     let begun = Instant::now();
     wait_for("the path to be left", || path_is(&gateway, "process", "dead"));
@@ -529,8 +529,8 @@ fn second_killed() {
     });
     process.kill();
     let begun = Instant::now();
-    // Until it is found, each session is told that the second relay could not be dialled, and goes
-    // on.
+    // Until it is detected, each session gets the reply that the second relay could not be dialled,
+    // and goes on.
     new_sessions_work(&gateway);
     wait_for("the path to be left", || path_is(&gateway, "first > process", "dead"));
     print!("left {} ms after SIGKILL ... ", begun.elapsed().as_millis());
@@ -551,7 +551,7 @@ fn signals() {
     assert_reset(ping(&mut stream));
 }
 
-/// The reader of its log is there and reads nothing, as a terminal after Ctrl-S.
+/// The reader of its log reads nothing, as a terminal after Ctrl-S.
 fn stalled_standard_error() {
     /// A line each, several times what a pipe holds.
     const CAUSES_OF_LINES: usize = 3000;
@@ -580,7 +580,7 @@ fn stalled_standard_error() {
     assert_eq!((status.code(), status.signal()), (Some(0), None));
 }
 
-/// Opens short sessions one after the other until told to stop; panics when one is refused or lost.
+/// Opens short sessions one after the other until stopped; panics when one is refused or lost.
 fn short_sessions(
     address: SocketAddr,
     over: &Arc<AtomicBool>,
@@ -611,7 +611,7 @@ fn upgrade_of_a_gateway() {
     upgrade_under_load(process, entrance, "tradewind_gateway");
 }
 
-/// Upgrades a process while sessions that it carries come and go at `entrance`.
+/// Upgrades a process while sessions that it carries begin and end at `entrance`.
 fn upgrade_under_load(mut process: Process, entrance: SocketAddr, kind: &str) {
     let mut long = connect(entrance);
     ping(&mut long).unwrap();
@@ -625,7 +625,7 @@ fn upgrade_under_load(mut process: Process, entrance: SocketAddr, kind: &str) {
     so_many_more(100);
     process.upgrade();
     so_many_more(200);
-    // The old process serves what it has to its end, and ends then.
+    // The old process serves its sessions to their end, and ends then.
     ping(&mut long).unwrap();
     assert!(process.child.try_wait().unwrap().is_none());
     long.shutdown(std::net::Shutdown::Write).unwrap();
@@ -640,7 +640,7 @@ fn upgrade_under_load(mut process: Process, entrance: SocketAddr, kind: &str) {
     });
 }
 
-/// A header for `hop`, sealed now, and what opens its reply is not needed.
+/// Returns a header for `hop`, sealed now; the key of its reply is not needed.
 fn sealed(sealer: &mut Sealer, hop: &Hop, nonce: u8) -> Vec<u8> {
     let hop = grant::Hop { address: hop.address, identity: hop.identity };
     let route = grant::Route::new(vec![hop]).unwrap();
@@ -650,7 +650,7 @@ fn sealed(sealer: &mut Sealer, hop: &Hop, nonce: u8) -> Vec<u8> {
     sealer.seal(unix_now(), Nonce::from_entropy([nonce; 16]), &request).unwrap().bytes
 }
 
-/// The status with which a relay answers `header` on `stream`.
+/// Returns the status with which a relay answers `header` on `stream`.
 fn status_of(mut stream: &TcpStream, header: &[u8]) -> u8 {
     stream.write_all(header).unwrap();
     let mut answer = [0; 7];
@@ -659,7 +659,7 @@ fn status_of(mut stream: &TcpStream, header: &[u8]) -> u8 {
 }
 
 fn upgrade_and_replays() {
-    // Its headers are written by the test itself.
+    // The test itself writes its headers.
     set_plain(true);
     let mut process = Process::start();
     let address = process.hop.address;
@@ -695,7 +695,7 @@ fn upgrade_and_replays() {
 struct Halted(u32);
 
 impl Halted {
-    /// The only child of a process.
+    /// Halts the only child of a process.
     fn child_of(process: u32) -> Self {
         let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
         let children = threads.map(|task| fs::read_to_string(task.path().join("children")));
@@ -713,7 +713,7 @@ impl Drop for Halted {
 }
 
 fn upgrade_to_one_that_stops() {
-    // Its headers are written by the test itself.
+    // The test itself writes its headers.
     set_plain(true);
     let mut process = Process::start();
     let address = process.hop.address;
@@ -735,7 +735,7 @@ fn upgrade_to_one_that_stops() {
     for _ in 0..5 {
         ping(&mut carried).unwrap();
     }
-    // The header waits still, while what was carried went on.
+    // The header waits still, while open sessions went on.
     waiting[0].set_nonblocking(true).unwrap();
     let told = waiting[0].peek(&mut [0]).unwrap_err();
     assert_eq!(told.kind(), io::ErrorKind::WouldBlock);
@@ -743,7 +743,7 @@ fn upgrade_to_one_that_stops() {
 }
 
 fn upgrade_that_fails() {
-    // The program is gone when its successor is to be started.
+    // The program's file is gone when its successor is to be started.
     let copy = std::env::temp_dir().join(format!("tradewind-upgrade-{}", std::process::id()));
     std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     let process = Process::start_by(Command::new(&copy));
@@ -772,7 +772,7 @@ fn upgrade_that_is_declined() {
 fn passed_by_systemd() {
     let listener = std::net::TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
-    // It comes where the log goes, and is moved to where systemd puts it.
+    // The shell moves the listener from the log's descriptor to that of systemd.
     let mut command = Command::new("sh");
     let script = "exec 3>&2 2>/dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"";
     command.args(["-c", script]).arg(std::env::current_exe().unwrap());
@@ -795,7 +795,7 @@ fn only(to: SocketAddr) -> String {
     format!("destinations = ['{}/32:{}']", to.ip(), to.port())
 }
 
-/// Waits until `stream` is reset, and returns how long that took.
+/// Waits until `stream` is reset, and returns the time taken.
 fn reset_after(stream: &mut TcpStream) -> Duration {
     let begun = Instant::now();
     assert_reset(stream.read_exact(&mut [0; 1]));
@@ -847,7 +847,7 @@ fn reload_that_fails() {
     let gateway = gateway(vec![process.hop.clone()], echo());
     let mut stream = connect(gateway.address());
     ping(&mut stream).unwrap();
-    // What is right in it is not taken over either.
+    // Its valid parts are not applied either.
     let nothing = process.config.replace(ALL_DESTINATIONS, "destinations = ['192.0.2.1/33:*']");
     process.reload(&nothing);
     log.wait_for(&["policy.destinations", "nothing of it is taken over"]);
@@ -856,7 +856,7 @@ fn reload_that_fails() {
     let restart = process.config.replace("workers = 1", "workers = 2");
     process.reload(&restart);
     log.wait_for(&["`workers`: takes effect after an upgrade (SIGUSR2) or a restart"]);
-    // Limits are taken over, but for what listeners have from their start.
+    // Limits are applied, except those of listeners.
     let limits = "[limits]\nsessions = 1\nbacklog = 7\neach_gateway = { sessions = 1 }\n";
     process.reload(&process.config.replace("[policy]", &format!("{limits}[policy]")));
     log.wait_for(&["`limits.backlog`: takes effect after an upgrade (SIGUSR2) or a restart"]);
@@ -885,7 +885,7 @@ fn reload_of_a_gateway() {
     ping(&mut stream).unwrap();
 }
 
-/// A file of the tests' own, which goes with this.
+/// A file of the tests, which is removed with this.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -911,7 +911,7 @@ fn revocation() {
     let [mut stays, mut goes] = [0, 1].map(|at| connect(gateways[at].address()));
     ping(&mut stays).unwrap();
     ping(&mut goes).unwrap();
-    // Nobody tells the process.
+    // The process gets no signal.
     let revoked = gateways[1].identity();
     fs::write(&file.0, list(3, &[revoked])).unwrap();
     print!("ended {} ms after the list ... ", reset_after(&mut goes).as_millis());

@@ -1,5 +1,5 @@
-//! A gateway in the sandbox: threads that read what strangers send start no programs. Alone in its
-//! process, which nothing leads out of the sandbox again.
+//! A gateway in the sandbox: threads that read untrusted bytes start no programs. Alone in its
+//! process, which cannot leave the sandbox again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod support;
@@ -14,14 +14,14 @@ use tradewind_relay::{Gateway, GatewayConfig, Resolver};
 use support::names::{NameServer, Says};
 use support::{Running, gateway_config_text, identity, loopback, skipped, wait_for};
 
-/// Returns how many filters bind a thread, of which this is the status; since Linux 5.9.
+/// Returns the number of filters of the thread with this status file; since Linux 5.9.
 fn filters(status: &Path) -> Option<u32> {
     let text = fs::read_to_string(status).ok()?;
     let number = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
     number.trim().parse().ok()
 }
 
-/// Threads of this process that are called so, with how many filters bind each.
+/// Returns the number of filters of each thread of this process with this name.
 fn threads(name: &str) -> Vec<Option<u32>> {
     let all = fs::read_dir("/proc/self/task").unwrap().flatten().map(|entry| entry.path());
     let called = |thread: &Path| fs::read_to_string(thread.join("comm")).unwrap_or_default();
@@ -33,7 +33,7 @@ fn threads(name: &str) -> Vec<Option<u32>> {
 fn threads_that_read_what_strangers_send_start_no_programs() {
     let names = [("relay.example.com", Says::Address([127, 0, 0, 1]))];
     let names = NameServer::new("sandbox", &names);
-    // Whatever this thread starts from now on is in it as well.
+    // Threads that this one starts from now on are in it as well.
     sandbox::enter(&[], &[]).unwrap();
     let Some(of_all) = filters(Path::new("/proc/thread-self/status")) else {
         return skipped(&"the kernel does not count filters");
@@ -47,7 +47,7 @@ fn threads_that_read_what_strangers_send_start_no_programs() {
     let gateway = Gateway::bind(&config).unwrap().with_resolver(resolver);
     let _gateway = Running::gateway_of(gateway);
     for name in ["worker 0", "prober", "names"] {
-        // Started, and bound by then.
+        // Started, and restricted by then.
         wait_for(name, || threads(name) == [Some(of_all + 1)]);
     }
 }

@@ -17,8 +17,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// One session after the other: ended in order, reset with bytes under way, reset before it is
-/// striped.
+/// Opens one session after the other: ended in order, reset with bytes in flight, reset before it
+/// is striped.
 fn sessions(chain: &Chain, count: usize) {
     let bulk = content(1_000_000);
     for index in 0..count {
@@ -57,7 +57,7 @@ fn striped_sessions_leave_no_descriptor_and_no_task_behind() {
     let relays = vec![Running::relay(&first), Running::relay(&relay_config())];
     let chain = Chain::of(relays, echo());
     let all: Vec<&Running> = chain.relays.iter().chain([&chain.gateway]).collect();
-    // The only thing that a worker keeps are pipes at rest, two descriptors each.
+    // The only thing that a worker keeps are idle pipes, two descriptors each.
     let kept = || all.iter().map(|one| 2 * one.handle.resting_pipes()).sum::<usize>();
     let settle = || {
         let (mut before, mut unchanged) = (usize::MAX, 0);

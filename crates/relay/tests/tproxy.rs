@@ -1,6 +1,6 @@
-//! A transparent gateway between a client and a server that know nothing of it, each in a network
-//! namespace of its own; the gateway is a process, which is told to end, killed, and upgraded under
-//! load.
+//! A transparent gateway between a client and a server that are not configured for it, each in a
+//! network namespace of its own; the gateway is a process, which is ended, killed, and upgraded
+//! under load.
 //!
 //! This program is its own child: called with a configuration in the environment it is the gateway.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
@@ -69,8 +69,8 @@ fn be_a_gateway(config: &str) {
     gateway.run(&shutdown).unwrap();
 }
 
-/// Goes on as another user with these capabilities, of which workers keep some, in the sandbox, as
-/// the program does.
+/// Continues as another user with these capabilities, of which workers keep some, in the sandbox,
+/// as the program does.
 fn give_up_all_but(keep: &[Capability], of_workers: &[Capability]) {
     let nobody = Account::find("nobody").unwrap().filter(|_| is_root());
     match nobody.filter(|nobody| nobody.out_of_reach().is_none()) {
@@ -80,7 +80,7 @@ fn give_up_all_but(keep: &[Capability], of_workers: &[Capability]) {
     sandbox::enter(keep, of_workers).unwrap();
 }
 
-/// This program where any user may start it, as an upgrade does; gone with this.
+/// A copy of this program that any user may start, as an upgrade does; removed with this.
 struct Program(PathBuf);
 
 impl Program {
@@ -111,7 +111,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// The process that says next that its rules are in force.
+    /// Returns the next process that reports its rules in force.
     fn ready(&mut self) -> u32 {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -126,7 +126,7 @@ impl Drop for Process {
     }
 }
 
-/// A process that is nobody's child any more.
+/// A process whose parent has ended.
 struct Orphan(u32);
 
 impl Drop for Orphan {
@@ -140,7 +140,7 @@ fn signal(signal: &str, process: u32) -> bool {
     kill.args([signal, &process.to_string()]).stderr(Stdio::null()).status().unwrap().success()
 }
 
-/// Sets it when dropped, also by a panic: threads that look at it end.
+/// Sets the flag when dropped, also by a panic: threads that poll it end.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -149,7 +149,7 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Client, gateway and server in a row; the client's way to the server is through the gateway's
+/// Client, gateway and server in a row; the client's route to the server is through the gateway's
 /// host.
 struct Hosts {
     client: Namespace,
@@ -197,7 +197,7 @@ impl Hosts {
 
     fn check(&self) {
         self.serve();
-        // What a gateway that was killed has left, and what is somebody else's.
+        // Rules that a killed gateway has left, and foreign ones.
         let rule = |words: &str| {
             let words: Vec<&str> = words.split(' ').collect();
             self.middle.run(|| ask(Tool::Ip, &words)).unwrap().unwrap();
@@ -225,14 +225,14 @@ impl Hosts {
             }
         }
         // Only the routing, which does nothing by itself, outlives SIGKILL, until the next gateway
-        // comes. A signal at once, before it serves, is no less in order.
+        // starts. A signal at once, before it serves, ends it in order as well.
         self.gateway().end("-TERM");
         let after = self.traces();
         assert!(!after.contains("fwmark 0x5457") && after.contains("fwmark 0x9 "), "{after}");
     }
 
-    /// Connections come and go, through the gateway's host and from it, while the next process
-    /// takes over.
+    /// Checks that connections through the gateway's host and from it are not disturbed while the
+    /// next process takes over.
     fn check_upgrade(&self) {
         self.serve();
         let mut gateway = self.gateway();
@@ -262,7 +262,7 @@ impl Hosts {
             assert!(signal("-USR2", gateway.child.id()));
             let successor = Orphan(gateway.ready());
             more();
-            // The old process serves what it has to its end, and ends then.
+            // The old process serves its connections to their end, and ends then.
             assert!(gateway.child.try_wait().unwrap().is_none());
             long.into_iter().for_each(end_in_order);
             assert!(gateway.child.wait().unwrap().success());
@@ -276,7 +276,7 @@ impl Hosts {
         }
     }
 
-    /// A gateway hangs, and its successor while it has connections left itself.
+    /// Checks a gateway that hangs, and its successor while it has connections left itself.
     fn check_halt(&self) {
         self.serve();
         let mut gateway = self.gateway();
@@ -308,14 +308,14 @@ impl Hosts {
         long.into_iter().for_each(end_in_order);
     }
 
-    /// How many families' rules know of a process that goes on.
+    /// Returns the number of families whose rules name a process that goes on.
     fn felt(&self) -> usize {
         let list = || Command::new("nft").args(["list", "sets"]).output().unwrap().stdout;
         String::from_utf8(self.middle.run(list).unwrap()).unwrap().matches("expires").count()
     }
 
-    /// What this host began while the first rules were alone, and what waited for the listener
-    /// until they were gone.
+    /// Checks connections that this host opened under the first rules alone, and those that waited
+    /// for the listener until the rules were gone.
     fn check_rules_that_change(&self) {
         let change = || {
             let listener = TcpListener::bind(support::loopback()).unwrap();
@@ -339,7 +339,7 @@ impl Hosts {
         self.middle.run(change).unwrap();
     }
 
-    /// Answers whoever comes to the server.
+    /// Answers connections to the server.
     fn serve(&self) {
         let listener = self.server.run(|| TcpListener::bind("[::]:9000").unwrap()).unwrap();
         let answer = |one: std::io::Result<TcpStream>| {
@@ -348,7 +348,7 @@ impl Hosts {
         std::thread::spawn(move || listener.incoming().for_each(answer));
     }
 
-    /// A relay whose way to the server leads through the gateway as well.
+    /// Checks a relay whose route to the server leads through the gateway as well.
     fn check_loop(&self) {
         let mut config = support::relay_config();
         config.listen = vec!["10.88.0.1:7000".parse().unwrap()];
@@ -410,7 +410,7 @@ impl Hosts {
         process
     }
 
-    /// All that an interception could leave behind on the gateway's host.
+    /// Returns everything that an interception could leave behind on the gateway's host.
     fn traces(&self) -> String {
         let list = || {
             let tables = Command::new("nft").args(["list", "tables"]).output().unwrap().stdout;
@@ -449,7 +449,7 @@ impl Hosts {
         assert_eq!((peer, data.as_slice()), (client, b"hello".as_slice()));
     }
 
-    /// Says hello: the connection's own ends, and what the server saw.
+    /// Exchanges a greeting; returns the connection's own ends, and those that the server saw.
     fn exchange(
         &self,
         from: &Namespace,
@@ -474,7 +474,7 @@ fn connect(from: &Namespace, to: &str) -> TcpStream {
     stream
 }
 
-/// Says the last of a connection that a gateway has, which must still reach the server and be
+/// Sends the last data of a connection at a gateway, which must still reach the server and be
 /// answered.
 fn end_in_order(mut stream: TcpStream) {
     stream.write_all(b"still").unwrap();
@@ -484,7 +484,7 @@ fn end_in_order(mut stream: TcpStream) {
     assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
 }
 
-/// Tells the client whom it sees, and all that it got.
+/// Sends the client the peer address, and all that was received.
 fn answer(mut stream: TcpStream) {
     patient(&stream);
     let mut received = Vec::new();

@@ -21,7 +21,7 @@ pub struct Config {
     pub chunk: usize,
     /// Largest window of each direction, in bytes: in the receiving direction, bytes received but
     /// not read; in the sending direction, bytes that the peer has not acknowledged. At least
-    /// [`INITIAL_WINDOW`](crate::frame::FIRST_WINDOW) each.
+    /// [`INITIAL_WINDOW`](crate::frame::INITIAL_WINDOW) each.
     pub largest_window: u64,
     /// Time without acknowledged frames after which a connection that carries some is stalled: its
     /// frames are sent over others as well, and it gets no new ones until one of them arrives.

@@ -29,8 +29,8 @@ enum Stage {
     Whole,
 }
 
-/// The shares of the limits for [`LagrangianSearch`] with its starts, and for each stage after it. Later stages
-/// get the time that earlier ones leave.
+/// The shares of the limits for [`LagrangianSearch`] with its starts, and for each stage after it.
+/// Later stages get the time that earlier ones leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
     auto: f64,

@@ -1,4 +1,4 @@
-//! What a configuration says of the access log and the audit log.
+//! The configuration of the access log and the audit log.
 
 use std::num::NonZeroU64;
 
@@ -22,16 +22,16 @@ pub struct AccessLogConfig {
     /// Files kept beside the current one.
     #[serde(default = "files_kept")]
     pub keep: u32,
-    /// Of sessions that ended in order, one in so many is told; all others are told always.
+    /// Of sessions that ended in order one in so many is logged; all others are logged always.
     #[serde(default = "all")]
     pub one_in: NonZeroU64,
 }
 
-/// The audit log: a line for each session that a relay's rules let in.
+/// The audit log: a line for each session that a relay's rules admit.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditLogConfig {
-    /// The file or socket that its lines go to. A file is never moved or removed by us.
+    /// The file or socket that its lines go to. The process never moves or removes the file.
     #[serde(deserialize_with = "target")]
     pub to: LineTarget,
 }
@@ -55,11 +55,11 @@ impl AccessLogConfig {
         self.rotate_at.map(|at| Rotation { at_bytes: at.as_u64(), keep })
     }
 
-    /// Refuses what does not fit together.
+    /// Refuses inconsistent keys.
     pub(crate) fn check(&self) -> Result<(), RelayError> {
-        /// A file that is shorter would be rotated for each few sessions.
+        /// A shorter file would be rotated every few sessions.
         const LEAST: Bytes = Bytes::new(10_000);
-        /// Each rotation renames so many.
+        /// Each rotation renames as many files as are kept.
         const MOST_KEPT: u32 = 1000;
         if let Some(at) = self.rotate_at {
             if !matches!(self.to, LineTarget::File(_)) {

@@ -1,8 +1,8 @@
 //! The access log, a line for each session at its end; and the audit log, a line for each session
-//! that a relay's rules let in, before anything is dialled for it.
+//! that a relay's rules admit, before anything is dialled for it.
 //!
 //! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file
-//! or a collector: what finds no room is dropped and counted.
+//! or a collector: lines that find no room are dropped and counted.
 
 mod config;
 mod record;
@@ -31,7 +31,7 @@ const MOST_WAITING_BYTES: usize = 4 << 20;
 /// Longest wait for an output at the end of the process. Chosen: as for standard error.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// Where sessions are told of at their end.
+/// The log of sessions that have ended.
 #[derive(Debug)]
 pub struct AccessLog {
     program: &'static str,
@@ -54,7 +54,7 @@ impl AccessLog {
         Ok(Some(Self { program, queue, one_in: config.one_in, ended: AtomicU64::new(0) }))
     }
 
-    /// Tells of a session that is over. Of those that ended in order one in so many is told.
+    /// Logs a session that is over. Of those that ended in order one in so many is logged.
     fn tell(&self, record: &Record, outcome: Outcome) {
         if self.leaves_out(outcome == Outcome::Ended) {
             return;
@@ -64,8 +64,8 @@ impl AccessLog {
         }
     }
 
-    /// Tells of something else that is over, by `fields` beside the time and the program. Of what
-    /// ended in order one in so many is told. Returns at once, whether there is a line.
+    /// Logs something else that is over, by `fields` beside the time and the program. If it ended
+    /// in order one in so many is logged. Returns at once, whether there is a line.
     pub fn tell_fields(
         &self,
         ended_in_order: bool,
@@ -81,7 +81,7 @@ impl AccessLog {
         self.queue.put(line.to_string().as_bytes())
     }
 
-    /// Counts what is over, and returns whether it is left out.
+    /// Counts an end, and returns true if it is left out.
     fn leaves_out(&self, ended_in_order: bool) -> bool {
         ended_in_order && !self.ended.fetch_add(1, Relaxed).is_multiple_of(self.one_in.get())
     }
@@ -92,7 +92,7 @@ impl AccessLog {
     }
 }
 
-/// Where a relay tells which sessions and packet paths it admits.
+/// The log of sessions and packet paths that a relay admits.
 #[derive(Debug)]
 pub struct AuditLog(LineQueue);
 
@@ -105,12 +105,12 @@ impl AuditLog {
         config.map(|config| open("audit", &config.to, None).map(Self)).transpose()
     }
 
-    /// Tells of a session that grant and rules have let in.
+    /// Logs a session that grant and rules admit.
     pub(crate) fn tell(&self, header: &OpenHeader) {
         self.tell_of("session", header);
     }
 
-    /// Tells of a packet path that is admitted. Returns at once.
+    /// Logs a packet path that is admitted. Returns at once.
     pub fn tell_of_path(&self, header: &OpenHeader) {
         self.tell_of("packet_path", header);
     }
@@ -154,7 +154,7 @@ fn open(
     queue().map_err(|cause: io::Error| RelayError::LogTarget { name, to: to.to_string(), cause })
 }
 
-/// A point in time as logs have it, `2027-01-31T00:00:00.000Z`.
+/// Returns a time in the format of the logs, `2027-01-31T00:00:00.000Z`.
 fn in_words(unix: Timestamp) -> String {
     let (seconds, ms) = (unix.as_nanos() / 1_000_000_000, unix.as_nanos() / 1_000_000 % 1000);
     let date = Date(seconds).to_string();

@@ -1,8 +1,8 @@
-//! What is gathered of one session for the access log while it is served.
+//! The record of one session, which is filled for the access log while it is served.
 //!
-//! Whoever serves a session notes what it learns; the task that serves the connection holds the
-//! record ([`note`]), so that the parts of a session need not hand it on to each other. Without an
-//! access log nothing is held and nothing noted.
+//! The code that serves a session notes facts; the task that serves the connection holds the record
+//! ([`note`]), so that the parts of a session need not pass it on to each other. Without an access
+//! log nothing is held or noted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -42,7 +42,7 @@ pub(crate) fn count(goes: Goes, bytes: u64) {
         RECORD.try_with(|record| record.as_ref().map(|record| record.moved(goes, bytes)));
 }
 
-/// Which direction of a session.
+/// A direction of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goes {
     /// Away from the side that dialled this process.
@@ -51,7 +51,7 @@ pub(crate) enum Goes {
     Down = 2,
 }
 
-/// What one session comes to.
+/// The record of one session.
 #[derive(Debug)]
 pub(crate) struct Record {
     log: Arc<AccessLog>,
@@ -59,33 +59,33 @@ pub(crate) struct Record {
     begun: Instant,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
-    /// When the first byte went down, in microseconds from the beginning; 0 before.
+    /// The time of the first byte downstream, in microseconds from the beginning; 0 before.
     first_byte_us: AtomicU64,
     /// The direction that ended first; 0 before.
     ended_first: AtomicU8,
     facts: Mutex<SessionFacts>,
 }
 
-/// What is known of a session besides what moves.
+/// The facts of a session beside its byte counts.
 #[derive(Debug, Default)]
 pub(crate) struct SessionFacts {
     pub(crate) flow: Option<FlowId>,
-    /// Where it goes; until that is known it is no session.
+    /// Its destination; until that is known it is no session.
     pub(crate) destination: Option<Destination>,
     pub(crate) grant: Option<GrantId>,
     pub(crate) gateway: Option<PublicIdentity>,
-    /// To how many destinations its datagrams went, if it is an association of SOCKS5.
+    /// The number of destinations of its datagrams, if it is an association of SOCKS5.
     pub(crate) datagrams_to: Option<usize>,
-    /// Who brought it, at relays.
+    /// The neighbour that sent it, at relays.
     pub(crate) neighbour: Option<PublicIdentity>,
-    /// The user of a proxy, by whose name and password it was let in.
+    /// The user of a proxy, by whose name and password it was admitted.
     pub(crate) user: Option<String>,
-    /// The client's address, where another told it.
+    /// The client's address, if a PROXY header or the like reported it.
     pub(crate) client: Option<SocketAddr>,
     /// Relays by name, or `direct`, at gateways; at relays the next hop, or the destination's
     /// address.
     pub(crate) path: Option<String>,
-    /// Why it ended, and at which side.
+    /// The cause of its end, and the side.
     cause: Option<String>,
     ended_by: Option<&'static str>,
     timeout: Option<&'static str>,
@@ -129,7 +129,7 @@ impl SessionFacts {
 }
 
 impl Record {
-    /// The record of a connection from `source`, from now on.
+    /// Creates the record of a connection from `source`, which starts now.
     pub(crate) fn new(log: &Arc<AccessLog>, source: SocketAddr) -> Arc<Self> {
         Arc::new(Self {
             log: Arc::clone(log),
@@ -143,7 +143,7 @@ impl Record {
         })
     }
 
-    /// The record of the next request on the same connection, from now on.
+    /// Creates the record of the next request on the same connection, which starts now.
     pub(crate) fn of_next_request(&self) -> Arc<Self> {
         let next = Self::new(&self.log, self.source);
         let (client, user) = {
@@ -173,12 +173,12 @@ impl Record {
         }
     }
 
-    /// Tells the access log that the session is over.
+    /// Logs that the session is over.
     pub(crate) fn finish(&self, outcome: Outcome) {
         self.log.tell(self, outcome);
     }
 
-    /// The session's line; `None` if the connection brought none.
+    /// Returns the session's line; `None` if the connection had no session.
     pub(super) fn to_line(
         &self,
         program: &str,
@@ -226,7 +226,7 @@ impl Record {
     }
 }
 
-/// Who ended a session, and by which time-out if by one.
+/// Returns the side that ended a session, and the timeout if one did.
 fn ending(
     facts: &SessionFacts,
     outcome: Outcome,
@@ -241,7 +241,7 @@ fn ending(
     }
 }
 
-/// What a direction tells its session's record.
+/// The part of a session's record that one direction updates.
 #[derive(Debug, Clone)]
 pub(crate) struct Follower {
     record: Arc<Record>,
@@ -249,7 +249,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// The follower of a direction that has moved `moved` bytes so far.
+    /// Creates the follower of a direction that has moved `moved` bytes so far.
     pub(crate) fn new(record: &Arc<Record>, goes: Goes, moved: u64) -> Self {
         let follower = Self { record: Arc::clone(record), goes };
         follower.moved(moved);

@@ -1,11 +1,11 @@
-//! How an encrypted connection begins: TLS handshakes, and a peer that speaks the other language.
+//! The start of an encrypted connection: TLS handshakes, and peers that differ in their use of TLS.
 //!
-//! What is plain is told from an encrypted connection by the first byte. Who dials an encrypted leg
-//! proves first that it knows which relay it dials (`grant::first_flight`); before such a proof, or
-//! that of a hop header, a relay says nothing at all. Who meets the other language, and such a
-//! proof, says so once to the log and answers with an alert of TLS in the clear, which both
-//! languages know how to read: a header's sender as what is no reply, TLS as its own. Nothing is
-//! ever carried in the other language instead.
+//! The first byte tells a plain connection from an encrypted one. The dialling side of an encrypted
+//! leg first proves that it knows which relay it dials (`grant::first_flight`); before such a
+//! proof, or that of a hop header, a relay sends nothing at all. A process that receives TLS where
+//! it expects none, or the reverse, together with such a proof, logs that once and answers with a
+//! TLS alert in the clear, which both kinds of peer can read: the sender of a header as an invalid
+//! reply, a TLS peer as an alert. It never falls back to the peer's choice.
 
 use std::io;
 
@@ -19,18 +19,18 @@ use super::seal::Seal;
 
 /// The kinds of TLS records (RFC 8446, 5.1). No header, hello or reply begins with one of them.
 const RECORD_KINDS: std::ops::RangeInclusive<u8> = 20..=23;
-/// Told to who speaks TLS where none is spoken: a fatal alert, `protocol_version`, in a record of
-/// its own.
+/// The answer to TLS where none is expected: a fatal alert, `protocol_version`, in a record of its
+/// own.
 pub(crate) const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
-/// Told to who speaks none where TLS is wanted: likewise, `insufficient_security`.
+/// The answer to a plain peer where TLS is required: likewise, `insufficient_security`.
 pub(crate) const TLS_WANTED: [u8; 7] = [21, 3, 3, 0, 2, 2, 71];
 
-/// Whether what begins with `byte` is TLS.
+/// Returns true if a connection that begins with `byte` is TLS.
 pub(crate) fn is_tls(byte: u8) -> bool {
     RECORD_KINDS.contains(&byte)
 }
 
-/// Why a connection was not encrypted, in words that follow the peer's name.
+/// The reason that a connection was not encrypted, in a message that follows the peer's name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotSealed {
     /// The connection failed.
@@ -39,7 +39,7 @@ pub(crate) enum NotSealed {
     /// It ended before the handshake did.
     #[error("ended the connection in the TLS handshake")]
     Ended,
-    /// It answered nothing, as relays do to whoever dials another than they are.
+    /// It answered nothing, as a relay does to a peer that expects another identity.
     #[error("ends the connection without an answer: it is not {0}, or no relay, or has no room")]
     Silent(PublicIdentity),
     /// No randomness was left.
@@ -51,7 +51,7 @@ pub(crate) enum NotSealed {
     /// The peer has another key.
     #[error("is not who it should be: {0}")]
     Other(String),
-    /// The peer does not take this process's key, which is another than it expects.
+    /// The peer refuses this process's key, since it expects another.
     #[error("does not take this side's identity")]
     Refused,
     /// Whatever else went wrong.
@@ -82,8 +82,8 @@ impl From<Error> for NotSealed {
 }
 
 impl Tls {
-    /// Encrypts a connection that was dialled to `expected`. The last of the handshake leaves with
-    /// what is written first.
+    /// Encrypts a connection that was dialled to `expected`. The last part of the handshake leaves
+    /// with the first data written.
     pub(crate) async fn seal_dialled(
         &self,
         stream: TcpStream,
@@ -106,8 +106,8 @@ impl Tls {
         })
     }
 
-    /// Encrypts a connection that was accepted and has brought `hello`, a whole ClientHello. Who
-    /// dialled says [`Connection::peer`].
+    /// Encrypts an accepted connection on which `hello`, a complete ClientHello, was received. The
+    /// identity of the peer is [`Connection::peer`].
     pub(crate) async fn seal_accepted(
         &self,
         stream: TcpStream,
@@ -122,7 +122,7 @@ impl Tls {
         self.shake(stream, seal, &mut 0).await
     }
 
-    /// Goes through the handshake; `received` counts what has come.
+    /// Runs the handshake; `received` counts the bytes received.
     async fn shake(
         &self,
         stream: TcpStream,
@@ -138,7 +138,7 @@ impl Tls {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    // The peer is to read why, if it reads at all.
+                    // The peer gets the alert, if it reads at all.
                     let _told = seal.flush(|bytes| stream.try_write(bytes));
                     let _ended = tradewind_net::tcp::end_in_order_on_close(&stream);
                     return Err(error.into());

@@ -2,16 +2,17 @@
 //! (`grant::signing`), and signs the handshake with it. There are no certificates, names or
 //! authorities.
 //!
-//! Who dials knows whom it dials, and refuses any other key in the handshake. Who accepts learns
-//! there which identity dials, and refuses a header or hello that names another neighbour.
+//! The dialling side expects one identity, and refuses any other key in the handshake. The
+//! accepting side learns there which identity dials, and refuses a header or hello that names
+//! another neighbour.
 //!
-//! TLS 1.3 alone, key agreement by X25519 every time, no early data: a header can not be replayed
-//! by means of TLS, and every connection has keys that no later theft of an identity gives away.
+//! TLS 1.3 alone, key agreement by X25519 every time, no early data: TLS gives no means to replay a
+//! header, and a later theft of an identity reveals no connection's keys.
 //!
-//! Neighbours that have proved who they are resume: who accepted gives a ticket, and by it the next
-//! connection stands for the same identities without a signature on either side. Tickets are this
-//! process's own secret, whose key changes every six hours; one of a process that is gone is passed
-//! over, and both sides sign again.
+//! Neighbours that have authenticated resume: the accepting side sends a ticket, and by it the next
+//! connection has the same identities without a signature on either side. Tickets are encrypted
+//! with a secret of this process, which changes every six hours; a ticket of a process that is gone
+//! is ignored, and both sides sign again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,22 +37,22 @@ use tradewind_grant::{IdentityKey, IdentitySigner, PublicIdentity};
 use super::tickets::Tickets;
 use crate::RelayError;
 
-/// Neighbours whose tickets are kept. Chosen: more than a relay dials; beyond, the first in order
-/// is forgotten.
+/// Most neighbours whose tickets are kept. Chosen: more than a relay dials; beyond, the first in
+/// order is dropped.
 const MOST_NEIGHBOURS: usize = 1024;
 
-/// What this process opens encrypted connections with: its identity, made ready.
+/// The TLS configuration of this process's identity.
 #[derive(Debug)]
 pub(crate) struct Tls {
     provider: Arc<CryptoProvider>,
     key: Arc<CertifiedKey>,
     accepting: Arc<ServerConfig>,
-    /// By whom it is to dial: what it expects there, and their tickets.
+    /// The client configurations and tickets, by the identity to be dialled.
     dialling: Mutex<BTreeMap<PublicIdentity, Arc<ClientConfig>>>,
     known: Arc<Known>,
 }
 
-/// Who has proved to be whom, by the key shown: to tell an identity from its key takes a third of a
+/// The identities by the keys that they showed: to find an identity from its key takes a third of a
 /// handshake's time.
 #[derive(Debug, Default)]
 struct Known(Mutex<BTreeMap<Vec<u8>, PublicIdentity>>);
@@ -61,13 +62,14 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The identity whose key was shown; `None` when it is no identity's.
+    /// Returns the identity whose key was shown; `None` if it is no identity's.
     fn identity_of(&self, shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
         let known = self.lock().get(shown.as_ref()).copied();
         known.or_else(|| identity_of(shown))
     }
 
-    /// As above, of a key that has signed: whoever only shows keys puts nobody out of memory.
+    /// Does the same for a key that has signed, and keeps it: a peer that only shows keys evicts
+    /// none.
     fn identity_of_signer(&self, shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
         let identity = self.identity_of(shown)?;
         let mut known = self.lock();
@@ -80,13 +82,13 @@ impl Known {
 }
 
 impl Tls {
-    /// Makes `identity` ready.
+    /// Prepares `identity`.
     ///
     /// # Errors
-    /// When this library and its cipher suites do not fit each other: a bug.
+    /// When the library and its cipher suites do not match: a bug.
     pub(crate) fn new(identity: &IdentityKey) -> Result<Self, RelayError> {
         let mut provider = ring::default_provider();
-        // The cheapest where the processor knows AES, and as strong as the key agreement.
+        // The cheapest on a processor with AES, and as strong as the key agreement.
         provider.cipher_suites = vec![
             ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
             ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -114,27 +116,27 @@ impl Tls {
         Ok(Self { provider, key, accepting: Arc::new(accepting), dialling, known })
     }
 
-    /// This process's side of a connection that it has accepted.
+    /// Returns this process's side of a connection that it has accepted.
     pub(super) fn accept(&self) -> Result<UnbufferedServerConnection, Error> {
         UnbufferedServerConnection::new(Arc::clone(&self.accepting))
     }
 
-    /// Who has proved to be at the other end of `end`, whose handshake is over.
+    /// Returns the proved identity of the peer of `end`, whose handshake is over.
     pub(super) fn peer(&self, end: &rustls::CommonState) -> Option<PublicIdentity> {
         self.known.identity_of_signer(end.peer_certificates()?.first()?)
     }
 
-    /// This process's side of a connection that it has dialled to `expected`.
+    /// Returns this process's side of a connection that it has dialled to `expected`.
     pub(super) fn dial(
         &self,
         expected: PublicIdentity,
     ) -> Result<UnbufferedClientConnection, Error> {
-        // Asked for by the interface, and neither sent nor checked: the key is the name.
+        // Required by the interface, and neither sent nor checked: the key is the name.
         let read_ahead = ServerName::try_from("relay.invalid").expect("a name");
         UnbufferedClientConnection::new(self.towards(expected)?, read_ahead)
     }
 
-    /// How to dial `expected`.
+    /// Returns the configuration for dialling `expected`.
     fn towards(&self, expected: PublicIdentity) -> Result<Arc<ClientConfig>, Error> {
         let mut dialling = self.dialling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = dialling.get(&expected) {
@@ -162,14 +164,14 @@ impl Tls {
     }
 }
 
-/// The identity whose key was shown; `None` when it is no identity's.
+/// Returns the identity whose key was shown; `None` if it is no identity's.
 fn identity_of(shown: &CertificateDer<'_>) -> Option<PublicIdentity> {
     let key = shown.last_chunk::<32>()?;
     let expected = public_key_to_spki(&ED25519, key);
     (expected.as_ref() == shown.as_ref()).then(|| PublicIdentity::of_verifying_key(key))?
 }
 
-/// A handshake's key that is not the one expected.
+/// The error for a handshake's key that is not the one expected.
 #[derive(Debug, thiserror::Error)]
 #[error("it proves to be {}, not {expected}", name(*.found))]
 pub(super) struct OtherIdentity {
@@ -228,7 +230,7 @@ fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("TLS 1.2 is not spoken here".to_owned()))
 }
 
-/// Whoever dials must be this one.
+/// The verifier that accepts this identity alone.
 #[derive(Debug)]
 struct ThisIdentity {
     expected: PublicIdentity,
@@ -280,7 +282,7 @@ impl ServerCertVerifier for ThisIdentity {
     }
 }
 
-/// Whoever dials must prove to be some identity; whether it may be here its header says.
+/// The verifier that accepts any proved identity; its header shows whether it is authorized.
 #[derive(Debug)]
 struct AnyIdentity {
     provider: Arc<CryptoProvider>,

@@ -1,8 +1,7 @@
 //! A connection of a leg: plain TCP, or TLS over it.
 //!
-//! A plain one is its socket and nothing more: whoever moves bytes by splice asks for the socket. A
-//! sealed one has a [`Seal`] beside it, and its socket carries records that nobody else may read or
-//! write.
+//! A plain one is its socket and nothing more, which splice uses directly. A sealed one has a
+//! [`Seal`] beside it, and its socket carries records that only the seal may read or write.
 
 mod handshake;
 mod identities;
@@ -28,11 +27,11 @@ pub(crate) use handshake::{NO_TLS, TLS_WANTED, is_tls};
 pub(crate) use identities::Tls;
 pub(crate) use seal::Seal;
 
-/// Most bytes that one read of a sealed connection asks for. Chosen: about what one read of its
-/// socket brings.
+/// Most bytes that one read of a sealed connection asks for. Chosen: about as many as one read of
+/// its socket returns.
 const MOST_OPENED_BYTES: usize = 64 * 1024;
 
-/// A connection that a runtime serves.
+/// A connection that is registered with a runtime.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -40,7 +39,7 @@ pub(crate) struct Connection {
     seal: Option<Box<Seal>>,
 }
 
-/// A connection that no runtime serves, which any worker may take.
+/// A connection that is registered with no runtime, which any worker may take.
 #[derive(Debug)]
 pub(crate) struct Resting {
     stream: net::TcpStream,
@@ -48,22 +47,22 @@ pub(crate) struct Resting {
 }
 
 impl Connection {
-    /// A connection that is not encrypted.
+    /// Creates a connection that is not encrypted.
     pub(crate) const fn plain(stream: TcpStream) -> Self {
         Self { stream, seal: None }
     }
 
-    /// Its socket. What passes it is the session's own only if the connection is plain.
+    /// Returns its socket. Its bytes are the session's own only if the connection is plain.
     pub(crate) const fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// What encrypts it, if anything does.
+    /// Returns its encryption, if there is any.
     pub(crate) fn seal(&self) -> Option<&Seal> {
         self.seal.as_deref()
     }
 
-    /// Its two parts, and together again.
+    /// Splits it into its two parts.
     pub(crate) fn into_parts(self) -> (TcpStream, Option<Box<Seal>>) {
         (self.stream, self.seal)
     }
@@ -72,17 +71,17 @@ impl Connection {
         Self { stream, seal }
     }
 
-    /// Who the other side has proved to be by the handshake; `None` where there was none.
+    /// Returns the identity that the peer proved by the handshake; `None` where there was none.
     pub(crate) fn peer(&self) -> Option<PublicIdentity> {
         self.seal()?.peer()
     }
 
-    /// Returns where the other end is, for log lines.
+    /// Returns the address of the other end, for log lines.
     pub(crate) fn remote(&self) -> String {
         tcp::peer(self).map_or_else(|| "a peer that is gone".to_owned(), |peer| peer.to_string())
     }
 
-    /// Takes it off the runtime.
+    /// Deregisters it from the runtime.
     pub(crate) fn rest(self) -> io::Result<Resting> {
         Ok(Resting { stream: self.stream.into_std()?, seal: self.seal })
     }
@@ -163,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Does `work`, unless the peer resets the connection before it is done.
+    /// Runs `work`, unless the peer resets the connection before it is done.
     pub(crate) async fn unless_reset<T>(&self, work: impl Future<Output = T>) -> io::Result<T> {
         tokio::select! {
             biased;
@@ -208,12 +207,12 @@ impl Connection {
 }
 
 impl Resting {
-    /// Puts it on the runtime of the caller.
+    /// Registers it with the runtime of the caller.
     pub(crate) fn wake(self) -> io::Result<Connection> {
         Ok(Connection { stream: TcpStream::from_std(self.stream)?, seal: self.seal })
     }
 
-    /// Whether nothing has come: an end, an error or data nobody asked for would all make it
+    /// Returns true if nothing was received: an end, an error or unexpected data would all make it
     /// useless.
     pub(crate) fn is_quiet(&self) -> bool {
         let silent = matches!(self.stream.peek(&mut [0]), Err(error)
@@ -243,7 +242,7 @@ impl AsyncRead for Connection {
         if self.seal.is_none() {
             return self.poll_fill(cx, buffer);
         }
-        // More than a read of the socket brings need not be made ready.
+        // More than one read of the socket returns need not be initialized.
         let most = buffer.remaining().min(MOST_OPENED_BYTES);
         loop {
             ready!(self.poll_read_ready(cx))?;

@@ -1,10 +1,9 @@
-//! The encrypted half of a connection: TLS records in memory, between bytes of sessions and what a
-//! socket takes and gives. No socket and no waiting in here: who calls says how to receive and how
-//! to send.
+//! The encryption of a connection: TLS records in memory, between the bytes of sessions and those
+//! of a socket. It does no I/O and never waits: the caller passes functions to receive and to send.
 //!
-//! A connection at rest holds no buffer. While it moves, all connections of a thread share what
-//! they read and write through; each keeps only a record that has not come whole (16 KiB at most),
-//! what of one was asked for less, and what the socket did not take of 64 KiB.
+//! An idle connection holds no buffer. While data moves, all connections of a thread share the
+//! buffer that they read and write through; each keeps only an incomplete record (16 KiB at most),
+//! the deciphered bytes not read yet, and what the socket did not take of 64 KiB.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -27,18 +26,18 @@ const RECORD_BYTES: usize = 16 * 1024;
 const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// Most bytes that one write takes. Chosen: as many as one read of a socket gives.
 const MOST_WRITE_BYTES: usize = 64 * 1024;
-/// Bytes that may wait unsent when more is taken: the last part of a handshake leaves with what
-/// follows it.
+/// Most unsent bytes with which more is taken: the last part of a handshake leaves with the data
+/// that follows it.
 const MOST_WAITING_BYTES: usize = 4096;
-/// What is read and written through: a whole write with its records' overhead behind what may wait,
-/// and some small messages of TLS itself.
+/// The size of the shared buffer: a whole write with its records' overhead after the bytes that may
+/// wait, and some small messages of TLS itself.
 const BUFFER_BYTES: usize = MOST_WRITE_BYTES + MOST_WAITING_BYTES + 4096;
-/// Most bytes that a handshake may leave unfinished. Chosen: several times what ours take, and what
-/// a header may be read by.
+/// Most bytes of an incomplete handshake. Chosen: several times those of ours, and the size of the
+/// reads of a header.
 const HANDSHAKE_BYTES: usize = 4096;
 
 thread_local! {
-    /// A buffer of [`BUFFER_BYTES`] that nobody uses now, or nothing.
+    /// A buffer of [`BUFFER_BYTES`] that is not in use, or nothing.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -54,31 +53,31 @@ fn give_back(buffer: Vec<u8>) {
 }
 
 /// The state of TLS on one connection. The lock is for the two directions of a session, which one
-/// thread moves; nobody waits for it.
+/// thread moves, so it is never contended.
 #[derive(Debug)]
 pub(crate) struct Seal {
     state: Mutex<State>,
-    /// Who the other side has proved to be; `None` during the handshake.
+    /// The identity that the peer has proved; `None` during the handshake.
     peer: Option<PublicIdentity>,
 }
 
 #[derive(Debug)]
 struct State {
     end: End,
-    /// Received, and no whole record yet.
+    /// Received bytes of an incomplete record.
     incoming: Vec<u8>,
-    /// Deciphered, and not asked for yet.
+    /// Deciphered bytes that are not read yet.
     opened: Vec<u8>,
-    /// What of `opened` has been given.
+    /// The number of bytes of `opened` that have been read.
     given: usize,
     outgoing: Outgoing,
-    /// The other side has said that it sends no more.
+    /// Set once the other side has ended its direction.
     peer_ended: bool,
-    /// This side has.
+    /// Set once this side has.
     ended: bool,
 }
 
-/// Which end of the connection this is.
+/// The TLS state machine of this end of the connection.
 enum End {
     Dialled(UnbufferedClientConnection),
     Accepted(UnbufferedServerConnection),
@@ -104,7 +103,7 @@ impl std::ops::Deref for End {
     }
 }
 
-/// What has been enciphered and not been sent.
+/// The bytes that are enciphered and not sent yet.
 #[derive(Debug, Default)]
 struct Outgoing {
     buffer: Vec<u8>,
@@ -112,7 +111,7 @@ struct Outgoing {
     sent: usize,
 }
 
-/// What is wanted of a turn besides dealing with what came.
+/// The work of a turn beside processing received records.
 #[derive(Clone, Copy)]
 enum Want<'a> {
     Nothing,
@@ -121,12 +120,12 @@ enum Want<'a> {
 }
 
 impl Seal {
-    /// The seal of a connection that was dialled, before its handshake.
+    /// Creates the seal of a connection that was dialled, before its handshake.
     pub(super) fn dialled(end: UnbufferedClientConnection) -> Self {
         Self::new(End::Dialled(end))
     }
 
-    /// The seal of a connection that was accepted, before its handshake.
+    /// Creates the seal of a connection that was accepted, before its handshake.
     pub(super) fn accepted(end: UnbufferedServerConnection) -> Self {
         Self::new(End::Accepted(end))
     }
@@ -148,7 +147,7 @@ impl Seal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with the handshake as far as what was received allows; whether it is over.
+    /// Continues the handshake as far as the received bytes allow; returns true if it is over.
     pub(super) fn shake(&self) -> Result<bool, Error> {
         let mut state = self.lock();
         let mut incoming = std::mem::take(&mut state.incoming);
@@ -157,7 +156,8 @@ impl Seal {
         done.map(|_| !state.end.is_handshaking())
     }
 
-    /// Puts before what waits to be sent, a whole ClientHello, what `prove` makes of it.
+    /// Inserts the proof that `prove` returns for the waiting bytes, a complete ClientHello, before
+    /// them.
     pub(super) fn prove_first(&self, prove: impl FnOnce(&[u8]) -> [u8; PROOF_BYTES]) {
         let mut state = self.lock();
         let outgoing = &mut state.outgoing;
@@ -165,7 +165,7 @@ impl Seal {
         outgoing.put_first(&proof);
     }
 
-    /// Takes in more of a handshake. `Ok(0)`: the connection has ended.
+    /// Receives more of a handshake. `Ok(0)`: the connection has ended.
     pub(super) fn take_in(
         &self,
         receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
@@ -181,40 +181,40 @@ impl Seal {
         Ok(received)
     }
 
-    /// Its handshake is over: finds out by `tls` who the other side has proved to be.
+    /// Sets the identity that the peer has proved, found by `tls`, after the handshake.
     pub(super) fn recognize(&mut self, tls: &Tls) {
         let peer = tls.peer(&self.lock().end);
         self.peer = peer;
     }
 
-    /// Who the other side has proved to be; `None` during the handshake.
+    /// Returns the identity that the peer has proved; `None` during the handshake.
     pub(super) const fn peer(&self) -> Option<PublicIdentity> {
         self.peer
     }
 
-    /// Whether it stands by what an earlier connection proved.
+    /// Returns true if it was resumed from an earlier connection.
     #[cfg(test)]
     pub(super) fn is_resumed(&self) -> bool {
         matches!(self.lock().end.handshake_kind(), Some(rustls::HandshakeKind::Resumed))
     }
 
-    /// Whether a read has something to tell without receiving anything.
+    /// Returns true if a read returns something without receiving.
     pub(crate) fn has_arrived(&self) -> bool {
         let state = self.lock();
         state.given < state.opened.len() || state.peer_ended
     }
 
-    /// Bytes that have been enciphered and not been sent.
+    /// Returns the number of bytes that are enciphered and not sent yet.
     pub(crate) fn waits(&self) -> usize {
         self.lock().outgoing.waits()
     }
 
-    /// Reads into `buffer`, receiving what it takes. `Ok(0)`: the other side has ended in order.
+    /// Reads into `buffer`, receiving as needed. `Ok(0)`: the other side has ended in order.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing whole has come; `UnexpectedEof` when the connection ended without
-    /// a word, which is how a cut looks; any other error for what cannot have come from the other
-    /// side.
+    /// `WouldBlock` when no complete record was received; `UnexpectedEof` when the connection ended
+    /// without `close_notify`, which may be a truncation; any other error for bytes that cannot be
+    /// from the other side.
     pub(crate) fn read(
         &self,
         buffer: &mut [u8],
@@ -223,7 +223,7 @@ impl Seal {
         self.lock().read(buffer, receive)
     }
 
-    /// Enciphers what it takes of `bytes`, and sends what the socket takes of that.
+    /// Enciphers as much of `bytes` as it takes, and sends as much of that as the socket takes.
     ///
     /// # Errors
     /// `WouldBlock` when too much waits already; any other error is the connection's.
@@ -235,7 +235,7 @@ impl Seal {
         self.write_parts(&[IoSlice::new(bytes)], send)
     }
 
-    /// As [`Seal::write`], with what it takes of several parts, which leave together.
+    /// As [`Seal::write`], with several parts, which leave together.
     ///
     /// # Errors
     /// As [`Seal::write`].
@@ -263,7 +263,7 @@ impl Seal {
         }
     }
 
-    /// Sends what waits.
+    /// Sends the waiting bytes.
     ///
     /// # Errors
     /// `WouldBlock` when the socket does not take all of it; any other error is the connection's.
@@ -271,7 +271,7 @@ impl Seal {
         self.lock().outgoing.flush(send)
     }
 
-    /// Says that this side sends no more.
+    /// Sends the end of this side's direction.
     ///
     /// # Errors
     /// As [`Seal::flush`]; to be called again then.
@@ -285,11 +285,11 @@ impl Seal {
     }
 }
 
-/// What a turn did.
+/// The result of a turn.
 struct Turned {
-    /// Of what was received.
+    /// Bytes used of those received.
     used: usize,
-    /// Into what was asked for.
+    /// Bytes deciphered into the reader's buffer.
     opened: usize,
 }
 
@@ -314,7 +314,7 @@ impl State {
         }
     }
 
-    /// Gives what is there already.
+    /// Copies the deciphered bytes that are there already.
     fn give(&mut self, buffer: &mut [u8]) -> usize {
         let left = &self.opened[self.given..];
         let given = left.len().min(buffer.len());
@@ -326,7 +326,7 @@ impl State {
         given
     }
 
-    /// Receives once and deciphers what is whole.
+    /// Receives once and deciphers the complete records.
     fn receive(
         &mut self,
         through: &mut [u8],
@@ -334,7 +334,7 @@ impl State {
         receive: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let held = self.incoming.len();
-        // A whole record, or so many that what they hold fits into `buffer`.
+        // A whole record, or as many as fit into `buffer` when deciphered.
         let end = through.len().min(buffer.len().max(RECORD_BYTES) + RECORD_OVERHEAD);
         if held >= end {
             return Err(io::Error::other("a message of TLS longer than any of ours"));
@@ -350,7 +350,7 @@ impl State {
         Ok(turned.opened)
     }
 
-    /// Keeps what of `received` has not been used.
+    /// Keeps the unused part of `received`.
     fn keep(&mut self, received: &[u8], used: usize) {
         self.incoming.clear();
         if used == received.len() {
@@ -368,10 +368,10 @@ impl State {
         turned.map(drop).map_err(broken)
     }
 
-    /// Deals with all that is whole in `received`: what the other side sent goes to `buffer`, and
-    /// beyond its end to what is asked for next; then does what is wanted.
+    /// Processes all complete records in `received`: their data goes to `buffer`, and beyond its
+    /// end to the bytes for the next read; then does the work in `want`.
     ///
-    /// After an error, what TLS has to say about it to the other side waits to be sent.
+    /// After an error, the TLS alert for the other side waits to be sent.
     fn turn(
         &mut self,
         received: &mut [u8],
@@ -393,7 +393,7 @@ impl State {
                 Err(error) => break Err(error),
             }
         };
-        // After an error nothing but what is to be told of it may be asked for.
+        // After an error only its alert may be produced.
         while result.is_err() && end.wants_write() {
             let told = match end {
                 End::Dialled(end) => step.take(end.process_tls_records(&mut [])),
@@ -407,7 +407,7 @@ impl State {
     }
 }
 
-/// Where one turn's bytes go.
+/// The buffers of one turn.
 struct Step<'a> {
     buffer: &'a mut [u8],
     turned: &'a mut Turned,
@@ -418,7 +418,8 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Deals with one state of TLS; true when nothing more can be done with what is there.
+    /// Processes one state of TLS; returns true if nothing more can be done with the bytes
+    /// received.
     fn take<Data>(&mut self, status: UnbufferedStatus<'_, '_, Data>) -> Result<bool, Error> {
         let UnbufferedStatus { mut discard, state } = status;
         let done = match state {
@@ -461,7 +462,7 @@ impl Step<'_> {
         Ok(done)
     }
 
-    /// Takes in what a record held.
+    /// Takes the data of a record.
     fn open(&mut self, payload: &[u8]) {
         let room = &mut self.buffer[self.turned.opened..];
         let fit = if self.opened.is_empty() { payload.len().min(room.len()) } else { 0 };
@@ -470,7 +471,7 @@ impl Step<'_> {
         self.opened.extend_from_slice(&payload[fit..]);
     }
 
-    /// Enciphers what is wanted, once.
+    /// Enciphers the wanted data, once.
     fn put<Data>(&mut self, mut traffic: WriteTraffic<'_, Data>) -> Result<(), Error> {
         let size = |error| match error {
             EncryptError::InsufficientSize(size) => Some(size.required_size),
@@ -491,7 +492,8 @@ impl Outgoing {
         self.filled - self.sent
     }
 
-    /// Adds what `write` puts into the room that it gets, which is more when it asks for more.
+    /// Appends the bytes that `write` puts into the buffer that it gets, which grows if it asks for
+    /// more.
     fn put(
         &mut self,
         mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
@@ -516,7 +518,7 @@ impl Outgoing {
         }
     }
 
-    /// Adds `bytes` before what waits.
+    /// Inserts `bytes` before the waiting bytes.
     fn put_first(&mut self, bytes: &[u8]) {
         let all = [bytes, &self.buffer[self.sent..self.filled]].concat();
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -525,7 +527,7 @@ impl Outgoing {
         *self = Self { buffer, filled: all.len(), sent: 0 };
     }
 
-    /// Sends all, and keeps no more memory than what is left needs.
+    /// Sends all, and keeps no more memory than the rest needs.
     fn flush(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         while self.sent < self.filled {
             match send(&self.buffer[self.sent..self.filled]) {
@@ -546,7 +548,7 @@ impl Outgoing {
     }
 }
 
-/// A connection that ended without the word that it does.
+/// Returns the error for a connection that ended without `close_notify`.
 pub(super) fn cut() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "ended without a word: cut off")
 }

@@ -23,7 +23,7 @@ pub(crate) fn key(seed: u8) -> IdentityKey {
     IdentityKey::from_entropy([seed; 32])
 }
 
-/// Both ends of a connection between identities 1 and 2, or why there is none.
+/// Returns both ends of a connection between identities 1 and 2, or why there is none.
 pub(crate) async fn pair(
     expected: PublicIdentity,
 ) -> (
@@ -33,7 +33,7 @@ pub(crate) async fn pair(
     pair_of(&Tls::new(&key(1)).unwrap(), &Tls::new(&key(2)).unwrap(), expected).await
 }
 
-/// A connection from one process to another.
+/// Opens a connection from one process to another.
 async fn pair_of(
     dialling: &Tls,
     accepting: &Tls,
@@ -44,7 +44,7 @@ async fn pair_of(
     let (far, _) = listener.accept().await.unwrap();
     let dial = async {
         let near = dialling.seal_dialled(near, expected).await?;
-        // The last of the handshake leaves with the first bytes.
+        // The last part of the handshake leaves with the first bytes.
         near.write_all(b"first").await?;
         Ok(near)
     };
@@ -55,7 +55,7 @@ async fn pair_of(
     tokio::join!(dial, accept)
 }
 
-/// The ClientHello that a first flight brings; whom its proof is for is not looked at.
+/// Returns the ClientHello of a first flight; the identity of its proof is not checked.
 async fn hello_of(far: &TcpStream) -> Vec<u8> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -183,7 +183,7 @@ fn another_identity_than_expected_is_refused_and_both_sides_know() {
     });
 }
 
-/// A relay with identity 2 on a thread.
+/// Starts a relay with identity 2 on a thread.
 fn relay(shutdown: &Shutdown) -> (Handle, std::thread::JoinHandle<()>) {
     let text = format!(
         "listen = ['127.0.0.1:0']\nidentity = '{}'\noperators = ['{}']\nworkers = 1\n
@@ -196,7 +196,7 @@ fn relay(shutdown: &Shutdown) -> (Handle, std::thread::JoinHandle<()>) {
     (handle, std::thread::spawn(move || relay.run(&told).unwrap()))
 }
 
-/// A header that identity 1 seals, for a destination that refuses connections.
+/// Returns a header that identity 1 seals, for a destination that refuses connections.
 fn header(relay: net::SocketAddr, nonce: u8) -> Vec<u8> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let now = Timestamp::ZERO + now;

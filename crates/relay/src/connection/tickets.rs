@@ -1,7 +1,7 @@
 //! Tickets of a neighbour, by each of which one connection to it may resume.
 //!
-//! A connection uses one up and brings the next. So there come to be as many as there are
-//! connections at a time, of which rustls's own store would keep eight.
+//! A connection uses one up and receives the next. So there are as many as concurrent connections,
+//! of which rustls's own store would keep eight.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 /// before one of them is answered, and those that do sign.
 const MOST_TICKETS: usize = 64;
 
-/// The tickets of one neighbour, whatever name it is dialled by.
+/// The tickets of one neighbour, for all names that it is dialled by.
 #[derive(Debug, Default)]
 pub(super) struct Tickets(Mutex<VecDeque<Tls13ClientSessionValue>>);
 

@@ -1,4 +1,4 @@
-//! How a direction's end of file is passed on.
+//! Passing on of a direction's end of file.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use super::Direction;
 use crate::side::Side;
 
-/// How a direction's end of file is passed on.
+/// The way in which a direction's end of file is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The sending direction is shut: the other direction goes on.
@@ -16,7 +16,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// How one direction ends, given the other.
+    /// Returns the way in which one direction ends, given the other.
     pub(super) const fn after(other: &Direction) -> Self {
         if other.ended { Self::Close } else { Self::Shut }
     }

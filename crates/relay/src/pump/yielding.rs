@@ -32,7 +32,8 @@ impl Yielding {
         begin.elapsed() >= OTHERS_RAN || self.rests.after_move(whose, is_behind)
     }
 
-    /// Tells if other directions have made bulky moves since the direction's last one.
+    /// Returns [`Whose::InTurns`] if other directions have made bulky moves since the direction's
+    /// last one.
     fn whose(&self, last: &mut u64) -> Whose {
         let number = self.moves.fetch_add(1, Relaxed) + 1;
         match number.wrapping_sub(std::mem::replace(last, number)) {

@@ -1,4 +1,4 @@
-//! Asks the hosts file and the name servers, as this host's own files say, on a thread of its own.
+//! Looks names up in the hosts file and at the name servers of this host, on a thread of its own.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,27 +22,27 @@ use tokio::time::timeout;
 use super::table::{Answer, FAILURE_MEMORY, Table, Wanted};
 use crate::server::bind_reader;
 
-/// How long a name that has addresses of one family is waited for those of the other. Source: RFC
+/// Time for which a name with addresses of one family waits for those of the other. Source: RFC
 /// 8305, 3.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// How long name servers have for one name. Chosen: below the limit of a dial, which it counts as.
+/// Time limit of a lookup. Chosen: below the limit of a dial, of which it is part.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Between two looks whether the host's files have changed.
+/// Interval at which the host's files are checked for changes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long an answer that nothing was found is kept at most, whatever the name's owner says, and
-/// how long an address. The former is as long as the table of look-ups remembers failures.
+/// Longest time for which a negative answer is kept, whatever its TTL, as long as the table of
+/// lookups remembers failures; and the longest for an address.
 const NEGATIVE_TTL: Duration = FAILURE_MEMORY;
 const POSITIVE_TTL: Duration = Duration::from_secs(3600);
 
-/// The host's files that say whom to ask.
+/// The host's files that name hosts and name servers.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     pub(super) resolv_conf: PathBuf,
     pub(super) hosts: PathBuf,
-    /// Where the servers listen, if not at the port of name servers; for tests.
+    /// The port of the servers, if not that of name servers; for tests.
     pub(super) port: Option<u16>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Files {
     }
 }
 
-/// Starts a thread that answers until nobody can ask it any more.
+/// Starts a thread that answers until all senders are dropped.
 ///
 /// # Errors
 /// When no thread can be started.
@@ -61,10 +61,10 @@ pub(super) fn start(files: Files) -> io::Result<UnboundedSender<Wanted>> {
     let (wants, wanted) = unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("names".to_owned()).spawn(move || {
-        // It reads what strangers answer.
+        // It parses answers from untrusted servers.
         bind_reader();
-        // What the library has to say of others' answers is no line of a log, which they would
-        // write.
+        // The library's messages about answers are not logged, since the servers would control
+        // them.
         let silent = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(silent, || runtime.block_on(serve(wanted, files)));
     })?;
@@ -96,10 +96,10 @@ async fn serve(mut wanted: UnboundedReceiver<Wanted>, files: Files) {
     }
 }
 
-/// What tells whether a file has changed.
+/// The stamp of a file, which shows that it has changed.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// The host's files, and what they said when they were last read.
+/// The host's files, and their content when they were last read.
 struct Source {
     files: Files,
     stamps: [Stamp; 2],
@@ -114,7 +114,7 @@ impl Source {
         Self { files, stamps, looked_at: Instant::now(), asker }
     }
 
-    /// Whom to ask now.
+    /// Returns the current asker.
     fn current(&mut self) -> Arc<Asker> {
         if self.looked_at.elapsed() >= LOOK {
             self.looked_at = Instant::now();
@@ -144,14 +144,15 @@ impl Asker {
     fn load(files: &Files) -> Self {
         let mut hosts = Hosts::default();
         if let Ok(file) = std::fs::File::open(&files.hosts) {
-            // A file that breaks off counts as far as it goes.
+            // A file that fails to parse is used up to the error.
             let _rest = hosts.read_hosts_conf(file);
         }
         let servers = servers(files).map_err(|error| error.to_string().into());
         Self { hosts, servers }
     }
 
-    /// The addresses of `name`, those of IPv6 first. It is absolute: no search list completes it.
+    /// Returns the addresses of `name`, those of IPv6 first. It is absolute: no search list
+    /// completes it.
     async fn look_up(&self, name: &str) -> Answer {
         let name = Name::from_ascii(format!("{name}.")).map_err(|_| "no name of a host")?;
         let of_file = |kind| self.hosts.lookup_static_host(&Query::query(name.clone(), kind));
@@ -166,8 +167,22 @@ impl Asker {
             found.as_ref().is_ok_and(|found| addresses(found).next().is_some())
         };
         let (v6, v4) = tokio::select! {
-            v6 = &mut v6 => if has_some(&v6) { (v6, timeout(RESOLUTION_DELAY, v4).await.unwrap_or(Err(NetError::Timeout))) } else { (v6, v4.await) },
-            v4 = &mut v4 => if has_some(&v4) { (timeout(RESOLUTION_DELAY, v6).await.unwrap_or(Err(NetError::Timeout)), v4) } else { (v6.await, v4) },
+            v6 = &mut v6 => {
+                let v4 = if has_some(&v6) {
+                    timeout(RESOLUTION_DELAY, v4).await.unwrap_or(Err(NetError::Timeout))
+                } else {
+                    v4.await
+                };
+                (v6, v4)
+            }
+            v4 = &mut v4 => {
+                let v6 = if has_some(&v4) {
+                    timeout(RESOLUTION_DELAY, v6).await.unwrap_or(Err(NetError::Timeout))
+                } else {
+                    v6.await
+                };
+                (v6, v4)
+            }
         };
         let both = [&v6, &v4];
         let found: Arc<[IpAddr]> = both.into_iter().flatten().flat_map(addresses).collect();
@@ -189,7 +204,7 @@ fn addresses(found: &Lookup) -> impl Iterator<Item = IpAddr> {
     found.answers().iter().filter_map(|record| record.data.ip_addr())
 }
 
-/// The servers that `files` name; without any, one on this host, as resolv.conf(5) has it.
+/// Returns the servers that `files` name; without any, one on this host, as resolv.conf(5) has it.
 fn servers(files: &Files) -> Result<TokioResolver, NetError> {
     let text = std::fs::read(&files.resolv_conf).unwrap_or_default();
     let (config, mut options) = parse_resolv_conf(text).unwrap_or_else(|_| {

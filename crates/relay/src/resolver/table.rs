@@ -1,4 +1,5 @@
-//! Which names are being looked up, for whom, and which were asked for in vain a moment ago.
+//! The table of names that are being looked up, with their askers, and of those that were not found
+//! a moment ago.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,8 +13,8 @@ use super::Lookups;
 /// Lookups under way at a time. Chosen: each holds a socket for either family.
 const MOST_LOOKUPS: usize = 256;
 
-/// How long a name that was not found is not asked for again. Chosen: a burst of sessions asks
-/// once, and a record that has just been made is found by the second try of a person.
+/// Time for which a name that was not found is not looked up again. Chosen: a burst of sessions
+/// asks once, and a record that has just been made is found by the second try of a person.
 pub(super) const FAILURE_MEMORY: Duration = Duration::from_secs(2);
 
 /// Most names that are remembered as not found.
@@ -22,7 +23,7 @@ const MOST_FAILURES: usize = 4096;
 /// The addresses of a name, or why there are none.
 pub(super) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// A name that somebody wants to know, and whom to tell.
+/// A request for a name, and the channel of its answer.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) name: Arc<str>,
@@ -34,27 +35,27 @@ pub(super) struct Wanted {
 enum Entry {
     /// It waits for its turn.
     Queued(Vec<(Lookups, oneshot::Sender<Answer>)>),
-    /// It is being looked up, at the expense of the first of these.
+    /// It is being looked up, and counts among these lookups.
     UnderWay(Lookups, Vec<oneshot::Sender<Answer>>),
     Failed(Arc<str>),
 }
 
 /// The names that are being looked up.
 ///
-/// Each is looked up once however many want it, at the expense of one of them. An asker has no more
-/// lookups under way than its own limit, and than are free: so askers with names that nobody
-/// answers for leave room for each other's.
+/// Each is looked up once however many askers want it, and counts for one of them. An asker has no
+/// more lookups under way than its own limit, and than are free: so askers with names that no
+/// server answers for leave room for each other's.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     names: HashMap<Arc<str>, Entry>,
     queue: VecDeque<Arc<str>>,
     under_way: usize,
-    /// Names that were not found, and until when that is remembered.
+    /// Names that were not found, and the time until which that is remembered.
     failures: VecDeque<(Instant, Arc<str>)>,
 }
 
 impl Table {
-    /// Takes a wish; it is answered at once if its name was not found a moment ago.
+    /// Takes a request; it is answered at once if its name was not found a moment ago.
     pub(super) fn want(&mut self, now: Instant, wanted: Wanted) {
         self.forget(now);
         let Wanted { name, lookups, told } = wanted;
@@ -71,7 +72,7 @@ impl Table {
         }
     }
 
-    /// The next name to be looked up now, if it is any name's turn.
+    /// Returns the next name to be looked up now, if there is one.
     pub(super) fn next(&mut self) -> Option<Arc<str>> {
         let free = MOST_LOOKUPS - self.under_way;
         let mut at = 0;
@@ -101,13 +102,13 @@ impl Table {
         None
     }
 
-    /// Tells all who wait for `name` what it means.
+    /// Sends the answer for `name` to all that wait for it.
     pub(super) fn done(&mut self, now: Instant, name: &Arc<str>, answer: &Answer) {
         let Some(Entry::UnderWay(payer, waiting)) = self.names.remove(name) else { return };
         self.under_way -= 1;
         payer.end();
         for told in waiting {
-            // Whoever has given up is not told.
+            // An asker that has given up gets no answer.
             let _gone = told.send(answer.clone());
         }
         if let Err(why) = answer {
@@ -168,7 +169,7 @@ mod tests {
     fn asker_with_dead_names_leaves_room_for_others() {
         let (mut table, now) = (Table::default(), Instant::now());
         let mut told = Vec::new();
-        // Half as many again as there is room for, if each took all that it may.
+        // Half as many again as there is room for, if each used its whole limit.
         let askers: Vec<_> = (0..12).map(|_| Lookups::of_one()).collect();
         for (number, asker) in askers.iter().enumerate() {
             for name in 0..100 {

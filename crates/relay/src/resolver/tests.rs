@@ -1,4 +1,4 @@
-//! Against a name server that is as bad as they come.
+//! Tests against a name server that is slow, silent or wrong.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn dead_name_delays_no_other_name() {
             }
         };
         let healthy = async {
-            // Once the dead one is being asked for.
+            // Once the dead name is being looked up.
             while server.questions().is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -140,7 +140,7 @@ fn hosts_file_comes_first_and_is_read_again() {
 fn family_that_is_silent_holds_up_no_other() {
     let server = Server::new("half", &[("half.test", Says::HalfAddress([192, 0, 2, 3]))]);
     runtime().block_on(async {
-        // What a whole lookup takes at least when one family stays silent.
+        // The least time of a whole lookup when one family stays silent.
         let within = Duration::from_secs(1);
         let found = timeout(within, server.resolve("half.test", &Lookups::of_one())).await;
         assert_eq!(found.unwrap().unwrap(), ["192.0.2.3:80"]);

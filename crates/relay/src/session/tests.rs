@@ -12,7 +12,7 @@ use crate::config::{LegProfiles, Limits, Timeouts};
 use crate::connection::tests::runtime;
 use crate::worker::SharedLimits;
 
-/// The far end of a connection that is not encrypted, and a session's.
+/// Returns the far end of a connection that is not encrypted, and the session's end.
 pub(crate) async fn plain_pair() -> (TcpStream, Connection) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -20,7 +20,7 @@ pub(crate) async fn plain_pair() -> (TcpStream, Connection) {
     (far, Connection::plain(near))
 }
 
-/// A session between two connections.
+/// Returns a session between two connections.
 pub(crate) fn session(upstream: Connection, downstream: Connection) -> Session {
     let to = Destination::Address("192.0.2.1:1".parse().unwrap());
     let ends = (FlowId::new("test").unwrap(), to);
@@ -39,8 +39,8 @@ pub(crate) async fn carry(session: Session) -> Outcome {
     Box::new(session).carry(&worker, &session_settings).await
 }
 
-/// Both directions are blocked, and the download then goes on until nothing is left of it; the
-/// upload's socket is registered anew by that, and still has to tell when there is room.
+/// Both directions are blocked, and the download then drains; that registers the upload's socket
+/// anew, which must still report when there is room.
 #[test]
 fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
     const BYTES: usize = 8 << 20;
@@ -66,27 +66,26 @@ fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
                 asked.and(went).unwrap();
             };
             let read = async {
-                // Long enough for both to fill what lies between; where it is not, there is less to
-                // see.
+                // Long enough for both to fill the buffers; if it is not, the test only shows less.
                 sleep(Duration::from_millis(200)).await;
                 let mut all = vec![0; BYTES];
                 answers.read_exact(&mut all).await.unwrap();
                 sleep(Duration::from_millis(50)).await;
-                // Before the session's age alone has its sockets looked at.
+                // Before the session settles, which polls its sockets as well.
                 let came = timeout(Duration::from_secs(3), comes.read_exact(&mut all)).await;
                 came.expect("it stands still").unwrap();
             };
             tokio::join!(write, read);
             drop((asks, goes));
         };
-        // A task of its own: it is woken by its own sockets alone.
+        // A task of its own, which only its own sockets wake.
         let carrying = tokio::spawn(carry(session(upstream, downstream)));
         play.await;
         assert_eq!(carrying.await.unwrap(), Outcome::Ended);
     });
 }
 
-/// Thousands of sessions are idle at a time.
+/// There may be thousands of idle sessions.
 #[test]
 fn idle_session_is_small() {
     runtime().block_on(async {

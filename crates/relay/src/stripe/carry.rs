@@ -1,7 +1,7 @@
 //! A session's two directions while at least one of its legs is striped.
 //!
 //! As in the pump, each direction holds at most one piece, and reads more only when the other side
-//! has room: a slow side stops the fast one. All is done by one task, which is woken by any of the
+//! has room: a slow side stops the fast one. One task does all of it, and is woken by any of the
 //! connections.
 
 mod linger;
@@ -35,17 +35,17 @@ const PIECES: usize = 16;
 /// One direction.
 #[derive(Debug)]
 struct DirectionState {
-    /// Read, and not taken by the other side.
+    /// Data read, and not taken by the other side.
     piece: Bytes,
     meter: Option<Box<Meter>>,
     /// The record of its session; absent without an access log.
     follower: Option<Follower>,
     moved: u64,
-    /// The end of file was read.
+    /// Set once the end of file was read.
     ended: bool,
-    /// It was passed on.
+    /// Set once it was passed on.
     over: bool,
-    /// Nothing had come when it last looked.
+    /// Set if nothing had arrived at the last read.
     starved: bool,
 }
 
@@ -56,7 +56,7 @@ impl DirectionState {
         Self { piece: Bytes::new(), meter, follower, moved, ended, over, starved: false }
     }
 
-    /// Moves what can be moved now, some pieces at most. True when there was something.
+    /// Moves the data that can be moved now, some pieces at most. Returns true if it moved any.
     fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
@@ -105,7 +105,7 @@ impl DirectionState {
         let mut most = io_context.memory.map_or(usize::MAX, |memory| memory.most());
         most = most.min(room).min(BUFFER_BYTES);
         if most == 0 {
-            // Who makes room wakes the task.
+            // The task is woken when there is room.
             return Poll::Pending;
         }
         if let Some(meter) = &mut self.meter {
@@ -137,19 +137,20 @@ pub(crate) struct Carry<'a> {
     up: DirectionState,
     down: DirectionState,
     worker: &'a Worker,
-    /// How long it may be silent, as was told when it was striped.
+    /// Its idle limits, as they were when it was striped.
     limits: IdleLimits,
-    /// The memory that binds the session, where that is limited.
+    /// The session's memory limit, if there is one.
     memory: Option<&'a Arc<Memory>>,
     start: Instant,
     held: Option<Held>,
     counted: Counted<'a>,
-    /// What had moved when it was last seen that something had, and when that was.
+    /// The bytes moved at the last sign of progress, and the time of that.
     alive: (u64, Instant),
 }
 
 impl<'a> Carry<'a> {
-    /// Goes on with what the pump leaves: each direction's remains, and the two sides.
+    /// Continues from the state that the pump passes on: each direction's remaining data, and the
+    /// two sides.
     pub(crate) fn new(
         (upstream, up): (End, Taken),
         (downstream, down): (End, Taken),
@@ -239,7 +240,7 @@ impl<'a> Carry<'a> {
         Poll::Pending
     }
 
-    /// Everything once: what comes, what goes over, what leaves.
+    /// Runs one round: receives, moves between the sides, sends.
     fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         let now = self.now();
         let Self { upstream, downstream, up, down, worker, memory, .. } = self;
@@ -250,7 +251,7 @@ impl<'a> Carry<'a> {
         let went_down =
             down.poll_move(cx, downstream, upstream, worker.means_down().within(*memory));
         moved |= went_down.map_err(MoveError::of_down)?;
-        // One leg is striped, the other may have to wait until more has moved.
+        // One leg is striped, the other may be striped only after more has moved.
         let carried = up.moved + down.moved;
         upstream.begin(carried, *memory);
         downstream.begin(carried, *memory);
@@ -261,14 +262,13 @@ impl<'a> Carry<'a> {
         Ok(moved)
     }
 
-    /// Counts what is held against the limit of memory, and bounds the windows by what is left of
-    /// it.
+    /// Counts the held bytes against the memory limit, and bounds the windows by the rest of it.
     fn account(&mut self) {
         let Some(memory) = self.memory else { return };
         let striped = self.upstream.held() + self.downstream.held();
         let pieces = self.up.piece.len() + self.down.piece.len();
         let held = usize::try_from(striped).unwrap_or(usize::MAX).saturating_add(pieces);
-        // The old count goes first: it is no reason to hold less.
+        // The old count is dropped first, so that it does not reduce the free memory.
         self.held = None;
         let most = memory.most();
         self.held = (held > 0).then(|| memory.hold(held));
@@ -276,7 +276,7 @@ impl<'a> Carry<'a> {
         self.downstream.bound(most);
     }
 
-    /// Looks for silence, and for what wakes nobody.
+    /// Checks for silence, and for conditions that wake no task.
     fn look(&mut self, now: Timestamp) -> Result<(), Broken> {
         let moved = self.up.moved + self.down.moved;
         self.upstream.look(now, moved).map_err(Broken::Upstream)?;
@@ -294,7 +294,8 @@ impl<'a> Carry<'a> {
     }
 }
 
-/// What a session has added to the worker's counts; gauges are given back when it is over.
+/// The amounts that a session has added to the worker's counters; gauges are reduced again when it
+/// is over.
 struct Counted<'a> {
     counts: &'a StripeCounts,
     legs: usize,
@@ -318,7 +319,7 @@ impl Counted<'_> {
 
     fn set(&mut self, legs: usize, connections: usize, reordering: u64) {
         let counts = self.counts;
-        // Wrapping: a difference below zero takes away.
+        // Wrapping: a negative difference subtracts.
         counts.legs.fetch_add(legs.wrapping_sub(self.legs), Relaxed);
         counts.connections.fetch_add(connections.wrapping_sub(self.connections), Relaxed);
         counts.reordering.fetch_add(reordering.wrapping_sub(self.reordering), Relaxed);

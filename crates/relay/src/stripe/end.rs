@@ -23,7 +23,7 @@ use crate::pacing_ramp::PacingRamp;
 use crate::pump::{Taken, acknowledged};
 use crate::side::Side;
 
-/// How long the connections of a leg that is over may take to end in order.
+/// Longest time for the connections of a leg that is over to close in order.
 const PARTING_TIME: Duration = Duration::from_secs(2);
 
 /// One side of a session.
@@ -33,19 +33,19 @@ pub(crate) struct End {
     first: Option<FramedConnection>,
     offer: Option<Offer>,
     striping: Option<Box<Striping>>,
-    /// Bytes of the stream that came on the first connection without frames.
+    /// Bytes of the stream that were received on the first connection without frames.
     received: u64,
     /// Bytes of the stream that were written to it without frames, those in `raw` among them.
     given: u64,
-    /// What is still to be written to it without frames.
+    /// Data still to be written to it without frames.
     raw: Bytes,
-    /// Read in order, and not asked for yet.
+    /// Data received in order, and not read yet.
     unread: Bytes,
-    /// The first connection's sending direction is shut.
+    /// Set once the first connection's sending direction is shut.
     finished: bool,
-    /// The end of file of the first connection was read.
+    /// Set once the end of file of the first connection was read.
     ended: bool,
-    /// Its connections' pacing caps are for so many of their first round trips alone.
+    /// The number of first round trips for which its connections keep their pacing caps.
     ramp: Option<u16>,
 }
 
@@ -53,28 +53,29 @@ pub(crate) struct End {
 struct Striping {
     stripe: Stripe,
     joined: BTreeMap<u32, FramedConnection>,
-    /// Connections that took nothing more, as long as something may have come on them before, and
+    /// Connections that take nothing more, while received data may still be in them, and the time
     /// since when.
     fading: Vec<(u32, FramedConnection, Timestamp)>,
     mute: Mute,
 }
 
-/// How far a side has come when the pump leaves it.
+/// The state of a side when the pump passes it on.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) received: u64,
-    /// Bytes of the stream that were given to it, those in `raw` among them.
+    /// Bytes of the stream that were written to it, including those in `raw`.
     pub(crate) given: u64,
-    /// What is still to be written to it.
+    /// Data still to be written to it.
     pub(crate) raw: Bytes,
     pub(crate) finished: bool,
     pub(crate) ended: bool,
-    /// Its connections' pacing caps are for so many of their first round trips alone.
+    /// The number of first round trips for which its connections keep their pacing caps.
     pub(crate) ramp: Option<u16>,
 }
 
 impl Left {
-    /// The side from which `read` was taken, and to which `written` was given.
+    /// Creates the state of the side from which `read` was read, and to which `written` was
+    /// written.
     pub(crate) fn between(read: &Taken, written: &Taken, ramp: Option<u16>) -> Self {
         Self {
             received: read.taken(),
@@ -88,7 +89,7 @@ impl Left {
 }
 
 impl End {
-    /// A side as the pump leaves it.
+    /// Creates a side from the state that the pump passes on.
     pub(crate) fn new(first: Connection, offer: Option<Offer>, left: Left) -> Self {
         let Left { received, given, raw, finished, ended, ramp } = left;
         Self {
@@ -105,23 +106,24 @@ impl End {
         }
     }
 
-    /// Whether it is a striped leg.
+    /// Returns true if it is a striped leg.
     pub(super) const fn is_striped(&self) -> bool {
         self.striping.is_some()
     }
 
-    /// Connections that carry it.
+    /// Returns the number of connections that carry it.
     pub(super) fn connections(&self) -> usize {
         let joined = self.striping.as_ref().map_or(0, |striping| striping.joined.len());
         usize::from(self.first.is_some()) + joined
     }
 
-    /// What it holds and has done as a striped leg.
+    /// Returns its counters as a striped leg.
     pub(super) fn counts(&self) -> Counts {
         self.striping.as_ref().map_or_else(Counts::default, |striping| striping.stripe.counts())
     }
 
-    /// Bytes that it takes now; where memory is short, only what it then holds.
+    /// Returns the bytes that it takes now; if memory is short, only up to those that it then
+    /// holds.
     pub(super) fn room(&self, memory: Option<&Arc<Memory>>) -> usize {
         match &self.striping {
             Some(striping)
@@ -136,8 +138,8 @@ impl End {
         }
     }
 
-    /// Bytes that count as held: the initial window does whether it is used or not, since it was
-    /// promised.
+    /// Returns the bytes that count as held: those of the initial window always do, since it was
+    /// advertised.
     pub(super) fn held(&self) -> u64 {
         let Some(striping) = &self.striping else { return 0 };
         let counts = striping.stripe.counts();
@@ -148,14 +150,14 @@ impl End {
         counts.unacknowledged + counts.bookkeeping + waiting
     }
 
-    /// Bounds what it may hold beyond a gap.
+    /// Bounds the bytes that it may hold beyond a gap.
     pub(super) fn bound(&mut self, bytes: usize) {
         if let Some(striping) = &mut self.striping {
             striping.stripe.set_largest_window(LARGEST_WINDOW.min(bytes as u64));
         }
     }
 
-    /// Whether nothing is left to be done for it, once both directions have been passed on.
+    /// Returns true if nothing is left to do for it, once both ends of file have been passed on.
     pub(super) fn is_over(&self) -> bool {
         let is_over = |striping: &Striping| striping.stripe.is_over();
         self.raw.is_empty()
@@ -163,9 +165,9 @@ impl End {
             && (self.is_over_without_frames() || self.striping.as_deref().is_none_or(is_over))
     }
 
-    /// Whether both directions have ended on the first connection: the other end may never have
-    /// been striped, and be gone. One that is striped has its end acknowledged: it may have to wait
-    /// long until it reads this one's there.
+    /// Returns true if both directions have ended on the first connection: the other end may never
+    /// have been striped, and be gone. A striped other end acknowledges the end of file, which may
+    /// take long until it reads this one's there.
     fn is_over_without_frames(&self) -> bool {
         let is_heard = |striping: &Striping| {
             let has_begun = striping.stripe.other_start().is_some();
@@ -174,7 +176,7 @@ impl End {
         self.finished && self.ended && self.striping.as_deref().is_none_or(is_heard)
     }
 
-    /// When it is next to be looked at, if nothing comes.
+    /// Returns the time at which `handle_timeout` is to be called, if nothing is received.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         self.striping.as_ref().and_then(|striping| striping.stripe.poll_timeout())
     }
@@ -185,7 +187,7 @@ impl End {
         }
     }
 
-    /// Looks for what nothing wakes for. `carried` is what the session has in its life.
+    /// Checks for conditions that wake no task. `carried` is the total of the session.
     pub(super) fn look(&mut self, now: Timestamp, carried: u64) -> io::Result<()> {
         let all = self.connections();
         if let Some(striping) = &mut self.striping {
@@ -203,7 +205,7 @@ impl End {
             }
         }
         self.judge();
-        // While the other side takes nothing, or after its end of file, nobody reads this one.
+        // While the other side takes nothing, or after its end of file, this one is not read.
         let first = self.first.as_ref();
         let error = first
             .filter(|_| !self.is_over_without_frames())
@@ -214,7 +216,7 @@ impl End {
         }
     }
 
-    /// Judges anew after which silence each connection is stalled.
+    /// Updates the silence after which each connection counts as stalled.
     fn judge(&mut self) {
         let Some(striping) = &mut self.striping else { return };
         let Striping { stripe, joined, .. } = &mut **striping;
@@ -226,7 +228,8 @@ impl End {
         }
     }
 
-    /// The first connection has died: by itself a loss only where it carries what no other does.
+    /// Handles the death of the first connection: an error only if it carries data that no other
+    /// does.
     fn lose_first(&mut self, error: io::Error, now: Timestamp) -> io::Result<()> {
         let Some(striping) = &mut self.striping else { return Err(error) };
         let start = striping.stripe.other_start();
@@ -240,7 +243,7 @@ impl End {
         Ok(())
     }
 
-    /// Whether all that was given to it has left, and has arrived as far as frames tell.
+    /// Returns true if all data written to it has been sent, and has arrived as far as frames tell.
     pub(super) fn is_delivered(&self) -> bool {
         let is_delivered = |striping: &Striping| striping.stripe.counts().unacknowledged == 0;
         self.raw.is_empty()
@@ -248,14 +251,14 @@ impl End {
             && self.striping.as_deref().is_none_or(is_delivered)
     }
 
-    /// Waits until what has left without frames is acknowledged, as long as more and more is.
+    /// Waits until data sent without frames is acknowledged, as long as there is progress.
     pub(super) async fn acknowledged(&self) {
         if let Some(first) = &self.first {
             acknowledged(&Side::Lent(&first.connection)).await;
         }
     }
 
-    /// Takes in what has joined and what has come. True when there was something.
+    /// Takes in joined connections and received data. Returns true if there was any.
     pub(super) fn drive_in(&mut self, cx: &mut Context<'_>, now: Timestamp) -> io::Result<bool> {
         let mut moved = self.welcome(cx);
         let Some(striping) = &mut self.striping else { return Ok(moved) };
@@ -286,8 +289,8 @@ impl End {
         if let Some(first) = self.first.as_mut().filter(|_| frames && !self.ended) {
             match first.receive(FIRST_CONNECTION, stripe, cx, now) {
                 Ok(received) => moved |= received,
-                // The other side ended this direction before it knew that it is striped; the other
-                // one goes on here.
+                // The other side ended this direction before it was striped there; the other
+                // direction goes on here.
                 Err(Stop::Ended) => {
                     self.ended = true;
                     moved = true;
@@ -299,15 +302,15 @@ impl End {
         Ok(moved)
     }
 
-    /// Begins to stripe this leg, of a session that has `moved` so much, if that is enough and it
-    /// is to be.
+    /// Begins to stripe this leg, of a session that has `moved` so much, if that is enough and
+    /// striping is configured.
     pub(super) fn begin(&mut self, moved: u64, memory: Option<&Arc<Memory>>) {
         if let Some(offer) = &mut self.offer {
             offer.begin(moved, memory);
         }
     }
 
-    /// Adds what has joined; the first of it makes this a striped leg.
+    /// Adds joined connections; the first of them makes this a striped leg.
     fn welcome(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while let Some(joined) = self.offer.as_mut().and_then(|offer| offer.take(cx)) {
@@ -352,7 +355,8 @@ impl End {
     ) -> Poll<io::Result<Option<Bytes>>> {
         if self.unread.is_empty() {
             let start = self.striping.as_ref().map(|striping| striping.stripe.other_start());
-            // Without frames up to where the other side said so; until it has, it sends none here.
+            // Without frames up to the offset that the other side announced; until it has, it sends
+            // none here.
             let left =
                 start.flatten().map_or(u64::MAX, |start| start.saturating_sub(self.received));
             if left > 0 && !self.ended {
@@ -387,14 +391,14 @@ impl End {
         self.ended = true;
         match &self.striping {
             None => Poll::Ready(Ok(None)),
-            // The other side ended before it was striped, if it ever is. What it may still say in
-            // frames is no more.
+            // The other side ended before it was striped, if it ever is. Frames that it may still
+            // send carry no more data.
             Some(striping) if striping.stripe.other_start().is_none() => Poll::Ready(Ok(None)),
             Some(_) => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
-    /// Takes what it has room for of `bytes`.
+    /// Takes as much of `bytes` as it has room for.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -435,7 +439,7 @@ impl End {
         }
     }
 
-    /// Sends what the connections take. True when there was something.
+    /// Sends what the connections take. Returns true if there was anything.
     pub(super) fn drive_out(&mut self, cx: &mut Context<'_>, now: Timestamp) -> io::Result<bool> {
         let mut moved = false;
         if let Some(first) = self.first.as_mut() {
@@ -445,7 +449,8 @@ impl End {
                 written?;
                 moved = true;
             }
-            // What was enciphered without frames, here or by the pump. (Frames are sent below.)
+            // Data that was enciphered without frames, here or by the pump. (Frames are sent
+            // below.)
             if self.striping.is_none()
                 && let Poll::Ready(sent) = first.poll_send(cx)
             {
@@ -481,7 +486,7 @@ impl End {
         Ok(moved)
     }
 
-    /// Whether the leg can go on.
+    /// Checks that the leg can go on.
     fn check(&mut self) -> io::Result<()> {
         let over_without_frames = self.is_over_without_frames();
         let Some(striping) = &mut self.striping else { return Ok(()) };
@@ -499,7 +504,7 @@ impl End {
                 "every connection of the striped leg is gone",
             ));
         }
-        // Who has ended without frames, and gets none, has nothing to say.
+        // A leg that has ended without frames, and receives none, has nothing to send.
         let is_mute = !striping.stripe.can_send() && (!self.finished || start.is_some());
         let hopeless = is_mute && self.offer.as_ref().is_none_or(|offer| !offer.is_open());
         if hopeless || striping.mute.for_good(is_mute) {
@@ -524,7 +529,7 @@ impl End {
                 });
                 if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
             });
-            // Whoever does not end in time has had everything.
+            // An end that does not close in time has received everything.
             let _ended = timeout(PARTING_TIME, closing).await;
             for (_, link) in &links {
                 tcp::end_in_order_on_close(&link.connection)?;
@@ -536,7 +541,7 @@ impl End {
         }
     }
 
-    /// Tells the other end that the session is broken off, as far as that is possible at once;
+    /// Reports to the other end that the session is broken off, as far as that is possible at once;
     /// dropping the connections resets them.
     pub(super) fn break_off(&mut self, cx: &mut Context<'_>) {
         let Some(striping) = &mut self.striping else { return };

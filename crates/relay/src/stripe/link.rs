@@ -17,11 +17,11 @@ use super::{CHUNK, NOTSENT_LOWAT};
 use crate::connection::Connection;
 use crate::pacing_ramp::PacingRamp;
 
-/// A read asks for so much at least, and a new buffer holds so much.
+/// Least bytes that a read asks for, and the size of a new buffer.
 const LEAST_READ: usize = 16 << 10;
 const READ_BYTES: usize = 128 << 10;
 
-/// Buffers that are filled from one connection before the next one gets its turn.
+/// Most buffers filled from one connection before the next one gets its turn.
 const FILLS: usize = 2;
 
 /// One connection and the frames on it.
@@ -29,33 +29,33 @@ const FILLS: usize = 2;
 pub(super) struct FramedConnection {
     pub(super) connection: Connection,
     input: BytesMut,
-    /// The head of the frame that is being sent, and how much of it has been.
+    /// The head of the frame that is being sent, and the bytes of it already sent.
     head: Vec<u8>,
     head_sent: usize,
     payload: Bytes,
-    /// How far its pacing cap is lifted, if it has one.
+    /// The ramp of its pacing cap, if it has one.
     pub(super) ramp: Option<PacingRamp>,
-    /// Its seat at the listener that accepted it, given up with it.
+    /// Its permit at the listener that accepted it, dropped with it.
     _seat: Option<oneshot::Sender<()>>,
 }
 
-/// Why nothing more comes on a connection.
+/// The reason that nothing more is received on a connection.
 pub(super) enum Stop {
     /// Its other end has ended it, after whole frames or before the first.
     Ended,
     /// It has died.
     Dead(io::Error),
-    /// What comes makes no sense: the leg is over.
+    /// The received bytes are invalid: the leg is over.
     Wrong(io::Error),
 }
 
 impl FramedConnection {
-    /// The connection on which a session began.
+    /// Creates the connection on which a session began.
     pub(super) fn first(connection: Connection) -> Self {
         Self::joined(connection, &[], None)
     }
 
-    /// A connection that has joined, on which `input` has come already.
+    /// Creates a connection that has joined, on which `input` was received already.
     pub(super) fn joined(
         connection: Connection,
         input: &[u8],
@@ -66,22 +66,22 @@ impl FramedConnection {
         Self { connection, input, head, head_sent: 0, payload, ramp: None, _seat: seat }
     }
 
-    /// Bytes that have come of a frame that is not whole yet.
+    /// Returns the received bytes of an incomplete frame.
     pub(super) fn partial(&self) -> u64 {
         self.input.len() as u64
     }
 
-    /// Lets it hold little unsent, so that the connection which drains fastest gets most.
+    /// Limits its unsent bytes, so that the connection which drains fastest gets most.
     pub(super) fn spread_evenly(&self) {
         let lowat = Some(NOTSENT_LOWAT);
         let little = SocketOptions { notsent_lowat: lowat, ..SocketOptions::default() };
-        // Without it the shares are less even, and that is all.
+        // A failure only makes the shares less even.
         let _applied = little.apply(&self.connection);
     }
 
-    /// Says after which silence it is stalled, by what the kernel knows of it now.
+    /// Sets the silence after which it counts as stalled, from the kernel's measurements.
     pub(super) fn judge(&self, number: u32, stripe: &mut Stripe) {
-        // One that tells nothing keeps what was known.
+        // Without measurements the earlier value stays.
         let Ok(info) = TcpInfo::of(&self.connection) else { return };
         let Some(rtt) = info.rtt else { return };
         let rate = info.delivery_rate.filter(|_| !info.application_limited);
@@ -89,7 +89,7 @@ impl FramedConnection {
         stripe.set_stall(number, stall_after(Pace { rtt, variation, rate }, CHUNK));
     }
 
-    /// Takes in what has come. True when there was something.
+    /// Takes in received data. Returns true if there was any.
     pub(super) fn receive(
         &mut self,
         number: u32,
@@ -123,7 +123,7 @@ impl FramedConnection {
         Ok(moved)
     }
 
-    /// Sends what it takes. True when there was something.
+    /// Sends what it takes. Returns true if there was anything.
     pub(super) fn transmit(
         &mut self,
         number: u32,
@@ -143,8 +143,8 @@ impl FramedConnection {
         }
     }
 
-    /// Ends it: what is still to be told, the end, and then the other's end. Ready when that has
-    /// come.
+    /// Closes it: sends what remains and the end, and waits for the other's end. Ready when that
+    /// has been received.
     pub(super) fn poll_close(
         &mut self,
         number: u32,
@@ -156,19 +156,19 @@ impl FramedConnection {
             match self.transmit(number, stripe, cx, Timestamp::FAR_FUTURE) {
                 Err(_) => return Poll::Ready(()),
                 Ok(_) if !self.is_clear() => {}
-                // One that cannot be shut has been, or has died.
+                // One that cannot be shut is shut already, or has died.
                 Ok(_) => *shut = self.poll_shutdown(cx).is_ready(),
             }
         }
-        // Nothing that comes now is of use.
+        // Data received now is not needed.
         while let Ok(bytes) = ready!(self.poll_read(cx, usize::MAX))
             && !bytes.is_empty()
         {}
-        // The other's end is no reason to keep back what is still to be told.
+        // The other's end does not stop what is still to be sent.
         if *shut { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether nothing waits to be sent that was taken without frames.
+    /// Returns true if no data taken without frames waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.connection.seal().is_none_or(|seal| seal.waits() == 0)
     }
@@ -186,7 +186,7 @@ impl FramedConnection {
         read
     }
 
-    /// Reads at most `most` bytes that are no frames; none are the end of the connection.
+    /// Reads at most `most` unframed bytes; none are the end of the connection.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -207,12 +207,12 @@ impl FramedConnection {
         Poll::Ready(Ok(self.input.split_to(count).freeze()))
     }
 
-    /// Whether no frame is being sent.
+    /// Returns true if no frame is being sent.
     fn is_clear(&self) -> bool {
         self.head.is_empty()
     }
 
-    /// Takes a frame to be sent; there must be none.
+    /// Sets the frame to be sent; there must be none.
     fn put(&mut self, frame: Frame) {
         frame.put_head(&mut self.head);
         self.payload = frame.into_payload();
@@ -239,12 +239,12 @@ impl FramedConnection {
         self.poll_send(cx)
     }
 
-    /// Sends what has been enciphered and waits.
+    /// Sends the enciphered bytes that wait.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.connection).poll_flush(cx)
     }
 
-    /// Tells the other end that the session is broken off, if that can be said at once.
+    /// Reports to the other end that the session is broken off, if that can be sent at once.
     pub(super) fn break_off(&mut self, cx: &mut Context<'_>) {
         if self.is_clear() {
             self.put(Frame::Reset);
@@ -252,7 +252,7 @@ impl FramedConnection {
         }
     }
 
-    /// Writes what the connection takes of bytes that are no frame.
+    /// Writes unframed bytes, as many as the connection takes.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,

@@ -2,9 +2,9 @@
 //! that proved bulky.
 //!
 //! A session begins on one connection, without frames, and is moved as every other: a short one
-//! pays nothing. Once it has carried what the leg's profile says, the side that dialled opens
-//! further connections, which join it ([`tradewind_grant::join`]). When the first stands, both
-//! sides go over to frames ([`tradewind_stripe`]), each from the byte at which it is, and without a
+//! pays nothing. Once it has carried the bytes that the leg's profile states, the side that dialled
+//! opens further connections, which join it ([`tradewind_grant::join`]). When the first has joined,
+//! both sides switch to frames ([`tradewind_stripe`]), each from its current byte, and without a
 //! pause.
 //!
 //! | module | holds |
@@ -28,28 +28,27 @@ pub(crate) use carry::Carry;
 pub(crate) use end::{End, Left};
 pub(crate) use offer::{Member, NotAdmitted, Offer, Offers, Sessions};
 
-/// Bytes of a frame. Chosen: long enough that a frame's head and acknowledgement are nothing beside
-/// it, short enough that a slow connection is not given much.
+/// Bytes of a frame. Chosen: long enough that a frame's head and acknowledgement are negligible,
+/// short enough that a slow connection does not hold much.
 const CHUNK: usize = 128 << 10;
 
-/// Most bytes that a session holds out of order, or unread, for one leg; and as many that the other
-/// end has not acknowledged. Chosen: what a path of 1.3 Gbit/s over 100 ms has under way.
+/// Most bytes that a session holds out of order, or unread, for one leg; and most that the other
+/// end has not acknowledged. Chosen: those in flight on a path of 1.3 Gbit/s over 100 ms.
 const LARGEST_WINDOW: u64 = 16 << 20;
 
-/// Memory that must be free for a leg to be striped, where it is limited. Chosen: what both
-/// directions may hold at first, at both ends, were they in one process.
+/// Memory that must be free for a leg to be striped, where it is limited. Chosen: the most that
+/// both directions hold at first, at both ends, were they in one process.
 pub(crate) const LEAST_TO_STRIPE: usize = 4 * INITIAL_WINDOW as usize;
 
 /// The silence after which a connection is stalled while the kernel knows no round trip of it.
 /// Chosen: three of the timeouts that TCP begins with (RFC 6298, 2.1).
 const STALL: Duration = Duration::from_secs(3);
 
-/// Most bytes that wait unsent in the kernel for one of several connections: the less, the sooner a
+/// Most unsent bytes in the kernel for one of several connections: the fewer, the sooner a
 /// connection that drains faster gets more. Chosen: two frames.
 const NOTSENT_LOWAT: Bytes = Bytes::new(2 * CHUNK as u64);
 
-/// Most connections that `adaptive` goes up to. Chosen: twice what four paths of a region's fabric
-/// take.
+/// Most connections of `adaptive`. Chosen: twice those that fill four paths of a region's fabric.
 const MOST_ADAPTIVE: usize = 16;
 
 /// Between two looks at a striped session: whether it moves, grows, or has lost a side.

@@ -1,8 +1,8 @@
 //! A leg that may be striped: who may join its session, and the joining.
 //!
-//! The side that accepted keeps the session's key in a table by which joins find it; an entry goes
-//! with its session. The side that dialled opens the further connections, each on a task of its
-//! own, while the session goes on.
+//! The side that accepted keeps the session's key in a table for joins to look up; an entry is
+//! removed with its session. The side that dialled opens the further connections, each on a task of
+//! its own, while the session goes on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -33,21 +33,21 @@ use crate::worker::may_stripe_within;
 const MOST_JOINS: usize = 1024;
 /// Most that are open at a time. Chosen: the 64 that a leg may have, and as many that stall.
 const MOST_AT_ONCE: usize = 2 * MOST_CONNECTIONS as usize;
-/// After so many joins in a row that failed, none is tried any more.
+/// The number of consecutive failed joins after which no more are tried.
 const MOST_FAILURES: usize = 8;
-/// How long adaptive numbers are measured. Chosen: many round trips of any path, and few seconds of
-/// a stream.
+/// Interval over which an adaptive number of connections is measured. Chosen: many round trips of
+/// any path, and few seconds of a stream.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// A connection that has joined.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(super) number: u32,
-    /// On no runtime: another worker may have accepted it.
+    /// Registered with no runtime: another worker may have accepted it.
     pub(super) connection: Resting,
-    /// What has come on it.
+    /// The bytes received on it.
     pub(super) input: Vec<u8>,
-    /// Of one that was accepted: its seat there is kept until this is dropped.
+    /// The permit of an accepted one, which is kept until this is dropped.
     pub(super) seat: Option<oneshot::Sender<()>>,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct Offer {
 #[derive(Debug)]
 enum Role {
     Dials(Box<Dialling>),
-    /// The entry goes when this is dropped.
+    /// The entry is removed when this is dropped.
     Accepts {
         _entry: Entry,
     },
 }
 
-/// What the side that dials needs.
+/// The state of the side that dials.
 #[derive(Debug)]
 struct Dialling {
     key: JoinKey,
-    /// Whose session it is.
+    /// The identity that dialled.
     from: PublicIdentity,
     hop: Hop,
     dialler: Arc<Dialler>,
@@ -86,7 +86,7 @@ struct Dialling {
 }
 
 impl Offer {
-    /// For the side that dialled `hop`, where its leg's profile asks for it.
+    /// Creates the offer of the side that dialled `hop`, if its leg's profile is striped.
     pub(crate) fn of_dialled(dialler: &Dialler, hop: &Hop, header: &SealedHeader) -> Option<Self> {
         let leg = dialler.legs.to(hop.address);
         let growth = match leg.connections {
@@ -135,7 +135,7 @@ impl Offer {
         }
     }
 
-    /// Hears of connections that have joined, or could not.
+    /// Receives connections that have joined, or failed to.
     fn poll_arrivals(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
             if let Role::Dials(dialling) = &mut self.role {
@@ -146,26 +146,26 @@ impl Offer {
         }
     }
 
-    /// A connection that has joined.
+    /// Takes a connection that has joined.
     pub(super) fn take(&mut self, cx: &mut Context<'_>) -> Option<Joined> {
         self.poll_arrivals(cx);
         self.joined.pop_front()
     }
 
-    /// Looks, about once in [`LOOK`], whether more connections are worth it or some are to be
-    /// replaced. Of `all` there are, `healthy` are in good order; the session has carried so much.
+    /// Checks, about once in [`LOOK`], for connections to add or to replace. Of `all` that there
+    /// are, `healthy` are in good order; `carried` is the total of the session.
     pub(super) fn look(&mut self, now: Timestamp, carried: u64, healthy: usize, all: usize) {
         let Role::Dials(dialling) = &mut self.role else { return };
         dialling.growth.look(now, carried, healthy);
         if dialling.failures < MOST_FAILURES {
             let (wanted, under_way) = (dialling.growth.wanted(), dialling.under_way);
             let lacking = wanted.saturating_sub(healthy + under_way);
-            // Those that stall are kept, in case they recover, but not any number of them.
+            // Stalled ones are kept, in case they recover, but only so many.
             dialling.open(lacking.min((2 * wanted).saturating_sub(all + under_way)));
         }
     }
 
-    /// Whether another connection may still join.
+    /// Returns true if another connection may still join.
     pub(super) fn is_open(&self) -> bool {
         match &self.role {
             Role::Dials(dialling) => dialling.failures < MOST_FAILURES,
@@ -199,7 +199,7 @@ impl Dialling {
                         None
                     }
                 };
-                // Nobody hears it when the session is over.
+                // The receiver is gone when the session is over.
                 let _heard = done.send(joined);
             });
         }
@@ -235,19 +235,19 @@ async fn join(
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<BTreeMap<SessionName, Joinable>>);
 
-/// Whose connections may join a session.
+/// The neighbour, and its grant, whose connections may join a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) gateway: PublicIdentity,
     pub(crate) grant: GrantId,
-    /// How many that grant has at most.
+    /// The most that the grant allows.
     pub(crate) most: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Joinable {
     key: JoinKey,
-    /// Who dialled the leg.
+    /// The identity that dialled the leg.
     neighbour: PublicIdentity,
     member: Member,
     arrivals: mpsc::UnboundedSender<Option<Joined>>,
@@ -268,7 +268,7 @@ impl Drop for Entry {
     }
 }
 
-/// A join that was found true.
+/// A join that was verified.
 pub(crate) struct Admitted {
     pub(crate) welcome: [u8; WELCOME_BYTES],
     pub(crate) member: Member,
@@ -277,14 +277,14 @@ pub(crate) struct Admitted {
     _place: OwnedSemaphorePermit,
 }
 
-/// Why a connection may not join.
+/// The reason that a connection may not join.
 #[derive(Debug)]
 pub(crate) enum NotAdmitted {
-    /// No such session is open here; whoever dialled may not know yet that it has ended.
+    /// No such session is open here; the neighbour may not know yet that it has ended.
     NoSession,
     /// The session has as many as it may have.
     Full,
-    /// It is not what its session's neighbour sealed, or was there before.
+    /// The session's neighbour did not seal it, or it is a replay.
     Forged(GrantError),
 }
 
@@ -312,7 +312,8 @@ impl Sessions {
         Offer { arrivals, joined: VecDeque::new(), role: Role::Accepts { _entry: entry } }
     }
 
-    /// Checks a join that came from `peer`, if it is known who that is. Each number is good once.
+    /// Checks a join from `peer`, the identity proved in TLS if there is one. Each number is valid
+    /// once.
     pub(crate) fn admit(
         &self,
         bytes: &[u8],
@@ -344,22 +345,22 @@ impl Sessions {
 }
 
 impl Admitted {
-    /// Gives the connection, on which `input` has come, to its session, and waits until that needs
-    /// it no more.
+    /// Passes the connection, on which `input` was received, to its session, and waits until that
+    /// no longer needs it.
     pub(crate) async fn hand_over(self, connection: Connection, input: Vec<u8>) -> io::Result<()> {
         let (seat, given_up) = oneshot::channel();
         let connection = connection.rest()?;
         let joined = Joined { number: self.number, connection, input, seat: Some(seat) };
         if self.arrivals.send(Some(joined)).is_ok() {
             drop(self.arrivals);
-            // Nobody ever tells: the error is the end.
+            // Nothing is ever sent: the error is the end.
             let _over = given_up.await;
         }
         Ok(())
     }
 }
 
-/// What a session holds while neither of its legs is striped.
+/// The offers of a session while neither of its legs is striped.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
     pub(crate) up: Option<Offer>,
@@ -367,7 +368,7 @@ pub(crate) struct Offers {
 }
 
 impl Offers {
-    /// What there is to offer, if anything.
+    /// Creates them, if there is any.
     pub(crate) fn new(up: Option<Offer>, down: Option<Offer>) -> Option<Box<Self>> {
         (up.is_some() || down.is_some()).then(|| Box::new(Self { up, down }))
     }
@@ -389,13 +390,13 @@ impl Offers {
     }
 }
 
-/// When a leg that cannot send was first seen so; a leg may be for a moment, while connections
-/// join.
+/// The time at which a leg was first seen unable to send; a leg may be so for a moment, while
+/// connections join.
 #[derive(Debug, Default)]
 pub(super) struct Mute(Option<Instant>);
 
 impl Mute {
-    /// Whether it has been mute for longer than any moment.
+    /// Returns true if it has been unable to send for too long.
     pub(super) fn for_good(&mut self, is_mute: bool) -> bool {
         /// Chosen: a join fails by then, or another succeeds.
         const LONGEST: Duration = Duration::from_secs(20);
@@ -416,7 +417,7 @@ pub(super) mod tests {
         IdentityKey::from_entropy([2; 32]).public()
     }
 
-    /// Whose sessions are joined.
+    /// Returns the member whose sessions are joined.
     pub(crate) fn member() -> Member {
         let grant = Grant {
             gateway: peer(),
@@ -431,7 +432,7 @@ pub(super) mod tests {
         Member { gateway: peer(), grant, most: None }
     }
 
-    /// The reply key of a leg, which is the same at both ends.
+    /// Returns the reply key of a leg, which is the same at both ends.
     pub(crate) fn reply_key(seed: u8) -> ReplyKey {
         let mut verifier = Verifier::new(IdentityKey::from_entropy([1; 32]), Vec::new());
         let (own, peer) = (verifier.public(), peer());

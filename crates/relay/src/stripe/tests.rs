@@ -20,11 +20,11 @@ use crate::session::tests::{carry, plain_pair, session};
 
 /// The number of the connection that joins.
 const JOINED: u32 = 1;
-/// What the neighbour has sent when it joins.
+/// The bytes that the neighbour has sent when it joins.
 const SENT: u64 = 15;
 
-/// A session whose stream to the neighbour is at its end: the word of it waits, enciphered, for
-/// room at the first connection.
+/// A session whose stream to the neighbour has ended: the end waits, enciphered, for room at the
+/// first connection.
 struct Stage {
     session: Session,
     sessions: Arc<Sessions>,
@@ -52,7 +52,7 @@ impl Stage {
     }
 }
 
-/// Waits until the session has seen that the server ends: what comes behind is moved after that.
+/// Waits until the session has seen the server's end: later data is moved after that.
 async fn wait_for_end(neighbour: &Connection, server: &mut TcpStream) {
     let mut came = [0; 5];
     for _ in 0..2 {
@@ -62,7 +62,7 @@ async fn wait_for_end(neighbour: &Connection, server: &mut TcpStream) {
     server.read_exact(&mut came).await.unwrap();
 }
 
-/// Joins the session by a connection, which `play` has.
+/// Joins the session by a connection, which `play` gets.
 async fn join<P: Future<Output = ()>>(sessions: &Sessions, play: impl FnOnce(TcpStream) -> P) {
     let (joined, joining) = plain_pair().await;
     let admitted = sessions.admit(&JoinKey::of(&reply_key(3)).join(JOINED), None).ok().unwrap();
@@ -93,12 +93,12 @@ const fn is_end(frame: &Frame) -> bool {
     matches!(frame, Frame::End(_))
 }
 
-/// The session's end has come, in the only frame that was sent.
+/// The frame of the session's end, the only one that was sent.
 const END_HAS_COME: Frame =
     Frame::Ack(Ack { connection: JOINED, frames: 1, cumulative: 1, limit: 1 << 20 });
 
-/// Of a stream both ways at once: what comes the other way without frames is still to be read at
-/// the first connection.
+/// A stream in both directions: data of the other one, without frames, is still to be read at the
+/// first connection.
 #[test]
 fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
     runtime().block_on(async {
@@ -110,7 +110,7 @@ fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
                 let start = SENT + raw.len() as u64;
                 tell(&mut joined, &[Frame::Start(start), Frame::Known]).await;
                 read_until(&mut joined, is_end).await;
-                // The first connection drains, and could be written to again.
+                // The first connection drains, and is writable again.
                 neighbour.read_to_end(&mut Vec::new()).await.unwrap();
                 neighbour.write_all(&raw).await.unwrap();
                 tell(&mut joined, &[Frame::End(start), END_HAS_COME]).await;
@@ -126,7 +126,7 @@ fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
     });
 }
 
-/// Of a stream whose other direction had ended before: nothing else keeps the session open.
+/// A stream whose other direction had ended before: nothing else keeps the session open.
 #[test]
 fn an_end_that_waits_for_room_is_sent_before_the_session_is_over() {
     runtime().block_on(async {

@@ -1,5 +1,5 @@
-//! The access log and the audit log: a line for each session, with who, where to, how much and why
-//! it ended; and outputs that stand still.
+//! The access log and the audit log: a line for each session, with its peer, destination, bytes and
+//! end; and outputs that stall.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::support::{
     open_relay_config, relay_config, reset, route_over, send, wait_for,
 };
 
-/// A folder of a test's own, removed at its end.
+/// A temporary folder of a test, removed at its end.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -28,7 +28,7 @@ impl Folder {
         Self(path)
     }
 
-    /// The lines of a log, once there are so many.
+    /// Waits for `count` lines of a log, and returns them.
     pub(super) fn lines(&self, log: &str, count: usize) -> Vec<Value> {
         let mut lines = Vec::new();
         wait_for("lines of a log", || {
@@ -196,7 +196,7 @@ fn of_sessions_that_end_in_order_one_in_so_many_is_told() {
 #[test]
 fn a_collector_that_takes_nothing_stops_no_session() {
     let folder = Folder::new("stalled");
-    // It is there and reads nothing: the kernel holds a few lines for it.
+    // It exists and reads nothing: the kernel holds a few lines for it.
     let path = folder.0.join("collector");
     let collector = UnixDatagram::bind(&path).unwrap();
     let mut config = open_relay_config();
@@ -219,7 +219,7 @@ fn a_collector_that_takes_nothing_stops_no_session() {
     }
 }
 
-/// A server of HTTP that answers each request of a connection with `body`.
+/// Starts an HTTP server that answers each request of a connection with `body`.
 fn http_server(body: &'static str) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Nobody takes all: neither who opens connections and shows nothing, nor one tenant.
+//! No peer can take all places: neither one that opens unauthenticated connections, nor one tenant.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Whether `stream` gets what it sends back.
+/// Returns true if `stream` gets back the bytes that it sends.
 fn echoes(mut stream: &TcpStream) -> bool {
     stream.write_all(b"ping").is_ok() && stream.read_exact(&mut [0; 4]).is_ok()
 }
@@ -34,7 +34,7 @@ fn idle_connections_at_other_workers_refuse_no_honest_session() {
     config.timeouts.header = TEST_TIMEOUT;
     let chain = Chain::of(vec![Running::relay(&config)], echo());
     let relay = &chain.relays[0];
-    // More than fit: those that are left are the last, at few of the workers.
+    // More than fit: the last ones remain, at few of the workers.
     let idle: Vec<_> = (0..200).map(|_| connect_from("127.0.0.9", relay.address())).collect();
     wait_for("the idle ones", || relay.handle.snapshot().accepted >= 200);
     let honest: Vec<_> = (0..76).map(|_| chain.connect()).filter(echoes).collect();
@@ -51,7 +51,7 @@ fn a_flood_refuses_no_session_that_takes_its_time() {
     let relays = [Running::relay(&config)];
     let address = relays[0].address();
     let mut sealer = sealer();
-    // As those of a gateway far away: open, and silent until long after others have come and gone.
+    // As those of a distant gateway: open, and silent until long after others have begun and ended.
     let mut honest: Vec<_> = (0..10).map(|_| connect(address)).collect();
     wait_for("the honest ones", || relays[0].handle.snapshot().accepted == 10);
     for _ in 0..20 {

@@ -1,4 +1,5 @@
-//! A client that resets while its path is being opened: every dial on the way is given up at once.
+//! A client that resets while its path is being opened: every dial on the path is cancelled at
+//! once.
 
 use std::io::Write;
 use std::net::{IpAddr, Shutdown as Half, SocketAddr, TcpStream};
@@ -36,7 +37,7 @@ impl Stuck {
         Self { address, _listener: listener, _in_queue: in_queue }
     }
 
-    /// Whether somebody dials it (`SYN_SENT`, state 2 of /proc/net/tcp).
+    /// Returns true if a dial to it is pending (`SYN_SENT`, state 2 of /proc/net/tcp).
     fn is_dialled(&self) -> bool {
         let IpAddr::V4(ip) = self.address.ip() else { unreachable!() };
         let number = u32::from_ne_bytes(ip.octets());
@@ -51,7 +52,7 @@ fn patient_relay() -> Running {
     Running::relay(&config)
 }
 
-/// A client over `hops` to `to` resets while `stuck` is being dialled, after its end of file if it
+/// Resets a client over `hops` to `to` while `stuck` is being dialled, after its end of file if it
 /// `ends`.
 fn assert_cancelled(relays: &[Running], hops: Vec<Hop>, to: SocketAddr, stuck: &Stuck, ends: bool) {
     let route = if hops.is_empty() { Route::Direct } else { Route::Relays(hops) };
@@ -103,7 +104,7 @@ fn reset_cancels_the_dial_to_the_first_relay() {
     assert_cancelled(&[], vec![first], loopback_service(), &stuck, false);
 }
 
-/// An address that a grant of tests covers; nobody dials it.
+/// Returns an address that the grants of tests cover; it is never dialled.
 fn loopback_service() -> SocketAddr {
     "127.0.0.1:9".parse().unwrap()
 }

@@ -1,5 +1,5 @@
-//! The client's address, told by the PROXY protocol: to the destination, and by sources that are
-//! trusted. And clients that hear of an open path before it is.
+//! The client's address in the PROXY protocol: sent to the destination, and received from trusted
+//! sources. And clients for which a path is reported open before it is.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use crate::support::{
 
 const CLIENT: [u8; 4] = [192, 0, 2, 77];
 
-/// A header of version 2 for TCP over IPv4.
+/// Returns a header of version 2 for TCP over IPv4.
 fn header(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("IPv4") };
     let mut bytes = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
@@ -22,7 +22,8 @@ fn header(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// A gateway over two relays whose forward accepts PROXY headers, or not, and sends them, or not.
+/// Starts a gateway over two relays whose forward accepts PROXY headers, or not, and sends them, or
+/// not.
 fn gateway(to: SocketAddr, accepts: bool, sends: bool) -> (Running, Vec<Running>) {
     let relays: Vec<_> = (0..2).map(|_| Running::relay(&relay_config())).collect();
     let mut config = gateway_config(route_over(&relays));
@@ -35,7 +36,8 @@ fn gateway(to: SocketAddr, accepts: bool, sends: bool) -> (Running, Vec<Running>
     (Running::gateway(&config), relays)
 }
 
-/// What a destination receives of a client that sends `bytes`, and the client's own ends.
+/// Returns the bytes that a destination receives from a client that sends `bytes`, and the client's
+/// own ends.
 fn received(accepts: bool, sends: bool, bytes: &[u8]) -> (Vec<u8>, SocketAddr, SocketAddr) {
     let (to, server) = destination(|mut stream| {
         let mut received = Vec::new();
@@ -76,7 +78,7 @@ fn a_trusted_source_may_speak_version_1_and_what_else_it_tells_is_passed_on() {
     assert_eq!(passed_on, [header(client, server), b"hello".to_vec()].concat());
     let (kept_back, ..) = received(true, false, line);
     assert_eq!(kept_back, b"hello");
-    // Authority (TLV 2), as balancers tell the name that a client asked for by SNI.
+    // Authority (TLV 2), in which balancers send the SNI of a client.
     let mut told = header(client, server);
     told[15] += 12;
     told.extend(b"\x02\0\x09a.example");

@@ -1,4 +1,4 @@
-//! Names that nobody answers for, and names with a dot at their end, over a gateway and a relay.
+//! Names that no server answers for, and names with a trailing dot, over a gateway and a relay.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,8 @@ use crate::support::{
     route_over, wait_for,
 };
 
-/// A relay that asks a name server, and a gateway with a CONNECT proxy whose grant opens `*.test`.
+/// Starts a relay that asks a name server, and a gateway with a CONNECT proxy whose grant allows
+/// `*.test`.
 fn world(names: &NameServer) -> (Running, Running) {
     let (conf, hosts) = (names.conf.0.clone(), names.hosts.0.clone());
     let resolver = Resolver::reading(conf, hosts, names.port);
@@ -71,7 +72,7 @@ fn name_with_a_dot_at_its_end_is_reached_by_the_same_rule() {
     assert!(names.questions().iter().all(|name| !name.contains("corp")));
 }
 
-/// Shows that none of these clients has been answered yet.
+/// Checks that none of these clients has been answered yet.
 fn assert_wait(clients: &[TcpStream]) {
     for client in clients {
         client.set_nonblocking(true).unwrap();
@@ -80,7 +81,7 @@ fn assert_wait(clients: &[TcpStream]) {
     }
 }
 
-/// Names without an answer, each another one.
+/// Returns distinct names without an answer.
 fn dead_names(prefix: &str, count: usize) -> Vec<&'static str> {
     (0..count).map(|number| &*format!("{prefix}-{number}.test").leak()).collect()
 }
@@ -106,7 +107,7 @@ fn dead_names_of_one_listener_of_a_gateway_delay_no_direct_name_of_another() {
     wait_for("the sessions", || gateway.handle.snapshot().open == DEAD as u64);
     wait_for("the questions", || !names.questions().is_empty());
     let mut healthy = ask(1, "healthy.test");
-    // Nobody listens there, which is known once it is found.
+    // No listener is there, which is known once the name is found.
     assert_eq!(status(&mut healthy), "HTTP/1.1 502");
     assert_wait(&waiting);
 }
@@ -126,7 +127,7 @@ fn dead_names_of_one_program_delay_no_name_of_another_at_the_same_listener() {
     let waiting: Vec<_> = dead.iter().map(|name| ask(&gateway, &format!("{name}:1"))).collect();
     wait_for("the sessions", || gateway.handle.snapshot().open == DEAD as u64);
     let mut healthy = ask(&gateway, "healthy.test:1");
-    // Nobody listens there, which is known once it is found.
+    // No listener is there, which is known once the name is found.
     assert_eq!(status(&mut healthy), "HTTP/1.1 502");
     assert_wait(&waiting);
 }
@@ -157,7 +158,7 @@ fn names_are_looked_up_for_a_gateway_whatever_grants_it_has() {
         };
         Running::gateway(&config)
     };
-    // Two grants of one gateway, told apart by what they allow.
+    // Two grants of one gateway, which differ in what they allow.
     let gateways = [gateway_of(&key, 1000), gateway_of(&key, 2000)];
     let ask_all = |gateway: &Running, names: &[&str]| -> Vec<TcpStream> {
         names.iter().map(|name| ask(gateway, &format!("{name}:1"))).collect()

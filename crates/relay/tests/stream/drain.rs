@@ -1,4 +1,4 @@
-//! The end of a relay: drain, deadline, hard stop; and what its metrics port says meanwhile.
+//! The end of a relay: drain, deadline, hard stop; and its metrics port meanwhile.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use crate::support::{
     Chain, Running, connect, content, digest, echo, loopback, relay_config, send, wait_for,
 };
 
-/// A chain over one relay with an open session.
+/// Starts a chain over one relay with an open session.
 fn with_session(drain: Duration) -> (Chain, TcpStream) {
     let mut config = relay_config();
     config.timeouts.drain = drain;

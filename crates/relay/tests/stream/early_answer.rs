@@ -14,14 +14,14 @@ use crate::support::{
     Chain, Running, content, destination, hash, loopback, patient, relay_config, reset, wait_for,
 };
 
-/// Sessions of each kind.
+/// The number of sessions of each kind.
 const SESSIONS: usize = 20;
 
-/// What the server reads before it answers.
+/// The bytes that the server reads before it answers.
 const READ_FIRST: usize = 64 << 10;
 
-/// A server that answers each upload with `answer` long before its end, and closes with the rest
-/// unread.
+/// Starts a server that answers each upload with `answer` long before its end, and closes with the
+/// rest unread.
 fn impatient(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,7 +35,7 @@ fn impatient(answer: Vec<u8>) -> SocketAddr {
                 stream.read_exact(&mut [0; READ_FIRST]).unwrap();
                 stream.write_all(&answer).unwrap();
                 wait_for("more of the upload", || tcp::unread(&stream).unwrap() > Bytes::ZERO);
-                // What it has sent has arrived at its peer: a close empties its own queue.
+                // Its answer must have arrived at its peer: a close empties its own queue.
                 wait_for("the peer", || tcp::unacknowledged(&stream).unwrap() == Bytes::ZERO);
                 drop(stream);
             });
@@ -44,8 +44,8 @@ fn impatient(answer: Vec<u8>) -> SocketAddr {
     address
 }
 
-/// Uploads until that fails, and then reads what has come; begins once the session is open, and
-/// `ready`.
+/// Uploads until that fails, and then reads the received bytes; calls `ready` once the session is
+/// open.
 fn upload(mut stream: TcpStream, ready: impl Fn()) -> Vec<u8> {
     stream.write_all(b"!").unwrap();
     stream.read_exact(&mut [0]).unwrap();
@@ -59,7 +59,7 @@ fn upload(mut stream: TcpStream, ready: impl Fn()) -> Vec<u8> {
     let kind = error.kind();
     assert!(matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{error}");
     let mut answer = Vec::new();
-    // How it ends was told to the write.
+    // The write has got the error already.
     let _told = stream.read_to_end(&mut answer);
     answer
 }
@@ -113,8 +113,8 @@ fn early_answer_arrives_over_striped_legs() {
     });
 }
 
-/// Writes until the path takes no more, resets, and returns what had arrived at the next host by
-/// then.
+/// Writes until the path takes no more, resets, and returns the bytes that had arrived at the next
+/// host by then.
 fn fill_and_reset(mut stream: TcpStream) -> Vec<u8> {
     let block = content(MOST_SENT);
     stream.set_nonblocking(true).unwrap();
@@ -135,7 +135,7 @@ fn fill_and_reset(mut stream: TcpStream) -> Vec<u8> {
     block[..taken - left].to_vec()
 }
 
-/// Reads until the reset, and compares with what was on the way by then.
+/// Reads until the reset, and compares with the bytes in flight by then.
 fn assert_has(mut stream: TcpStream, sent: &[u8]) {
     let mut received = Vec::new();
     let ended = stream.read_to_end(&mut received);
@@ -145,7 +145,7 @@ fn assert_has(mut stream: TcpStream, sent: &[u8]) {
     assert!(received.len() >= sent.len(), "{} of {} bytes", received.len(), sent.len());
 }
 
-/// More than all buffers on the way hold.
+/// More than all buffers of the path hold.
 const MOST_SENT: usize = 100 << 20;
 
 /// Each side of a session in which every buffer is full resets; the other reads only then.

@@ -1,5 +1,4 @@
-//! Encrypted legs: what the wire shows, who is taken for whom, and what comes of two sides that
-//! differ.
+//! Encrypted legs: bytes on the wire, identities, and peers that differ in their settings.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
@@ -16,11 +15,11 @@ use crate::support::{
     loopback, plain_legs, relay_config, relay_loopback, send, wait_for,
 };
 
-/// Passes everything on between a leg's two ends and keeps what it saw.
+/// A proxy between a leg's two ends that keeps a copy of the bytes.
 struct Tap {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
-    /// Ends all connections in order, as if each side had said that it sends no more.
+    /// Ends all connections in order, as if each side had ended its direction.
     cut: Arc<AtomicBool>,
 }
 
@@ -44,7 +43,7 @@ impl Tap {
         tap
     }
 
-    /// `relay`, reached through this.
+    /// Returns `relay`, reached through this.
     fn hop(&self, relay: &Running, name: &str) -> Hop {
         Hop { address: self.address, ..relay.hop(name) }
     }
@@ -79,7 +78,7 @@ fn listening(encryption: Encryption) -> RelayConfig {
     config
 }
 
-/// What two taps on a path's two legs have seen of what nobody should.
+/// Returns which secrets two taps on a path's two legs have seen.
 fn seen_on_the_wire(plain: bool) -> Vec<[bool; 5]> {
     let (sent, answer) = (content(100_000), b"an answer that nobody else may read".to_vec());
     let reply = answer.clone();
@@ -146,7 +145,7 @@ fn a_forged_end_in_between_is_a_reset_and_no_end() {
     wait_for("the gateway's account", || gateway.handle.snapshot().outcome("broken") == 1);
 }
 
-/// What a client of a gateway with `legs` is told of a path over `relay`.
+/// Returns the answer that a client of a gateway gets for a path over `relay`.
 fn told(relay: &Running, plain: bool) -> String {
     let mut config = gateway_config(Route::Relays(vec![relay.hop("relay")]));
     if plain {

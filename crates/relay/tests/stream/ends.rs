@@ -12,7 +12,7 @@ use crate::support::{
 
 const LENGTH: usize = 2_000_000;
 
-/// Waits until nothing is open on the whole chain.
+/// Waits until no session is open on the whole chain.
 fn closed(chain: &Chain) {
     for one in chain.relays.iter().chain([&chain.gateway]) {
         wait_for("the session's end", || one.handle.snapshot().open == 0);
@@ -210,7 +210,7 @@ fn a_reset_by_a_destination_that_never_read_frees_the_source() {
     closed(&chain);
 }
 
-/// Writes until the path takes no more, and returns how much it took.
+/// Writes until the path takes no more, and returns the bytes taken.
 fn fill(stream: &mut TcpStream) -> usize {
     let block = content(1 << 16);
     stream.set_nonblocking(true).unwrap();
@@ -300,7 +300,7 @@ fn a_half_closed_session_in_which_nothing_moves_is_reset_after_its_own_limit() {
     let (release, released) = mpsc::channel::<()>();
     let (to, served) = destination(move |mut stream| {
         let received = digest(&mut stream).unwrap();
-        // The other direction stays open, in silence.
+        // The other direction stays open and idle.
         released.recv().unwrap();
         received
     });

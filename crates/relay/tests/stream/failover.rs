@@ -1,4 +1,4 @@
-//! Several paths to one destination: the choice, the fallback, and what is retried and what is not.
+//! Several paths to one destination: the choice, the fallback, and the retries.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +15,8 @@ use crate::support::{
     open_relay_config, plain_legs, relay_config, route_over, send, skipped, wait_for,
 };
 
-/// A gateway whose port forwards to `to` over the first of `routes` that is fit.
+/// Returns the configuration of a gateway whose port forwards to `to` over the first healthy one of
+/// `routes`.
 fn config(routes: Vec<Route>, to: SocketAddr) -> GatewayConfig {
     let mut config = gateway_config(Route::Refuse);
     config.routes = RouteTable::with_fallbacks(Vec::new(), routes).unwrap();
@@ -44,7 +45,7 @@ fn goes_through(gateway: &Running, bytes: &[u8]) {
     assert!(back == bytes, "{} bytes of {}", back.len(), bytes.len());
 }
 
-/// A page of the gateway's metrics port.
+/// Returns a page of the gateway's metrics port.
 fn page(gateway: &Running, name: &str) -> String {
     let address = gateway.handle.metrics_addr().unwrap();
     let mut stream = connect(address);
@@ -54,7 +55,7 @@ fn page(gateway: &Running, name: &str) -> String {
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
-/// What the gateway tells about the ways of its default rule.
+/// Returns the gateway's report on the paths of its default rule.
 fn ways(gateway: &Running) -> Vec<WayReport> {
     let report = page(gateway, "/paths?to=198.51.100.1:80");
     let report: PathsReport = serde_json::from_str(&report).unwrap();
@@ -70,7 +71,7 @@ fn chosen(gateway: &Running) -> usize {
     ways(gateway).iter().position(|way| way.chosen).unwrap()
 }
 
-/// A relay's address at which every connection is served by `serve`, on the identity of nobody.
+/// Returns a relay's address at which `serve` handles every connection, under an unknown identity.
 fn impostor(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> (Hop, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -164,7 +165,7 @@ fn what_the_client_sent_before_a_relay_refused_reaches_the_next_path() {
 
 #[test]
 fn a_leg_between_relays_that_is_silent_is_given_up_in_time_where_there_is_another_path() {
-    // It accepts and says nothing: a handshake there never ends, and the relay itself would wait
+    // It accepts and sends nothing: a handshake there never ends, and the relay itself would wait
     // for an hour.
     let (told, _untold) = mpsc::channel();
     let (hole, _) = impostor(move |stream| told.send(stream).unwrap_or_default());
@@ -233,7 +234,7 @@ fn a_relay_that_falls_silent_with_the_header_is_not_trusted_to_have_dialled_noth
 
 #[test]
 fn more_than_is_kept_is_never_sent_twice() {
-    // The impostor reads all it gets and answers nothing; with 200 kB gone the session must not
+    // The impostor reads everything and answers nothing; with 200 kB sent the session must not
     // move.
     let (told, heard) = mpsc::channel();
     let (hop, _) = impostor(move |mut stream| {
@@ -331,7 +332,7 @@ fn a_relay_that_drains_is_soon_rid_of_probes() {
     goes_through(&gateway, b"over the other");
 }
 
-/// Runs a command; tells whether it was there and went well.
+/// Runs a command; returns true if it exists and succeeds.
 pub(super) fn command(program: &str, arguments: &str) -> bool {
     let status = std::process::Command::new(program).args(arguments.split(' ')).status();
     status.is_ok_and(|status| status.success())
@@ -379,7 +380,7 @@ fn a_path_whose_packets_vanish_is_left_and_its_sessions_go_on_once_they_pass_aga
 #[test]
 fn a_path_that_becomes_slow_is_left_and_taken_again() {
     let (first, second) = (relay(), relay());
-    // Between gateway and relay: whatever it gets it passes on after a while.
+    // A delay between gateway and relay.
     let delay_ms = Arc::new(AtomicUsize::new(0));
     let (delay, to) = (Arc::clone(&delay_ms), first.address());
     let (hop, _) = impostor(move |near| {

@@ -1,4 +1,4 @@
-//! Plain requests of HTTP through the proxy port, as `http_proxy` makes programs send them.
+//! Plain HTTP requests through the proxy port, as programs send them with `http_proxy` set.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
@@ -29,8 +29,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server that answers each request by what `answer` makes of it; nothing ends the
-    /// connection.
+    /// Starts a server that answers each request by `answer`; nothing ends the connection.
     fn new(answer: impl Fn(&Seen) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(loopback()).unwrap();
         let (address, seen) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Seen>>>::default());
@@ -45,7 +44,7 @@ impl Server {
         Self { address, seen }
     }
 
-    /// One that answers everything with `body`.
+    /// Starts one that answers everything with `body`.
     fn of(body: Vec<u8>) -> Self {
         Self::new(move |seen| {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -59,7 +58,7 @@ impl Server {
     }
 }
 
-/// The address of a server that answers everything without a body.
+/// Returns the address of a server that answers everything without a body.
 pub(crate) fn empty_server() -> SocketAddr {
     Server::new(|_| b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()).address
 }
@@ -130,7 +129,7 @@ fn response(stream: &mut TcpStream) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// All that comes until the end.
+/// Reads everything until the end.
 fn rest(stream: &mut TcpStream) -> Result<String, Error> {
     let mut text = String::new();
     stream.read_to_string(&mut text).map(|_| text)
@@ -204,7 +203,7 @@ fn curl_with_http_proxy_fetches_from_two_hosts_over_one_connection() {
     assert!(!head.to_ascii_lowercase().contains("proxy"), "{head}");
 }
 
-/// A path of its own.
+/// Returns a unique path.
 fn tempfile() -> std::path::PathBuf {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -224,7 +223,7 @@ fn curl_with_http_proxy_sends_bodies_of_both_framings() {
     });
     let (proxy, body) = (Proxy::new(), content(2_500_000));
     let url = format!("http://{}/", server.address);
-    // So long a body waits for the server's word to go on.
+    // With so long a body the client waits for `100 Continue`.
     let answer = proxy.curl(&["--data-binary", "@-", &url], &body);
     assert_eq!(answer, b"2500000");
     let chunked = ["--data-binary", "@-", "--header", "Transfer-Encoding: chunked", &url];
@@ -261,7 +260,7 @@ fn responses_without_a_body_end_where_they_should() {
     assert_eq!(head, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
 }
 
-/// The attacks that make a server read another request than its proxy did.
+/// Request smuggling: a server reads another request than its proxy did.
 #[test]
 fn smuggled_requests_reach_no_server() {
     let server = Server::of(b"hello".to_vec());
@@ -367,7 +366,7 @@ fn an_expectation_is_the_servers_to_meet_or_refuse() {
     let refuses = destination(|mut stream| {
         let head = read_head(&mut stream).unwrap();
         stream.write_all(b"HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n").unwrap();
-        // Not a byte of the body comes.
+        // No byte of the body arrives.
         (head, stream.read(&mut [0]).unwrap_or(0))
     });
     let proxy = Proxy::new();

@@ -1,4 +1,4 @@
-//! Leg profiles, as the kernel shows them of a relay's sockets.
+//! Leg profiles, as the kernel reports them of a relay's sockets.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ fn profile(text: &str) -> LegProfile {
     LegProfile { encryption: legs().dial.encryption, ..toml::from_str(text).unwrap() }
 }
 
-/// What `ss` tells of the connections to `address`, one line each.
+/// Returns the output of `ss` on the connections to `address`, one line each.
 pub(crate) fn told_of(address: SocketAddr) -> Vec<String> {
     let filter = format!("dst {address}");
     let output = Command::new("ss").args(["-tinHO", "state", "established", &filter]).output();
@@ -96,7 +96,7 @@ fn a_pacing_cap_stays_until_something_was_sent() {
     let mut stream = crate::support::connect(gateway.address());
     let is_capped = || told_of(to).iter().any(|line| line.contains("bps/400000000bps"));
     wait_for("the capped connection", is_capped);
-    // Longer than a round trip that is not known counts as.
+    // Longer than the default for an unknown round trip.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(is_capped(), "{:?}", told_of(to));
     stream.write_all(&vec![7; BULK]).unwrap();
@@ -106,7 +106,7 @@ fn a_pacing_cap_stays_until_something_was_sent() {
     served.join().unwrap();
 }
 
-/// Connections of this thread's namespace whose SYN brought data that was taken.
+/// Returns the number of connections of this thread's namespace whose SYN carried accepted data.
 fn syns_with_data() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
@@ -147,6 +147,6 @@ fn headers_travel_in_the_syn_and_a_destination_that_speaks_first_is_heard() {
         }
         syns_with_data()
     };
-    // The first connection brings the host's cookie; the legs of one host share it.
+    // The first connection gets the host's cookie; the legs of one host share it.
     assert!(namespace.run(work).unwrap() >= 6);
 }

@@ -1,4 +1,4 @@
-//! Limits of sessions, rates and memory: who is bound, who is not, and what they are told.
+//! Limits of sessions, rates and memory: the sessions they apply to, and their replies.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +36,8 @@ fn open_session(chain: &Chain) -> TcpStream {
     stream
 }
 
-/// The relay has room for `most`, says `expected` to the next, and has room again afterwards.
+/// Checks that a relay has room for `most`, replies `expected` to the next, and has room again
+/// afterwards.
 fn assert_room(limits: Limits, most: usize, outcome: &str, expected: &str) {
     let to = echo();
     let chain = Chain::of(vec![relay_with(limits)], to);
@@ -98,8 +99,8 @@ fn a_trusted_source_is_not_bound() {
     let _open: Vec<_> = (0..5).map(|_| open_session(&chain)).collect();
 }
 
-/// Moves `bytes` through a relay with `limits`: nothing is lost, and the relay has made it wait.
-/// For how long is told in virtual time, by the tests of `quota`.
+/// Moves `bytes` through a relay with `limits`: nothing is lost, and the relay has delayed it. The
+/// tests of `quota` check the delay in virtual time.
 fn assert_waits(limits: Limits, bytes: usize) {
     let bytes = content(bytes);
     let expected = (bytes.len(), hash(&bytes));
@@ -113,7 +114,7 @@ fn assert_waits(limits: Limits, bytes: usize) {
 
 #[test]
 fn a_rate_is_kept_by_all_by_each_source_and_by_each_grant() {
-    // Five times what may pass at once, the burst of a tenth of a second.
+    // Five times the burst of a tenth of a second.
     let rate = Some(Bandwidth::from_mbps(16.0).unwrap());
     let share = Share { rate, ..Share::default() };
     for limits in [
@@ -145,8 +146,8 @@ fn sessions_that_share_a_rate_get_equal_parts() {
     let received = || chains.iter().map(|(_, count)| count.load(Relaxed)).collect::<Vec<_>>();
     wait_for("both to flow", || received().iter().all(|count| *count > 200_000));
     let before = received();
-    // So much that it takes seconds: whoever counts may come late by a quarter of one where other
-    // programs run as well.
+    // So much that it takes seconds: the count may be late by a quarter of one where other programs
+    // run as well.
     wait_for("both to flow on", || received().iter().sum::<usize>() > 6_000_000);
     let moved: Vec<_> = received().iter().zip(before).map(|(now, before)| now - before).collect();
     let (less, more) = (moved[0].min(moved[1]), moved[0].max(moved[1]));
@@ -158,7 +159,7 @@ fn sessions_that_share_a_rate_get_equal_parts() {
     }
 }
 
-/// A destination that counts what it reads.
+/// Starts a destination that counts the bytes that it reads.
 fn counting_destination() -> (SocketAddr, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -171,7 +172,7 @@ fn counting_destination() -> (SocketAddr, Arc<AtomicUsize>) {
     (to, count)
 }
 
-/// Sessions over `relay` by a gateway of their own, whose receivers stand still until they are
+/// Sessions over `relay` by a gateway of their own, whose receivers read nothing until they are
 /// released.
 struct SlowReceivers {
     _gateway: Running,
@@ -184,7 +185,7 @@ struct SlowReceivers {
 }
 
 impl SlowReceivers {
-    /// `sessions` of `length` bytes each, on one grant.
+    /// Opens `sessions` of `length` bytes each, on one grant.
     fn new(relay: &Running, sessions: usize, length: usize) -> Self {
         let (bytes, mut config) = (content(length), gateway_config(route_over_one(relay)));
         let (mut releases, mut served) = (Vec::new(), Vec::new());
@@ -211,7 +212,7 @@ impl SlowReceivers {
         Self { _gateway: gateway, writers, releases, served, reached, expected }
     }
 
-    /// Every byte arrives.
+    /// Checks that every byte arrives.
     fn release(self) {
         for ((writer, release), served) in
             self.writers.into_iter().zip(self.releases).zip(self.served)
@@ -231,7 +232,7 @@ fn route_over_one(relay: &Running) -> Route {
 fn with_little_memory_slow_receivers_still_get_every_byte() {
     let relay = relay_with(Limits { memory: Some(Bytes::new(1_000_000)), ..Limits::default() });
     let runs: Vec<_> = (0..4).map(|_| SlowReceivers::new(&relay, 1, 12_000_000)).collect();
-    // Every receiver stands still, so the relay holds what it may.
+    // No receiver reads, so the relay holds as much as it may.
     wait_for("bytes in the relay", || relay.handle.snapshot().bytes_up > 4 * 200_000);
     runs.into_iter().for_each(SlowReceivers::release);
 }
@@ -247,7 +248,7 @@ fn what_one_grant_or_source_holds_is_limited() {
         let mut config = relay_config();
         config.limits = limits;
         config.metrics = Some(loopback());
-        // Little waits in sockets, so that the relay is soon asked to hold.
+        // Small socket buffers, so that the relay soon holds data.
         config.leg.dial.send_buffer = Some(Bytes::new(1 << 16));
         let relay = Running::relay(&config);
         let metrics = relay.handle.metrics_addr().unwrap();
@@ -275,7 +276,7 @@ fn what_one_grant_or_source_holds_is_limited() {
     }
 }
 
-/// The value of a gauge in the text of all metrics.
+/// Returns the value of a gauge in the text of all metrics.
 fn value(metrics: &str, name: &str) -> f64 {
     let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
     line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()

@@ -16,7 +16,7 @@ use crate::support::{
     route_over, skipped, wait_for,
 };
 
-/// Takes every local port that is left for `to`.
+/// Takes every free local port for `to`.
 fn take_all(to: SocketAddr) -> Vec<TcpStream> {
     (0..100).map_while(|_| TcpStream::connect(to).ok()).collect()
 }
@@ -56,7 +56,7 @@ fn a_name_without_a_local_port_left_goes_the_next_path() {
     let test = || {
         let to = echo();
         let io_context = |last| Resolver::by(move |_| vec![[127, 0, 0, last].into()]);
-        // What is full for one relay is free for the other.
+        // The ports that are exhausted for one relay are free for the other.
         let aside = TcpListener::bind(("127.0.0.2", to.port())).unwrap();
         let relays = [1, 2].map(|last| {
             let relay = Relay::bind(&relay_config()).unwrap().with_resolver(io_context(last));

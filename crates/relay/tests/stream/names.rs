@@ -1,4 +1,4 @@
-//! Relays that routes name.
+//! Relays that routes give by name.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::support::{
     Running, connect, echo, forward, gateway_config_text, identity, relay_config_text, wait_for,
 };
 
-/// What the name means, which a test may change.
+/// The addresses of the name, which a test may change.
 type Meaning = Arc<Mutex<Vec<IpAddr>>>;
 
 fn relay_at(ip: &str, port: u16, key: &IdentityKey) -> Running {
@@ -21,7 +21,7 @@ fn relay_at(ip: &str, port: u16, key: &IdentityKey) -> Running {
     Running::relay(&config)
 }
 
-/// A gateway whose forward goes over the relay that `relay.example.com` names.
+/// Starts a gateway whose forward goes over the relay `relay.example.com`.
 fn gateway(relay: &Running, meaning: &Meaning) -> Running {
     let text = gateway_config_text(&identity(), &relay.hop("relay"), echo());
     let at = relay.address();
@@ -38,7 +38,7 @@ fn gateway(relay: &Running, meaning: &Meaning) -> Running {
     Running::gateway_of(Gateway::bind(&config).unwrap().with_resolver(Resolver::by(answer)))
 }
 
-/// Whether a session through the gateway carries.
+/// Returns true if a session through the gateway carries data.
 fn carries(gateway: &Running) -> bool {
     let mut stream: TcpStream = connect(gateway.address());
     let mut answer = [0; 4];

@@ -1,5 +1,5 @@
-//! Where sessions may not go although rules cover it: the own host, private networks behind a name,
-//! relays; and that who is refused learns no address.
+//! Destinations that are refused although rules cover them: the own host, private networks behind a
+//! name, relays; and refusals that reveal no address.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ const BANNER: &[u8] = b"-NOAUTH";
 const INTERNET: [&str; 2] = ["0.0.0.0/0:*", "[::]/0:*"];
 const FORBIDDEN: &str = "HTTP/1.1 403 Forbidden";
 
-/// A gateway's configuration for CONNECT whose grant opens what `rules` say.
+/// Returns a gateway's configuration for CONNECT whose grant allows `rules`.
 fn granted(route: Route, rules: &[&str]) -> GatewayConfig {
     let mut config = gateway_config(route);
     let key = config.identity.clone().unwrap();
@@ -34,14 +34,15 @@ fn granted(route: Route, rules: &[&str]) -> GatewayConfig {
     config
 }
 
-/// A relay's configuration whose rules are these; only next hops may be on loopback.
+/// Returns a relay's configuration with these rules; only next hops may be on loopback.
 fn allowing(rules: &[&str]) -> RelayConfig {
     let mut config = relay_config();
     config.policy.destinations = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     config
 }
 
-/// A service of the host itself, on all its addresses, and how many have reached it.
+/// Starts a service of the host itself, on all its addresses; returns its port and its count of
+/// connections.
 fn service_of_the_host() -> (u16, Arc<AtomicUsize>) {
     let v4 = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = v4.local_addr().unwrap().port();
@@ -67,7 +68,7 @@ fn set(host: &Namespace, lines: &[&str]) {
     batch(host, Tool::Ip, &lines).unwrap();
 }
 
-/// A network of its own for a test, which is skipped where there can be none.
+/// Runs a test in a network of its own; skips it where there can be none.
 fn in_namespace(test: impl FnOnce(&Namespace) + Send) {
     match Namespace::create() {
         Ok(host) => {
@@ -145,7 +146,7 @@ fn an_address_of_the_own_host_is_reached_when_a_rule_names_it() {
     });
 }
 
-/// A resolver for one address, and the names that it was asked for.
+/// Returns a resolver for one address, and the names that it looked up.
 fn resolver_for(ip: &str) -> (Resolver, Arc<Mutex<Vec<String>>>) {
     let (ip, asked): (IpAddr, Arc<Mutex<Vec<String>>>) = (ip.parse().unwrap(), Arc::default());
     let told = Arc::clone(&asked);
@@ -246,14 +247,14 @@ fn a_name_that_cannot_be_dialled_is_told_without_its_address() {
     assert!(body.ends_with(&format!("dial {target}: connection refused\n")), "{body}");
 }
 
-/// What relays and gateways say of a relay that is asked for as a destination.
+/// The answers of relays and gateways to requests for a relay as a destination.
 #[test]
 fn a_relay_is_no_destination_of_relays_or_gateways() {
     let mut last = relay_config();
     last.policy.next_hops.clear();
     let second = Running::relay(&last);
     let mut named = relay_config();
-    // Not even a rule for this one address opens it.
+    // Not even a rule for this one address allows it.
     let rule = format!("127.0.7.1/32:{}", second.address().port());
     named.policy.destinations.push(rule.parse().unwrap());
     let first = Running::relay(&named);

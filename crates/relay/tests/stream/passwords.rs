@@ -40,7 +40,7 @@ fn user(name: &str, password: &[u8]) -> User {
     User { name: name.to_owned(), password: Hashed::cheap(password).unwrap() }
 }
 
-/// Speaks SOCKS5 with a name and a password, and returns what the gateway says of them.
+/// Speaks SOCKS5 with a name and a password, and returns the gateway's answer to them.
 fn say(stream: &mut TcpStream, name: &str, password: &str) -> Vec<u8> {
     let (name_bytes, password_bytes) = (name.len() as u8, password.len() as u8);
     let message = [&[5, 2, 0, 2, 1, name_bytes], name.as_bytes(), &[password_bytes]].concat();
@@ -145,7 +145,7 @@ fn users_of_a_proxy_that_is_open_to_others_are_not_all_taken_away() {
     config.user = vec![user("ann", b"one")];
     let gateway = Gateway::bind(&config).unwrap();
     let reloader = gateway.reloader();
-    // What a reload does not take over changes nothing of it.
+    // Keys that a reload does not apply change nothing.
     config.expose_without_password = true;
     config.connect = vec![loopback()];
     config.user.clear();
@@ -183,7 +183,7 @@ fn an_http_client_with_the_right_password_is_carried_and_others_are_not() {
         assert_eq!(status, "407", "{first} {fields}");
         assert!(rest.contains("\r\nProxy-Authenticate: Basic realm="), "{rest}");
     }
-    // Each request of a connection is asked, not the first alone.
+    // Each request of a connection must authenticate, not only the first.
     let mut stream = connect(proxy.connect());
     let get = format!("HEAD http://{}/ HTTP/1.1\r\n", crate::http_proxy::empty_server());
     write!(stream, "{get}{right}\r\n{get}\r\n").unwrap();

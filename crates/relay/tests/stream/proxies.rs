@@ -123,7 +123,7 @@ fn a_socks5_client_that_sends_everything_at_once_loses_nothing() {
     assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
 }
 
-/// What a relay tells about an open path travels with the destination's first data; here there is
+/// A relay's reply that a path is open travels with the destination's first data; here there is
 /// none.
 #[test]
 fn a_client_that_sends_early_hears_that_its_path_is_open_while_the_destination_is_silent() {
@@ -165,7 +165,7 @@ fn a_connect_client_that_sends_early_loses_nothing() {
     assert_eq!(served.join().unwrap(), (9, hash(b"impatient")));
 }
 
-/// A destination that answers any number of HTTP requests with `body`.
+/// Starts a destination that answers any number of HTTP requests with `body`.
 fn web_server(body: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What is refused, how it is told, and how it is counted.
+//! Refusals, their reports and their counters.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,8 +32,8 @@ pub(super) fn connect_gateway(route: Route) -> Running {
     Running::gateway(&config)
 }
 
-/// Keeps the port of a relay that is gone from being given to another test: bound, but nobody
-/// listens.
+/// Keeps the port of a relay that is gone from being given to another test: bound, but not
+/// listening.
 fn keep_closed(address: SocketAddr) -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -169,7 +169,7 @@ fn a_relay_with_another_identity_than_the_routes_is_not_believed() {
     wait_for("the refusal", || relay.handle.snapshot().outcome("forged") == 1);
 }
 
-/// A sealed header for `relays` as a gateway with `sealer` sends it.
+/// Returns a sealed header for `relays` as a gateway with `sealer` sends it.
 pub(super) fn header(sealer: &mut Sealer, relays: &[Running], nonce: u8, age: Duration) -> Vec<u8> {
     let Route::Relays(hops) = route_over(relays) else { panic!("no relays") };
     let hop =
@@ -413,7 +413,7 @@ fn a_name_without_address_is_named() {
     assert!(body.starts_with(&expected), "{body}");
 }
 
-/// A listener that answers nobody: its queue is full.
+/// Returns a listener that answers no dial: its queue is full.
 fn mute_listener(address: SocketAddr) -> (TcpListener, Vec<TcpStream>) {
     let listener = tcp::listen(address, 1, 1, &SocketOptions::default()).unwrap().remove(0);
     let mut waiting = Vec::new();

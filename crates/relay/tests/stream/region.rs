@@ -1,4 +1,4 @@
-//! Two relays in one region: a slow machine's traffic through a fast one [TRN], as a plan has it.
+//! Two relays in one region: a slow machine's traffic through a fast one [TRN], as planned.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ use crate::support::{
 const REGION: &str = "aws:us-east-1";
 const RELAYS: [&str; 2] = ["aws:us-east-1.1", "aws:us-east-1.2"];
 
-/// One flow from `vm` over both relays.
+/// Returns the plan of one flow from `vm` over both relays.
 fn planned() -> (Plan, Flow) {
     let id: FlowId = "backup".parse().unwrap();
     let relays = RELAYS.map(|name| RelayId::new(name).unwrap());

@@ -1,4 +1,4 @@
-//! Relays and gateways that take another configuration over while sessions run.
+//! Relays and gateways that apply another configuration while sessions run.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -76,7 +76,7 @@ fn a_striped_session_ends_with_all_its_connections_when_it_is_allowed_no_more() 
     wait_for("all its connections to end", || handle.snapshot().open == 0);
 }
 
-/// A gateway whose grant ends after `life`, and whose sessions end after `age`.
+/// Starts a gateway whose grant ends after `life`, and whose sessions end after `age`.
 fn gateway_granted(relays: &[Running], life: Duration, age: Option<Duration>) -> Running {
     let mut config = gateway_config(route_over(relays));
     config.forward = vec![forward(echo())];
@@ -109,7 +109,7 @@ fn a_session_ends_with_its_grant_or_at_its_greatest_age() {
     assert!(ping(&mut connect(expiring.address())).is_err());
 }
 
-/// Opens a session and shows that it carries bytes.
+/// Opens a session and checks that it carries bytes.
 fn open_session(chain: &Chain) -> std::io::Result<TcpStream> {
     let mut stream = chain.connect();
     ping(&mut stream).map(|()| stream)
@@ -209,15 +209,15 @@ fn a_striped_session_keeps_the_idle_limit_that_it_began_with() {
     ping(&mut old).unwrap();
 }
 
-/// Returns whether a connection to `port` of loopback is being dialled.
+/// Returns true if a connection to `port` of loopback is being dialled.
 fn is_dialled(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let syn_sent = format!("0100007F:{port:04X} 02 ");
     table.lines().any(|line| line.contains(&syn_sent))
 }
 
-/// Has what lets a session in be changed by `change` while the first of `relays` dials, and returns
-/// what the destination sees of it.
+/// Changes the rules of a session by `change` while the first of `relays` dials, and returns the
+/// bytes that the destination receives of it.
 fn seen_after_a_slow_dial(
     relay: RelayConfig,
     change: impl FnOnce(&mut RelayConfig),

@@ -22,7 +22,7 @@ fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.read_exact(&mut [0; 4])
 }
 
-/// A relay or gateway, what it was told last, and the way to tell it more.
+/// A relay or gateway, its current configuration, and its reloader.
 struct Reloadable<C, R> {
     running: Running,
     config: C,
@@ -38,7 +38,7 @@ fn relay(config: RelayConfig) -> ReloadableRelay {
 }
 
 impl ReloadableRelay {
-    /// Puts `new` in its identity's place, and keeps the one before.
+    /// Makes `new` its identity, and keeps the previous one.
     fn adds(&mut self, new: &IdentityKey) {
         self.config.previous_identity = self.config.identity.replace(new.clone());
         self.reloads();
@@ -60,7 +60,7 @@ impl Reloadable<GatewayConfig, GatewayReloader> {
     }
 }
 
-/// The way over these relays as they name themselves now.
+/// Returns the route over these relays with their current identities.
 fn routes(relays: &[ReloadableRelay]) -> RouteTable {
     let hop = |(at, told): (usize, &ReloadableRelay)| Hop {
         name: format!("relay-{}", at + 1).parse().unwrap(),
@@ -71,15 +71,15 @@ fn routes(relays: &[ReloadableRelay]) -> RouteTable {
     RouteTable::new(Vec::new(), route).unwrap()
 }
 
-/// Returns a counter of a relay or gateway by the name that it has at the metrics port.
+/// Returns a counter of a relay or gateway by its name at the metrics port.
 fn metric(of: &Handle, name: &str) -> u64 {
     let page = get(of.metrics_addr().unwrap(), "/metrics");
     let line = page.lines().find_map(|line| line.split_once(&format!("_{name} ")));
     line.unwrap_or_else(|| panic!("{page}")).1.trim().parse().unwrap()
 }
 
-/// Opens sessions at `gateway`, one after the other, until `over`; counts them, and returns how
-/// many failed.
+/// Opens sessions at `gateway`, one after the other, until `over`; counts them, and returns the
+/// number that failed.
 fn opens_sessions(gateway: SocketAddr, count: &AtomicUsize, over: &AtomicBool) -> usize {
     let mut failed = 0;
     while !over.load(Relaxed) {
@@ -98,15 +98,15 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Uses of what is tried, in each step of a rotation, at each process that shows them.
+/// Uses of the tested connections, in each step of a rotation, at each process that counts them.
 const USES: u64 = 5;
 
-/// Counters of how often the tried connections were used so far: of a gateway and its two relays,
-/// in order.
+/// A function that returns the uses of the tested connections so far: of a gateway and its two
+/// relays, in order.
 type Used = fn(&[Handle]) -> Vec<u64>;
 
-/// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run
-/// and begin, in each step of which what `used` counts is used.
+/// Changes the identities of two relays and a gateway, which dials by `leg`, while sessions run and
+/// begin; checks that the uses that `used` counts grow in each step.
 fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) {
     let mut relays = [relay_config(), relay_config()].map(|mut config| {
         leg(&mut config.leg.dial);
@@ -165,7 +165,7 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
         opener.join().unwrap()
     });
     assert_eq!(failed, 0, "of {}", count.load(Relaxed));
-    // The old names mean nothing any more.
+    // The old identities are no longer valid.
     gateway.config.routes = old_routes;
     gateway.reloads();
     assert!(ping(&mut connect(address)).is_err());
@@ -178,8 +178,8 @@ fn sessions_succeed_throughout_a_rotation_of_identities() {
 
 #[test]
 fn sessions_over_warm_connections_succeed_throughout_a_rotation_of_identities() {
-    // At the gateway and at the first relay, whichever identity the connections were made under:
-    // fewer rest than are used in each step.
+    // At the gateway and at the first relay, under either identity of the connections: fewer are
+    // idle than are used in each step.
     assert_rotates(
         |leg| leg.warm = std::num::NonZeroU16::new(2),
         |all| all[..2].iter().map(|one| metric(one, "warm_hits_total")).collect(),

@@ -1,5 +1,5 @@
-//! Scans: whoever connects to a relay that it does not know is answered nothing, whatever it sends,
-//! until the header's time is over.
+//! Scans: a peer that does not know the relay gets no answer, whatever it sends, until the header's
+//! time is over.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use tradewind_relay::RelayConfig;
 
 use crate::support::{Running, connect, relay_config, skipped, wait_for};
 
-/// A ClientHello of OpenSSL 3.0: without extensions that matter here.
+/// Returns a ClientHello of OpenSSL 3.0: without extensions that matter here.
 fn hello() -> Vec<u8> {
     let ciphers: [u8; 4] = [0x13, 0x01, 0x13, 0x02];
     let groups: &[u8] = &[0, 10, 0, 4, 0, 2, 0, 29];
@@ -43,7 +43,7 @@ fn config(encryption: Encryption) -> RelayConfig {
     config
 }
 
-/// What a relay answers to `bytes`, and whether it closes in order.
+/// Returns a relay's answer to `bytes`, and true if it closes in order.
 fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut stream = connect(address);
     stream.write_all(bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Legs over several connections.
+//! Striped legs.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, TcpStream};
@@ -16,7 +16,7 @@ use crate::support::{
     relay_config, send, wait_for,
 };
 
-/// A relay that stripes what it dials.
+/// Returns the configuration of a relay that stripes the legs that it dials.
 fn striping(connections: Connections, after: u64) -> RelayConfig {
     let mut config = relay_config();
     config.leg.dial.connections = connections;
@@ -59,7 +59,7 @@ impl Proxied {
         connect(self.gateway.address())
     }
 
-    /// A session whose leg between the relays has so many connections.
+    /// Opens a session whose leg between the relays has so many connections.
     fn striped(&self, connections: u64) -> TcpStream {
         let mut stream = self.connect();
         stream.write_all(b"first").unwrap();
@@ -68,7 +68,7 @@ impl Proxied {
         stream
     }
 
-    /// Waits until each of its connections has carried something that counts.
+    /// Waits until each of its connections has carried a good many bytes.
     fn wait_for_bytes_on_all(&self) {
         wait_for("bytes on every connection", || {
             self.proxy.wires().iter().all(|wire| wire.moved() > 300_000)
@@ -83,7 +83,7 @@ impl Proxied {
     }
 }
 
-/// Sends `content` to an echo and checks what comes back, while `disturb` does as it likes.
+/// Sends `content` to an echo and checks the bytes returned, while `disturb` runs.
 fn converse(mut stream: TcpStream, length: usize, disturb: impl FnOnce()) {
     let sent = content(length);
     let expected = hash(&sent);
@@ -137,14 +137,14 @@ fn the_stream_is_the_same_over_any_number_of_connections() {
         let has_stalled = chain.relays.iter().any(|relay| relay.handle.snapshot().resent_bytes > 0);
         for (index, relay) in chain.relays.iter().enumerate() {
             let seen = relay.handle.snapshot();
-            // A connection that joins too late ends like one that never was.
+            // A connection that joins too late ends without an outcome of a join.
             let late = seen.accepted - 1 - seen.outcome("joined");
             let ended = seen.outcome("ended") + seen.outcome("no_session");
             assert_eq!(ended, 1 + late, "{number} connections: {seen:?}");
             assert_eq!((seen.striped_connections, seen.reordering_bytes), (0, 0), "{seen:?}");
             let joined = if index == 0 { 0 } else { number - 1 };
             assert!(has_stalled || seen.outcome("joined") <= joined, "{seen:?}");
-            // After eight joins in a row that failed none is tried any more; as many as are wanted
+            // After eight consecutive failed joins none is tried any more; as many as are wanted
             // may be under way by then.
             assert!(has_stalled || late <= 8 + joined, "{seen:?}");
         }
@@ -302,7 +302,7 @@ fn a_receiver_that_does_not_read_stops_the_sender_within_the_limit_of_memory() {
     let mut stream = chain.connect();
     stream.set_write_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
     let (chunk, mut sent) = (content(1 << 16), 0u64);
-    // The timeout is what says that nobody takes any more.
+    // The timeout shows that nothing more is taken.
     while sent < 1 << 30
         && let Ok(count) = stream.write(&chunk)
     {
@@ -312,7 +312,7 @@ fn a_receiver_that_does_not_read_stops_the_sender_within_the_limit_of_memory() {
         }
     }
     assert!(sent < 1 << 30, "nothing stops the sender");
-    // And one at most in place of each that has stalled meanwhile.
+    // And at most one in place of each that has stalled meanwhile.
     assert!((4..=8).contains(&chain.relays[1].handle.snapshot().striped_connections));
     let mut slow = slow.join().unwrap();
     stream.shutdown(Half::Write).unwrap();
@@ -369,7 +369,7 @@ fn what_waits_beyond_a_gap_stays_within_its_share_of_the_memory() {
             if resent_at.is_none() && world.first.handle.snapshot().resent_bytes > 0 {
                 resent_at = Some(seen.bytes_up);
             }
-            // More than may wait beyond a gap: that one is filled.
+            // More than may wait beyond a gap: the gap is filled.
             resent_at.is_some_and(|at| seen.bytes_up > at + LIMIT / 8)
         });
     });

@@ -1,5 +1,4 @@
-//! UDP of SOCKS5 clients: the gateway's side of it, over plain sockets in place of the packet
-//! plane.
+//! UDP of SOCKS5 clients: the gateway's part, over plain sockets in place of the packet plane.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -13,7 +12,7 @@ use tradewind_relay::{DatagramFlow, Datagrams, Gateway};
 use super::access_log::{Folder, access_log_in};
 use crate::support::{Running, TEST_TIMEOUT, connect, gateway_config, loopback, wait_for};
 
-/// Flows that are sockets of this host, and how many there are.
+/// Flows that are sockets of this host, and their number.
 #[derive(Default)]
 struct Sockets(Arc<AtomicUsize>);
 
@@ -60,7 +59,7 @@ impl Drop for Socket {
     }
 }
 
-/// An application that answers every datagram with the same, as long as the test runs.
+/// Starts an application that echoes every datagram, as long as the test runs.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind(loopback()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -73,7 +72,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// A gateway that carries datagrams, if `open` is there.
+/// Starts a gateway that carries datagrams, if `open` is given.
 fn gateway(open: Option<Sockets>) -> Running {
     let mut config = gateway_config(Route::Direct);
     config.socks5 = vec![loopback()];
@@ -82,7 +81,7 @@ fn gateway(open: Option<Sockets>) -> Running {
     Running::gateway_of(gateway)
 }
 
-/// Asks for an association; returns its connection and its reply.
+/// Requests an association; returns its connection and its reply.
 fn associate(gateway: &Running) -> (TcpStream, [u8; 10]) {
     let mut stream = connect(gateway.address());
     stream.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
@@ -91,7 +90,7 @@ fn associate(gateway: &Running) -> (TcpStream, [u8; 10]) {
     (stream, answers[2..].try_into().unwrap())
 }
 
-/// A client's socket, which sends to its association.
+/// Returns a client's socket, which sends to its association.
 fn client(reply: [u8; 10]) -> UdpSocket {
     assert_eq!(reply[..4], [5, 0, 0, 1]);
     let port = u16::from_be_bytes([reply[8], reply[9]]);
@@ -186,7 +185,7 @@ fn an_association_without_a_packet_plane_is_refused_as_a_command() {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
 
-/// Flows that are not open before they are told to be.
+/// Flows that do not open before the flag is set.
 struct Slow(Arc<AtomicBool>, Arc<AtomicUsize>, Sockets);
 
 /// One of them, which counts bytes that are sent.
@@ -245,7 +244,7 @@ fn bytes_that_wait_in_an_association_are_bounded() {
         wait_for("a datagram", || gateway.handle.snapshot().bytes_up >= (number * DATAGRAM) as u64);
     }
     is_open.store(true, SeqCst);
-    // What comes once it is open comes after all that waited, some of which the far end may lose.
+    // Datagrams sent once it is open follow all that waited, some of which the far end may lose.
     far.set_nonblocking(true).unwrap();
     wait_for("the last one", || {
         client.send(&wrapped(0, to, b"last")).unwrap();

@@ -1,4 +1,4 @@
-//! Urgent bytes (`MSG_OOB`): each arrives where it stands among the others.
+//! Urgent bytes (`MSG_OOB`): each arrives at its place among the others.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown as Half, TcpStream};
@@ -25,8 +25,7 @@ fn send_in_parts(stream: &mut TcpStream, bytes: &[u8]) {
     stream.shutdown(Half::Write).unwrap();
 }
 
-/// Nothing follows until the whole has come: what stands behind the urgent byte does not wait for
-/// more.
+/// Nothing follows until all has arrived: bytes behind the urgent byte do not wait for more.
 #[test]
 fn urgent_byte_arrives_in_line() {
     for relays in [0, 1, 3] {

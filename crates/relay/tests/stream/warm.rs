@@ -1,4 +1,4 @@
-//! Warm connections between relays, whose relays change a setting of their network.
+//! Warm connections between relays, which change a setting of their network.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use crate::support::{
     skipped, unix_now, wait_for,
 };
 
-/// Two relays, the first of which keeps at most one connection to the second ready.
+/// Starts two relays, the first of which keeps at most one connection to the second ready.
 fn chain(second: &RelayConfig, to: SocketAddr) -> Chain {
     let mut first = relay_config();
     first.leg.dial.warm = NonZeroU16::new(1);
@@ -43,7 +43,7 @@ fn converse(chain: &Chain) {
     stream.read_exact(&mut [0; 4]).unwrap();
 }
 
-/// Waits until no session is open and one connection rests at the second relay.
+/// Waits until no session is open and one connection is idle at the second relay.
 fn wait_for_rest(chain: &Chain) {
     wait_for("a connection at rest", || {
         let open = |relay: usize| chain.relays[relay].handle.snapshot().open;
@@ -51,7 +51,7 @@ fn wait_for_rest(chain: &Chain) {
     });
 }
 
-/// The local port of the only connection to `address`.
+/// Returns the local port of the only connection to `address`.
 fn only_port(address: SocketAddr) -> String {
     let told = told_of(address);
     assert_eq!(told.len(), 1, "{told:?}");
@@ -94,8 +94,8 @@ fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
     });
 }
 
-/// What would rest while there is no room for its session would be turned away with it later, when
-/// there is.
+/// A connection that were kept while there is no room for its session would be rejected with it
+/// later, when there is room.
 #[test]
 fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
     apart(|| {
@@ -191,7 +191,7 @@ fn a_survey_changes_no_setting() {
     });
 }
 
-/// Whoever is named as the next relay may be anybody.
+/// The address named as the next relay may be any host's.
 #[test]
 fn no_connection_is_kept_ready_for_a_relay_that_has_never_answered() {
     apart(|| {
@@ -251,22 +251,23 @@ fn a_relay_that_drains_does_not_wait_for_connections_at_rest() {
     });
 }
 
-/// What becomes of connections that have been welcomed.
+/// The fate of connections whose hello was accepted.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
-    /// They rest.
+    /// They stay idle.
     Rest,
-    /// They are no more, and nobody is told.
+    /// They are dropped without a packet.
     Vanish,
 }
 
-/// A last relay of this test's own, which speaks no TLS, and which sends back itself what comes
-/// behind a header.
+/// A last relay of this test, which speaks no TLS, and which echoes the data behind a header
+/// itself.
 struct Last {
     hop: Hop,
     vanished: Arc<AtomicUsize>,
     headers: Arc<AtomicUsize>,
-    /// Held from a welcome to the vanishing, and by sessions: none begins in between.
+    /// Locked from the accepted hello until the connection is dropped, and by sessions: none begins
+    /// in between.
     turn: Arc<Mutex<()>>,
 }
 
@@ -314,8 +315,8 @@ fn serve(
     if hello {
         let _turn = turn.lock().unwrap();
         let mut verifier = verifier.lock().unwrap();
-        // On a busy machine its turn may come later than a hello is good for, or anybody waits for
-        // a welcome.
+        // On a busy machine its turn may come later than the hello is valid, or after the peer has
+        // given up.
         let Ok(key) = verifier.open_hello(unix_now(), &bytes) else { return };
         drop(verifier);
         if stream.write_all(&key.seal(&Reply::ok(0))).is_err() {
@@ -325,7 +326,7 @@ fn serve(
             let _never = stream.read(&mut [0]);
             return;
         }
-        // The reply has arrived before the connection goes.
+        // The reply has arrived before the connection is dropped.
         wait_for("the reply to be read", || {
             tcp::unacknowledged(&stream).unwrap() == tradewind_units::Bytes::ZERO
         });
@@ -339,8 +340,8 @@ fn serve(
     }
 }
 
-/// Sessions over `relays`, the last of which lets warm connections vanish, from a gateway with
-/// `warm` legs.
+/// Opens sessions over `relays`, the last of which drops warm connections silently, from a gateway
+/// with `warm` legs.
 fn die_in_silence(relays: Vec<RelayConfig>, warm: Option<NonZeroU16>) {
     if let Err(error) = tcp::vanish(TcpStream::connect(echo()).unwrap()) {
         return skipped(&error);
@@ -361,13 +362,13 @@ fn die_in_silence(relays: Vec<RelayConfig>, warm: Option<NonZeroU16>) {
     while last.vanished.load(Ordering::SeqCst) < 4 {
         let _turn = last.turn.lock().unwrap();
         let mut stream = crate::support::connect(gateway.address());
-        // More than one read and less than is kept: nothing of it may be lost or doubled.
+        // More than one read and less than is kept: no byte may be lost or sent twice.
         stream.write_all(&sent).unwrap();
         let mut answer = vec![0; sent.len()];
         stream.read_exact(&mut answer).unwrap();
         assert!(answer == sent);
         sessions += 1;
-        // The last relay counts before it answers: each header came on a fresh connection.
+        // The last relay counts before it answers: each header arrived on a fresh connection.
         assert_eq!(last.headers.load(Ordering::SeqCst), sessions);
     }
 }
@@ -385,7 +386,7 @@ fn nor_does_a_gateways_own() {
     apart(|| die_in_silence(Vec::new(), NonZeroU16::new(1)));
 }
 
-/// What a first relay of `address` replies to a session over `hops`.
+/// Returns the reply of a first relay at `address` to a session over `hops`.
 fn reply_to_session(address: SocketAddr, sealer: &mut Sealer, hops: &[Hop], number: u8) -> Reply {
     let hop = |hop: &Hop| grant::Hop { address: hop.address, identity: hop.identity };
     let route = grant::Route::new(hops.iter().map(hop).collect()).unwrap();

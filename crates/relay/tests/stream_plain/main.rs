@@ -1,4 +1,4 @@
-//! The tests of `stream` once more, over legs that are not encrypted.
+//! The tests of `stream`, over legs that are not encrypted.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 #[path = "../support/mod.rs"]

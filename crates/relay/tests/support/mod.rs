@@ -27,13 +27,14 @@ pub fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Where relays listen, and whatever stands before one: apart from destinations, which no relay is.
+/// Returns the address on which relays, and proxies before them, listen: apart from destinations,
+/// which may be no relay.
 pub fn relay_loopback() -> SocketAddr {
     "127.0.7.1:0".parse().unwrap()
 }
 
-/// An address at which nobody listens, nor will as long as this is there: another test could be
-/// given the port of a listener that is gone.
+/// An address without a listener, and none can be opened as long as this exists: another test could
+/// be given the port of a listener that is gone.
 pub struct ClosedPort {
     pub address: SocketAddr,
     _taken: tokio::net::TcpSocket,
@@ -69,7 +70,7 @@ impl FullBacklog {
         let own: Vec<_> = self.waiting.iter().map(|one| one.local_addr().unwrap()).collect();
         let mut others = Vec::new();
         wait_for("the others", || {
-            // What has come before that is accepted after it.
+            // Connections from before that are accepted after it.
             let is_over = over();
             while let Ok((stream, peer)) = self.listener.accept() {
                 if !own.contains(&peer) {
@@ -88,7 +89,7 @@ pub fn operator() -> OperatorKey {
     OperatorKey::from_entropy([9; 32])
 }
 
-/// A new identity for each call.
+/// Returns a new identity for each call.
 pub fn identity() -> IdentityKey {
     static NEXT: AtomicU8 = AtomicU8::new(10);
     IdentityKey::from_entropy([NEXT.fetch_add(1, Ordering::Relaxed); 32])
@@ -99,7 +100,7 @@ pub fn unix_now() -> Timestamp {
     Timestamp::ZERO + now
 }
 
-/// A grant that opens all of loopback over any relay.
+/// Returns a grant for all of loopback over any relay.
 pub fn grant_for(gateway: PublicIdentity) -> SignedGrant {
     let now = unix_now();
     Grant {
@@ -119,12 +120,12 @@ pub fn rules() -> Vec<tradewind_grant::DestinationRule> {
     ["127.0.0.0/8:*", "[::1]/128:*"].map(|rule| rule.parse().unwrap()).to_vec()
 }
 
-/// Test programs whose legs are plain; those of all others are what legs are by default.
+/// Test programs whose legs are plain; all others use the default.
 const PLAIN_PROGRAMS: [&str; 3] = ["stream_plain", "leaks", "forbidden"];
 static PLAIN: LazyLock<AtomicBool> =
     LazyLock::new(|| PLAIN_PROGRAMS.contains(&env!("CARGO_CRATE_NAME")).into());
 
-/// Whether legs are plain.
+/// Returns true if legs are plain.
 pub fn is_plain() -> bool {
     PLAIN.load(Ordering::Relaxed)
 }
@@ -134,32 +135,32 @@ pub fn set_plain(plain: bool) {
     PLAIN.store(plain, Ordering::Relaxed);
 }
 
-/// A gateway's legs.
+/// Returns a gateway's legs.
 pub fn legs() -> LegProfiles {
     if is_plain() { plain_legs() } else { LegProfiles::default() }
 }
 
-/// A gateway's legs that are not encrypted.
+/// Returns a gateway's legs that are not encrypted.
 pub fn plain_legs() -> LegProfiles {
     let mut legs = LegProfiles::default();
     legs.dial.encryption = Some(Encryption::None);
     legs
 }
 
-/// A relay's configuration for loopback, one worker, any port.
+/// Returns a relay's configuration for loopback, one worker, any port.
 pub fn relay_config() -> RelayConfig {
     RelayConfig::parse(&relay_config_text(&identity())).unwrap()
 }
 
-/// The same for a relay that takes encrypted and plain connections, as tests do that write headers
-/// themselves.
+/// Returns the same for a relay that takes encrypted and plain connections, for tests that write
+/// headers themselves.
 pub fn open_relay_config() -> RelayConfig {
     let mut config = relay_config();
     config.leg.accept.encryption = Some(Encryption::Either);
     config
 }
 
-/// The same as text.
+/// Returns the same as text.
 pub fn relay_config_text(key: &IdentityKey) -> String {
     format!(
         "listen = ['127.0.7.1:0']
@@ -181,7 +182,7 @@ pub fn relay_config_text(key: &IdentityKey) -> String {
     )
 }
 
-/// A gateway's configuration as text: one port, which forwards to `to` over a relay.
+/// Returns a gateway's configuration as text: one port, which forwards to `to` over a relay.
 pub fn gateway_config_text(key: &IdentityKey, relay: &Hop, to: SocketAddr) -> String {
     format!(
         "identity = '{}'
@@ -218,8 +219,8 @@ impl Running {
         Self::relay_of(Relay::bind(config).unwrap())
     }
 
-    /// A relay where another has just ended. A process that another test starts may hold that one's
-    /// listener a moment longer.
+    /// Starts a relay on the address of one that has just ended. A process that another test starts
+    /// may hold that one's listener a moment longer.
     pub fn relay_again(config: &RelayConfig) -> Self {
         let mut relay = None;
         wait_for("the port to be free", || {
@@ -280,7 +281,7 @@ impl Drop for Running {
     }
 }
 
-/// A gateway's configuration whose flows all take `route`.
+/// Returns a gateway's configuration whose flows all take `route`.
 pub fn gateway_config(route: Route) -> GatewayConfig {
     let key = identity();
     GatewayConfig {
@@ -371,7 +372,7 @@ pub fn patient(stream: &TcpStream) {
     stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
 }
 
-/// A destination that serves one connection with `serve`, and what that returned.
+/// Starts a destination that serves one connection with `serve`, and returns the result of that.
 pub fn destination<T: Send + 'static>(
     serve: impl FnOnce(TcpStream) -> T + Send + 'static,
 ) -> (SocketAddr, JoinHandle<T>) {
@@ -392,8 +393,8 @@ pub fn destination_at<T: Send + 'static>(
     (address, thread)
 }
 
-/// A destination that sends everything back, on a thread of its own for each connection, for as
-/// long as the test runs.
+/// Starts a destination that sends everything back, on a thread of its own for each connection, for
+/// as long as the test runs.
 pub fn echo() -> SocketAddr {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
@@ -409,7 +410,7 @@ pub fn echo() -> SocketAddr {
     address
 }
 
-/// Bytes that no shift or repetition leaves the same.
+/// Returns bytes that no shift or repetition leaves the same.
 pub fn content(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -463,13 +464,13 @@ pub fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
     }
 }
 
-/// Says that a test did not run, past the capture of tests that pass.
+/// Reports that a test did not run, past the capture of tests that pass.
 pub fn skipped(why: &dyn std::fmt::Display) {
     let _heard = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
 
-/// Runs a test in a network of its own, where it may change settings, if this process may make one;
-/// else here, where it may not.
+/// Runs a test in a network of its own, where it may change settings, if this process may create
+/// one; otherwise here, where it may not.
 pub fn apart(test: impl FnOnce() + Send) {
     match Namespace::create() {
         Ok(namespace) => {

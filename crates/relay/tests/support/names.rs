@@ -1,4 +1,4 @@
-//! A name server on loopback that is as bad as they come, and files that name it.
+//! A name server on loopback that may be silent or slow, and files that name it.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-/// Addresses of IPv4, as a question asks for them.
+/// The type of a question for addresses of IPv4.
 const A: u16 = 1;
 
-/// A file of this process's own, gone with it.
+/// A file of this process, removed with it.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -26,19 +26,19 @@ impl Drop for Scratch {
     }
 }
 
-/// What a server says to a question for addresses of IPv4.
+/// The answer of a server to a question for addresses of IPv4.
 #[derive(Clone, Copy)]
 pub enum Says {
     /// This address, and none of IPv6.
     Address([u8; 4]),
-    /// The same, and is silent about IPv6.
+    /// The same, and no answer for IPv6.
     HalfAddress([u8; 4]),
     Nothing,
     NoSuchName,
     Failure,
 }
 
-/// A name server, and what names it.
+/// A name server, and the files that name it.
 pub struct NameServer {
     asked: mpsc::Receiver<(String, u16)>,
     pub port: u16,
@@ -47,7 +47,7 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// A server of these names; files of several in one process are told apart by `test`.
+    /// Starts a server of these names; `test` distinguishes the files of several in one process.
     pub fn new(test: &str, names: &[(&'static str, Says)]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -74,14 +74,14 @@ impl NameServer {
         Self { asked, port, hosts, conf }
     }
 
-    /// The names whose addresses of IPv4 it was asked for since the last call.
+    /// Returns the names whose addresses of IPv4 were queried since the last call.
     pub fn questions(&self) -> Vec<String> {
         let v4 = self.asked.try_iter().filter(|(_, kind)| *kind == A);
         v4.map(|(name, _)| name).collect()
     }
 }
 
-/// The name that a query asks for, in lower case, and where it ends.
+/// Returns the name in a query, in lower case, and the position of its end.
 fn name_of(query: &[u8]) -> (String, usize) {
     let (mut at, mut labels) = (12, Vec::new());
     while query[at] != 0 {
@@ -92,7 +92,7 @@ fn name_of(query: &[u8]) -> (String, usize) {
     (labels.join("."), at + 1)
 }
 
-/// The answer to a `query` that ends with its question; `None` is silence.
+/// Returns the answer to a `query` that ends with its question; `None` is silence.
 fn answer(query: &[u8], kind: u16, says: Says) -> Option<Vec<u8>> {
     let (code, address) = match says {
         Says::Nothing => return None,

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// After each read: a connection carries so little that a stream needs all of them.
+/// Pause after each read: a connection carries so little that a stream needs all of them.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Between two looks at what the test wants.
+/// Interval at which the test's requests are checked.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// One connection through the proxy.
@@ -26,12 +26,12 @@ impl Wire {
         self.killed.store(true, SeqCst);
     }
 
-    /// Takes no more, and gives no more, without a sign.
+    /// Stops reading and writing, without closing.
     pub fn stall(&self) {
         self.stalled.store(true, SeqCst);
     }
 
-    /// Bytes that it has carried, both directions added up.
+    /// Returns the bytes that it has carried in both directions together.
     pub fn moved(&self) -> u64 {
         self.moved.load(SeqCst)
     }
@@ -72,13 +72,13 @@ impl Proxy {
         Self { address, wires }
     }
 
-    /// The connections so far, in the order in which they came.
+    /// Returns the connections so far, in the order in which they were accepted.
     pub fn wires(&self) -> Vec<Arc<Wire>> {
         self.wires.lock().unwrap().clone()
     }
 }
 
-/// Copies one direction until its end; whoever ends otherwise resets both sides.
+/// Copies one direction until its end; any other end resets both sides.
 fn copy(mut from: &TcpStream, mut to: &TcpStream, wire: &Wire) {
     let mut buffer = vec![0; 1 << 16];
     let waits = |kind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! Lingering of a striped session: what a side had sent before it failed still arrives, as in
+//! Lingering of a striped session: data that a side had sent before it failed still arrives, as in
 //! [`crate::pump`].
 
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use crate::pump::{Broken, IoContext, LINGER_TIMEOUT};
 use crate::stripe::End;
 
 impl DirectionState {
-    /// Gives what has arrived; ready once nothing is left of it, or the other side has failed.
+    /// Writes the received data; ready once none is left, or the other side has failed.
     fn poll_rest(
         &mut self,
         cx: &mut Context<'_>,
@@ -46,12 +46,12 @@ impl DirectionState {
 }
 
 impl Carry<'_> {
-    /// Has all that the side which failed had sent arrive at the other, as long as that takes it.
+    /// Delivers all that the failed side had sent to the other, as long as that takes it.
     pub(super) async fn linger(&mut self, error: &Broken) {
         if matches!(error, Broken::Idle(_)) {
             return;
         }
-        // What the runtime knows of the sockets may be older than the failure.
+        // The runtime's readiness of the sockets may be older than the failure.
         yield_now().await;
         let mut timer = pin!(sleep(LINGER_TIMEOUT));
         let (mut seen, mut deadline) = (None, Instant::now() + LINGER_TIMEOUT);
@@ -95,7 +95,7 @@ impl Carry<'_> {
         }
     }
 
-    /// Everything once: whether all has been delivered, and how far it has come. `None` if the
+    /// Runs one round; returns whether all has been delivered, and the progress. `None` if the
     /// other side has failed as well.
     fn linger_round(&mut self, cx: &mut Context<'_>, error: &Broken) -> Option<(bool, (u64, u64))> {
         let now = self.now();
@@ -104,7 +104,7 @@ impl Carry<'_> {
             Broken::Upstream(_) => (up, upstream, downstream, worker.means_up()),
             _ => (down, downstream, upstream, worker.means_down()),
         };
-        // It has failed; what its connections still hold counts.
+        // It has failed; data that its connections still hold is delivered.
         while matches!(from.drive_in(cx, now), Ok(true)) {}
         to.drive_in(cx, now).ok()?;
         let rest = way.poll_rest(cx, from, to, io_context.within(*memory));

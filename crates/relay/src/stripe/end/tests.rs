@@ -17,8 +17,8 @@ fn written(frame: Frame) -> Vec<u8> {
     bytes
 }
 
-/// A side that has read all of `sent` without frames, and not the end of it yet, when a connection
-/// joins; the far ends of both.
+/// Returns a side that has read all of `sent` without frames, and not the end of it yet, when a
+/// connection joins; and the far ends of both.
 async fn striped(sent: &[u8]) -> (End, TcpStream, TcpStream) {
     let (mut far_first, first) = plain_pair().await;
     let (far_joined, joined) = plain_pair().await;
@@ -43,7 +43,7 @@ async fn striped(sent: &[u8]) -> (End, TcpStream, TcpStream) {
     (end, far_first, far_joined)
 }
 
-/// Drives a side until `holds`.
+/// Drives a side until `holds` is true.
 async fn drive_until(end: &mut End, holds: impl Fn(&End) -> bool) {
     let mut cx = Context::from_waker(Waker::noop());
     while !holds(end) {
@@ -53,8 +53,8 @@ async fn drive_until(end: &mut End, holds: impl Fn(&End) -> bool) {
     }
 }
 
-/// The dialling side ends its direction before a connection has joined there: this side hears of
-/// the join first.
+/// The dialling side ends its direction before a connection has joined there: this side sees the
+/// join first.
 #[tokio::test]
 async fn an_end_that_comes_after_the_join_does_not_take_the_other_direction_away() {
     let (mut end, mut far_first, mut far_joined) = striped(b"all of it").await;
