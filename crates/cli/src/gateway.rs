@@ -38,7 +38,7 @@ pub(crate) struct GatewayArgs {
 }
 
 pub(crate) fn run(args: &GatewayArgs) -> Outcome {
-    // Before it knows a secret.
+    // Before it has read a secret.
     sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
@@ -77,12 +77,12 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let held = config.held.clone();
     packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, move |text| {
         let mut config = GatewayConfig::parse(text)?;
-        // Its files may be no one's to read any more.
+        // Its files may be unreadable by now.
         config.held = held.clone();
         node_config(&config, text)
     })
     .start(args.watch, &shutdown)?;
-    // Not before what is wrong with the configuration, which is one line.
+    // Logged after any error of the configuration, which is one line.
     told.iter().for_each(|line| tracing::warn!("{line}"));
     announce(
         "gateway",
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys of the packet plane that a reload takes over.
+/// The keys of the packet plane that a reload applies.
 const GATEWAY_LIVE: &[&str] = &[
     "revocations",
     "packet_endpoint.operators",
@@ -110,7 +110,7 @@ const GATEWAY_LIVE: &[&str] = &[
     "packet_endpoint.allow_loopback",
 ];
 
-/// What the gateway's packet plane is told, if it has one.
+/// Returns the settings of the gateway's packet plane, if it has one.
 fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<PacketSettings>> {
     let has_packets = !config.packet.is_empty() || config.packet_endpoint.is_some();
     if !has_packets && config.socks5_udp.is_none() {
@@ -126,14 +126,14 @@ fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<Pack
     let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
     let mut node = node.map_err(|error| packet_plane::refused(error, text))?;
     let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::delivery).transpose();
-    // Its relays are nobody's destinations either.
+    // Its relays are no destinations either.
     node.courses.extend(socks5_udp.map_err(|error| packet_plane::refused(error, text))?);
     node.other_identities = others;
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
     Ok(Some(PacketSettings { node, text, revocations }))
 }
 
-/// The gateway's packet plane, if it has one.
+/// Opens the gateway's packet plane, if it has one.
 fn packets(
     (config, text): (&GatewayConfig, &str),
     handover: &mut Handover,

@@ -1,4 +1,4 @@
-//! What the packet plane tells, in the logs of the process: the same as those of streams.
+//! Records of the packet plane in the logs of the process, which are also those of streams.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tradewind_grant::OpenHeader;
 use tradewind_node::{ConversationRecord, Journal};
 use tradewind_relay::access_log::{AccessLog, AuditLog};
 
-/// The logs of a process, as far as there are any.
+/// The logs of a process, if there are any.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) access: Option<Arc<AccessLog>>,
@@ -38,7 +38,7 @@ impl Journal for Logs {
 }
 
 impl Logs {
-    /// Returns whether there is any.
+    /// Returns true if there is any.
     pub(crate) const fn are_some(&self) -> bool {
         self.access.is_some() || self.audit.is_some()
     }

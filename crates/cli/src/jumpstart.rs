@@ -22,7 +22,7 @@ use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, t
 use crate::privileges::Kept;
 use crate::relay::{Log, start_log};
 
-/// Where root's control socket is unless told otherwise.
+/// The default directory of root's control socket.
 const RUNTIME_DIRECTORY: &str = "/run/tradewind";
 
 #[derive(clap::Subcommand)]
@@ -152,7 +152,7 @@ pub(crate) fn run(command: JumpstartCommand) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where control sockets are unless told otherwise.
+/// Returns the default directory of control sockets.
 fn runtime_directory() -> PathBuf {
     let named =
         |variable| std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from);
@@ -167,7 +167,8 @@ fn socket_at(given: Option<&Path>) -> PathBuf {
     given.map_or_else(|| runtime_directory().join("jumpstart.sock"), Path::to_owned)
 }
 
-/// The control socket of a relay or gateway that was started by `file`: never the daemon's.
+/// Returns the control socket of a relay or gateway that was started with `file`: never the
+/// daemon's.
 pub(crate) fn own_socket(file: &Path) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     runtime_directory().join(format!("jumpstart-{stem}.sock"))
@@ -184,9 +185,9 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     if args.dry_run {
         config.act.through = Through::None;
     }
-    // Before the log's thread is there, which a signal would end with the process.
+    // Before the log's thread is started: a signal delivered to it would end the process.
     let stop = Signals::take_of_service()?;
-    // Its socket and its kill switch lie in a folder that must be root's.
+    // Its socket and its kill switch are in a directory that must be root's.
     let changes_something = config.act.through != Through::None;
     let capabilities: &[_] =
         if changes_something { &[Capability::NetAdmin, Capability::Bpf] } else { &[] };
@@ -207,7 +208,7 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     Ok(daemon.run(&stop)?)
 }
 
-/// The daemon's answer; an error that it tells is ours.
+/// Returns the daemon's answer; an error in it becomes this command's.
 fn answer(args: &AskArgs, request: &Request) -> anyhow::Result<Value> {
     let answer = ask(&socket_at(args.socket.as_deref()), request)?;
     if let Some(error) = answer.get("error").and_then(Value::as_str) {
@@ -262,7 +263,7 @@ fn status(args: &AskArgs) -> anyhow::Result<()> {
     table::print(&heading, &rows, 1)
 }
 
-/// A value of the daemon's, for people.
+/// Formats a value of the daemon for people.
 fn word(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -308,7 +309,7 @@ fn hint(args: &HintArgs) -> anyhow::Result<()> {
 fn flush(within: Option<IpNet>, args: &AskArgs) -> anyhow::Result<()> {
     let answer = match answer(args, &Request::Flush { within }) {
         Ok(answer) => answer,
-        // What a named socket's process set went with it; routes of another one are not its.
+        // The values of a named socket's process ended with it; routes of another one are not its.
         Err(error) if within.is_none() && args.socket.is_none() && is_no_daemon(&error) => {
             let flushed = Routes::open()?.sweep()?;
             serde_json::json!({ "schema_version": 1, "flushed": flushed })
@@ -396,7 +397,7 @@ fn bad<T>(problem: String) -> anyhow::Result<T> {
     Err(BadFile(problem).into())
 }
 
-/// The values of a file, one a line; empty lines and those that begin with `#` are left out.
+/// Parses the values of a file, one a line; empty lines and those that begin with `#` are skipped.
 fn lines<T, E: std::fmt::Display>(
     file: &Path,
     parse: impl Fn(&str) -> Result<T, E>,

@@ -10,12 +10,12 @@ use tradewind_telemetry::Registry;
 
 use crate::jumpstart::own_socket;
 
-/// A learner that was asked for; in its place, in one line, why there is none.
+/// A configured learner, or the reason why there is none, in one line.
 pub(crate) struct Learner(Result<Embedded, String>);
 
 impl Learner {
-    /// Starts it by `config`, the section of `file`, with the control socket of the process before
-    /// this one if there was one. Without it the process carries sessions all the same.
+    /// Starts it by `config`, the section of `file`, with the control socket of the previous
+    /// process if there was one. If that fails the process carries sessions without it.
     pub(crate) fn start(config: DaemonConfig, file: &Path, handover: &mut Handover) -> Self {
         let socket = config.socket.clone().unwrap_or_else(|| own_socket(file));
         let name = format!("jumpstart {}", socket.display());
@@ -28,7 +28,7 @@ impl Learner {
         Self(started)
     }
 
-    /// What is to be told of each socket that the process dials or listens with.
+    /// Returns the registry of the sockets that the process dials or listens with.
     pub(crate) fn own_sockets(&self) -> Option<OwnSockets> {
         self.0.as_ref().ok()?.own_sockets()
     }
@@ -38,7 +38,7 @@ impl Learner {
         self.0.iter().for_each(|learner| learner.register(registry));
     }
 
-    /// Has it end as soon as the next process has taken over, which has one of its own.
+    /// Ends it as soon as the next process, which has one of its own, has taken over.
     pub(crate) fn leave_to_successor(&self, shutdown: &Shutdown) -> Result<(), RelayError> {
         match &self.0 {
             Ok(learner) => {
@@ -49,7 +49,8 @@ impl Learner {
         }
     }
 
-    /// What it acts through, why not through more, and where it answers.
+    /// Returns the mechanism that it acts through, the reason for not using a better one, and its
+    /// control socket.
     pub(crate) fn shown(&self) -> Value {
         match &self.0 {
             Ok(learner) => {

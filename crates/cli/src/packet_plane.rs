@@ -1,4 +1,4 @@
-//! The packet plane of a relay's or gateway's process, which one process leaves to the next.
+//! The packet plane of a relay's or gateway's process, which one process passes to the next.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tradewind_telemetry::Health;
 use crate::journal::Logs;
 use crate::output::{self, BadFile};
 
-/// Opens it with what the process before this one has left, and leaves the same to the next.
+/// Opens it with the sockets of the previous process, and passes its own to the next.
 pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Result<Node> {
     let PacketSettings { node: config, revocations, text } = told;
     let lists = PacketSettings::lists(revocations.as_ref())?;
@@ -26,35 +26,34 @@ pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Res
     Ok(node)
 }
 
-/// Says what is wrong with a configuration, whose text this is, and where.
+/// Returns the error of a configuration with this `text`, with its place there.
 pub(crate) fn refused(error: NodeError, text: &str) -> anyhow::Error {
     if error.is_of_configuration() { BadFile(error.told_in(text)).into() } else { error.into() }
 }
 
-/// What the packet plane is told.
+/// The settings of the packet plane.
 pub(crate) struct PacketSettings {
     pub(crate) node: NodeConfig,
-    /// The text that says so.
+    /// The text of the configuration.
     pub(crate) text: String,
-    /// The file of what its operators have revoked.
+    /// The file of its operators' revocations.
     pub(crate) revocations: Option<PathBuf>,
 }
 
 impl PacketSettings {
-    /// Reads what was revoked.
+    /// Reads the revocations.
     fn lists(file: Option<&PathBuf>) -> Result<Vec<SignedRevocations>, RelayError> {
         file.map_or(Ok(Vec::new()), |file| revocations::read(file))
     }
 }
 
-/// Takes rules and grant of the packet plane over when the configuration is read anew, and what was
-/// revoked.
+/// The part of a reload that applies rules and grant of the packet plane, and revocations.
 struct PacketReload<F> {
     node: NodeReloader,
-    /// The file of what was revoked, as it was told last.
+    /// The file of revocations, as last configured.
     revocations: Arc<Mutex<Option<PathBuf>>>,
     live: &'static [&'static str],
-    /// Reads what the packet plane is told.
+    /// The function that reads the settings of the packet plane.
     read: F,
 }
 
@@ -63,8 +62,8 @@ impl<F> PacketReload<F> {
         self.revocations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes ready what was read of the configuration, if it was, and of the file of what was
-    /// revoked.
+    /// Prepares the settings read of the configuration, if it was read, and the revocations of
+    /// their file.
     fn ready(
         &self,
         config: Option<Arc<NodeConfig>>,
@@ -89,7 +88,7 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
         let told = |error: anyhow::Error| RelayError::Beside(output::one_line(&error));
-        // A section that is gone is told of as one that has changed.
+        // A section that is gone is reported as changed.
         let Some(read) = (self.read)(text).map_err(told)? else {
             return Ok(Box::new(|| None));
         };
@@ -106,8 +105,8 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
     }
 }
 
-/// Has `node`, if there is one, take over what `read` makes of a changed configuration, as one part
-/// of the process.
+/// Has `node`, if there is one, apply the settings that `read` returns for a changed configuration,
+/// as one part of the process.
 pub(crate) fn reload_beside<F>(
     reloads: Reloads,
     (node, revocations): (Option<&Node>, Option<PathBuf>),
@@ -122,12 +121,12 @@ where
     reloads.with(PacketReload { node, revocations, live, read })
 }
 
-/// It runs until this is dropped, or the next process takes over.
+/// A running packet plane, until this is dropped or the next process takes over.
 pub(crate) struct Running(Arc<Mutex<Option<Node>>>);
 
 impl Running {
-    /// Starts it once that of the process before this one has ended. Streams need not wait for
-    /// that: a thread does.
+    /// Starts it once that of the previous process has ended. A thread waits for that, so that
+    /// streams need not.
     pub(crate) fn start(
         node: Option<Node>,
         logs: Logs,
@@ -156,8 +155,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // With the lock: who drops another hold, and then ends the process, waits until all of it
-        // has ended in order.
+        // With the lock held: code that drops another handle, and then ends the process, waits
+        // until it has ended in order.
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

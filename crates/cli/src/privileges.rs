@@ -1,4 +1,4 @@
-//! The rights that a long-running process gives up before it serves anybody.
+//! The rights that a long-running process drops before it serves.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,28 +10,28 @@ use tradewind_net::sandbox;
 
 use crate::output::BadFile;
 
-/// The user that a daemon goes on as which root has started, unless another is named.
+/// The user that a daemon started by root continues as, unless another is named.
 const DEFAULT_USER: &str = "tradewind";
 
 /// The rights that a process keeps.
 #[derive(Default)]
 pub(crate) struct Kept<'a> {
-    /// The user to go on as when root has started it, if one is named.
+    /// The user to continue as when root has started it, if one is named.
     pub(crate) user: Option<&'a str>,
-    /// The capabilities that it takes all its life.
+    /// The capabilities that it needs all its life.
     pub(crate) capabilities: &'a [Capability],
-    /// Of these, those that its workers take.
+    /// The capabilities among these that its workers need.
     pub(crate) of_workers: &'a [Capability],
-    /// True to stay root's, since what it writes to is.
+    /// True to stay root, since the files that it writes to are root's.
     pub(crate) stays_root: bool,
-    /// The configuration that it was started with, and may read again.
+    /// The configuration file that it was started with, and may read again.
     pub(crate) file: Option<&'a Path>,
 }
 
 impl Kept<'_> {
-    /// Gives up all rights but these: goes on as another user if root has started this process,
-    /// with these capabilities, in the sandbox; not if root is named as the user. Returns lines to
-    /// be told in the log; no thread may run yet.
+    /// Drops all rights but these: continues as another user if root has started this process, with
+    /// these capabilities, in the sandbox; stays root if root is named as the user. Returns lines
+    /// for the log; no thread may run yet.
     ///
     /// # Errors
     /// When there is no such user, or the kernel refuses a step: the process must end then.
@@ -57,7 +57,7 @@ impl Kept<'_> {
         Ok(told)
     }
 
-    /// Goes on as another user than root, if there is one and root need not stay.
+    /// Continues as another user than root, if there is one and the process need not stay root.
     fn leave_root(&self) -> anyhow::Result<Root> {
         if self.stays_root {
             return Ok(Root::Stays(None));
@@ -96,11 +96,11 @@ impl Kept<'_> {
         ))))
     }
 
-    /// Gives up capabilities that are not taken, and tells which of those are missing that the
-    /// process before this one should have kept.
+    /// Drops capabilities that are not needed, and reports those missing that the previous process
+    /// should have kept.
     fn give_capabilities_up(&self) -> anyhow::Result<Vec<String>> {
         let mut lacking = keep_only(self.capabilities)?;
-        // Workers do with another one.
+        // Workers can use another capability.
         lacking.retain(|capability| *capability != Capability::NetRaw);
         if !handover::is_successor() {
             return Ok(Vec::new());
@@ -114,7 +114,8 @@ impl Kept<'_> {
         Ok(lacking.iter().map(told).collect())
     }
 
-    /// Tells what `user`, who this process is of now, cannot reach and will need.
+    /// Returns lines about files that `user`, as which this process runs now, needs and cannot
+    /// reach.
     fn out_of_reach(&self, user: &str) -> Vec<String> {
         let Some(file) = self.file else { return Vec::new() };
         let mut told = Vec::new();
@@ -137,7 +138,8 @@ impl Kept<'_> {
     }
 }
 
-/// Gives up the capabilities that were kept, since what took them is done; no thread may run yet.
+/// Drops the capabilities that were kept, since the work that needed them is done; no thread may
+/// run yet.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -150,10 +152,11 @@ pub(crate) fn give_capabilities_up() -> anyhow::Result<()> {
 
 /// The outcome of the drop of root's rights.
 enum Root {
-    /// Another user is in their place.
+    /// The process runs as another user.
     Left(String),
-    /// They stay, since that is wanted.
+    /// The process stays root by request.
     Chosen,
-    /// They stay but for the capabilities, for this reason if it is to be told.
+    /// The process stays root without the other capabilities; the reason is set if it is to be
+    /// logged.
     Stays(Option<String>),
 }

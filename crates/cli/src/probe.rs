@@ -179,7 +179,7 @@ async fn respond(config: ResponderConfig, user: Option<&str>) -> Outcome {
         Ok(responder) => responder,
         Err(error) => return failed(error),
     };
-    // It takes nothing but the port, which it has.
+    // It needs no right but that to the port, which it has opened.
     let told = Kept { user, ..Kept::default() }.alone()?;
     start_log(Log::Text)?;
     told.iter().for_each(|line| tracing::warn!("{line}"));

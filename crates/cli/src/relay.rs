@@ -46,7 +46,7 @@ pub(crate) enum Log {
 }
 
 pub(crate) fn run(args: &RelayArgs) -> Outcome {
-    // Before it knows a secret.
+    // Before it has read a secret.
     sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
@@ -80,13 +80,13 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let held = config.held.clone();
     packet_plane::reload_beside(reloads, beside, RELAY_LIVE, move |text| {
         let mut config = RelayConfig::parse(text)?;
-        // Its files may be no one's to read any more.
+        // Its files may be unreadable by now.
         config.held = held.clone();
         node_config(&config, text)
     })
     .start(args.watch, &shutdown)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
-    // Not before what is wrong with the configuration, which is one line.
+    // Logged after any error of the configuration, which is one line.
     told.iter().for_each(|line| tracing::warn!("{line}"));
     announce("relay", Some(relay.identity().to_string()), &relay.handle(), &beside)?;
     learner.iter().try_for_each(|learner| learner.leave_to_successor(&shutdown))?;
@@ -98,10 +98,10 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys of the packet plane that a reload takes over.
+/// The keys of the packet plane that a reload applies.
 const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
 
-/// What the relay's packet plane is told, if it has one.
+/// Returns the settings of the relay's packet plane, if it has one.
 fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<PacketSettings>> {
     let Some(packet) = &config.packet else { return Ok(None) };
     let operators = config.operators.clone();
@@ -114,7 +114,7 @@ fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<Packet
     Ok(Some(PacketSettings { node, text, revocations }))
 }
 
-/// The relay's packet plane, if it has one.
+/// Opens the relay's packet plane, if it has one.
 fn packets(
     (config, text): (&RelayConfig, &str),
     handover: &mut Handover,
@@ -130,7 +130,7 @@ fn packets(
     Ok(Some(node))
 }
 
-/// Sets the log of a long-running process up.
+/// Sets up the log of a long-running process.
 pub(crate) fn start_log(log: Log) -> anyhow::Result<()> {
     let format = match log {
         Log::Text => LogFormat::Text,
@@ -139,13 +139,13 @@ pub(crate) fn start_log(log: Log) -> anyhow::Result<()> {
     Ok(init_logs(format, "info")?)
 }
 
-/// What a relay's or gateway's process does besides.
+/// The further parts of a relay's or gateway's process.
 pub(crate) struct Beside<'a> {
     pub(crate) packets: Option<&'a Node>,
     pub(crate) learner: Option<&'a Learner>,
 }
 
-/// Says on standard output that the process is ready, who it is and where it listens, in one line
+/// Prints the ready message on standard output: the process's identity and addresses, in one line
 /// of JSON.
 pub(crate) fn announce(
     role: &str,
@@ -169,7 +169,8 @@ pub(crate) fn announce(
     if let Some(learner) = beside.learner {
         ready["jumpstart"] = learner.shown();
     }
-    /// Chosen: a reader that reads takes a line in far less.
+    /// Longest wait for a reader of standard output. Chosen: an active reader takes a line in far
+    /// less.
     const STANDARD_OUTPUT_LIMIT: Duration = Duration::from_secs(1);
     output::line_within(STANDARD_OUTPUT_LIMIT, ready)
 }

@@ -1,4 +1,4 @@
-//! What SOCKS5 clients send by UDP, carried by the packet plane.
+//! UDP datagrams of SOCKS5 clients, carried by the packet plane.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tradewind_node::{DeliveryPolicy, Flow, FlowError, FlowOpener};
 use tradewind_relay::{DatagramFlow, Datagrams};
 
-/// What begins flows of the packet plane, and the course that all these datagrams take.
+/// The opener of flows of the packet plane, and the delivery policy of all these datagrams.
 pub(crate) struct SocksUdp {
     pub(crate) flows: FlowOpener,
     pub(crate) delivery: DeliveryPolicy,
@@ -37,7 +37,7 @@ impl DatagramFlow for Carried {
 
     fn send(&self, datagram: &[u8]) -> Result<(), String> {
         match self.0.send(datagram) {
-            // As a socket would lose it.
+            // Dropped, as a socket would.
             Ok(()) | Err(FlowError::Full | FlowError::TooLong(_)) => Ok(()),
             Err(error @ FlowError::Ended(_)) => Err(error.to_string()),
         }

@@ -218,7 +218,7 @@ fn relay_refuses_unusable_configurations() {
         )
     };
     let free = "127.0.0.1:0";
-    // What the host has not now is no mistake in the file.
+    // A resource that the host lacks now is no mistake in the file.
     let absent = ["already in use", "cannot assign"];
     for (content, expected) in [
         (config(&taken.to_string(), "relay.key", ""), format!("{taken}: address already in use")),

@@ -123,7 +123,7 @@ fn configured_three_relay_plan_carries_bytes() {
         writer.write_all(&to_send).unwrap();
         writer.shutdown(std::net::Shutdown::Write).unwrap();
     });
-    // What the relays refuse ends at once, and nobody comes.
+    // A connection that the relays refuse ends at once, and none arrives.
     target.set_nonblocking(true).unwrap();
     let started = std::time::Instant::now();
     let mut far = loop {

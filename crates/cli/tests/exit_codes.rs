@@ -1,5 +1,5 @@
-//! Every mistake in a file or an argument ends with 2, in one line; what the host lacks ends
-//! with 1.
+//! Every mistake in a file or an argument ends with 2, in one line; a resource that the host lacks
+//! ends with 1.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -37,7 +37,7 @@ impl Configured {
         Self { files, operator, far, grant: issued.trim().to_owned() }
     }
 
-    /// A relay's configuration, with `more` before its sections.
+    /// Returns a relay's configuration, with `more` before its sections.
     fn relay(&self, more: &str) -> String {
         format!(
             "listen = ['127.0.0.1:0']\nidentity_file = 'relay.key'\noperators = ['{}']\n{more}\n",

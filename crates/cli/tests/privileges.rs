@@ -1,4 +1,4 @@
-//! The rights of a long-running process: the user that it goes on as, its capabilities, and its
+//! The rights of a long-running process: the user that it continues as, its capabilities, and its
 //! sandbox, also after an upgrade; and keys that others may read.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -21,14 +21,14 @@ const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
 const BPF: u64 = 1 << 39;
 
-/// Checks that a process and its workers are in the sandbox, and that the process is one of `user`,
-/// and may do no more than `kept` says.
+/// Checks that a process and its workers are in the sandbox, and that the process runs as `user`
+/// and has no more capabilities than `kept`.
 fn assert_bound(process: u32, user: u32, kept: u64) {
     assert_bound_alone(process, user, kept);
     assert_sandboxed(process);
 }
 
-/// Checks that of a process that may have no workers.
+/// Checks the same of a process that may have no workers.
 fn assert_bound_alone(process: u32, user: u32, kept: u64) {
     let of = |name: &str| field(&status(process), name);
     let text = fs::read_to_string(status(process)).unwrap();
@@ -45,7 +45,7 @@ fn assert_bound_alone(process: u32, user: u32, kept: u64) {
     if user == 0 {
         return;
     }
-    // Another process of the same user may look at nothing of it.
+    // Another process of the same user may read nothing of it.
     for file in ["maps", "environ", "mem"] {
         let mut look = Command::new("cat");
         look.arg(format!("/proc/{process}/{file}")).uid(user).gid(user);
@@ -63,21 +63,21 @@ fn assert_sandboxed(process: u32) {
     let threads = || fs::read_dir(&tasks).unwrap().flatten().map(|entry| entry.path());
     let called = |thread: &Path| fs::read_to_string(thread.join("comm")).unwrap_or_default();
     let is_exposed = |name: &str| name.starts_with("worker") || name == "telemetry\n";
-    // Started, and bound by then.
+    // Started, and restricted by then.
     until("workers without the right to start programs", || {
         let mut exposed = threads().filter(|thread| is_exposed(&called(thread))).peekable();
         exposed.peek().is_some() && exposed.all(|thread| filters(&thread) == Ok(of_main + 1))
     });
 }
 
-/// Checks that a process gains no privileges, and that nobody reads its memory.
+/// Checks that a process gains no privileges, and that its memory cannot be read.
 fn assert_has_sandbox(process: u32) {
     let of = |name: &str| field(&status(process), name);
     assert_eq!((of("NoNewPrivs"), of("Seccomp")), ("1".into(), "2".into()));
     assert_eq!(fs::metadata(format!("/proc/{process}/mem")).unwrap().uid(), 0, "is dumpable");
 }
 
-/// Returns the capabilities of the threads that are called so, once there are any.
+/// Returns the capabilities of the threads with this name, once there are any.
 fn of_threads(process: u32, name: &str) -> Vec<u64> {
     let tasks = PathBuf::from(format!("/proc/{process}/task"));
     let mut found = Vec::new();
@@ -92,7 +92,7 @@ fn of_threads(process: u32, name: &str) -> Vec<u64> {
     found
 }
 
-/// Checks what a process's workers keep, once they are bound.
+/// Checks the capabilities of a process's workers, once they are restricted.
 fn assert_workers_keep(process: u32, kept: u64) {
     until("workers that have given up the rest", || {
         of_threads(process, "worker").iter().all(|of_worker| *of_worker == kept)
@@ -134,7 +134,7 @@ fn only_the_capabilities_that_the_configuration_takes_are_kept() {
     let successor = folder.upgrade(&mut relay);
     let sets = ["CapPrm", "CapEff", "CapInh", "CapAmb"];
     assert_eq!(sets.map(|set| capabilities(successor, set)), [0; 4]);
-    // What is given up does not come back, and that is told.
+    // Dropped capabilities do not come back, and that is logged.
     folder.configure(warm);
     let successor = folder.upgrade(&mut relay);
     assert_eq!(sets.map(|set| capabilities(successor, set)), [0; 4]);
@@ -182,7 +182,7 @@ fn a_configuration_that_the_user_may_not_read_is_told_at_the_start() {
     assert!(!folder.log().contains("may not"), "{}", folder.log());
     drop(relay);
     fs::set_permissions(folder.config(), fs::Permissions::from_mode(0o600)).unwrap();
-    // Where root alone may look.
+    // In a directory that only root may read.
     let (program, inside) = (folder.0.join("tradewind"), folder.0.join("inside"));
     fs::create_dir(&inside).unwrap();
     fs::set_permissions(&inside, fs::Permissions::from_mode(0o700)).unwrap();
@@ -328,7 +328,7 @@ fn a_user_that_is_not_there_is_an_error_in_one_line() {
     assert_eq!(line, "tradewind: user `tradewind-no-such-user`: no such user on this host\n");
 }
 
-/// Returns how often `wanted` is in the memory that a process may write to.
+/// Returns the number of copies of `wanted` in the writable memory of a process.
 fn copies(process: u32, wanted: &[u8]) -> usize {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let mut memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();
@@ -339,7 +339,7 @@ fn copies(process: u32, wanted: &[u8]) -> usize {
         let number = |text| u64::from_str_radix(text, 16).unwrap();
         let mut bytes = vec![0; usize::try_from(number(end) - number(start)).unwrap()];
         memory.seek(SeekFrom::Start(number(start))).unwrap();
-        // What is only reserved, for a stack say, cannot be read.
+        // Memory that is only reserved, for a stack say, cannot be read.
         if memory.read_exact(&mut bytes).is_ok() {
             count += bytes.windows(wanted.len()).filter(|window| *window == wanted).count();
         }

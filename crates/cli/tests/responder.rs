@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use common::daemon::Folder;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Connections from this address of loopback.
+/// Opens connections from this address of loopback.
 async fn connect_from(source: &str, to: SocketAddr, count: usize) -> Vec<TcpStream> {
     let source: SocketAddr = format!("{source}:0").parse().unwrap();
     let mut all = Vec::new();
@@ -34,7 +34,7 @@ fn responder_ignores_signals_with_a_line_and_samples_lines_of_strangers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let strangers = runtime.block_on(connect_from("127.0.0.9", target.parse().unwrap(), 400));
     folder.is_told("too many callers at once");
-    // What comes next is answered after all of them.
+    // Later connections are answered after all of them.
     let mut caller = folder.command();
     caller.args(["probe", "rate", target, "--volume", "1 MB", "--steady-for", "0s"]);
     let answer = caller.output().unwrap();

@@ -1,5 +1,5 @@
-//! A relay that root has started, and that goes on as another user, gets another identity by files
-//! while sessions run.
+//! A relay that root has started, and that continues as another user, gets another identity by
+//! files while sessions run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod common;
@@ -15,11 +15,11 @@ use common::daemon::{Folder, Process, TEST_TIMEOUT, nobody};
 use tradewind_grant::{Extensions, Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_units::Timestamp;
 
-/// The relay's configuration beside its files and who may use it.
+/// The relay's configuration beside its files and operators.
 const REST: &str = "run_as = 'nobody'\nworkers = 1\nlisten = ['127.0.0.1:0']\n\
                     [policy]\ndestinations = ['127.0.0.0/8:*']\nallow_loopback = true\n";
 
-/// A destination that says again what it hears.
+/// Starts a destination that echoes.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -46,7 +46,7 @@ fn session(entrance: SocketAddr) -> std::io::Result<TcpStream> {
     exchange(&mut stream).map(|()| stream)
 }
 
-/// A relay, and gateways that know it under one name or the other.
+/// A relay, and gateways that know it under one identity or the other.
 struct World {
     folder: Folder,
     user: u32,
@@ -54,7 +54,8 @@ struct World {
 }
 
 impl World {
-    /// A key file of the user that the relay goes on as, and its public identity.
+    /// Creates a key file of the user that the relay continues as; returns it and its public
+    /// identity.
     fn key(&self, name: &str) -> (PathBuf, String) {
         let public = self.folder.keygen_as("identity", name);
         let file = self.folder.0.join(format!("{name}.key"));
@@ -70,7 +71,7 @@ impl World {
         fs::write(self.folder.config(), text + REST).unwrap();
     }
 
-    /// Has the relay read `files`, and waits until it has said `words` about it.
+    /// Reloads the relay with `files`, and waits until it has logged `words` about it.
     fn reload(&self, relay: &Process, files: &[(&str, &Path)], words: &str) {
         self.write(files);
         let before = self.folder.log().matches(words).count();
@@ -78,7 +79,8 @@ impl World {
         common::daemon::until(words, || self.folder.log().matches(words).count() > before);
     }
 
-    /// A gateway whose route knows the relay at `address` as `identity`, and where it listens.
+    /// Starts a gateway whose route knows the relay at `address` as `identity`; returns it with its
+    /// address.
     fn gateway(
         &self,
         name: &str,
@@ -121,7 +123,7 @@ fn sessions_go_on_while_a_relay_of_another_user_gets_another_identity_by_files()
     let folder = Folder::empty("rotation");
     let operator = OperatorKey::from_entropy([9; 32]);
     let world = World { folder, user, operator };
-    // The first key is root's: the relay holds it when it may not read it any more.
+    // The first key is root's: the relay keeps it when it may no longer read it.
     let old_identity = world.folder.keygen_as("identity", "old");
     let old = world.folder.0.join("old.key");
     world.write(&[("identity_file", &old)]);

@@ -1,12 +1,12 @@
-//! Which listeners cannot be beside each other.
+//! Listeners that cannot exist beside each other.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Returns the first listener that an earlier one leaves no room for, behind that one: both have
-/// the same address, or the wildcard of their family is among them and the port is the same. Port 0
-/// is another one each time. One on `[::]` that takes IPv4 as well counts twice: as
-/// [`of_both_families`] has it.
+/// Returns the first listener that conflicts with an earlier one, after that one: both have the
+/// same address, or one of them is the wildcard of their family and the port is the same. Port 0 is
+/// another one each time. One on `[::]` that takes IPv4 as well counts twice, as in
+/// [`of_both_families`].
 pub fn first_clash<K: Clone>(
     listeners: impl IntoIterator<Item = (K, SocketAddr)>,
 ) -> Option<[(K, SocketAddr); 2]> {
@@ -24,8 +24,7 @@ pub fn first_clash<K: Clone>(
     None
 }
 
-/// Returns the addresses that a socket at `address` has for itself where one on `[::]` takes IPv4
-/// as well.
+/// Returns the addresses that a socket at `address` occupies if one on `[::]` takes IPv4 as well.
 pub fn of_both_families(address: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let is_both = address.is_ipv6() && address.ip().is_unspecified();
     let v4 = is_both.then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())));

@@ -2,8 +2,8 @@
 //!
 //! Traffic that stays on the host passes none of the firewall rules for external traffic. An
 //! address may be added to the host at any time. The kernel queues a message for each change of
-//! addresses, routes and rules before the change returns to whoever makes it; so what was looked up
-//! is used again for as long as that queue is empty, and is never out of date.
+//! addresses, routes and rules before the system call of the change returns; so looked-up results
+//! are used again as long as that queue is empty, and are never out of date.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -86,7 +86,7 @@ impl LocalAddresses {
 }
 
 impl Known {
-    /// Forgets what was looked up if there were changes since.
+    /// Drops the looked-up results if there were changes since.
     fn follow(&mut self) {
         if self.has_changed() {
             self.addresses.clear();
@@ -102,7 +102,7 @@ impl Known {
             let mut room = [0_u8; 64];
             match self.changes.recv(&mut &mut room[..], libc::MSG_DONTWAIT) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return has_changed,
-                // A message is cut off to its head: that it came says enough.
+                // A message is truncated to its head: its arrival suffices.
                 Ok(_) => has_changed = true,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => has_changed = true,
                 Err(_) => return true,
@@ -185,7 +185,7 @@ mod tests {
         let all = ["203.0.113.7", "203.0.113.255", "2001:db8::7"];
         assert!(all.iter().all(|ip| !holds(ip)), "nobody has them yet");
         set(&["addr add 203.0.113.7/24 brd + dev left", "addr add 2001:db8::7/64 dev left nodad"]);
-        // The kernel puts an address of IPv6 in force a moment after it has taken it.
+        // The kernel puts an IPv6 address in force a moment after it has accepted it.
         let (start, timeout) = (Instant::now(), Duration::from_secs(60));
         while let Some(ip) = all.iter().find(|ip| !holds(ip)) {
             assert!(start.elapsed() < timeout, "{ip}");

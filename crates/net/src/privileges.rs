@@ -1,9 +1,9 @@
-//! The rights that a daemon started as root keeps: it goes on as another user, with exactly the
+//! The rights that a daemon started as root keeps: it continues as another user, with exactly the
 //! capabilities that its configuration needs.
 //!
-//! These stay with whatever program it starts, such as its successor after an upgrade (they are
-//! *ambient*), and nothing that it starts can get more of them: the bounding set is cut to them.
-//! Threads that meet strangers' bytes give up what their sockets do not take besides.
+//! Programs that it starts, such as its successor after an upgrade, inherit them (they are
+//! *ambient*), and can get no more: the bounding set is cut to them. Threads that read untrusted
+//! bytes also drop those that their sockets do not need.
 
 use std::ffi::CString;
 use std::{fmt, io};
@@ -19,9 +19,10 @@ use crate::error::Result;
 pub enum Capability {
     /// To listen on ports below 1024.
     NetBindService = 10,
-    /// To set rules, routes, devices, and what the kernel keeps for those who configure networks.
+    /// To set rules, routes, devices, and options that the kernel reserves for network
+    /// administrators.
     NetAdmin = 12,
-    /// To send from others' addresses, and to mark what is sent.
+    /// To send from foreign addresses, and to mark packets.
     NetRaw = 13,
     /// To load programs into the kernel.
     Bpf = 39,
@@ -116,12 +117,12 @@ pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Makes this process, which is root's, one of `account`, and keeps those of the capabilities
+/// Makes this process, which runs as root, run as `account`, and keeps those of the capabilities
 /// `keep` that it has. Must be called before any thread is started, as a thread keeps its
 /// capabilities.
 ///
 /// # Errors
-/// When the kernel refuses a step. What was done before that step stays done: end the process then.
+/// When the kernel refuses a step. Earlier steps are not undone: end the process then.
 pub fn become_user(account: &Account, keep: &[Capability]) -> Result<()> {
     check_alone("give root's rights up")?;
     let refused = |step: &str| {
@@ -139,9 +140,9 @@ pub fn become_user(account: &Account, keep: &[Capability]) -> Result<()> {
     keep_only(keep).map(drop)
 }
 
-/// Gives up all capabilities of this process but `keep`, which go on to what it starts, and which
-/// nothing that it starts exceeds, root's programs included. Returns those of `keep` that it does
-/// not have. To be called before any thread is started.
+/// Drops all capabilities of this process but `keep`, which programs that it starts inherit and
+/// never exceed, root's programs included. Returns those of `keep` that it does not have. To be
+/// called before any thread is started.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -158,7 +159,7 @@ pub fn keep_only(keep: &[Capability]) -> Result<Vec<Capability>> {
     };
     let is_ambient = |capability| ambient(libc::PR_CAP_AMBIENT_IS_SET, Some(capability));
     if held != wanted || !kept.iter().all(|kept| is_ambient(kept).is_ok_and(|is_set| is_set == 1)) {
-        // An ambient capability would be given back to what this process starts.
+        // Programs that this process starts would regain an ambient capability.
         ambient(libc::PR_CAP_AMBIENT_CLEAR_ALL, None)?;
         set_capabilities(wanted)?;
         for capability in &kept {
@@ -168,7 +169,7 @@ pub fn keep_only(keep: &[Capability]) -> Result<Vec<Capability>> {
     Ok(lacking)
 }
 
-/// Gives up all capabilities of the calling thread, and of those that it will start, but those of
+/// Drops all capabilities of the calling thread, and of those that it will start, except those of
 /// `keep` that it has.
 ///
 /// # Errors
@@ -177,10 +178,10 @@ pub fn keep_in_thread(keep: &[Capability]) -> Result<()> {
     set_capabilities(permitted()? & bits_of(keep))
 }
 
-/// Returns which capabilities the sockets of a thread take on this host where `wanted` would do:
-/// in place of [`Capability::NetRaw`] it is [`Capability::NetAdmin`] where this process lacks the
-/// former or the kernel marks nothing for it (before Linux 5.17), and [`Capability::Bpf`] goes
-/// where the kernel lets everybody who has a map write to it (since Linux 5.19).
+/// Returns the capabilities that the sockets of a thread need on this host for `wanted`:
+/// [`Capability::NetAdmin`] in place of [`Capability::NetRaw`] where this process lacks the latter
+/// or the kernel does not accept it for marks (before Linux 5.17), and no [`Capability::Bpf`] where
+/// the kernel lets every holder of a map write to it (since Linux 5.19).
 #[must_use]
 pub fn of_sockets(wanted: &[Capability]) -> Vec<Capability> {
     let mut taken = wanted.to_vec();
@@ -202,7 +203,7 @@ fn works_with(keep: &[Capability], works: fn() -> bool) -> bool {
     std::thread::scope(|scope| scope.spawn(attempt).join()).unwrap_or(false)
 }
 
-/// Returns whether this thread's sockets may have others' addresses, and marks.
+/// Returns whether this thread's sockets may have foreign addresses, and marks.
 fn may_spoof() -> bool {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None);
     socket.is_ok_and(|socket| {
@@ -214,7 +215,7 @@ fn may_spoof() -> bool {
 fn may_write_to_maps() -> bool {
     /// `BPF_MAP_UPDATE_ELEM`.
     const UPDATE: libc::c_long = 2;
-    // No map, no key, no value: who may comes as far as the map's descriptor, which is none.
+    // No map, no key, no value: with the right the call fails only at the map's invalid descriptor.
     let attributes = [u64::from(u32::MAX), 0, 0, 0];
     let size = size_of_val(&attributes);
     // SAFETY: the attributes live through the call, have this size, and name nothing to write to.
@@ -235,7 +236,7 @@ fn check_alone(purpose: &str) -> Result<()> {
     Err(NetError::system(purpose.to_owned(), cause))
 }
 
-/// Has nothing that this process starts get other capabilities than `keep`.
+/// Prevents programs that this process starts from getting other capabilities than `keep`.
 fn cut_bounding_set(keep: &[Capability]) -> Result<()> {
     /// One more than any kernel has.
     const MOST: u64 = 64;
@@ -245,8 +246,8 @@ fn cut_bounding_set(keep: &[Capability]) -> Result<()> {
             Err(NetError::System { source, .. }) => match source.raw_os_error() {
                 // The kernel has no more.
                 Some(libc::EINVAL) => break,
-                // Who is not root may not, nor may root of some containers. The sandbox has what
-                // they start gain no privileges in any case.
+                // Not permitted without root, nor for root of some containers. In the sandbox
+                // started programs gain no privileges in any case.
                 Some(libc::EPERM) => break,
                 _ => return Err(NetError::system("bounding set".to_owned(), source)),
             },
@@ -350,7 +351,7 @@ mod tests {
         use Capability::{Bpf, NetAdmin, NetBindService, NetRaw};
         assert_eq!(of_sockets(&[]), []);
         assert_eq!(of_sockets(&[NetAdmin, NetBindService]), [NetBindService, NetAdmin]);
-        // One of the two, by what this process has and its kernel asks for.
+        // One of the two, by this process's capabilities and its kernel's requirement.
         let spoofs = of_sockets(&[NetRaw]);
         assert!(spoofs == [NetRaw] || spoofs == [NetAdmin], "{spoofs:?}");
         let least = works_with(&spoofs, may_spoof);

@@ -1,10 +1,11 @@
-//! What a daemon gives up for good before it serves anybody: system calls that it never makes (by
-//! seccomp), more rights by what it starts, and being read by others of its user.
+//! The sandbox of a daemon, from before it serves on: system calls that it never makes are refused
+//! (by seccomp), programs that it starts gain no rights, and other processes of its user cannot
+//! read it.
 //!
-//! The list says what is refused, not what is allowed: an allow-list that misses a call which a
-//! library makes once a month would end sessions of people who attacked nobody. What is refused
-//! fails with `EPERM`. Threads that meet strangers' bytes start no programs besides, and keep no
-//! capability but what their sockets take; those that upgrade the process or run `nft` must.
+//! The list holds refused calls, not allowed ones: an allow-list that misses a call which a library
+//! makes once a month would end honest sessions. Refused calls fail with `EPERM`. Threads that read
+//! untrusted bytes also start no programs, and keep no capability except those that their sockets
+//! need; threads that upgrade the process or run `nft` must start programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -111,16 +112,16 @@ const FIRST_OF_X32: u32 = 0x4000_0000;
 static BOUND: OnceLock<Bound> = OnceLock::new();
 
 struct Bound {
-    /// By which filters.
+    /// The name of the filters.
     by: String,
-    /// The further filter of threads that read strangers' bytes.
+    /// The further filter of threads that read untrusted bytes.
     exposed: BpfProgram,
     /// The capabilities that workers keep.
     of_workers: Vec<Capability>,
 }
 
-/// Has nobody but root read this process's memory, and the kernel write none of it to core files,
-/// until the next program is executed.
+/// Lets only root read this process's memory, and the kernel write none of it to core files, until
+/// the next program is executed.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -136,13 +137,13 @@ pub fn unhide() -> Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 1, 0).map(drop)
 }
 
-/// Binds this process and all that it starts: its memory is hidden, what it starts gets no more
-/// rights, and the calls above fail. Programs for the kernel may be loaded only with
-/// [`Capability::Bpf`] in `keep`. Of these capabilities workers will keep what their sockets take,
-/// `of_workers`. To be called before any thread is started.
+/// Restricts this process and all that it starts: its memory is hidden, programs that it starts
+/// gain no rights, and the calls above fail. Programs for the kernel may be loaded only with
+/// [`Capability::Bpf`] in `keep`. Workers will keep `of_workers` of these capabilities, as far as
+/// their sockets need them. To be called before any thread is started.
 ///
-/// A successor that the same filters bind already gets no second ones: each call passes all of
-/// them, and the kernel takes no more than some.
+/// A successor that the same filters restrict already gets no second ones: each call passes all
+/// filters, and the kernel limits their number.
 ///
 /// # Errors
 /// When the kernel refuses a step.
@@ -160,8 +161,9 @@ pub fn enter(keep: &[Capability], of_workers: &[Capability]) -> Result<()> {
     Ok(())
 }
 
-/// Has the calling thread, and those that it starts, start no programs from now on, and keep no
-/// capability but what workers' sockets take. Nothing changes in a process that is not bound.
+/// Forbids the calling thread, and those that it starts, to start programs, and drops all
+/// capabilities except those that workers' sockets need. Nothing changes in a process that is not
+/// restricted.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -169,7 +171,7 @@ pub fn bind_worker() -> Result<()> {
     BOUND.get().map_or(Ok(()), |bound| bound.bind_thread(&bound.of_workers))
 }
 
-/// Binds a thread as [`bind_worker`] does, without any capability.
+/// Restricts a thread as [`bind_worker`] does, without any capability.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -177,7 +179,7 @@ pub fn bind_reader() -> Result<()> {
     BOUND.get().map_or(Ok(()), |bound| bound.bind_thread(&[]))
 }
 
-/// Runs `start` on a thread that is bound as [`bind_reader`] says, and so are those that it starts.
+/// Runs `start` on a thread that is restricted as by [`bind_reader`], as are those that it starts.
 ///
 /// # Errors
 /// When the kernel refuses, or the thread ends by a panic.
@@ -194,24 +196,24 @@ impl Bound {
     }
 }
 
-/// Returns whether this process is bound.
+/// Returns whether this process is restricted.
 #[must_use]
 pub fn is_bound() -> bool {
     BOUND.get().is_some()
 }
 
-/// Returns whether the process before this one has bound this one, by whatever filters.
+/// Returns whether the previous process has restricted this one, by any filters.
 #[must_use]
 pub fn is_inherited() -> bool {
     handover::is_successor() && std::env::var_os(BOUND_BY).is_some()
 }
 
-/// Returns what binds this process, to be told to its successor.
+/// Returns the name of this process's filters, for its successor.
 pub(crate) fn bound_by() -> Option<&'static str> {
     BOUND.get().map(|bound| bound.by.as_str())
 }
 
-/// Returns whether the process before this one was bound by these filters, and so this one is.
+/// Returns whether the previous process was restricted by these filters, and so this one is.
 fn is_bound_by(filters: &str) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let has_filters = status.lines().any(|line| line == "Seccomp:\t2");

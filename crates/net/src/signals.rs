@@ -25,8 +25,8 @@ impl Signals {
         Self::take(TERMINATION)
     }
 
-    /// Takes the same and all of [`ending`], which would end a service without a word; what has
-    /// arrived is told by [`Signals::read`].
+    /// Takes the same and all of [`ending`], which would end a service without a log line;
+    /// [`Signals::read`] returns arrived ones.
     ///
     /// # Errors
     /// As [`Signals::take_termination`].
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn signals_of_a_service_are_told_apart() {
-        // What is blocked and sent to a thread stays with that thread.
+        // A blocked signal that is sent to a thread stays with that thread.
         let thread = std::thread::spawn(|| {
             let signals = Signals::take_of_service().unwrap();
             let mut arrived = Vec::new();

@@ -142,7 +142,7 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    /// Returns whether the value is none that this host has, such as the name of a congestion
+    /// Returns whether the value does not exist on this host, such as the name of a congestion
     /// control, so that it would be refused at any time.
     #[must_use]
     pub fn is_unknown(&self) -> bool {

@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(TcpInfo::parse(&raw[..100]), None);
     }
 
-    /// Returns how a connection looks whose peer is silent from some moment on, once the kernel has
-    /// given it up; `write` is what there is to send then.
+    /// Returns the figures of a connection whose peer falls silent, once the kernel has given it
+    /// up; `write` is sent then.
     fn given_up(hosts: &[Namespace; 2], write: &[u8]) -> TcpInfo {
         let [near, far] = hosts;
         let listener = far.run(|| TcpListener::bind("10.77.0.2:0").unwrap()).unwrap();
@@ -233,7 +233,7 @@ mod tests {
             let line = format!("route {what} blackhole 10.77.0.1/32");
             batch(far, Tool::Ip, &[line]).unwrap();
         };
-        // It hears, and what it answers goes nowhere.
+        // It receives, and its answers are dropped.
         set("add");
         stream.write_all(write).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

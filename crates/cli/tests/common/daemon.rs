@@ -1,5 +1,5 @@
-//! A long-running process of the program, which root starts and which goes on as another user, and
-//! what the kernel tells of it.
+//! A long-running process of the program, which root starts and which continues as another user,
+//! and the kernel's view of it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -16,7 +16,7 @@ use super::PROGRAM;
 /// Far beyond what anything here takes; only a failed test waits so long.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Says that a test did not run, past the capture of tests that pass.
+/// Reports that a test did not run, past the capture of tests that pass.
 pub(crate) fn skipped(test: &str, why: &str) {
     let _heard = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
@@ -25,7 +25,7 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// The number of the user `nobody`, where this is root's process and may start some as that user.
+/// Returns the user id of `nobody`, if this process is root and may start others as that user.
 pub(crate) fn nobody(test: &str) -> Option<u32> {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let number = users.lines().find_map(|line| line.strip_prefix("nobody:")?.split(':').nth(1));
@@ -46,12 +46,12 @@ pub(crate) fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     }
 }
 
-/// A folder of a test's own with keys, a configuration, and the program where any user may start
-/// it; removed at its end, with all processes that have the configuration.
+/// A temporary folder of a test with keys, a configuration, and a copy of the program that any user
+/// may start; removed at its end, with all processes that have the configuration.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    /// With a relay's configuration.
+    /// Creates it with a relay's configuration.
     pub(crate) fn new(name: &str, more: &str) -> Self {
         let folder = Self::empty(name);
         let (_, operator) = (folder.keygen("identity"), folder.keygen("operator"));
@@ -107,13 +107,13 @@ impl Folder {
         until(words, || self.log().contains(words));
     }
 
-    /// Has the relay's configuration say `more` beside what all have.
+    /// Writes the relay's configuration: `more` beside the common part.
     pub(crate) fn configure(&self, more: &str) {
         let common = fs::read_to_string(self.0.join("common")).unwrap();
         fs::write(self.config(), format!("{common}{more}")).unwrap();
     }
 
-    /// A folder inside that is this user's.
+    /// Creates a folder inside that belongs to this user.
     pub(crate) fn of_user(&self, user: u32) -> PathBuf {
         let path = self.0.join("theirs");
         fs::create_dir(&path).unwrap();
@@ -131,7 +131,7 @@ impl Folder {
         self.begin(command)
     }
 
-    /// Starts a gateway or another command in a network of its own, which nobody else is in.
+    /// Starts a gateway or another command in a network namespace of its own.
     pub(crate) fn start_apart(&self, words: &[&str]) -> Process {
         let program = self.0.join("tradewind");
         let script = "echo 1 > /proc/sys/net/ipv4/ip_forward && exec \"$0\" \"$@\"";
@@ -155,7 +155,7 @@ impl Folder {
         process
     }
 
-    /// The processes that have the configuration.
+    /// Returns the processes that have the configuration.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let place = self.config().display().to_string();
         let numbers = fs::read_dir("/proc").unwrap().flatten();
@@ -167,7 +167,7 @@ impl Folder {
         numbers.filter(has_it).collect()
     }
 
-    /// Has the next process take over, and returns it once the one before has ended.
+    /// Upgrades the process, and returns the next one once the previous one has ended.
     pub(crate) fn upgrade(&self, process: &mut Process) -> u32 {
         let before = self.processes();
         let taken_over = || self.log().matches("serves; open sessions end here").count();
@@ -194,7 +194,8 @@ impl Drop for Folder {
     }
 }
 
-/// A relay's or gateway's process, and what it and its successors say; it ends with its folder.
+/// A relay's or gateway's process, and the output of it and its successors; it ends with its
+/// folder.
 pub(crate) struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -223,7 +224,7 @@ impl Drop for Process {
     }
 }
 
-/// A field of a process's or thread's status, such as `CapEff`.
+/// Returns a field of a process's or thread's status, such as `CapEff`.
 pub(crate) fn field(status: &Path, field: &str) -> String {
     let text = fs::read_to_string(status).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));

@@ -158,7 +158,7 @@ impl UdpPort {
         connected.map_err(|error| NetError::system(format!("connect udp to {peer}"), error))
     }
 
-    /// Says what the kernel did not grant of the buffers that `options` ask for, and what helps.
+    /// Returns a line on the buffers in `options` that the kernel did not grant, with the remedy.
     #[must_use]
     pub fn shortfall(&self, options: &UdpOptions) -> Option<String> {
         let granted = [self.socket.recv_buffer_size(), self.socket.send_buffer_size()];
@@ -178,7 +178,7 @@ impl AsFd for UdpPort {
     }
 }
 
-/// Says what sockets of threads without rights are not granted of such buffers, and what helps.
+/// Returns a line on such buffers that threads without rights are not granted, with the remedy.
 #[must_use]
 pub fn shortfall_without_rights(options: &UdpOptions) -> Option<String> {
     let most = |limit| sysctl::get(limit).ok()?.parse().ok();

@@ -1,4 +1,4 @@
-//! How sessions end: half-closed in each order, reset from each side, and under back-pressure.
+//! Ends of sessions: half-closed in each order, reset from each side, and under back-pressure.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown as Half, TcpStream};

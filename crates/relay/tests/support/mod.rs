@@ -65,7 +65,8 @@ impl FullBacklog {
         Self { address, listener, waiting }
     }
 
-    /// Empties the queue, so that others get in, and returns those that have come before `over`.
+    /// Empties the queue, so that others get in, and returns the connections accepted before
+    /// `over`.
     pub fn others_until(self, mut over: impl FnMut() -> bool) -> Vec<TcpStream> {
         let own: Vec<_> = self.waiting.iter().map(|one| one.local_addr().unwrap()).collect();
         let mut others = Vec::new();
