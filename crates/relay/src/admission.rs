@@ -205,7 +205,7 @@ mod tests {
         let (second, _) = arrive(&mut admission, holder(2));
         assert_eq!(arrive(&mut admission, trusted(7)).1, Some(first));
         assert_eq!(arrive(&mut admission, trusted(7)).1, Some(second));
-        // Where all are trusted one of them pays, and a stranger finds no room.
+        // If all are trusted one of them is evicted, and an unknown source finds no room.
         assert_eq!(arrive(&mut admission, trusted(7)).1, Some(kept));
         let (stranger, evicted) = arrive(&mut admission, holder(3));
         assert_eq!(evicted, Some(stranger));

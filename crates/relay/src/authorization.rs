@@ -89,7 +89,7 @@ impl Authorizations {
         basis: Arc<Basis>,
         task: AbortHandle,
     ) -> Authorization {
-        // By a clock that does not jump: what the wall clock says later ends no session.
+        // By a monotonic clock: a later jump of the wall clock ends no session.
         let ends = Instant::now().checked_add(basis.verified.grant.session_limit(unix));
         let mut table = self.lock();
         let number = table.next;

@@ -55,8 +55,8 @@ impl Capacity {
         Self { listening, descriptors, open }
     }
 
-    /// Returns the number of sessions allowed, at most `wanted`: more would be admitted and could
-    /// then not be carried on.
+    /// Returns the number of sessions allowed, at most those of `limits`: more would be admitted
+    /// and could then not be carried on.
     ///
     /// # Errors
     /// When there is no descriptor left for any.

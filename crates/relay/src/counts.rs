@@ -190,7 +190,7 @@ impl DirectionCounts {
     }
 }
 
-/// Striped legs: gauges of what is, and a count of what was sent again.
+/// Striped legs: gauges, and a count of retransmitted bytes.
 #[derive(Debug, Default)]
 pub(crate) struct StripeCounts {
     pub(crate) legs: AtomicUsize,

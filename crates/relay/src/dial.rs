@@ -72,7 +72,7 @@ pub(crate) struct Dialler {
     /// The mark of its connections (`SO_MARK`), where rules of this host must tell them from
     /// others'.
     pub(crate) mark: Option<u32>,
-    /// Those of this host, for what is dialled.
+    /// This host's local ports, for connections that are dialled.
     pub(crate) local_ports: LocalPorts,
     /// The identities with which legs are encrypted; none where this process has no identity.
     pub(crate) own: Arc<OwnIdentities>,
@@ -129,7 +129,7 @@ impl Dialler {
         };
         let failed =
             |status, cause: String| Failure::new(status, format!("next relay {address}: {cause}"));
-        // On the heap: it takes more room than all else, and is over soon.
+        // On the heap: it takes more memory than all else, and is over soon.
         let sealing = Box::pin(own.tls.seal_dialled(stream, hop.identity));
         match timeout_at(deadline, sealing).await {
             Ok(sealed) => sealed.map_err(|error| failed(Status::NextHopFailed, error.to_string())),
@@ -137,7 +137,7 @@ impl Dialler {
         }
     }
 
-    /// Dials `address`. Sets `begun` where that fails and the other end may have seen something.
+    /// Dials `address`. Sets `begun` when that fails and the other end may have received something.
     async fn dial_until(
         &self,
         address: SocketAddr,
@@ -376,7 +376,8 @@ mod tests {
         });
     }
 
-    /// Dials a name that means loopback, and returns why that failed and whether it had begun.
+    /// Dials a name that resolves to loopback, and returns the status of its failure and whether
+    /// the destination may have received something.
     fn dial_by_name(port: u16) -> (Status, bool) {
         let dialler = dialler(Resolver::by(|_| vec![[127, 0, 0, 1].into()]), &[]);
         let destinations = ["127.0.0.0/8:*", "*.test:*"].map(|rule| rule.parse().unwrap());

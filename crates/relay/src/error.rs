@@ -48,7 +48,7 @@ pub enum RelayError {
     /// This process's identity cannot be used for encrypted legs.
     #[error("TLS: {0}")]
     Tls(String),
-    /// Another part of the process cannot take a changed configuration over.
+    /// Another part of the process cannot apply a changed configuration.
     #[error("{0}")]
     Beside(String),
     /// A thread or its runtime could not be started.
@@ -67,7 +67,7 @@ pub enum RelayError {
         /// The system's error.
         cause: io::Error,
     },
-    /// The process may have too few descriptors for what it listens on.
+    /// The process may have too few descriptors for its listeners.
     #[error(
         "{limit} descriptors are too few: {addresses} listeners of {workers} workers each take \
          {taken}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"

@@ -7,37 +7,37 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`config`] | what a relay and a gateway are told, in TOML |
-//! | [`relay`] | a relay: opens headers, dials on |
+//! | [`config`] | the configurations of relays and gateways, in TOML |
+//! | [`relay`] | a relay: opens headers, dials the next hop |
 //! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
 //! | [`forward`] | forwarding without splitting, by the kernel |
-//! | [`shutdown`], `signals` | how either is told to end, to upgrade or to reload |
-//! | [`reload`], `live` | what either takes over of a changed configuration while it runs |
-//! | `live_limits`, `timeouts` | of these, limits and timeouts |
-//! | `authorization` | what open sessions were let in by |
-//! | [`buffers`] | whether this host allows the buffers that legs need |
-//! | [`local_ports`] | whether this host has a local port for each connection |
-//! | [`resolver`] | what names mean |
-//! | [`revocations`] | the file of what operators have revoked |
-//! | [`handle`] | what can be seen of either while it runs |
-//! | `server`, `worker` | a thread for each core with listeners of its own, where a session stays |
-//! | `capacity` | how many sessions memory and descriptors allow |
-//! | `admission` | which connections have a place, and which are evicted for others |
+//! | [`shutdown`], `signals` | shutdown, upgrade and reload of either |
+//! | [`reload`], `live` | the reload of a changed configuration while either runs |
+//! | `live_limits`, `timeouts` | the limits and timeouts that a reload changes |
+//! | `authorization` | the rules by which open sessions were authorized |
+//! | [`buffers`] | the check of this host's limits of socket buffers |
+//! | [`local_ports`] | the number of local ports, and their exhaustion |
+//! | [`resolver`] | the resolution of names |
+//! | [`revocations`] | the file of operators' revocations |
+//! | [`handle`] | a view of either while it runs |
+//! | `server`, `worker` | a thread for each core, with listeners and sessions of its own |
+//! | `capacity` | the number of sessions that memory and descriptors allow |
+//! | `admission` | admission of connections within limits, and eviction |
 //! | `connection` | a leg's connection, encrypted or not |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
-//! | `own_identities` | who this process is, during a rotation by two names |
+//! | `own_identities` | the identities of this process: two during a rotation |
 //! | `probe_leg` | probes of a path, from one relay to the next |
-//! | `session`, `pump`, `side`, `buffer_pool` | a session from then on: the moving of bytes, between what, and with what |
-//! | `stripe` | a session of which a leg runs over several connections |
+//! | `session`, `pump`, `side`, `buffer_pool` | an open session, and its bytes |
+//! | `stripe` | legs over several connections |
 //! | `pool`, `pool_metrics` | connections to next relays that are kept ready |
-//! | `profile` | what leg profiles make of sockets |
-//! | `pacing_ramp` | how pacing caps of known rates are lifted |
-//! | `quota`, `memory` | what each gateway, grant and source and all together may take |
-//! | `upgrade`, `process_resources` | how the next process takes over |
-//! | `access_log` | a line for each session, at its end and when rules let it in |
-//! | `rights` | what is needed of the host beyond what every user has |
-//! | `counts` | what is counted, and its metrics |
-//! | `failure` | why a flow was not carried |
+//! | `profile` | leg profiles applied to sockets |
+//! | `pacing_ramp` | the lifting of pacing caps of known rates |
+//! | `quota`, `memory` | quotas of each gateway, grant and source, and of all together |
+//! | `upgrade`, `process_resources` | the takeover by the next process |
+//! | `access_log` | a line for each session, at its end and at its admission |
+//! | `rights` | the rights that a process needs beyond those of every user |
+//! | `counts` | the counters, and their metrics |
+//! | `failure` | the failures of flows |
 
 pub mod access_log;
 mod admission;

@@ -8,7 +8,7 @@ use crate::config::{Limits, Timeouts};
 use crate::timeouts::LiveTimeouts;
 use crate::worker::SharedLimits;
 
-/// Keys of `[limits]` that a reload takes over; a listener has its `backlog` from its start.
+/// Keys of `[limits]` that a reload applies; a listener's `backlog` is set when it is opened.
 pub(crate) const LIMITS_KEYS: [&str; 9] = [
     "limits.sessions",
     "limits.unauthenticated",

@@ -141,8 +141,8 @@ impl PacingRamps {
         }
     }
 
-    /// Looks at what is due, and wakes the task when the next is; each side comes with the bytes
-    /// that it was given so far. True while something is left.
+    /// Runs the ramps that are due, and wakes the task when the next is; each side is passed with
+    /// the bytes written to it so far. Returns true while a ramp is left.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -182,7 +182,7 @@ impl PacingRamps {
     }
 }
 
-/// Has a side looked at that was given more.
+/// Schedules the next look at a side to which more bytes were written.
 fn begin(step: &mut Option<RampStep>, side: &Side<'_>, given: u64) {
     if let Some(RampStep::Waits(before, ramp)) = *step
         && given > before
@@ -203,7 +203,8 @@ mod tests {
         Bandwidth::from_bps((rate * 1e6) as u64).unwrap()
     }
 
-    /// A connection that has sent for so many round trips, with half of its window on the way.
+    /// Returns the figures of a connection that has sent for so many round trips, with half of its
+    /// window in flight.
     fn info(rounds: u32, rtt: Duration, arrives: f64) -> TcpInfo {
         let raw = [0; 280];
         TcpInfo {

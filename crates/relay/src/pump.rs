@@ -362,7 +362,8 @@ impl Direction {
         }
     }
 
-    /// Data with which the sender has ended goes out together with that end, in one packet.
+    /// Reads a load into the shared buffer and writes it from there. Data behind which the sender
+    /// has ended is sent together with the end of file, in one packet.
     fn take_by_copy(
         &mut self,
         cx: &mut Context<'_>,

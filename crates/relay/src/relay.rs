@@ -168,7 +168,7 @@ impl Relay {
     /// Returns the same relay, which resolves names by `resolver`.
     ///
     /// # Panics
-    /// Never: nobody else holds the service before the relay runs.
+    /// Never: the service has no other holder before the relay runs.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         let service = Arc::get_mut(&mut self.service).expect("no worker has started");
@@ -520,7 +520,7 @@ impl RelayService {
     }
 }
 
-/// Notes what a header says of its session.
+/// Records the facts of a header about its session.
 fn describe(facts: &mut SessionFacts, header: &OpenHeader) {
     facts.flow = Some(header.flow.clone());
     facts.destination = Some(header.destination.clone());

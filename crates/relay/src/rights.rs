@@ -67,8 +67,8 @@ impl RelayConfig {
         }
     }
 
-    /// Reads the key, and keeps it whoever may read its file later; the next process, which may
-    /// not, gets the open file.
+    /// Reads the key, and keeps it even if the process may not read its file later; the next
+    /// process gets the open file.
     ///
     /// # Errors
     /// When the file cannot be read and none was inherited.

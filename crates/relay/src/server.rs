@@ -380,7 +380,7 @@ async fn accept<S: Service>(
 ) {
     let mut reserve = Reserve::new();
     let shortage = LogLimit::new();
-    // Created once, since creating it takes a lock that all workers share.
+    // Created once, since each new wait takes a lock that all workers share.
     let mut over = pin!(phase.wait_for(|phase| *phase > Phase::Running));
     let mut draining = false;
     loop {

@@ -194,7 +194,8 @@ impl Side<'_> {
         }
     }
 
-    /// Writes what it takes of `bytes`; of an encrypted one some of them may wait to be sent.
+    /// Writes as much of `bytes` as it takes; on an encrypted connection some of them may wait to
+    /// be sent.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.seal() {
             None => self.try_write_raw(bytes),

@@ -81,8 +81,8 @@ impl PassedSockets {
         Ok(())
     }
 
-    /// Starts a successor and hands over; on an error this process goes on unchanged.
-    /// Returns the successor's number.
+    /// Starts a successor and hands over; on an error this process goes on unchanged. Returns
+    /// the successor's number.
     pub(crate) fn hand_over<S: Service>(&self, service: &S) -> io::Result<u32> {
         let (mut child, stream) = Program::of_this_process()?.start_successor()?;
         match self.pass_to(&stream, service, START_LIMIT) {

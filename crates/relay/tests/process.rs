@@ -551,9 +551,9 @@ fn signals() {
     assert_reset(ping(&mut stream));
 }
 
-/// The reader of its log reads nothing, as a terminal after Ctrl-S.
+/// Checks a process whose log's reader reads nothing, like a terminal after Ctrl-S.
 fn stalled_standard_error() {
-    /// A line each, several times what a pipe holds.
+    /// Causes of one line each, which exceed a pipe several times.
     const CAUSES_OF_LINES: usize = 3000;
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(LOGS, "1").env(FILTER_VARIABLE, "debug").stderr(Stdio::piped());

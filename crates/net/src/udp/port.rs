@@ -363,7 +363,7 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(bare).join()).unwrap()
     }
 
-    /// More than everybody may have.
+    /// Returns the limit of unprivileged processes, and options that request more.
     fn large() -> (usize, UdpOptions) {
         let most = sysctl::get(RECEIVE_LIMIT).unwrap().parse().unwrap();
         (most, UdpOptions { buffer: 3 * most, ..UdpOptions::default() })

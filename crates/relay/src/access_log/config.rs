@@ -36,7 +36,7 @@ pub struct AuditLogConfig {
     pub to: LineTarget,
 }
 
-/// Chosen: with a length of 100 MB, half a gigabyte in all.
+/// Returns the default number of files. Chosen: with a length of 100 MB, half a gigabyte in all.
 const fn files_kept() -> u32 {
     4
 }

@@ -225,7 +225,7 @@ fn verify(
     verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
 }
 
-/// TLS 1.2 is never agreed on.
+/// Returns an error: TLS 1.2 is never agreed on.
 fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("TLS 1.2 is not spoken here".to_owned()))
 }

@@ -104,7 +104,8 @@ impl Connection {
         self.stream.writable().await
     }
 
-    /// Writes what it takes of `bytes`; of a sealed one some of them may wait to be sent.
+    /// Writes as much of `bytes` as it takes; on a sealed connection some of them may wait to be
+    /// sent.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.seal() {
             None => self.stream.try_write(bytes),
@@ -112,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// Writes what it takes of several parts, which leave together; otherwise as
+    /// Writes as much as it takes of several parts, which leave together; otherwise as
     /// [`Connection::try_write`].
     fn try_write_parts(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.seal() {
@@ -139,7 +140,7 @@ impl Connection {
         std::future::poll_fn(|cx| self.poll_end(cx)).await
     }
 
-    /// Reads the socket. (The runtime's own read takes a socket for empty that stands in front of
+    /// Reads the socket. (The runtime's own read takes a socket for empty that has stopped before
     /// an urgent byte.)
     fn poll_fill(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {

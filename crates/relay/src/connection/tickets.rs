@@ -33,19 +33,19 @@ impl ClientSessionStore for Tickets {
         tickets.push_back(ticket);
     }
 
-    /// The newest: the key of an old one may be gone.
+    /// Takes the newest: the key of an old one may be gone.
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.lock().pop_back()
     }
 
-    /// There is one group to choose from.
+    /// Does nothing: there is one group to choose from.
     fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
         None
     }
 
-    /// TLS 1.2 is never agreed on.
+    /// Does nothing: TLS 1.2 is never agreed on.
     fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {

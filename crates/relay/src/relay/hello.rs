@@ -33,9 +33,8 @@ impl RelayService {
         })?;
         let neighbour = warm::sender(bytes).ok_or(Outcome::Malformed)?;
         // An idle connection without a place could not get one for its session, even if there is
-        // room then.
-        // It may be evicted for a session, which is worth more than a connection that may be needed
-        // later.
+        // room then. It may be evicted for a session, which is worth more than a connection that
+        // may be needed later.
         let rest = permit.rest().map_err(|refusal| (refusal, refusal.no_room())).and_then(|()| {
             let rests = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
             rests.ok_or((Outcome::Full, "too many warm connections rest"))

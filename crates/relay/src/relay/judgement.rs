@@ -22,7 +22,7 @@ impl RelayService {
             Opening::Open(header) => *header,
             Opening::Unjudged(unjudged) => {
                 let asked = timeout_at(deadline, self.ask_successor(unjudged.sighting)).await;
-                // Past the deadline no process can detect a replay.
+                // Without an answer by the deadline the header is refused.
                 let verdict = asked.unwrap_or(Err(GrantError::ReplayTableFull(0)));
                 self.lock_verifier().finish(*unjudged, verdict)?
             }

@@ -30,7 +30,7 @@ pub(super) struct Opened {
 enum NotOpened {
     /// The relay has acknowledged no byte of the session.
     Untouched {
-        /// The data sent to it beyond the first flight.
+        /// The data for it beyond the first flight, to be sent again.
         kept: Vec<u8>,
         /// True if nothing at all was received, so that its acknowledgement may have been lost.
         was_silent: bool,

@@ -20,7 +20,7 @@ use crate::opening::close_with;
 use crate::own_identities::OwnIdentity;
 use crate::worker::{Cause, Permit};
 
-/// A connection that has started in plain, or whose first flight of TLS is complete.
+/// An accepted connection: plain and not read yet, or encrypted after its handshake.
 pub(super) struct Welcomed {
     pub(super) connection: Connection,
     /// True if it is plain at a listener that demands TLS: a peer that proves to know this relay

@@ -200,7 +200,7 @@ fn a_striped_session_keeps_the_idle_limit_that_it_began_with() {
     let mut changed = config.clone();
     changed.timeouts.idle = Some(Duration::from_millis(100));
     assert_eq!(reloader.apply(&changed).unwrap(), 0);
-    // Striped sessions are looked at once a second.
+    // Striped sessions are checked once a second.
     while silent_since.elapsed() < Duration::from_secs(2) {
         let mut new = connect(gateway.address());
         ping(&mut new).unwrap();
