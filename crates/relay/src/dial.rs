@@ -49,7 +49,7 @@ pub(crate) struct Dialling<'a> {
 }
 
 impl<'a> Dialling<'a> {
-    /// Returns a check that calls `admitted` once the rules allow the destination.
+    /// Creates the state of a dial that calls `admitted` once the rules allow the destination.
     pub(crate) fn new(admitted: &'a (dyn Fn() + Sync)) -> Self {
         Self { admitted, begun: AtomicBool::new(false) }
     }
@@ -302,7 +302,7 @@ async fn first_of<T, F: Future<Output = Result<T, Failure>>>(
     .await
 }
 
-/// Polls all `dials`; removes the first that is ready and returns its output.
+/// Polls `dials` until one is ready; removes that one and returns its output.
 fn poll_each<F: Future>(cx: &mut Context<'_>, dials: &mut Vec<Pin<Box<F>>>) -> Poll<F::Output> {
     for index in 0..dials.len() {
         if let Poll::Ready(output) = dials[index].as_mut().poll(cx) {

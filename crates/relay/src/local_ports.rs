@@ -119,8 +119,8 @@ pub fn host_ports() -> Option<u64> {
     Some((last + 1).saturating_sub(first))
 }
 
-/// Returns the sessions of a configuration that `ports` do not allow if all go to one next hop, one
-/// line for each leg.
+/// Returns the legs of a configuration that need more than `ports` local ports if all sessions go
+/// to one next hop, one line for each leg.
 #[must_use]
 pub fn shortfalls(limits: &Limits, legs: &LegProfiles, ports: u64) -> Vec<String> {
     let of_leg = |name: String, connections: Connections| {

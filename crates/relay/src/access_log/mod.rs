@@ -65,7 +65,7 @@ impl AccessLog {
     }
 
     /// Logs something else that is over, by `fields` beside the time and the program. If it ended
-    /// in order one in so many is logged. Returns at once, whether there is a line.
+    /// in order one in so many is logged. Returns at once, true if there is a line.
     pub fn tell_fields(
         &self,
         ended_in_order: bool,
@@ -81,7 +81,7 @@ impl AccessLog {
         self.queue.put(line.to_string().as_bytes())
     }
 
-    /// Counts an end, and returns true if it is left out.
+    /// Counts an end in order, and returns true if it is left out.
     fn leaves_out(&self, ended_in_order: bool) -> bool {
         ended_in_order && !self.ended.fetch_add(1, Relaxed).is_multiple_of(self.one_in.get())
     }
