@@ -43,8 +43,8 @@ impl BufferPool {
         Self(Mutex::new(Shared { buffer, pipes: PipePool::new(MOST_RESTING_PIPES) }))
     }
 
-    /// Reads at most `most` received bytes from `side`, and passes them to `act`: none at the end of
-    /// file.
+    /// Reads at most `most` received bytes from `side`, and passes them to `act`: none at the end
+    /// of file.
     pub(crate) fn receive<T>(
         &self,
         side: &Side<'_>,
