@@ -355,7 +355,7 @@ fn without_root(lab: &Lab) -> Verdict {
 fn demo_of_user(out: &Path, binary: &Path) -> Verdict {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", ORDINARY_USER, "--regid", ORDINARY_USER, "--clear-groups"]);
-    command.arg(binary).args(["demo", "--quick", "--output", "json", "--out"]).arg(out);
+    command.arg(binary).args(["demo", "--strict", "--quick", "--output", "json", "--out"]).arg(out);
     command.current_dir(out).env("HOME", out);
     let output = match command.output() {
         Ok(output) => output,
@@ -384,7 +384,7 @@ fn demo_of_user(out: &Path, binary: &Path) -> Verdict {
 impl Lab<'_> {
     fn demo(&self, more: &[&str]) -> Command {
         let mut command = Command::new(self.binary);
-        command.args(["demo", "--output", "json", "--out"]).arg(&self.out).args(more);
+        command.args(["demo", "--strict", "--output", "json", "--out"]).arg(&self.out).args(more);
         command
     }
 }

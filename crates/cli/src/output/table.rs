@@ -1,6 +1,6 @@
 //! Tables for people: aligned columns, numbers to the right, no colour.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// Prints a table; columns from `first_number` on are aligned to the right.
 pub(crate) fn print<H: AsRef<str>>(
@@ -15,6 +15,10 @@ pub(crate) fn print<H: AsRef<str>>(
 /// are less readable than lines broken by the terminal; terminals that know no width report 0.
 const LEAST_WIDTH: u16 = 20;
 
+/// One rule under the heading, none between rows.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
+
 /// Returns a table of at most this width, if there is one.
 fn drawn<H: AsRef<str>>(
     heading: &[H],
@@ -23,7 +27,7 @@ fn drawn<H: AsRef<str>>(
     width: Option<u16>,
 ) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(STYLE);
     match width.filter(|width| *width >= LEAST_WIDTH) {
         Some(width) => {
             table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
@@ -49,6 +53,15 @@ fn drawn<H: AsRef<str>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_heading_has_a_rule_under_it() {
+        let rows = [["hamina", "1"], ["tokyo", "2"]].map(|row| row.map(str::to_owned).to_vec());
+        let text = drawn(&["site", "relays"], &rows, 1, None).to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(lines[1].trim_matches('\u{2500}'), "", "{text}");
+        assert_eq!((lines.len(), lines[2].trim()), (4, "hamina       1"), "{text}");
+    }
 
     #[test]
     fn a_terminal_that_knows_no_width_gets_whole_lines() {
