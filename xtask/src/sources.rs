@@ -60,7 +60,8 @@ pub(crate) fn check_markdown(file: &str, text: &str) -> Vec<Violation> {
         .map(|line| {
             let is_fence = line.trim_start().starts_with("```");
             is_fenced ^= is_fence;
-            if is_fenced || is_fence { "" } else { line }
+            let is_code = is_fenced || is_fence || line.starts_with("    ");
+            if is_code { "" } else { line }
         })
         .collect();
     long_lines(file, &outside_fences.join("\n"))
@@ -162,7 +163,7 @@ mod tests {
         let long = "x".repeat(MAX_COLUMNS + 1);
         let found = check_lines("a.rs", &format!("//! x\n// {long}\n/// | {long} |\n"));
         assert_eq!(found, ["a.rs:2: more than 100 columns: break the line"]);
-        let text = format!("{long}\n```\n{long}\n```\n| {long} |\n{long}\n");
+        let text = format!("{long}\n```\n{long}\n```\n| {long} |\n{long}\n    {long}\n");
         let found = check_markdown("a.md", &text);
         assert_eq!(found.iter().map(|found| found.line).collect::<Vec<_>>(), [1, 6]);
     }
