@@ -385,7 +385,7 @@ fn explain_names_the_limit_and_alternatives() {
     files.write("other.toml", SMALL.replace("rtt.csv", "slow.csv"));
     files.refuses_with(
         "explain plan.json far --problem other.toml",
-        1,
+        2,
         "plan.json: it is no plan for other.toml",
     );
 }
