@@ -33,6 +33,7 @@
 //! | `shared` | state that a relay's workers share |
 //! | [`status`] | the status of each flow |
 
+mod batching;
 mod behind;
 pub mod config;
 pub mod counts;
@@ -47,7 +48,6 @@ pub mod membership;
 pub mod record;
 mod registry;
 mod reload;
-mod rests;
 mod shared;
 pub mod status;
 mod ticks;

@@ -14,6 +14,7 @@ use tradewind_telemetry::limited;
 use tradewind_units::{Duration, Timestamp};
 
 use crate::NodeError;
+use crate::batching::{BatchingDelay, Fetched, REST};
 use crate::behind::Behind;
 use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
@@ -22,7 +23,6 @@ use crate::handover::Handover;
 use crate::interceptor::Gate;
 use crate::mailbox::Desk;
 use crate::record::Journal;
-use crate::rests::{Fetched, REST, Rests};
 use crate::shared::Shared;
 use crate::status::{Board, PacketReport};
 use crate::ticks::Ticks;
@@ -133,7 +133,7 @@ impl Worker {
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         clock::sharpen_timers();
         let begun = clock::monotonic();
-        let mut rests = Rests::new(begun);
+        let mut batching = BatchingDelay::new(begun);
         let (mut next_tick, mut next_report) = (begun, begun);
         self.engine.begin(now());
         while !stop.load(Ordering::Relaxed) {
@@ -161,7 +161,7 @@ impl Worker {
                 self.engine.flush();
             }
             self.watch_fresh();
-            if rests.is_due(steady, fetched) {
+            if batching.is_due(steady, fetched) {
                 let due = self.engine.due().map_or(next_tick, |due| due.min(next_tick));
                 std::thread::sleep(REST.min(due.since(steady)));
             }
@@ -197,7 +197,7 @@ impl Worker {
         let mut all = Fetched::default();
         if token == DESK {
             let now = now();
-            self.engine.obey_orders(now);
+            self.engine.handle_orders(now);
             self.engine.dispatch(now);
             self.engine.flush();
             return all;

@@ -104,7 +104,7 @@ impl NextRelay<'_> {
         worker: &Worker,
         read_ahead: &mut ReadAhead,
     ) -> Result<Result<Vec<u8>, HeadError<NoReply>>, io::Error> {
-        let io_context = worker.means_up();
+        let io_context = worker.up_context();
         let mut reply = pin!(read_ahead.read_head(
             self.connection,
             &worker.buffer_pool,

@@ -5,6 +5,7 @@
 //! stops the fast one through TCP's own window. A direction ends after the load with the end of
 //! file that it read; the other goes on. Any error ends both.
 
+mod batching;
 mod broken;
 mod ending;
 mod idle;
@@ -12,7 +13,6 @@ mod io_context;
 mod kept;
 mod leave;
 mod linger;
-mod rests;
 mod run;
 mod yielding;
 

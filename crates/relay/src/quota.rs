@@ -98,7 +98,7 @@ impl Rate {
     }
 
     /// Returns true if nothing is booked any more, so that dropping it gives nothing away.
-    fn rests(&self, now: Instant) -> bool {
+    fn is_idle(&self, now: Instant) -> bool {
         let booked = self.lock();
         booked.due(booked.end) <= now
     }
@@ -318,7 +318,7 @@ impl<K: Ord + Copy> Table<K> {
     fn sweep(&mut self) {
         if self.members.len() >= self.sweep_at {
             let now = Instant::now();
-            self.members.retain(|_, member| !member.rests(now));
+            self.members.retain(|_, member| !member.is_idle(now));
             self.sweep_at = (2 * self.members.len()).max(self.sweep_at);
         }
     }
@@ -351,10 +351,10 @@ impl Member {
         self.memory = Memory::of_limit(self.memory.as_ref(), share.memory, sessions);
     }
 
-    fn rests(&self, now: Instant) -> bool {
+    fn is_idle(&self, now: Instant) -> bool {
         self.open == 0
             && self.lookups.rest()
-            && self.rate.as_ref().is_none_or(|rate| rate.rests(now))
+            && self.rate.as_ref().is_none_or(|rate| rate.is_idle(now))
     }
 }
 
@@ -364,7 +364,7 @@ impl<K: Ord + Copy> Drop for Place<K> {
         table.open -= 1;
         if let Some(member) = table.members.get_mut(&self.key) {
             member.open -= 1;
-            if member.rests(Instant::now()) {
+            if member.is_idle(Instant::now()) {
                 table.members.remove(&self.key);
             }
         }
@@ -471,7 +471,7 @@ mod tests {
         members.set(Some(8), Share::default());
         let held = taken[0].rate.as_ref().unwrap();
         held.book(Instant::now(), 1_000_000);
-        assert!(held.rests(Instant::now()));
+        assert!(held.is_idle(Instant::now()));
         let others: Vec<_> = (0..9).map_while(|_| members.enter(2, None)).collect();
         assert_eq!(others.len(), 3, "half of what is free");
     }
@@ -487,7 +487,7 @@ mod tests {
         rate.give_back(200, 200);
         assert_eq!(rate.due_of(now, 100) - now, Duration::from_millis(100));
         let rested = now + Duration::from_secs(60);
-        assert!(rate.rests(rested));
+        assert!(rate.is_idle(rested));
         let dues: Vec<_> = (0..3).map(|_| rate.due_of(rested, 100) - rested).collect();
         assert_eq!(dues, [0, 0, 100].map(Duration::from_millis), "a rest saves nothing up");
     }

@@ -159,7 +159,11 @@ impl Relay {
             joinable: Arc::default(),
             own,
             held: config.held.clone(),
-            entrances: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
+            listener_options: config
+                .listen
+                .iter()
+                .map(|at| config.leg.encryption_at(*at))
+                .collect(),
             audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
         });
         Ok(Self { server, service, identity })
@@ -283,7 +287,7 @@ struct RelayService {
     own: Arc<OwnIdentities>,
     held: HeldKeys,
     /// The encryption that each listener demands.
-    entrances: Vec<Encryption>,
+    listener_options: Vec<Encryption>,
     /// The log of sessions that grant and rules have admitted.
     audit_log: Option<Arc<AuditLog>>,
 }
@@ -296,11 +300,11 @@ impl Service for RelayService {
     async fn open(
         &self,
         stream: TcpStream,
-        entrance: usize,
+        listener_index: usize,
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
         let deadline = Instant::now() + self.session_settings.timeouts.header();
-        let wanted = self.entrances[entrance];
+        let wanted = self.listener_options[listener_index];
         let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
         let Welcomed { connection: stream, must_be_tls } = welcomed;
         let mut read_ahead = ReadAhead::default();

@@ -41,7 +41,7 @@ use crate::worker::{Permit, SharedLimits, Worker};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Interval between two heartbeats of a worker.
-const BEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without one after which the process counts as dead. Chosen: no turn of a worker takes a
 /// tenth of it, even on a machine with ten times as many workers as it has CPUs.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
@@ -51,12 +51,12 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Returns the settings of its sessions.
     fn session_settings(&self) -> &SessionSettings;
 
-    /// Opens the path for `stream`, which the listener with number `entrance` accepted; otherwise
+    /// Opens the path for `stream`, which the listener with number `listener_index` accepted; otherwise
     /// returns the outcome.
     fn open(
         &self,
         stream: TcpStream,
-        entrance: usize,
+        listener_index: usize,
         permit: &mut Permit,
     ) -> impl Future<Output = Result<Session, Outcome>> + Send;
 
@@ -138,15 +138,15 @@ impl Server {
         let Handover { mut inherited, mut passed } = handover;
         let mut local_addrs = Vec::with_capacity(setup.addresses.len());
         let mut open = Vec::new();
-        for (entrance, address) in setup.addresses.iter().enumerate() {
-            let name = Name { purpose: Purpose::Listener(entrance), address: *address };
+        for (listener_index, address) in setup.addresses.iter().enumerate() {
+            let name = Name { purpose: Purpose::Listener(listener_index), address: *address };
             let listeners = open_listeners(name, count, setup, inherited.listeners(name))?;
             let local = listeners[0].local_addr().map_err(RelayError::Runtime)?;
             tracing::info!("listening on {local}");
             local_addrs.push(local);
             for (index, listener) in listeners.into_iter().enumerate() {
                 passed.add(name, &listener).map_err(RelayError::Runtime)?;
-                open.push((index % count, (entrance, listener)));
+                open.push((index % count, (listener_index, listener)));
             }
         }
         let listening = Listening { addresses: setup.addresses.len(), workers: count };
@@ -340,14 +340,15 @@ impl WorkerContext {
             tokio::spawn(async move {
                 loop {
                     heart.heartbeat();
-                    tokio::time::sleep(BEAT).await;
+                    tokio::time::sleep(HEARTBEAT_INTERVAL).await;
                 }
             });
             let mut accepting = Vec::with_capacity(self.listeners.len());
-            for (entrance, listener) in self.listeners {
+            for (listener_index, listener) in self.listeners {
                 let listener = TcpListener::from_std(listener).expect("a fresh listener");
                 let worker = Arc::clone(&self.worker);
-                let accept = accept(listener, entrance, Arc::clone(service), worker, phase.clone());
+                let accept =
+                    accept(listener, listener_index, Arc::clone(service), worker, phase.clone());
                 accepting.push(tokio::spawn(accept));
             }
             for accept in accepting {
@@ -373,7 +374,7 @@ impl WorkerContext {
 /// listener resets them.
 async fn accept<S: Service>(
     listener: TcpListener,
-    entrance: usize,
+    listener_index: usize,
     service: Arc<S>,
     worker: Arc<Worker>,
     mut phase: watch::Receiver<Phase>,
@@ -406,7 +407,7 @@ async fn accept<S: Service>(
                 let serve = async move {
                     // Opening takes more memory than carrying: it is freed in between. A task would
                     // hold a session twice, in its old place and its new one.
-                    let opening = Box::pin(service.open(stream, entrance, &mut permit));
+                    let opening = Box::pin(service.open(stream, listener_index, &mut permit));
                     let outcome = match opening.await.map(Box::new) {
                         Ok(mut session) => {
                             permit.bind(&mut session);

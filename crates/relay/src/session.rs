@@ -114,10 +114,10 @@ impl Session {
         let memory = memory.as_ref();
         match error {
             Broken::Upstream(_) => {
-                up.linger(upstream, downstream, worker.means_up().within(memory)).await;
+                up.linger(upstream, downstream, worker.up_context().within(memory)).await;
             }
             Broken::Downstream(_) => {
-                down.linger(downstream, upstream, worker.means_down().within(memory)).await;
+                down.linger(downstream, upstream, worker.down_context().within(memory)).await;
             }
             Broken::Idle(_) => {}
         }
@@ -137,8 +137,8 @@ impl Session {
             settled.map_err(|error| Broken::Downstream(error.source))?;
             tcp::acknowledge_at_once(&self.downstream).map_err(Broken::Downstream)?;
             tcp::acknowledge_at_once(&self.upstream).map_err(Broken::Upstream)?;
-            let up = self.up.leave(worker.means_up()).map_err(Broken::Upstream)?;
-            let down = self.down.leave(worker.means_down()).map_err(Broken::Downstream)?;
+            let up = self.up.leave(worker.up_context()).map_err(Broken::Upstream)?;
+            let down = self.down.leave(worker.down_context()).map_err(Broken::Downstream)?;
             let upstream = Left::between(&up, &down, session_settings.legs.lifts_accepted());
             let ramp = session_settings.legs.of(&self.downstream).ramps();
             let downstream = Left::between(&down, &up, ramp);

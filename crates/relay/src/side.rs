@@ -50,7 +50,7 @@ impl Side<'_> {
     }
 
     /// Returns true if its read interest is paused.
-    pub(crate) const fn is_deaf(&self) -> bool {
+    pub(crate) const fn is_read_paused(&self) -> bool {
         matches!(self, Self::ReadPaused(..))
     }
 
@@ -60,9 +60,9 @@ impl Side<'_> {
     /// As [`Side::pause_reads`].
     pub(crate) fn hear(&mut self) -> io::Result<()> {
         if matches!(self, Self::ReadPaused(..))
-            && let Self::ReadPaused(deaf, seal) = std::mem::replace(self, Self::Lost)
+            && let Self::ReadPaused(paused, seal) = std::mem::replace(self, Self::Lost)
         {
-            let stream = TcpStream::from_std(deaf.into_inner())?;
+            let stream = TcpStream::from_std(paused.into_inner())?;
             *self = Self::ReadEnabled(Connection::from_parts(stream, seal));
         }
         Ok(())
@@ -100,11 +100,11 @@ impl Side<'_> {
     /// A socket that both peers have closed in order looks the same to the runtime but has no
     /// error: its received data can still be read.
     pub(crate) fn poll_failure(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Self::ReadPaused(deaf, _) = self else { return Poll::Pending };
-        if let Err(error) = ready!(deaf.poll_read_ready(cx)) {
+        let Self::ReadPaused(paused, _) = self else { return Poll::Pending };
+        if let Err(error) = ready!(paused.poll_read_ready(cx)) {
             return Poll::Ready(error);
         }
-        match deaf.get_ref().take_error() {
+        match paused.get_ref().take_error() {
             Ok(None) => Poll::Pending,
             Ok(Some(error)) | Err(error) => Poll::Ready(error),
         }
@@ -189,7 +189,7 @@ impl Side<'_> {
         match self {
             Self::Lent(connection) => connection.stream().poll_write_ready(cx),
             Self::ReadEnabled(connection) => connection.stream().poll_write_ready(cx),
-            Self::ReadPaused(deaf, _) => deaf.poll_write_ready(cx).map_ok(drop),
+            Self::ReadPaused(paused, _) => paused.poll_write_ready(cx).map_ok(drop),
             Self::Lost => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -207,8 +207,8 @@ impl Side<'_> {
         match self {
             Self::Lent(connection) => connection.stream().try_write(bytes),
             Self::ReadEnabled(connection) => connection.stream().try_write(bytes),
-            Self::ReadPaused(deaf, _) => {
-                deaf.try_io(Interest::WRITABLE, |mut stream| stream.write(bytes))
+            Self::ReadPaused(paused, _) => {
+                paused.try_io(Interest::WRITABLE, |mut stream| stream.write(bytes))
             }
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
@@ -257,7 +257,7 @@ impl Side<'_> {
         match self {
             Self::Lent(connection) => connection.stream().try_io(Interest::WRITABLE, write),
             Self::ReadEnabled(connection) => connection.stream().try_io(Interest::WRITABLE, write),
-            Self::ReadPaused(deaf, _) => deaf.try_io(Interest::WRITABLE, |_| write()),
+            Self::ReadPaused(paused, _) => paused.try_io(Interest::WRITABLE, |_| write()),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -270,7 +270,7 @@ impl AsFd for Side<'_> {
         match self {
             Self::Lent(connection) => connection.as_fd(),
             Self::ReadEnabled(connection) => connection.as_fd(),
-            Self::ReadPaused(deaf, _) => deaf.get_ref().as_fd(),
+            Self::ReadPaused(paused, _) => paused.get_ref().as_fd(),
             Self::Lost => unreachable!("the loss of a socket ends its session"),
         }
     }

@@ -211,12 +211,12 @@ impl Worker {
     }
 
     /// Returns the I/O context of an upstream direction.
-    pub(crate) fn means_up(&self) -> IoContext<'_> {
+    pub(crate) fn up_context(&self) -> IoContext<'_> {
         self.io_context(&self.counts.up)
     }
 
     /// Returns the I/O context of a downstream direction.
-    pub(crate) fn means_down(&self) -> IoContext<'_> {
+    pub(crate) fn down_context(&self) -> IoContext<'_> {
         self.io_context(&self.counts.down)
     }
 

@@ -24,7 +24,7 @@ const LEAST_BYTES: Bytes = Bytes::new(100_000);
 /// The default time for which packets are worth storing, and a relay's default storage. Chosen: the
 /// time of a tunnel or a change of trains; a day of messages and pictures of some thousand senders.
 pub(crate) const KEEP: Duration = Duration::from_secs(600);
-const DEPOT: MessageStoreConfig = MessageStoreConfig {
+const MESSAGE_STORE: MessageStoreConfig = MessageStoreConfig {
     bytes: Bytes::new(256_000_000),
     per_sender: Bytes::new(32_000_000),
     keep: Duration::from_secs(3600),
@@ -119,11 +119,11 @@ pub(super) fn message_store(
     per_sender: Option<Bytes>,
     keep: Option<Duration>,
 ) -> MessageStoreConfig {
-    let bytes = bytes.unwrap_or(DEPOT.bytes);
+    let bytes = bytes.unwrap_or(MESSAGE_STORE.bytes);
     MessageStoreConfig {
         bytes,
-        per_sender: per_sender.unwrap_or(DEPOT.per_sender.min(bytes)),
-        keep: keep.unwrap_or(DEPOT.keep),
+        per_sender: per_sender.unwrap_or(MESSAGE_STORE.per_sender.min(bytes)),
+        keep: keep.unwrap_or(MESSAGE_STORE.keep),
     }
 }
 

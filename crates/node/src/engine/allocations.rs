@@ -10,9 +10,9 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
 use super::TICK;
-use super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::conversations::Written;
 use super::local::Local;
+use super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::DeliveryPolicy;
 use crate::counts::Snapshot;
 

@@ -24,7 +24,7 @@ const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 
 impl Engine {
     /// Carries out the flows' orders.
-    pub(crate) fn obey_orders(&mut self, now: Now) {
+    pub(crate) fn handle_orders(&mut self, now: Now) {
         for order in self.desk.take() {
             match order {
                 Order::Register { flow, client, to, delivery, mailbox } => {

@@ -120,7 +120,7 @@ fn is_recent(now: Now, used: Timestamp) -> bool {
 mod tests {
     use tradewind_packet::message::Carriage;
 
-    use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+    use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
     use super::*;
     use crate::config::{NodeConfig, Path, TrafficSource};
     use crate::engine::now;

@@ -5,8 +5,6 @@ mod access;
 mod accounting;
 #[cfg(test)]
 mod allocations;
-#[cfg(test)]
-mod by_hand;
 mod conversations;
 mod ends;
 mod flows;
@@ -32,6 +30,8 @@ mod setup;
 mod several;
 mod sockets;
 mod taken;
+#[cfg(test)]
+mod test_harness;
 mod tunnel;
 
 use std::collections::BTreeMap;

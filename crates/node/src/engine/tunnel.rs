@@ -349,7 +349,7 @@ mod tests {
     use tradewind_units::Duration;
 
     use super::super::ERRORS_A_SECOND;
-    use super::super::by_hand::{Hosts, anybody};
+    use super::super::test_harness::{Hosts, anybody};
 
     /// Returns a packet that no router may fragment.
     fn packet(last: u8) -> Vec<u8> {

@@ -303,8 +303,7 @@ impl Depositor {
     /// Gives up a deposit that does not come while others do: it would block all behind it.
     fn give_up_hopeless(&mut self) {
         let first = self.stored_messages.front();
-        let is_hopeless =
-            |kept: &&Kept<Sent>| kept.note.misses >= MOST_MISSES && !kept.is_envelope();
+        let is_hopeless = |kept: &&Kept<Sent>| kept.note.misses >= MOST_MISSES && !kept.is_header();
         if first.filter(is_hopeless).is_some() {
             self.stored_messages.pop();
             self.base += 1;
@@ -314,7 +313,7 @@ impl Depositor {
     }
 
     fn begin_anew(&mut self) {
-        self.stored_messages.put_envelope_back();
+        self.stored_messages.put_header_back();
         for kept in self.stored_messages.waiting_mut() {
             kept.note = Sent { misses: kept.note.misses, ..Sent::default() };
         }

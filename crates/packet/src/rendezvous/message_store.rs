@@ -204,7 +204,7 @@ impl MessageStore {
         lane.take(deposit, until);
         while let Some((until, bytes)) = lane.release() {
             let stored_message = Kept { number: mailbox.next, until, note: (), bytes };
-            let is_packet = !stored_message.is_envelope();
+            let is_packet = !stored_message.is_header();
             self.tally.deposited += u64::from(is_packet);
             // Its sender needed its number only.
             if is_packet && until <= now {

@@ -42,10 +42,10 @@ use crate::session::cipher;
 /// The longest that a packet may wait, and that a stored header is accepted. Chosen.
 pub const MOST_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The bytes that sealing adds to a packet.
-pub const PARCEL_OVERHEAD: usize = PACKET_HEADER_BYTES + crate::session::TAG_BYTES;
+pub const STORED_MESSAGE_OVERHEAD: usize = PACKET_HEADER_BYTES + crate::session::TAG_BYTES;
 
 /// The first byte of a stored message.
-const ENVELOPE: u8 = 1;
+const STORED_HEADER: u8 = 1;
 const PACKET: u8 = 2;
 /// A packet's first byte, flow and sequence.
 const PACKET_HEADER_BYTES: usize = 17;
@@ -67,6 +67,6 @@ fn key_of(stored_header: &mut HandshakeState) -> LessSafeKey {
 }
 
 /// Returns whether a stored message is a stored header, which relays can see.
-fn is_envelope(stored_message: &[u8]) -> bool {
-    stored_message.first() == Some(&ENVELOPE)
+fn is_header(stored_message: &[u8]) -> bool {
+    stored_message.first() == Some(&STORED_HEADER)
 }

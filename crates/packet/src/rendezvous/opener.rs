@@ -14,7 +14,7 @@ use tradewind_grant::{IdentityKey, PublicIdentity};
 use tradewind_units::{Duration, Timestamp};
 
 use super::{
-    CONTENT_BYTES, ENVELOPE, MOST_KEPT, NAME, PACKET, PACKET_HEADER_BYTES, PROLOGUE, key_of,
+    CONTENT_BYTES, MOST_KEPT, NAME, PACKET, PACKET_HEADER_BYTES, PROLOGUE, STORED_HEADER, key_of,
 };
 use crate::id::FlowNumber;
 use crate::noise;
@@ -108,7 +108,7 @@ struct Flow {
 }
 
 /// A stored header that was opened.
-struct Letter {
+struct OpenedHeader {
     sender: PublicIdentity,
     made: Timestamp,
     flow: FlowNumber,
@@ -143,9 +143,9 @@ impl Opener {
         judge: impl FnOnce(&Head<'_>) -> Option<Timestamp>,
     ) -> Result<Opened<'a>, Refused> {
         match stored_message.first() {
-            Some(&ENVELOPE) => {
-                let letter = self.unseal(&stored_message[1..])?;
-                self.learn(now, letter, judge).map(|()| Opened::StoredHeader)
+            Some(&STORED_HEADER) => {
+                let opened = self.unseal(&stored_message[1..])?;
+                self.learn(now, opened, judge).map(|()| Opened::StoredHeader)
             }
             Some(&PACKET) => self.open_packet(now, stored_message),
             _ => Err(Refused::Malformed),
@@ -161,7 +161,7 @@ impl Opener {
         }
     }
 
-    fn unseal(&self, message: &[u8]) -> Result<Letter, Refused> {
+    fn unseal(&self, message: &[u8]) -> Result<OpenedHeader, Refused> {
         let mut refused = Err(Refused::NotGenuine);
         for own in &self.own {
             match unseal(own, message) {
@@ -178,10 +178,10 @@ impl Opener {
     fn learn(
         &mut self,
         now: Timestamp,
-        letter: Letter,
+        opened: OpenedHeader,
         judge: impl FnOnce(&Head<'_>) -> Option<Timestamp>,
     ) -> Result<(), Refused> {
-        let Letter { sender, made, flow: number, first, to, grant, key } = letter;
+        let OpenedHeader { sender, made, flow: number, first, to, grant, key } = opened;
         if now.since(made) > MOST_KEPT || made.since(now) > MOST_AHEAD {
             return Err(Refused::Stale);
         }
@@ -281,7 +281,7 @@ impl Opener {
 }
 
 /// Opens a stored header that was sealed for `own`.
-fn unseal(own: &IdentityKey, message: &[u8]) -> Result<Letter, Refused> {
+fn unseal(own: &IdentityKey, message: &[u8]) -> Result<OpenedHeader, Refused> {
     let secret = own.to_secret_bytes();
     let mut state = noise::builder(NAME, None)
         .local_private_key(secret.as_slice())
@@ -300,7 +300,7 @@ fn unseal(own: &IdentityKey, message: &[u8]) -> Result<Letter, Refused> {
     let made = number(0).checked_mul(1_000_000).ok_or(Refused::Malformed)?;
     let ip: [u8; 16] = fixed[24..40].try_into().expect("16 of 42 bytes");
     let port = u16::from_be_bytes([fixed[40], fixed[41]]);
-    Ok(Letter {
+    Ok(OpenedHeader {
         sender,
         made: Timestamp::from_nanos(made),
         flow: FlowNumber(number(8)),

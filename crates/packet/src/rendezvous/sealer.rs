@@ -14,7 +14,8 @@ use tradewind_grant::{IdentityKey, PublicIdentity};
 use tradewind_units::{Duration, Timestamp};
 
 use super::{
-    CONTENT_BYTES, ENVELOPE, NAME, PACKET, PACKET_HEADER_BYTES, PARCEL_OVERHEAD, PROLOGUE, key_of,
+    CONTENT_BYTES, NAME, PACKET, PACKET_HEADER_BYTES, PROLOGUE, STORED_HEADER,
+    STORED_MESSAGE_OVERHEAD, key_of,
 };
 use crate::id::FlowNumber;
 use crate::message::{MOST_PAYLOAD_BYTES, put_address};
@@ -28,7 +29,7 @@ use crate::session::random::Randomness;
 const KEY_TIME: Duration = Duration::from_secs(600);
 const KEY_PACKETS: u64 = 1 << 20;
 /// The longest stored header: keys, contents, grant, tags.
-const MOST_ENVELOPE: usize = 32 + 48 + CONTENT_BYTES + tradewind_grant::token::GRANT_LIMIT + 16;
+const MOST_HEADER: usize = 32 + 48 + CONTENT_BYTES + tradewind_grant::token::GRANT_LIMIT + 16;
 
 /// The reason why a packet is not sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +97,7 @@ impl Sealer {
         payload: &[u8],
         mut put: impl FnMut(Vec<u8>),
     ) -> Result<(), SealRefused> {
-        if payload.len() + PARCEL_OVERHEAD > MOST_PAYLOAD_BYTES {
+        if payload.len() + STORED_MESSAGE_OVERHEAD > MOST_PAYLOAD_BYTES {
             return Err(SealRefused::TooLong(payload.len()));
         }
         let is_worn = |key: &Key| {
@@ -108,7 +109,7 @@ impl Sealer {
             put(stored_header);
         }
         let Some(Key { key, .. }) = &self.key else { return Err(SealRefused::Identity) };
-        let mut stored_message = Vec::with_capacity(payload.len() + PARCEL_OVERHEAD);
+        let mut stored_message = Vec::with_capacity(payload.len() + STORED_MESSAGE_OVERHEAD);
         stored_message.push(PACKET);
         stored_message.extend_from_slice(&self.flow.0.to_be_bytes());
         stored_message.extend_from_slice(&self.next.to_be_bytes());
@@ -138,9 +139,9 @@ impl Sealer {
             .and_then(|builder| builder.prologue(PROLOGUE))
             .and_then(Builder::build_initiator)
             .ok()?;
-        let mut message = [0; MOST_ENVELOPE];
+        let mut message = [0; MOST_HEADER];
         let length = state.write_message(&content, &mut message).ok()?;
-        let stored_header = [&[ENVELOPE], &message[..length]].concat();
+        let stored_header = [&[STORED_HEADER], &message[..length]].concat();
         Some((stored_header, key_of(&mut state)))
     }
 }

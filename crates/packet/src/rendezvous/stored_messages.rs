@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tradewind_units::Timestamp;
 
-use super::is_envelope;
+use super::is_header;
 
 /// The bytes that a stored message costs beside its own. Chosen: more than its share of the tables.
 pub(super) const COST: u64 = 96;
@@ -21,8 +21,8 @@ pub(super) struct Kept<N> {
 }
 
 impl<N> Kept<N> {
-    pub(super) fn is_envelope(&self) -> bool {
-        is_envelope(&self.bytes)
+    pub(super) fn is_header(&self) -> bool {
+        is_header(&self.bytes)
     }
 
     pub(super) fn cost(&self) -> u64 {
@@ -60,7 +60,7 @@ impl<N> StoredMessages<N> {
     /// another one has left.
     pub(super) fn pop(&mut self) -> Option<bool> {
         let first = self.waiting.pop_front()?;
-        let is_packet = !first.is_envelope();
+        let is_packet = !first.is_header();
         let gone = if is_packet { Some(first) } else { self.stored_header.replace(first) };
         self.cost -= gone.map_or(0, |gone| gone.cost());
         Some(is_packet)
@@ -74,19 +74,19 @@ impl<N> StoredMessages<N> {
         sent: usize,
         is_to_go: impl Fn(&Kept<N>) -> bool,
     ) -> Option<bool> {
-        let is_envelope = |at: usize| self.waiting.get(at).is_some_and(Kept::is_envelope);
-        let at = sent + usize::from(is_envelope(sent) && !is_envelope(sent + 1));
+        let is_header = |at: usize| self.waiting.get(at).is_some_and(Kept::is_header);
+        let at = sent + usize::from(is_header(sent) && !is_header(sent + 1));
         if !is_to_go(self.waiting.get(at)?) {
             return None;
         }
         let gone = self.waiting.remove(at)?;
         self.cost -= gone.cost();
-        Some(!gone.is_envelope())
+        Some(!gone.is_header())
     }
 
     /// Puts the stored header that the first packet needs before it again.
-    pub(super) fn put_envelope_back(&mut self) {
-        let Some(first) = self.waiting.front().filter(|first| !first.is_envelope()) else { return };
+    pub(super) fn put_header_back(&mut self) {
+        let Some(first) = self.waiting.front().filter(|first| !first.is_header()) else { return };
         let until = first.until;
         if let Some(stored_header) = self.stored_header.take() {
             self.waiting.push_front(Kept { until, ..stored_header });

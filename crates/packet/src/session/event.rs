@@ -68,7 +68,7 @@ impl DropReason {
         match self {
             Self::Malformed => "malformed",
             Self::UnknownSession => "unknown_session",
-            Self::AuthenticationFailed => "false_tag",
+            Self::AuthenticationFailed => "authentication_failed",
             Self::Replayed => "replayed",
             Self::FirstTag => "first_tag",
             Self::CookieNeeded => "cookie_needed",

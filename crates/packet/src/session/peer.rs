@@ -29,7 +29,7 @@ impl From<crate::id::Peer> for PeerId {
 
 /// The most pings that wait for pongs. Chosen: ten a second, over two links, and probes beside
 /// them, for two seconds; a neighbour counts as dead after one.
-const QUESTIONS: usize = 32;
+const MOST_PINGS: usize = 32;
 
 /// A neighbour.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) struct Peer {
     pub(super) previous: Option<u32>,
     /// The session that the other side has not used yet, or not answered.
     pub(super) coming: Option<u32>,
-    pub(super) questions: VecDeque<Question>,
+    pub(super) pings: VecDeque<Ping>,
     /// When a datagram of it was opened last.
     pub(super) heard: Timestamp,
     /// The round trip of the last ping on its link that was answered.
@@ -109,7 +109,7 @@ pub(super) struct Candidate {
 
 /// A ping whose pong is awaited.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct Ping {
     pub(super) number: u64,
     pub(super) link: Link,
     pub(super) asked: Timestamp,
@@ -140,7 +140,7 @@ impl Peer {
             sending: None,
             previous: None,
             coming: None,
-            questions: VecDeque::new(),
+            pings: VecDeque::new(),
             heard: now.steady,
             round_trip: None,
         }
@@ -151,26 +151,26 @@ impl Peer {
     }
 
     /// Remembers a ping, and forgets the oldest of too many.
-    pub(super) fn remember(&mut self, question: Question) {
-        if self.questions.len() == QUESTIONS {
-            self.questions.pop_front();
+    pub(super) fn remember(&mut self, ping: Ping) {
+        if self.pings.len() == MOST_PINGS {
+            self.pings.pop_front();
         }
-        self.questions.push_back(question);
+        self.pings.push_back(ping);
     }
 
     /// Returns the ping that `number` answers when it comes over `link`; it and those before it are
     /// settled.
-    pub(super) fn settle(&mut self, number: u64, link: Link) -> Option<Question> {
-        let found = |question: &Question| question.number == number && question.link.covers(link);
-        let at = self.questions.iter().position(found)?;
-        let question = self.questions[at];
+    pub(super) fn settle(&mut self, number: u64, link: Link) -> Option<Ping> {
+        let found = |ping: &Ping| ping.number == number && ping.link.covers(link);
+        let at = self.pings.iter().position(found)?;
+        let ping = self.pings[at];
         // Pings to other addresses are still open.
         let mut index = 0;
-        self.questions.retain(|other| {
+        self.pings.retain(|other| {
             index += 1;
-            index > at + 1 || other.link != question.link
+            index > at + 1 || other.link != ping.link
         });
-        Some(question)
+        Some(ping)
     }
 
     /// Returns the links for initiations: the current one, and the configured one.
@@ -182,9 +182,8 @@ impl Peer {
     /// Returns whether a ping on the neighbour's current link has that number: whichever link the
     /// pong comes over, the ping has arrived.
     pub(super) fn was_asked_there(&self, number: u64) -> bool {
-        let mut questions = self.questions.iter();
-        self.link.is_internet()
-            && questions.any(|question| question.number == number && question.link == self.link)
+        let mut pings = self.pings.iter();
+        self.link.is_internet() && pings.any(|ping| ping.number == number && ping.link == self.link)
     }
 
     /// Takes the candidate's address if nothing came from the current address for as long as its

@@ -19,7 +19,7 @@ use super::Link;
 use super::cookie::{CookieJar, FirstMacKeys};
 use super::event::{DropReason, Event, Now, Opened, SealError};
 use super::passed::Tags;
-use super::peer::{Candidate, HandshakeRole, Peer, PeerId, Phase, Question, Session};
+use super::peer::{Candidate, HandshakeRole, Peer, PeerId, Phase, Ping, Session};
 use super::random::Randomness;
 use super::table::Table;
 use super::wire::{
@@ -351,33 +351,33 @@ impl Sessions {
 
     fn handle_control(&mut self, now: Now, link: Link, peer_id: PeerId, control: Control) {
         match control {
-            Control::Question(number) | Control::Probe(number) => {
-                self.send_control(peer_id, link, Control::Answer(number), 0);
+            Control::Ping(number) | Control::Probe(number) => {
+                self.send_control(peer_id, link, Control::Pong(number), 0);
             }
-            Control::Answer(number) => {
+            Control::Pong(number) => {
                 let Some(peer) = self.peers.get_mut(peer_id.0) else { return };
                 if peer.was_asked_there(number) {
                     peer.link_heard = now.steady;
                 }
-                let Some(question) = peer.settle(number, link) else { return };
-                let (bytes, round_trip) = (question.bytes, now.steady.since(question.asked));
-                let link = question.link;
+                let Some(ping) = peer.settle(number, link) else { return };
+                let (bytes, round_trip) = (ping.bytes, now.steady.since(ping.asked));
+                let link = ping.link;
                 if link.is_internet() && peer.link != link {
                     let due = now.steady + (round_trip * 2).min(LEAVES_AFTER);
-                    peer.candidate = Some(Candidate { link, asked: question.asked, due });
+                    peer.candidate = Some(Candidate { link, asked: ping.asked, due });
                 } else if link.is_internet() {
                     peer.round_trip = Some(round_trip);
                 }
                 self.events.push_back(Event::Answered { peer: peer_id, link, round_trip, bytes });
             }
             Control::Confirmation => {}
-            Control::Farewell => self.forget_sessions(peer_id),
+            Control::Close => self.forget_sessions(peer_id),
         }
     }
 
     /// Pings the neighbour; a pong is reported by [`Event::Answered`].
     pub fn ask(&mut self, now: Now, peer: PeerId, link: Link) {
-        self.ask_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Question);
+        self.ask_with(now, peer, link, OVERHEAD + CONTROL_LIMIT, Control::Ping);
     }
 
     /// Pings it with a datagram of `bytes`, at least 38; [`Event::Answered`] reports that a
@@ -397,7 +397,7 @@ impl Sessions {
         let number = self.randomness.draw_u64();
         let Some(known) = self.peers.get_mut(peer.0) else { return };
         if known.sending.is_some() {
-            known.remember(Question { number, link, asked: now.steady, bytes });
+            known.remember(Ping { number, link, asked: now.steady, bytes });
             self.send_control(peer, link, control(number), bytes);
         }
     }
@@ -406,10 +406,9 @@ impl Sessions {
     /// at its current one.
     fn ask_stranger(&mut self, now: Now, peer_id: PeerId, link: Link, length: usize) {
         let Some(peer) = self.peers.get(peer_id.0) else { return };
-        let elsewhere =
-            |question: &&Question| question.link.is_internet() && question.link != peer.link;
+        let elsewhere = |ping: &&Ping| ping.link.is_internet() && ping.link != peer.link;
         let (present, is_ours) = (peer.link, peer.home.is_some());
-        let asked = peer.questions.iter().rev().find(elsewhere).map(|question| question.asked);
+        let asked = peer.pings.iter().rev().find(elsewhere).map(|ping| ping.asked);
         let is_early = asked.is_some_and(|asked| now.steady.since(asked) < ASK_AGAIN);
         if link.is_internet() && !is_early && length >= OVERHEAD + CONTROL_LIMIT {
             // The initiator lets the system choose the local address.
@@ -436,7 +435,7 @@ impl Sessions {
         let old = peer.previous.take();
         peer.previous = peer.sending.take();
         peer.sending = peer.coming.take();
-        peer.questions.clear();
+        peer.pings.clear();
         let (identity, link) = (peer.identity, peer.link);
         if let Some(old) = old {
             self.sessions.remove(old);
@@ -585,7 +584,7 @@ impl Sessions {
     /// Ends the session with a neighbour, and sends it a close message.
     pub fn close(&mut self, peer: PeerId) {
         if let Some(link) = self.link_of(peer) {
-            self.send_control(peer, link, Control::Farewell, 0);
+            self.send_control(peer, link, Control::Close, 0);
         }
         self.forget(peer);
     }

@@ -22,8 +22,8 @@
 //!                   4  receiver's session id
 //!                   8  counter
 //!              x + 16  payload, sealed; the 13 bytes before are authenticated with it
-//! control payload   1  1 question, 2 answer, 3 confirmation, 4 farewell, 5 probe
-//!                   8  question, answer and probe: a number that comes back
+//! control payload   1  1 ping, 2 pong, 3 confirmation, 4 close, 5 probe
+//!                   8  ping, pong and probe: a number that comes back
 //!                   x  probe: zeros
 //! ```
 
@@ -128,13 +128,13 @@ pub(super) fn prefix(kind: u8, id: u32) -> [u8; PREFIX_BYTES] {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Control {
     /// A ping: asks whether the neighbour is there, at this address.
-    Question(u64),
+    Ping(u64),
     /// A pong: answers a ping or a probe.
-    Answer(u64),
+    Pong(u64),
     /// The first message of a session.
     Confirmation,
     /// The last message of a session (close).
-    Farewell,
+    Close,
     /// A ping that is padded to a length.
     Probe(u64),
 }
@@ -146,10 +146,10 @@ impl Control {
     /// Writes it to `out`; returns its length.
     pub(super) fn put(self, out: &mut [u8]) -> usize {
         let (kind, number) = match self {
-            Self::Question(number) => (1, Some(number)),
-            Self::Answer(number) => (2, Some(number)),
+            Self::Ping(number) => (1, Some(number)),
+            Self::Pong(number) => (2, Some(number)),
             Self::Confirmation => (3, None),
-            Self::Farewell => (4, None),
+            Self::Close => (4, None),
             Self::Probe(number) => (5, Some(number)),
         };
         out[0] = kind;
@@ -167,10 +167,10 @@ impl Control {
         }
         let number = <[u8; 8]>::try_from(rest).map(u64::from_be_bytes);
         match (kind, number, rest.is_empty()) {
-            (1, Ok(number), _) => Some(Self::Question(number)),
-            (2, Ok(number), _) => Some(Self::Answer(number)),
+            (1, Ok(number), _) => Some(Self::Ping(number)),
+            (2, Ok(number), _) => Some(Self::Pong(number)),
             (3, _, true) => Some(Self::Confirmation),
-            (4, _, true) => Some(Self::Farewell),
+            (4, _, true) => Some(Self::Close),
             _ => None,
         }
     }
@@ -190,6 +190,6 @@ mod tests {
         bytes[59] = 1;
         assert_eq!(Control::take(&bytes), None);
         bytes[0] = 1;
-        assert_eq!(Control::take(&bytes), None, "a question has nothing behind its number");
+        assert_eq!(Control::take(&bytes), None, "a ping has nothing behind its number");
     }
 }

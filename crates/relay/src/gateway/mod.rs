@@ -110,7 +110,8 @@ impl Gateway {
         hopeless(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
-        let (addresses, entrances): (Vec<_>, Vec<_>) = entrances(config).into_iter().unzip();
+        let (addresses, listener_options): (Vec<_>, Vec<_>) =
+            listener_options(config).into_iter().unzip();
         let (timeouts, local_ports) = (LiveTimeouts::new(&config.timeouts), LocalPorts::default());
         let warm = PoolCollector { program: "gateway", pools: Arc::default() };
         let setup = Setup {
@@ -136,7 +137,7 @@ impl Gateway {
         let own_listeners = server.handle().own_listeners();
         let limits = Some(server.limits());
         let host = Host { own_listeners, timeouts, local_ports, limits };
-        let service = Arc::new(GatewayService::new(config, entrances, routes, legs, host)?);
+        let service = Arc::new(GatewayService::new(config, listener_options, routes, legs, host)?);
         if let Some(pools) = &service.pools {
             let _first = warm.pools.set(Arc::clone(pools));
         }
@@ -277,7 +278,7 @@ fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
     })
 }
 
-fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
+fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
     let word = |word| FlowId::new(word).expect("a short word");
     let answer = if config.optimistic { Answer::Optimistic } else { Answer::Open };
     let plain = |kind, name| Listener {
@@ -289,7 +290,7 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
         accept_proxy: Vec::new(),
     };
     let forwards = config.forward.iter().map(|forward| {
-        let entrance = Listener {
+        let listener_index = Listener {
             kind: Kind::Forward { to: forward.to.clone() },
             number: 0,
             own_lookups: Lookups::of_many(),
@@ -297,12 +298,14 @@ fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
             tells_client: forward.send_proxy.is_some(),
             accept_proxy: forward.accept_proxy.clone(),
         };
-        (forward.listen, entrance)
+        (forward.listen, listener_index)
     });
     let socks5 = config.socks5.iter().map(|at| (*at, plain(Kind::Socks5(answer), "socks5")));
     let connect = config.connect.iter().map(|at| (*at, plain(Kind::Connect(answer), "connect")));
-    let all = forwards.chain(socks5).chain(connect).chain(tproxy::entrances(config)).enumerate();
-    all.map(|(number, (listen, entrance))| (listen, Listener { number, ..entrance })).collect()
+    let all =
+        forwards.chain(socks5).chain(connect).chain(tproxy::listener_options(config)).enumerate();
+    all.map(|(number, (listen, listener_index))| (listen, Listener { number, ..listener_index }))
+        .collect()
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::server::Server;
 use crate::{GatewayConfig, RelayError};
 
 /// Returns the listeners of all entries, in order.
-pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
-    let entrance = |tproxy: &Tproxy| Listener {
+pub(super) fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
+    let listener_index = |tproxy: &Tproxy| Listener {
         kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
         number: 0,
         own_lookups: Lookups::of_many(),
@@ -26,8 +26,10 @@ pub(super) fn entrances(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
         accept_proxy: tproxy.accept_proxy.clone(),
     };
     let all = config.tproxy.iter();
-    all.flat_map(|tproxy| tproxy.listeners().map(move |listener| (listener, entrance(tproxy))))
-        .collect()
+    all.flat_map(|tproxy| {
+        tproxy.listeners().map(move |listener| (listener, listener_index(tproxy)))
+    })
+    .collect()
 }
 
 /// Makes the listeners of these entries, which are the last ones, transparent, and sets the
@@ -41,9 +43,9 @@ pub(super) fn intercept(
     let mut next = addresses.len() - count;
     let mut interceptions = Vec::with_capacity(entries.len());
     for tproxy in entries {
-        let entrances = next..next + tproxy.listeners().count();
-        next = entrances.end;
-        for listener in server.listeners().filter(|(number, _)| entrances.contains(number)) {
+        let listener_options = next..next + tproxy.listeners().count();
+        next = listener_options.end;
+        for listener in server.listeners().filter(|(number, _)| listener_options.contains(number)) {
             make_transparent(&listener.1)?;
         }
         let destination = |rule: &tradewind_grant::DestinationRule| {
@@ -52,7 +54,7 @@ pub(super) fn intercept(
         };
         let capture = Capture {
             destinations: tproxy.destinations.iter().filter_map(destination).collect(),
-            listeners: addresses[entrances].to_vec(),
+            listeners: addresses[listener_options].to_vec(),
             local_output: tproxy.local_output,
         };
         let interception = Interception::set(&capture)?;

@@ -35,15 +35,15 @@ impl Pump<'_> {
         let Session { up, down, upstream, downstream, memory, offers, .. } = &mut *self.session;
         let memory = memory.as_ref();
         let ending = Ending::after(down);
-        let io_context = self.worker.means_up().within(memory);
+        let io_context = self.worker.up_context().within(memory);
         let up_ended = up.poll_move(cx, upstream, downstream, io_context, ending);
         let up_ended = up_ended.map_err(MoveError::of_up)?.is_ready();
         let ending = Ending::after(up);
-        let was_deaf = downstream.is_deaf();
-        let io_context = self.worker.means_down().within(memory);
+        let was_paused = downstream.is_read_paused();
+        let io_context = self.worker.down_context().within(memory);
         let down_ended = down.poll_move(cx, downstream, upstream, io_context, ending);
         let down_ended = down_ended.map_err(MoveError::of_down)?.is_ready();
-        if downstream.is_deaf() != was_deaf && up.load_waits() {
+        if downstream.is_read_paused() != was_paused && up.load_waits() {
             // It was registered anew, and has lost that the other direction waits for room there.
             cx.waker().wake_by_ref();
         }
@@ -76,7 +76,7 @@ impl Pump<'_> {
                 if !std::mem::replace(settled, true) {
                     self.settle()?;
                 }
-                self.deafen_ended()?;
+                self.pause_reads_at_end()?;
                 // The timer was set anew, and must be polled again.
                 cx.waker().wake_by_ref();
             }
@@ -85,7 +85,7 @@ impl Pump<'_> {
     }
 
     /// Pauses the read interest of sides that have ended, so that only a reset wakes them.
-    fn deafen_ended(&mut self) -> Result<(), Broken> {
+    fn pause_reads_at_end(&mut self) -> Result<(), Broken> {
         let Session { up, down, upstream, downstream, .. } = &mut *self.session;
         if up.ended {
             upstream.pause_reads().map_err(Broken::Upstream)?;

@@ -1,13 +1,13 @@
 //! Yielding: a worker lets data gather after bulky moves.
 //!
 //! If other threads wait for its CPU it yields: they run, and produce more of the data that it
-//! moves next. If none does it pauses for a moment ([`Rests`]).
+//! moves next. If none does it pauses for a moment ([`BatchingDelay`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::rests::{Rests, Whose};
+use super::batching::{BatchingDelay, Whose};
 
 /// A yield that took longer has let others run. Chosen: well above what the call alone takes, far
 /// below a slice of the scheduler's, which is about a millisecond.
@@ -16,7 +16,7 @@ const OTHERS_RAN: Duration = Duration::from_micros(5);
 /// The yielding of a worker. Only its own thread uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Yielding {
-    rests: Rests,
+    batching: BatchingDelay,
     /// Bulky moves so far.
     moves: AtomicU64,
 }
@@ -29,7 +29,7 @@ impl Yielding {
         let whose = self.whose(last);
         let begin = Instant::now();
         thread::yield_now();
-        begin.elapsed() >= OTHERS_RAN || self.rests.after_move(whose, is_behind)
+        begin.elapsed() >= OTHERS_RAN || self.batching.after_move(whose, is_behind)
     }
 
     /// Returns [`Whose::InTurns`] if other directions have made bulky moves since the direction's

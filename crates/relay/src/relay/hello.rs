@@ -36,11 +36,11 @@ impl RelayService {
         // room then. It may be evicted for a session, which is worth more than a connection that
         // may be needed later.
         let rest = permit.rest().map_err(|refusal| (refusal, refusal.no_room())).and_then(|()| {
-            let rests = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
-            rests.ok_or((Outcome::Full, "too many warm connections rest"))
+            let place = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
+            place.ok_or((Outcome::Full, "too many warm connections rest"))
         });
         let _rests = match rest {
-            Ok(rests) => rests,
+            Ok(place) => place,
             Err((outcome, why)) => {
                 let refused = Reply::failed(Status::Overloaded, 0, why);
                 // The neighbour dials anew for each session then, whether it gets the reason or

@@ -126,7 +126,7 @@ impl RelayService {
             up.keep();
         }
         // If this fails, so will the wait for the reply, which reports the reason.
-        let _started = up.start(downstream, worker.means_up());
+        let _started = up.start(downstream, worker.up_context());
         let opening = NextRelay { connection: downstream, address, key: &next.downstream };
         let legs_left = header.route.hops().len() - header.hop;
         let limit = self.dialler.limit() * u32::try_from(legs_left).unwrap_or(u32::MAX);

@@ -39,7 +39,7 @@ impl RelayService {
         };
         // If this fails, so does the session's first write: data that the destination has sent is
         // delivered before.
-        let _started = up.start(&downstream, worker.means_up());
+        let _started = up.start(&downstream, worker.up_context());
         let offers = Offers::new(self.offer(header), None);
         let reply = header.upstream.seal(&Reply::ok(header.hop));
         let down = match send_reply(&upstream, reply, early, Vec::new()).await {

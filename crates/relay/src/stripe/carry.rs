@@ -246,10 +246,10 @@ impl<'a> Carry<'a> {
         let Self { upstream, downstream, up, down, worker, memory, .. } = self;
         let mut moved = upstream.drive_in(cx, now).map_err(Broken::Upstream)?;
         moved |= downstream.drive_in(cx, now).map_err(Broken::Downstream)?;
-        let went_up = up.poll_move(cx, upstream, downstream, worker.means_up().within(*memory));
+        let went_up = up.poll_move(cx, upstream, downstream, worker.up_context().within(*memory));
         moved |= went_up.map_err(MoveError::of_up)?;
         let went_down =
-            down.poll_move(cx, downstream, upstream, worker.means_down().within(*memory));
+            down.poll_move(cx, downstream, upstream, worker.down_context().within(*memory));
         moved |= went_down.map_err(MoveError::of_down)?;
         // One leg is striped, the other may be striped only after more has moved.
         let carried = up.moved + down.moved;

@@ -314,11 +314,11 @@ impl End {
     fn welcome(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while let Some(joined) = self.offer.as_mut().and_then(|offer| offer.take(cx)) {
-            let Joined { number, connection, input, seat } = joined;
+            let Joined { number, connection, input, permit } = joined;
             let Ok(connection) = connection.wake() else { continue };
             self.be_striped();
             let Some(striping) = &mut self.striping else { continue };
-            let link = FramedConnection::joined(connection, &input, seat);
+            let link = FramedConnection::joined(connection, &input, permit);
             link.spread_evenly();
             striping.stripe.add(number, true);
             link.judge(number, &mut striping.stripe);

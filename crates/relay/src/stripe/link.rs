@@ -36,7 +36,7 @@ pub(super) struct FramedConnection {
     /// The ramp of its pacing cap, if it has one.
     pub(super) ramp: Option<PacingRamp>,
     /// Its permit at the listener that accepted it, dropped with it.
-    _seat: Option<oneshot::Sender<()>>,
+    _permit: Option<oneshot::Sender<()>>,
 }
 
 /// The reason that nothing more is received on a connection.
@@ -59,11 +59,11 @@ impl FramedConnection {
     pub(super) fn joined(
         connection: Connection,
         input: &[u8],
-        seat: Option<oneshot::Sender<()>>,
+        permit: Option<oneshot::Sender<()>>,
     ) -> Self {
         let (head, payload) = (Vec::new(), Bytes::new());
         let input = BytesMut::from(input);
-        Self { connection, input, head, head_sent: 0, payload, ramp: None, _seat: seat }
+        Self { connection, input, head, head_sent: 0, payload, ramp: None, _permit: permit }
     }
 
     /// Returns the received bytes of an incomplete frame.

@@ -48,7 +48,7 @@ pub(crate) struct Joined {
     /// The bytes received on it.
     pub(super) input: Vec<u8>,
     /// The permit of an accepted one, which is kept until this is dropped.
-    pub(super) seat: Option<oneshot::Sender<()>>,
+    pub(super) permit: Option<oneshot::Sender<()>>,
 }
 
 /// A leg that may be striped, or is.
@@ -192,7 +192,7 @@ impl Dialling {
                 tokio::time::sleep(pause).await;
                 let joined = match join(&key, number, (from, hop), &dialler).await {
                     Ok(connection) => {
-                        Some(Joined { number, connection, input: Vec::new(), seat: None })
+                        Some(Joined { number, connection, input: Vec::new(), permit: None })
                     }
                     Err(why) => {
                         tracing::debug!("no further connection to {}: {why}", hop.address);
@@ -348,9 +348,9 @@ impl Admitted {
     /// Passes the connection, on which `input` was received, to its session, and waits until that
     /// no longer needs it.
     pub(crate) async fn hand_over(self, connection: Connection, input: Vec<u8>) -> io::Result<()> {
-        let (seat, given_up) = oneshot::channel();
+        let (permit, given_up) = oneshot::channel();
         let connection = connection.rest()?;
-        let joined = Joined { number: self.number, connection, input, seat: Some(seat) };
+        let joined = Joined { number: self.number, connection, input, permit: Some(permit) };
         if self.arrivals.send(Some(joined)).is_ok() {
             drop(self.arrivals);
             // Nothing is ever sent: the error is the end.

@@ -8,7 +8,9 @@ use tradewind_packet::message::Carriage;
 use tradewind_units::Duration;
 
 use super::super::TICK;
-use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
+use super::super::test_harness::{
+    Hosts, anybody, application, forwarded, gateway, identity, loopback,
+};
 use super::{Local, MOST, Written};
 use crate::config::DeliveryPolicy;
 use crate::listener::{HeldQueue, Queue};

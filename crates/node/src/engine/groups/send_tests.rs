@@ -9,9 +9,9 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::OVERHEAD;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, application, gateway, identity, loopback};
 use super::super::conversations::{DATAGRAM_BYTES, Written};
 use super::super::mtu::NUMBER_BYTES;
+use super::super::test_harness::{Hosts, anybody, application, gateway, identity, loopback};
 use super::EITHER_WAY;
 use crate::config::{Group, GroupMember};
 use crate::handover::Handover;

@@ -4,7 +4,7 @@ use tradewind_grant::Hop;
 use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use super::{IDLE, LOOK_EVERY, MOST_FOR_ONE};
 use crate::mailbox::Order;
 

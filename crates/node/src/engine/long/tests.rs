@@ -7,9 +7,9 @@ use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
+use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::Ways;
 use crate::config::DeliveryPolicy;
 

@@ -8,9 +8,9 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
 use super::super::TICK;
-use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
+use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::DeliveryPolicy;
 
 /// Gateway 1 and far endpoint 4 with a relay near each, and an application at the far side.

@@ -7,8 +7,8 @@ use tradewind_packet::session::{Link, PASSED_BYTES, PeerId};
 use tradewind_units::Duration;
 
 use super::super::DEAR_A_SECOND;
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
 use super::super::conversations::Written;
+use super::super::test_harness::{Hosts, anybody, forwarded, gateway};
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
 use crate::config::{LegSeal, NodeConfig};
 

@@ -8,9 +8,11 @@ use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, identity, loopback};
 use super::super::conversations::{MOST, Written};
 use super::super::local::Local;
+use super::super::test_harness::{
+    Hosts, anybody, application, forwarded, gateway, identity, loopback,
+};
 use crate::config::DeliveryPolicy;
 use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
 

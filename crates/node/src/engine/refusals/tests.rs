@@ -3,8 +3,8 @@
 use tradewind_packet::message::{Carriage, Refusal};
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
 use super::super::conversations::Written;
+use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use crate::config::{DeliveryPolicy, NodeConfig};
 
 /// Returns a node that allows nothing: neither next hops nor destinations.

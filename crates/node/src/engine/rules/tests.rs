@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tradewind_grant::{Grant, GrantError, Hop, Target};
 
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway, identity};
+use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
 use crate::config::NodeConfig;
 use crate::membership::{Member, Members, Near};
 

@@ -5,7 +5,7 @@ use tradewind_packet::message::{Message, Service};
 use tradewind_packet::session::PeerId;
 use tradewind_units::Duration;
 
-use super::super::by_hand::{Hosts, anybody, forwarded, gateway};
+use super::super::test_harness::{Hosts, anybody, forwarded, gateway};
 use super::{IDLE, MOST_FOR_ONE};
 
 /// Returns the relay of a gateway's open path over relay 2 to endpoint 4, and the path's label

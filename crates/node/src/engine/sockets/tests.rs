@@ -7,9 +7,9 @@ use tradewind_packet::sender::Paths;
 use tradewind_units::{Bandwidth, Duration};
 
 use super::super::TICK;
-use super::super::by_hand::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::super::conversations::Written;
 use super::super::local::Local;
+use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use crate::config::{Copying, DeliveryPolicy, NodeConfig};
 
 /// The uplink's bytes a second, and its burst.

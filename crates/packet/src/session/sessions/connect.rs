@@ -55,10 +55,10 @@ impl Sessions {
         let is_worn = now.steady.since(session.born) >= REKEY_TIME
             || session.sealed >= REKEY_COUNT
             || session.window.next() >= REKEY_COUNT;
-        let is_deaf = peer.questions.iter().any(|question| {
-            question.link == peer.link
-                && question.asked >= peer.heard
-                && now.steady.since(question.asked) >= HANDSHAKE_TIMEOUT
+        let is_deaf = peer.pings.iter().any(|ping| {
+            ping.link == peer.link
+                && ping.asked >= peer.heard
+                && now.steady.since(ping.asked) >= HANDSHAKE_TIMEOUT
         });
         is_worn || is_deaf || peer.is_led
     }

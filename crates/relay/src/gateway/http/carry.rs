@@ -46,7 +46,7 @@ const PARTING_TIME: Duration = Duration::from_millis(100);
 /// A client whose requests are carried.
 pub(in crate::gateway) struct Client<'a> {
     pub(in crate::gateway) service: &'a GatewayService,
-    pub(in crate::gateway) entrance: &'a Listener,
+    pub(in crate::gateway) listener_index: &'a Listener,
     pub(in crate::gateway) application: &'a Connection,
     pub(in crate::gateway) worker: &'a Worker,
     /// The client's address.
@@ -173,7 +173,7 @@ impl Client<'_> {
     }
 
     fn tell(&self, origin: &Origin, trouble: Trouble) -> Served {
-        let (flow, to) = (&self.entrance.flow, &origin.destination);
+        let (flow, to) = (&self.listener_index.flow, &origin.destination);
         let (lines, from) = (self.worker.lines(), self.application.remote());
         match trouble {
             Trouble::Failed(failure) | Trouble::Stale(failure) => {
@@ -262,13 +262,14 @@ impl Client<'_> {
 
     /// Opens the path to a server; `flight` is sent over it first.
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
-        let Self { service, entrance, application, worker, source, .. } = self;
+        let Self { service, listener_index, application, worker, source, .. } = self;
         let destination = &origin.destination;
         note(|facts| {
-            facts.flow = Some(entrance.flow.clone());
+            facts.flow = Some(listener_index.flow.clone());
             facts.destination = Some(destination.clone());
         });
-        let wanted = Wanted { application: None, entrance, destination, worker, source: *source };
+        let wanted =
+            Wanted { application: None, listener_index, destination, worker, source: *source };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),
@@ -281,7 +282,7 @@ impl Client<'_> {
         let failed = |error: io::Error| Trouble::Failed(lost(&error));
         let leg = service.session_settings.legs.of(&Side::Lent(&downstream));
         leg.settled.apply(&downstream).map_err(|error| failed(error.source))?;
-        let rest = up.leave(worker.means_up()).map_err(failed)?;
+        let rest = up.leave(worker.up_context()).map_err(failed)?;
         downstream.write_all(&rest.raw).await.map_err(failed)?;
         count(Goes::Up, rest.taken());
         let (read_ahead, destination) = (ReadAhead::of(down.into_leading()), destination.clone());
@@ -301,10 +302,10 @@ impl Client<'_> {
         let (moved, sent) = (AtomicU64::new(0), AtomicBool::new(body.is_over()));
         let (memory, moved) = (memory.as_ref(), &moved);
         let Server { connection: server, read_ahead: early, .. } = server;
-        let io_context = worker.means_up().within(memory);
+        let io_context = worker.up_context().within(memory);
         let (connection, goes) = (*application, Goes::Up);
         let mut from_client = Source { connection, read_ahead, meter: up, io_context, moved, goes };
-        let io_context = worker.means_down().within(memory);
+        let io_context = worker.down_context().within(memory);
         let (connection, read_ahead, goes) = (&*server, early, Goes::Down);
         let mut from_server =
             Source { connection, read_ahead, meter: down, io_context, moved, goes };

@@ -101,8 +101,8 @@ impl Carry<'_> {
         let now = self.now();
         let Self { upstream, downstream, up, down, worker, memory, .. } = self;
         let (way, from, to, io_context) = match error {
-            Broken::Upstream(_) => (up, upstream, downstream, worker.means_up()),
-            _ => (down, downstream, upstream, worker.means_down()),
+            Broken::Upstream(_) => (up, upstream, downstream, worker.up_context()),
+            _ => (down, downstream, upstream, worker.down_context()),
         };
         // It has failed; data that its connections still hold is delivered.
         while matches!(from.drive_in(cx, now), Ok(true)) {}
