@@ -68,8 +68,8 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let is_carried = report.flows.iter().all(|flow| flow.sha256_ok);
     if is_carried && !report.valid && !args.strict {
         output::note(
-            "warning: the machine was too busy for exact figures; all bytes were carried (`--strict` \
-             makes this exit code 3)",
+            "warning: the machine was too busy for exact figures; all bytes were carried \
+             (`--strict` makes this exit code 3)",
         );
     }
     Ok(exit_code(is_carried, report.valid || !args.strict).into())
@@ -115,7 +115,7 @@ fn show(report: &DemoReport, args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the exit code: wrong content is a failure, and figures that are not accepted are invalid.
+/// Returns the exit code: wrong content is a failure, figures that are not accepted are invalid.
 fn exit_code(is_carried: bool, is_accepted: bool) -> u8 {
     match (is_carried, is_accepted) {
         (false, _) => FAILED,

@@ -51,8 +51,8 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Returns the settings of its sessions.
     fn session_settings(&self) -> &SessionSettings;
 
-    /// Opens the path for `stream`, which the listener with number `listener_index` accepted; otherwise
-    /// returns the outcome.
+    /// Opens the path for `stream`, which the listener with number `listener_index` accepted;
+    /// otherwise returns the outcome.
     fn open(
         &self,
         stream: TcpStream,
