@@ -89,7 +89,7 @@ fn a_far_gateway_that_starts_again_is_found_again() {
 }
 
 /// Jumps of the wall clock are tested with sessions, which get the time as an argument
-/// (`crates/packet/tests/sessions.rs`). No other code may read it.
+/// (`crates/packet/tests/sessions/main.rs`). No other code may read it.
 #[test]
 fn the_wall_clock_is_read_at_one_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

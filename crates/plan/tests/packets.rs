@@ -35,11 +35,12 @@ fn planned(text: &str) -> PacketPlan {
 /// A flow from Sydney to Dublin as in the paper's example: 1.5 Mbit/s for an hour, 1 % lost, 9.8
 /// cents a GB between the relays and 2 cents to the receiver, a machine's share of 0.095 cents [JQ
 /// 5.1.1]. The Internet takes 140 ms one way, the relays 5 + 130 + 10.
-const CALL: &str = r#"
+const CALL: &str = concat!(
+    r#"
 regions = ["aws:ap-southeast-2", "aws:eu-west-1"]
 site = [{ id = "a" }, { id = "b" }]
-packet_flow = [{ id = "call", from = "a", to = "b", rate = "1.5 Mbit/s", packet = "1 kB", budget =
-    "220 ms", internet_loss = 0.01 }]
+packet_flow = [{ id = "call", from = "a", to = "b", rate = "1.5 Mbit/s", packet = "1 kB", "#,
+    r#"budget = "220 ms", internet_loss = 0.01 }]
 [packets]
 usd_per_hour = 0.00095
 coding = { cross_stream = [2, 10], in_stream = [0, 1], within = "0 ms" }
@@ -68,7 +69,8 @@ blocked = true
 [[pair]]
 between = ["b", "aws:ap-southeast-2"]
 rtt = "300 ms"
-"#;
+"#
+);
 
 fn cents(money: Money) -> f64 {
     money.as_usd() * 100.0
