@@ -60,7 +60,7 @@ mod tests {
         let text = drawn(&["site", "relays"], &rows, 1, None).to_string();
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(lines[1].trim_matches('\u{2500}'), "", "{text}");
-        assert_eq!((lines.len(), lines[2].trim()), (4, "hamina       1"), "{text}");
+        assert_eq!((lines.len(), lines[2].trim()), (4, "hamina        1"), "{text}");
     }
 
     #[test]
