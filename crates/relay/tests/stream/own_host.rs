@@ -2,7 +2,7 @@
 //! name, relays; and refusals that reveal no address.
 
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -102,6 +102,10 @@ fn addresses_of_the_own_host_are_refused_by_relay_and_gateway() {
                 "addr add 2606:2800:220::7/64 dev left nodad",
             ],
         );
+        // The kernel adds the route of an IPv6 address a moment after the address.
+        wait_for("the route of the IPv6 address", || {
+            UdpSocket::bind("[::]:0").unwrap().connect("[2606:2800:220::7]:9").is_ok()
+        });
         let (port, reached) = service_of_the_host();
         let resolver = || Resolver::by(|_| vec!["93.184.216.7".parse().unwrap()]);
         let relay = Relay::bind(&allowing(&INTERNET)).unwrap().with_resolver(resolver());
