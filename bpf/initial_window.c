@@ -2,13 +2,13 @@
 //
 // The initial congestion window of single connections (BPF_PROG_TYPE_SOCK_OPS).
 //
-// Whoever wants one for a socket stores a `initial_window` with that socket. A listener's is copied
-// to every connection that it accepts (BPF_F_CLONE). Sockets without one stay as they are, so the
-// program disturbs nobody else in its control group.
+// Whoever wants one for a socket stores an `initial_window` with that socket. A listener's is
+// copied to every connection that it accepts (BPF_F_CLONE). Sockets without one stay as they are,
+// so the program disturbs nobody else in its control group.
 
 #include "helpers.h"
 
-// Laid out as `FirstWindow` in net/src/initial_window.rs.
+// Laid out as `Wanted` in net/src/initial_window.rs.
 struct initial_window {
 	// The window, in segments; the most of it where `bytes_per_s` is not 0.
 	__u32 segments;

@@ -123,7 +123,7 @@ struct {
 	__type(value, struct start);
 } starts SEC(".maps");
 
-// `Told` in net/src/jumpstart.rs.
+// Parsed to `ProgramEvent` in net/src/jumpstart.rs.
 enum { JUMPED = 1, CONTROL = 2, FIRST_FLIGHT_LOST = 3 };
 struct event {
 	__u64 connection;

@@ -1,4 +1,4 @@
-//! `tradewind doctor`: the abilities that this kernel grants this process, found by trying, and
+//! `tradewind doctor`: the features that this kernel grants this process, found by trying, and
 //! whether its settings suffice for a configuration's legs.
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(crate) struct DoctorArgs {
     output: Format,
 }
 
-/// The result of trying one ability.
+/// The result of trying one feature.
 #[derive(Serialize)]
 struct Finding {
     kernel_feature: &'static str,
@@ -43,7 +43,7 @@ struct Report {
     user_id: u32,
     /// Mechanism that sets initial windows here: `sockops`, `routes` or `none`.
     initial_window: &'static str,
-    /// Mechanism that jumpstart acts through here: `sockops`, `routes` or `none`.
+    /// Mechanism that jump-start acts through here: `sockops`, `routes` or `none`.
     jumpstart: &'static str,
     /// Largest number of bytes in flight of a connection with this kernel's settings.
     window_bytes: Option<u64>,
@@ -120,7 +120,7 @@ fn examine(kernel_feature: &KernelFeature) -> Finding {
 }
 
 /// Returns the mechanism that sets windows here, for relays with `initial_window` or for jumpstart:
-/// the program whose ability is `program`, else routes, else none.
+/// the program whose feature is `program`, else routes, else none.
 fn first_that_works(kernel_features: &[Finding], program: &str) -> &'static str {
     let works = |name: &str| {
         kernel_features.iter().any(|finding| finding.kernel_feature == name && finding.works)
@@ -143,7 +143,7 @@ fn show(report: &Report) -> anyhow::Result<()> {
         vec![kernel_feature, word.to_owned(), finding.used_for.to_owned(), finding.detail.clone()]
     };
     let rows: Vec<_> = report.kernel_features.iter().map(row).collect();
-    table::print(&["ability", "here", "used for", "what was seen"], &rows, 4)?;
+    table::print(&["feature", "here", "used for", "what was seen"], &rows, 4)?;
     let initial_window = match report.initial_window {
         "sockops" => "by sockops, for each connection",
         "routes" => "by routes, for neighbours of leg.to only",

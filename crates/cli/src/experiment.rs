@@ -64,7 +64,7 @@ pub(crate) fn list() -> Outcome {
             .to_vec()
     };
     let rows: Vec<Vec<String>> = experiment::all().iter().map(row).collect();
-    table::print(&["experiment", "paper", "ground", "what it shows"], &rows, 4)?;
+    table::print(&["experiment", "paper", "runs on", "what it shows"], &rows, 4)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -54,7 +54,7 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Try each feature that Tradewind needs from this kernel once
     ///
-    /// Exit code 3 when an ability is missing without which nothing works.
+    /// Exit code 3 when a feature is missing without which nothing works.
     Doctor(doctor::DoctorArgs),
     /// Hosts in network namespaces joined by an emulated WAN
     ///

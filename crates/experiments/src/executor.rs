@@ -9,14 +9,14 @@ use tradewind_plan::solver::{Executor, Piece};
 /// An executor with several threads: each takes the next piece when it has finished one.
 #[derive(Debug, Clone, Copy)]
 pub struct Threads {
-    hands: NonZeroUsize,
+    parallelism: NonZeroUsize,
 }
 
 impl Threads {
     /// Creates an executor with this number of threads, including the caller's.
     #[must_use]
-    pub const fn new(hands: NonZeroUsize) -> Self {
-        Self { hands }
+    pub const fn new(parallelism: NonZeroUsize) -> Self {
+        Self { parallelism }
     }
 
     /// Creates an executor with a thread for each processor that this process may use.
@@ -28,12 +28,12 @@ impl Threads {
 
 impl Executor for Threads {
     /// Returns the number of threads, including the caller's.
-    fn hands(&self) -> NonZeroUsize {
-        self.hands
+    fn parallelism(&self) -> NonZeroUsize {
+        self.parallelism
     }
 
     fn work_off(&self, pieces: &mut [Piece<'_>]) {
-        let others = self.hands.get().min(pieces.len()).saturating_sub(1);
+        let others = self.parallelism.get().min(pieces.len()).saturating_sub(1);
         let left = Mutex::new(pieces.iter_mut());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
         let work = || {

@@ -56,7 +56,7 @@ const MOST_READ_ERRORS: u32 = 100;
 /// measuring program hardly ever pauses longer.
 const AWAKE: Duration = Duration::from_secs(5);
 /// The epoll token of the waker; a host's token is its index.
-const BELL: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX;
 
 /// A request of another thread to the emulator.
 pub(crate) enum Request {
@@ -117,7 +117,7 @@ impl Driver {
         clock::sharpen_timers();
         let urgency = clock::raise_urgency();
         let epoll = Epoll::new()?;
-        epoll.watch(&*waker, BELL)?;
+        epoll.watch(&*waker, WAKER)?;
         for (index, host) in hosts.iter().enumerate() {
             epoll.watch(&host.port, index as u64)?;
         }
@@ -158,7 +158,7 @@ impl Driver {
             let woken = self.rest(looked, &mut ready)?;
             looked = woken;
             for token in &ready {
-                if *token == BELL {
+                if *token == WAKER {
                     self.waker.silence();
                     if !self.serve_requests()? {
                         return Ok(());

@@ -32,10 +32,10 @@ pub enum NetError {
         /// The program's error message.
         message: String,
     },
-    /// The kernel lacks an ability that has no substitute.
+    /// The kernel lacks a feature that has no substitute.
     #[error("this kernel has no {kernel_feature}: {needs}")]
     Unsupported {
-        /// The missing ability.
+        /// The missing feature.
         kernel_feature: &'static str,
         /// The requirement for it.
         needs: &'static str,

@@ -1,4 +1,4 @@
-//! The abilities of this process and this kernel that Tradewind uses, each found by trying it once.
+//! The features of this process and this kernel that Tradewind uses, each found by trying it once.
 //!
 //! [`crate::capability`] looks up what the system reports; here everything is tried. All trials
 //! leave the system unchanged.
@@ -25,10 +25,10 @@ use crate::tun::{Offloads, Tun};
 use crate::window_route::WindowRoutes;
 use crate::{congestion, pacing, sysctl, userns};
 
-/// A trial: returns its result in a few words, or the reason why the ability does not work here.
+/// A trial: returns its result in a few words, or the reason why the feature does not work here.
 pub type Trial = fn() -> Result<String>;
 
-/// An ability of the kernel that Tradewind uses.
+/// A feature of the kernel that Tradewind uses.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelFeature {
     /// Its name, for tables and programs.
@@ -41,7 +41,7 @@ pub struct KernelFeature {
     pub try_it: Trial,
 }
 
-/// All abilities in the order of their trials: the last ones may move this process into a user
+/// All features in the order of their trials: the last ones may move this process into a user
 /// namespace of its own, for good, so they work only while it has a single thread.
 pub const KERNEL_FEATURES: [KernelFeature; 15] = [
     needed("tcp", "sessions", tcp_options),
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn needed_abilities_work_and_all_answer() {
+    fn needed_features_work_and_all_answer() {
         // Namespaces would move the whole test process.
         for kernel_feature in KERNEL_FEATURES
             .iter()

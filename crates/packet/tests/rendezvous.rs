@@ -468,7 +468,7 @@ fn open(opener: &mut Opener, at: Timestamp, stored_message: &[u8]) -> Result<Opt
 fn a_packet_opens_once_and_what_was_altered_changes_nothing() {
     let stored_messages = stored_messages(1, 9, 3);
     let mut opener = Opener::new(identity(4));
-    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoEnvelope));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoStoredHeader));
     for at_byte in 0..stored_messages[0].len() {
         let mut altered = stored_messages[0].clone();
         altered[at_byte] ^= 1;
@@ -511,7 +511,7 @@ fn an_envelope_is_taken_for_a_day_from_senders_that_may() {
         None
     });
     assert_eq!(refused, Err(Refused::NotGranted));
-    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoEnvelope));
+    assert_eq!(open(&mut opener, at(1000), &stored_messages[1]), Err(Refused::NoStoredHeader));
     // A grant that ends while packets wait ends them.
     let mut stored_message = stored_messages[0].clone();
     let unix = now(at(1000)).unix;
@@ -539,15 +539,15 @@ fn nobody_takes_anothers_flow_and_what_was_forgotten_does_not_come_back() {
         assert_eq!(open(&mut opener, at(2000), &later[1]), Ok(Some(7)));
     }
     assert_eq!(open(&mut opener, at(2000), &mine[0]), Err(Refused::Stale));
-    assert_eq!(open(&mut opener, at(2000), &mine[1]), Err(Refused::NoEnvelope));
+    assert_eq!(open(&mut opener, at(2000), &mine[1]), Err(Refused::NoStoredHeader));
 }
 
 #[test]
 fn a_key_serves_ten_minutes() {
-    let (mut sealer, mut envelopes) = (sealer(1, 4, 9), 0);
+    let (mut sealer, mut headers) = (sealer(1, 4, 9), 0);
     for minute in 0..30 {
-        let put = |stored_message: Vec<u8>| envelopes += u64::from(stored_message[0] == 1);
+        let put = |stored_message: Vec<u8>| headers += u64::from(stored_message[0] == 1);
         sealer.seal(now(at(minute * 60_000)), b"tick", put).unwrap();
     }
-    assert_eq!(envelopes, 3);
+    assert_eq!(headers, 3);
 }

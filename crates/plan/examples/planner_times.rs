@@ -117,7 +117,7 @@ fn heuristics() -> bool {
     println!(
         "| heuristic | wall, {} threads: median | most | processor, one thread: median | most | \
          paper, seconds |",
-        executor.hands()
+        executor.parallelism()
     );
     println!("|---|---|---|---|---|---|");
     let problem = |seed| {

@@ -117,7 +117,7 @@ impl Plan {
     }
 
     /// Returns the same, where `numbers` gives the relay of its offer that each flow takes at each
-    /// hop; if legs can be shared and another numbering costs less, that one is used.
+    /// hop.
     pub(crate) fn from_numbers(
         problem: &Problem,
         choice: &[usize],

@@ -245,7 +245,7 @@ struct LastFirst {
 }
 
 impl Executor for LastFirst {
-    fn hands(&self) -> NonZeroUsize {
+    fn parallelism(&self) -> NonZeroUsize {
         NonZeroUsize::new(4).unwrap()
     }
 

@@ -1,4 +1,5 @@
-//! Tests of `Auto` against plain enumeration, and of properties that any good planner has.
+//! Tests of `LagrangianSearch` against plain enumeration, and of properties that any good planner
+//! has.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -33,7 +33,8 @@
 //! | `profile` | leg profiles applied to sockets |
 //! | `pacing_ramp` | the lifting of pacing caps of known rates |
 //! | `quota`, `memory` | quotas of each gateway, grant and source, and of all together |
-//! | `upgrade`, `process_resources` | the takeover by the next process |
+//! | `upgrade` | the takeover by the next process |
+//! | `process_resources` | what a process holds beside its sessions |
 //! | `access_log` | a line for each session, at its end and at its admission |
 //! | `rights` | the rights that a process needs beyond those of every user |
 //! | `counts` | the counters, and their metrics |

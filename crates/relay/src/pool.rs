@@ -57,7 +57,7 @@ const REMEMBERED_SECONDS: usize = 10;
 pub(crate) struct Pools {
     dialler: Arc<Dialler>,
     greeter: Greeter,
-    shelves: Mutex<BTreeMap<Key, WarmConnections>>,
+    pools: Mutex<BTreeMap<Key, WarmConnections>>,
     /// Connections that were asked for and were there.
     hits: AtomicU64,
     /// Connections that were asked for and were not.
@@ -205,12 +205,12 @@ impl Warm {
 impl Pools {
     pub(crate) fn new(dialler: Arc<Dialler>, greeter: Greeter) -> Self {
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { dialler, greeter, shelves: Mutex::default(), hits, misses }
+        Self { dialler, greeter, pools: Mutex::default(), hits, misses }
     }
 
     /// Returns the counters, and the number of idle connections.
     pub(crate) fn counts(&self) -> PoolCounts {
-        let resting = self.lock().values().map(|shelf| shelf.ready.len()).sum();
+        let resting = self.lock().values().map(|pool| pool.ready.len()).sum();
         let (hits, misses) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
         PoolCounts { resting, hits, misses }
     }
@@ -222,12 +222,12 @@ impl Pools {
             return;
         }
         let (key, now) = ((*from, hop.address, hop.identity), Instant::now());
-        let mut shelves = self.lock();
-        if shelves.len() < MOST_POOLS && !shelves.contains_key(&key) {
-            let mut shelf = WarmConnections::new(now);
-            shelf.demand.take(now);
-            tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&shelf.wanted)));
-            shelves.insert(key, shelf);
+        let mut pools = self.lock();
+        if pools.len() < MOST_POOLS && !pools.contains_key(&key) {
+            let mut pool = WarmConnections::new(now);
+            pool.demand.take(now);
+            tokio::spawn(Arc::clone(self).keep(key, Arc::clone(&pool.wanted)));
+            pools.insert(key, pool);
         }
     }
 
@@ -238,15 +238,15 @@ impl Pools {
             return None;
         }
         let (key, now) = ((*from, hop.address, hop.identity), Instant::now());
-        let mut shelves = self.lock();
-        let Some(shelf) = shelves.get_mut(&key) else {
+        let mut pools = self.lock();
+        let Some(pool) = pools.get_mut(&key) else {
             self.misses.fetch_add(1, Relaxed);
             return None;
         };
-        shelf.demand.take(now);
-        shelf.wanted.notify_one();
+        pool.demand.take(now);
+        pool.wanted.notify_one();
         // The youngest is the least likely to have died at rest.
-        while let Some((_, resting)) = shelf.ready.pop() {
+        while let Some((_, resting)) = pool.ready.pop() {
             if !resting.is_quiet() {
                 continue;
             }
@@ -305,35 +305,35 @@ impl Pools {
     /// Drops connections that have died or been idle too long, and returns the number missing.
     fn lacking(&self, key: Key, most: usize) -> usize {
         let now = Instant::now();
-        let mut shelves = self.lock();
-        let Some(shelf) = shelves.get_mut(&key) else { return 0 };
-        let target = shelf.demand.target(now, most);
-        shelf.ready.retain(|(since, resting)| {
+        let mut pools = self.lock();
+        let Some(pool) = pools.get_mut(&key) else { return 0 };
+        let target = pool.demand.target(now, most);
+        pool.ready.retain(|(since, resting)| {
             now.saturating_duration_since(*since) <= LONGEST_REST && resting.is_quiet()
         });
-        let surplus = shelf.ready.len().saturating_sub(target);
-        shelf.ready.drain(..surplus);
-        target - shelf.ready.len()
+        let surplus = pool.ready.len().saturating_sub(target);
+        pool.ready.drain(..surplus);
+        target - pool.ready.len()
     }
 
     /// Returns true if the pool is empty, and no session has taken from it for long or it cannot be
     /// filled; it is removed then.
     fn is_over(&self, key: Key, failures: u32) -> bool {
-        let mut shelves = self.lock();
-        let over = shelves.get(&key).is_none_or(|shelf| {
-            let read_ahead = shelf.demand.last.elapsed() > LONGEST_REST;
-            shelf.ready.is_empty() && (read_ahead || failures >= MOST_FAILURES)
+        let mut pools = self.lock();
+        let over = pools.get(&key).is_none_or(|pool| {
+            let is_unused = pool.demand.last.elapsed() > LONGEST_REST;
+            pool.ready.is_empty() && (is_unused || failures >= MOST_FAILURES)
         });
         if over {
-            shelves.remove(&key);
+            pools.remove(&key);
         }
         over
     }
 
     fn put(&self, key: Key, start: Instant, resting: Resting) {
-        if let Some(shelf) = self.lock().get_mut(&key) {
-            shelf.demand.making = start.elapsed();
-            shelf.ready.push((Instant::now(), resting));
+        if let Some(pool) = self.lock().get_mut(&key) {
+            pool.demand.making = start.elapsed();
+            pool.ready.push((Instant::now(), resting));
         }
     }
 
@@ -361,7 +361,7 @@ impl Pools {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, WarmConnections>> {
-        lock(&self.shelves)
+        lock(&self.pools)
     }
 }
 

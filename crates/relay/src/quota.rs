@@ -202,9 +202,9 @@ impl Meter {
 
     /// Ends the booking, of which `moved` was used.
     pub(crate) fn settle(&mut self, moved: usize) {
-        let read_ahead = std::mem::take(&mut self.booked).saturating_sub(moved);
-        if read_ahead > 0 {
-            self.rates.iter().for_each(|(rate, start)| rate.give_back(*start, read_ahead));
+        let unused = std::mem::take(&mut self.booked).saturating_sub(moved);
+        if unused > 0 {
+            self.rates.iter().for_each(|(rate, start)| rate.give_back(*start, unused));
         }
     }
 }
@@ -513,12 +513,12 @@ mod tests {
     fn what_is_given_back_after_a_rate_was_cut_takes_nothing_from_others() {
         let (rate, low) = (rate(8_000_000), Bandwidth::from_bps(8_000).ok());
         let now = rate.lock().at;
-        let read_ahead = rate.book(now, 10_000);
+        let start = rate.book(now, 10_000);
         for _ in 0..2 {
             rate.book(now, 10_000);
         }
         rate.set(now, low);
-        rate.give_back(read_ahead, 10_000);
+        rate.give_back(start, 10_000);
         assert_eq!(rate.due_of(now, 1) - now, Duration::from_millis(19_900));
         // Nor do bytes that were booked without a limit.
         rate.set(now, None);

@@ -159,11 +159,7 @@ impl Relay {
             joinable: Arc::default(),
             own,
             held: config.held.clone(),
-            listener_options: config
-                .listen
-                .iter()
-                .map(|at| config.leg.encryption_at(*at))
-                .collect(),
+            encryptions: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
             audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
         });
         Ok(Self { server, service, identity })
@@ -287,7 +283,7 @@ struct RelayService {
     own: Arc<OwnIdentities>,
     held: HeldKeys,
     /// The encryption that each listener demands.
-    listener_options: Vec<Encryption>,
+    encryptions: Vec<Encryption>,
     /// The log of sessions that grant and rules have admitted.
     audit_log: Option<Arc<AuditLog>>,
 }
@@ -304,7 +300,7 @@ impl Service for RelayService {
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
         let deadline = Instant::now() + self.session_settings.timeouts.header();
-        let wanted = self.listener_options[listener_index];
+        let wanted = self.encryptions[listener_index];
         let welcomed = self.welcome(stream, wanted, permit, deadline).await?;
         let Welcomed { connection: stream, must_be_tls } = welcomed;
         let mut read_ahead = ReadAhead::default();

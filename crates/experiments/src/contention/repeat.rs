@@ -10,7 +10,7 @@ use super::scenario::Contention;
 use super::{Variant, host_of};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{Carriage, Chain, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
@@ -43,16 +43,16 @@ impl Work<'_> {
     pub(super) fn run(&self, seed: u64, checked: &mut Checked) -> Result<Outcome, DemoError> {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
         let options = self.options;
-        let processes = LabProcesses::start(self.topology, &lab, &options.program, &options.stop)?;
+        let context = LabContext::start(self.topology, &lab, &options.program, &options.stop)?;
         let mut outcome = Outcome { fct_s: Vec::new() };
         // Each transfer has its own ports: one that has just ended may hold a port for a moment.
         let mut slot = 0;
         for way in self.ways {
             let name = format!("{}, seed {seed}", way.name);
             let fct_s = checked.in_time(options, &name, || {
-                let fct_s = self.carry(&processes, way, slot, seed)?;
+                let fct_s = self.carry(&context, way, slot, seed)?;
                 slot += self.problem.flows().len() as u16;
-                let reasons = processes.lab.validity()?.reasons;
+                let reasons = context.lab.validity()?.reasons;
                 std::thread::sleep(REST);
                 Ok((fct_s, reasons))
             })?;
@@ -65,17 +65,17 @@ impl Work<'_> {
     /// in seconds.
     fn carry(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         way: &Variant,
         slot: u16,
         seed: u64,
     ) -> Result<Vec<f64>, DemoError> {
-        processes.stop.check()?;
+        context.stop.check()?;
         let flows = self.problem.flows();
         let mut ready: Vec<(Chain, FileServer)> = Vec::new();
         for ((flow, path), slot) in flows.iter().zip(&way.paths).zip(slot..) {
             let server =
-                FileServer::start(processes, &host_of(&flow.source), FIRST_SERVER_PORT + slot)?;
+                FileServer::start(context, &host_of(&flow.source), FIRST_SERVER_PORT + slot)?;
             let relays: Vec<_> = path.iter().rev().cloned().collect();
             let chain = NewChain {
                 slot,
@@ -87,9 +87,9 @@ impl Work<'_> {
                 leg: &LegText::default(),
                 gateway: &LegText::default(),
             };
-            ready.push((chain.start(processes)?, server));
+            ready.push((chain.start(context)?, server));
         }
-        processes.lab.reset_validity()?;
+        context.lab.reset_validity()?;
         std::thread::scope(|scope| {
             let fetches: Vec<_> = flows
                 .iter()
@@ -97,9 +97,7 @@ impl Work<'_> {
                 .map(|(flow, (chain, _))| {
                     let file = File { bytes: flow.volume.as_u64(), seed };
                     let client = host_of(&flow.destination);
-                    scope.spawn(move || {
-                        fetch::fetch(processes, &client, chain.entrance, file, QUIET)
-                    })
+                    scope.spawn(move || fetch::fetch(context, &client, chain.entrance, file, QUIET))
                 })
                 .collect();
             let joined = fetches.into_iter().map(|it| it.join().expect("a fetch does not panic"));

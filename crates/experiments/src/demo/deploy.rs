@@ -11,7 +11,7 @@ use tradewind_plan::{Flow, Legs, Plan};
 use tradewind_units::{FlowId, SiteId};
 
 use super::{DemoError, host_of};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::process::Service;
 use crate::lab_run::service::{self, LegText, NewGateway, NewRelay};
 
@@ -45,14 +45,14 @@ impl Deployment {
 /// number of running processes. Legs are not encrypted: the paper's relays carry plain bytes, and
 /// all hosts of the lab share the cores of one machine.
 pub(super) fn deploy(
-    processes: &LabProcesses,
+    context: &LabContext,
     plan: &Plan,
     flows: &[Flow],
     legs: &Legs,
     mut done: impl FnMut(u64),
 ) -> Result<Deployment, DemoError> {
     let operator = service::operator()?;
-    let receivers = receivers(&processes.lab, flows)?;
+    let receivers = receivers(&context.lab, flows)?;
     let mut services = Vec::new();
     let leg = LegProfile { encryption: Some(Encryption::None), ..LegProfile::default() };
     let mut inventory = Inventory { leg, ..Inventory::default() };
@@ -61,20 +61,20 @@ pub(super) fn deploy(
     }
     let destinations: Vec<DestinationRule> =
         inventory.destinations.values().map(Destination::as_rule).collect();
-    let relays = new_relays(processes, plan)?;
+    let relays = new_relays(context, plan)?;
     for relay in &relays {
         inventory.relays.insert(relay.hop.name.clone(), relay.hop.clone());
     }
     let desired = compile(plan, flows, legs, &inventory)?;
     for relay in &relays {
-        processes.stop.check()?;
+        context.stop.check()?;
         let leg = LegText::of_relay(&desired.relays[&relay.hop.name].legs);
-        services.push(relay.start(processes, &operator, &destinations, &leg)?);
+        services.push(relay.start(context, &operator, &destinations, &leg)?);
         done(services.len() as u64);
     }
     let mut entrances = BTreeMap::new();
     for (site, gateway) in &desired.gateways {
-        processes.stop.check()?;
+        context.stop.check()?;
         let mine: Vec<&Flow> = plan
             .flows
             .iter()
@@ -86,7 +86,7 @@ pub(super) fn deploy(
             continue;
         }
         let (service, listening) =
-            start_gateway(processes, &operator, site, &mine, gateway, &inventory)?;
+            start_gateway(context, &operator, site, &mine, gateway, &inventory)?;
         services.push(service);
         entrances.extend(mine.iter().map(|flow| flow.id.clone()).zip(listening));
         done(services.len() as u64);
@@ -94,7 +94,7 @@ pub(super) fn deploy(
     Ok(Deployment { _services: services, entrances, receivers })
 }
 
-fn new_relays(processes: &LabProcesses, plan: &Plan) -> Result<Vec<NewRelay>, DemoError> {
+fn new_relays(context: &LabContext, plan: &Plan) -> Result<Vec<NewRelay>, DemoError> {
     let mut used: BTreeMap<SiteId, u16> = BTreeMap::new();
     plan.relays
         .iter()
@@ -103,7 +103,7 @@ fn new_relays(processes: &LabProcesses, plan: &Plan) -> Result<Vec<NewRelay>, De
             let count = used.entry(region.clone()).or_default();
             let port = FIRST_RELAY_PORT + *count;
             *count += 1;
-            NewRelay::new(processes, relay.id.clone(), host_of(&region), port)
+            NewRelay::new(context, relay.id.clone(), host_of(&region), port)
         })
         .collect()
 }
@@ -111,7 +111,7 @@ fn new_relays(processes: &LabProcesses, plan: &Plan) -> Result<Vec<NewRelay>, De
 /// Starts a site's gateway; returns the address at which it accepts each of its flows, in their
 /// order.
 fn start_gateway(
-    processes: &LabProcesses,
+    context: &LabContext,
     operator: &OperatorKey,
     site: &SiteId,
     flows: &[&Flow],
@@ -128,7 +128,7 @@ fn start_gateway(
         leg: &LegText::of_gateway(&desired.legs),
         metrics: service::metrics_at(service::FIRST_GATEWAY),
     };
-    gateway.start(processes, operator)
+    gateway.start(context, operator)
 }
 
 fn receivers(lab: &Lab, flows: &[Flow]) -> Result<BTreeMap<FlowId, SocketAddr>, DemoError> {

@@ -6,7 +6,7 @@ use tradewind_probe::{RateReport, RttReport};
 use tradewind_units::{Bandwidth, Duration, HostId, SiteId};
 
 use super::{DemoError, lanes};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::process::{Question, Service};
 
 /// The port of every host's responder for rate tests.
@@ -80,15 +80,15 @@ impl RateTest {
 
 /// Probes on the hosts of a lab.
 pub(super) struct Prober<'a> {
-    processes: &'a LabProcesses,
+    context: &'a LabContext,
     effort: Effort,
     _responders: Vec<Service>,
 }
 
 impl<'a> Prober<'a> {
     /// Starts a responder on every host.
-    pub(super) fn start(processes: &'a LabProcesses, effort: Effort) -> Result<Self, DemoError> {
-        let LabProcesses { lab, scratch, program, stop } = processes;
+    pub(super) fn start(context: &'a LabContext, effort: Effort) -> Result<Self, DemoError> {
+        let LabContext { lab, scratch, program, stop } = context;
         let mut responders = Vec::new();
         for host in lab.hosts() {
             stop.check()?;
@@ -97,7 +97,7 @@ impl<'a> Prober<'a> {
             command.args(["probe", "responder", "--listen", &listen]);
             responders.push(Service::start(command, &format!("responder-{host}"), scratch)?.0);
         }
-        Ok(Self { processes, effort, _responders: responders })
+        Ok(Self { context, effort, _responders: responders })
     }
 
     /// Measures round-trip times from every host to every other; `done` is called with the number
@@ -106,24 +106,24 @@ impl<'a> Prober<'a> {
         &self,
         mut done: impl FnMut(u64),
     ) -> Result<BTreeMap<Pair, RttReport>, DemoError> {
-        let hosts: Vec<&HostId> = self.processes.lab.hosts().collect();
+        let hosts: Vec<&HostId> = self.context.lab.hosts().collect();
         let mut questions = Vec::new();
         for host in &hosts {
-            let mut command = self.processes.lab.command(host, &self.processes.program)?;
+            let mut command = self.context.lab.command(host, &self.context.program)?;
             command.args(["probe", "rtt", "--output", "json"]);
             command.args(["--samples", &self.effort.rtt_samples.to_string()]);
             command.args(["--interval", &format!("{} ms", self.effort.rtt_interval.as_millis())]);
             let others: Vec<&HostId> =
                 hosts.iter().filter(|other| other != &host).copied().collect();
             for other in &others {
-                command.arg(format!("{}:{RESPONDER_PORT}", self.processes.lab.address_v4(other)?));
+                command.arg(format!("{}:{RESPONDER_PORT}", self.context.lab.address_v4(other)?));
             }
-            let question = Question::ask(command, &format!("rtt-{host}"), &self.processes.scratch)?;
+            let question = Question::ask(command, &format!("rtt-{host}"), &self.context.scratch)?;
             questions.push((*host, others, question));
         }
         let mut reports = BTreeMap::new();
         for (count, (host, others, question)) in questions.into_iter().enumerate() {
-            let answers: Vec<RttReport> = question.answer(&self.processes.stop)?;
+            let answers: Vec<RttReport> = question.answer(&self.context.stop)?;
             for (other, report) in others.into_iter().zip(answers) {
                 reports.insert((self.site_of(host), self.site_of(other)), report);
             }
@@ -147,7 +147,7 @@ impl<'a> Prober<'a> {
                 questions.push((tests[index].pair.clone(), self.rate_question(&tests[index])?));
             }
             for (pair, question) in questions {
-                reports.insert(pair, question.answer(&self.processes.stop)?);
+                reports.insert(pair, question.answer(&self.context.stop)?);
                 done(reports.len() as u64);
             }
         }
@@ -157,15 +157,15 @@ impl<'a> Prober<'a> {
     fn rate_question(&self, test: &RateTest) -> Result<Question, DemoError> {
         let (source, destination) = &test.pair;
         let [from, to] = [source, destination].map(super::host_of);
-        let mut command = self.processes.lab.command(&from, &self.processes.program)?;
+        let mut command = self.context.lab.command(&from, &self.context.program)?;
         command.args(["probe", "rate", "--output", "json"]);
         command.args(["--duration", &format!("{} ms", self.effort.rate_duration.as_millis())]);
         command.args(["--steady-for", &format!("{} ms", self.effort.steady_for.as_millis())]);
         if let Some(rate) = test.max_rate {
             command.args(["--max-rate", &rate.to_string()]);
         }
-        command.arg(format!("{}:{RESPONDER_PORT}", self.processes.lab.address_v4(&to)?));
-        Question::ask(command, &format!("rate-{source}-{destination}"), &self.processes.scratch)
+        command.arg(format!("{}:{RESPONDER_PORT}", self.context.lab.address_v4(&to)?));
+        Question::ask(command, &format!("rate-{source}-{destination}"), &self.context.scratch)
     }
 
     /// Returns the effort of the measurements.

@@ -31,7 +31,7 @@ pub use crate::lab_run::carry::CarryError;
 pub(crate) use choose::solve;
 pub use error::DemoError;
 
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::report::{DemoReport, FlowResult, Place, RelayResult, Role, SCHEMA_VERSION, StepTime};
 use crate::scenario::Scenario;
 use choose::{Choice, regions_of};
@@ -102,9 +102,9 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
 
     watch.begin("emulate the WAN", 1);
     let lab_options = LabOptions { seed: options.seed, ..LabOptions::default() };
-    let processes = LabProcesses::start(&topology, &lab_options, &options.program, &options.stop)?;
+    let context = LabContext::start(&topology, &lab_options, &options.program, &options.stop)?;
 
-    let choice = measure_and_choose(options, &processes, effort, &mut watch)?;
+    let choice = measure_and_choose(options, &context, effort, &mut watch)?;
     let flows = choice.problem.flows().to_vec();
 
     let plan = &choice.plan;
@@ -112,13 +112,12 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
         .begin("start relays and gateways", plan.relays.len() as u64 + scenario.sites.len() as u64);
     let legs = &choice.problem.inputs().legs;
     let deployment =
-        deploy::deploy(&processes, plan, &flows, legs, |done| watch.observer.advance_to(done))?;
+        deploy::deploy(&context, plan, &flows, legs, |done| watch.observer.advance_to(done))?;
 
     let volume =
         if options.quick { scenario.volume_carried_quick } else { scenario.volume_carried };
     let transfers = predict(&choice, &flows, volume);
-    let carried =
-        carry_all(&processes, &deployment, &flows, &transfers, repeats_until, &mut watch)?;
+    let carried = carry_all(&context, &deployment, &flows, &transfers, repeats_until, &mut watch)?;
     let steps = watch.end();
 
     let results = flow_results(&choice, &flows, volume, &transfers, &carried);
@@ -147,20 +146,20 @@ pub fn read_topology(scenario: &Scenario) -> Result<Topology, DemoError> {
 /// Measures round-trip times, then plans and measures rates in turn.
 fn measure_and_choose(
     options: &DemoOptions,
-    processes: &LabProcesses,
+    context: &LabContext,
     effort: Effort,
     watch: &mut StepWatch<'_>,
 ) -> Result<Choice, DemoError> {
     let scenario = &options.scenario;
-    let hosts = processes.lab.hosts().count() as u64;
+    let hosts = context.lab.hosts().count() as u64;
     watch.begin("measure round-trip times", hosts);
-    let prober = Prober::start(processes, effort)?;
+    let prober = Prober::start(context, effort)?;
     let rtts = prober.rtts(|done| watch.observer.advance_to(done))?;
     let mut knowledge =
         Knowledge::new(&scenario.sites, &scenario.regions, scenario.relay.per_connection, rtts);
 
     watch.begin("measure rates, predict, choose relays", 100);
-    choose::choose(scenario, &mut knowledge, &prober, &processes.stop, |done, total| {
+    choose::choose(scenario, &mut knowledge, &prober, &context.stop, |done, total| {
         watch.observer.advance_to(100 * done / total.max(1));
     })
 }
@@ -188,7 +187,7 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
 }
 
 fn carry_all(
-    processes: &LabProcesses,
+    context: &LabContext,
     deployment: &deploy::Deployment,
     flows: &[Flow],
     transfers: &[Transfer],
@@ -205,7 +204,7 @@ fn carry_all(
         let total: u64 = mine.iter().map(|transfer| transfer.volume.as_u64()).sum();
         watch.begin(step, total);
         let done = |bytes| watch.observer.advance_to(bytes);
-        carriage.add(transfers::carry(processes, deployment, flows, &mine, repeats_until, done)?);
+        carriage.add(transfers::carry(context, deployment, flows, &mine, repeats_until, done)?);
     }
     Ok(carriage)
 }

@@ -11,7 +11,7 @@ use tradewind_units::{Bandwidth, Bytes};
 
 use super::deploy::Deployment;
 use super::{DemoError, host_of, lanes};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::carry::{self, CarryError, Watch};
 
 /// Longest silence within a transfer. Chosen: far beyond any round trip and any slow start.
@@ -97,7 +97,7 @@ impl Carriage {
 /// Carries these transfers, and repeats those with an invalid record until `repeats_until`; `done`
 /// is called with the number of bytes received.
 pub(super) fn carry(
-    processes: &LabProcesses,
+    context: &LabContext,
     deployment: &Deployment,
     flows: &[Flow],
     transfers: &[&Transfer],
@@ -111,10 +111,10 @@ pub(super) fn carry(
         lanes::groups(&work).into_iter().map(|group| (1, group)).collect();
     while let Some((attempt, group)) = waiting.pop_front() {
         let members: Vec<&Transfer> = group.iter().map(|index| transfers[*index]).collect();
-        processes.lab.reset_validity()?;
+        context.lab.reset_validity()?;
         let outcomes =
-            carry_group(processes, deployment, flows, &members, |bytes| done(arrived + bytes))?;
-        let record = processes.lab.validity()?;
+            carry_group(context, deployment, flows, &members, |bytes| done(arrived + bytes))?;
+        let record = context.lab.validity()?;
         if !record.valid && attempt < TRIES && Instant::now() < repeats_until {
             for half in group.chunks(group.len().div_ceil(2)).rev() {
                 waiting.push_front((attempt + 1, half.to_vec()));
@@ -145,7 +145,7 @@ fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
 }
 
 fn carry_group(
-    processes: &LabProcesses,
+    context: &LabContext,
     deployment: &Deployment,
     flows: &[Flow],
     members: &[&Transfer],
@@ -157,13 +157,13 @@ fn carry_group(
             .iter()
             .zip(&watches)
             .map(|(transfer, watch)| {
-                scope.spawn(move || carry_one(processes, deployment, flows, transfer, watch))
+                scope.spawn(move || carry_one(context, deployment, flows, transfer, watch))
             })
             .collect();
         while running.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(TELL);
             done(watches.iter().map(|watch| watch.received.load(Ordering::Relaxed)).sum());
-            if processes.stop.is_set() {
+            if context.stop.is_set() {
                 watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Relaxed));
             }
         }
@@ -175,7 +175,7 @@ fn carry_group(
 }
 
 fn carry_one(
-    processes: &LabProcesses,
+    context: &LabContext,
     deployment: &Deployment,
     flows: &[Flow],
     transfer: &Transfer,
@@ -189,13 +189,13 @@ fn carry_one(
         CarriedOver::Direct => receiver,
         CarriedOver::Planned => deployment.entrance(&flow.id).unwrap_or(receiver),
     };
-    let listener = listen(processes, flow, receiver)?.map_err(failed)?;
-    let outgoing = socket(processes, flow, dial)?.map_err(failed)?;
+    let listener = listen(context, flow, receiver)?.map_err(failed)?;
+    let outgoing = socket(context, flow, dial)?.map_err(failed)?;
     let seed = transfer.flow as u64 + 1;
     let carried =
         carry::carry(outgoing, dial, &listener, transfer.volume.as_u64(), seed, QUIET, watch);
     match carried {
-        Err(CarryError::Stopped) if processes.stop.is_set() => Err(DemoError::Stopped),
+        Err(CarryError::Stopped) if context.stop.is_set() => Err(DemoError::Stopped),
         Err(source) => Err(failed(source)),
         Ok(carried) => Ok(Outcome { fct: carried.fct, sha256_ok: carried.sha256_ok, valid: false }),
     }
@@ -203,24 +203,24 @@ fn carry_one(
 
 /// Opens a listener on the flow's destination.
 fn listen(
-    processes: &LabProcesses,
+    context: &LabContext,
     flow: &Flow,
     address: SocketAddr,
 ) -> Result<Result<TcpListener, CarryError>, DemoError> {
     let host = host_of(&flow.destination);
-    let bound = processes.lab.enter(&host, || TcpListener::bind(address))?;
+    let bound = context.lab.enter(&host, || TcpListener::bind(address))?;
     Ok(bound.map_err(|source| CarryError::Io { what: "listen at", address, source }))
 }
 
 /// Creates a socket on the flow's source.
 fn socket(
-    processes: &LabProcesses,
+    context: &LabContext,
     flow: &Flow,
     address: SocketAddr,
 ) -> Result<Result<socket2::Socket, CarryError>, DemoError> {
     let host = host_of(&flow.source);
     let domain = socket2::Domain::for_address(address);
     let made =
-        processes.lab.enter(&host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+        context.lab.enter(&host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
     Ok(made.map_err(|source| CarryError::Io { what: "make a socket for", address, source }))
 }

@@ -14,7 +14,7 @@ use super::outcome::via_text;
 use super::scenario::{Pair, Scenario, Strategy};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
@@ -80,8 +80,8 @@ impl Work<'_> {
         let topology = self.network.with_losses(self.scenario, &self.places(), percent / 100.0)?;
         let lab = LabOptions { seed: Some(repeat.seed), ..LabOptions::default() };
         let options = self.options;
-        let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
-        let servers = self.servers(&processes)?;
+        let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
+        let servers = self.servers(&context)?;
         let mut samples = Vec::new();
         // Each chain has its own port: the rules of a killed forwarder stay on its host.
         let mut slots = 0..;
@@ -97,7 +97,7 @@ impl Work<'_> {
                     let name = fetch.name(percent);
                     let fetched = checked.in_time(options, &name, || {
                         let slot = slots.next().expect("there are more ports than fetches");
-                        fetch.once(&processes, slot)
+                        fetch.once(&context, slot)
                     })?;
                     let (pair, strategy) = (pair_index, strategy_index);
                     let Fetched { fct_s, arrivals } = fetched;
@@ -123,14 +123,14 @@ impl Work<'_> {
 
     /// Starts every server, for the whole repeat: a closed port may stay bound for a moment in a
     /// process that is just being started.
-    fn servers(&self, processes: &LabProcesses) -> Result<BTreeMap<HostId, FileServer>, DemoError> {
+    fn servers(&self, context: &LabContext) -> Result<BTreeMap<HostId, FileServer>, DemoError> {
         let strategies = &self.scenario.strategies;
         let hosts: BTreeSet<HostId> = (self.scenario.pairs.iter())
             .flat_map(|pair| strategies.iter().map(|strategy| ends(pair, strategy)))
             .map(|[_, server]| server)
             .collect();
         let start = |host: HostId| {
-            let server = FileServer::start(processes, &host, SERVER_PORT)?;
+            let server = FileServer::start(context, &host, SERVER_PORT)?;
             Ok((host, server))
         };
         hosts.into_iter().map(start).collect()
@@ -168,11 +168,7 @@ impl Fetch<'_> {
 
     /// Runs the fetch over a chain of its own; returns the result and the bounds that the lab
     /// broke.
-    fn once(
-        &self,
-        processes: &LabProcesses,
-        slot: u16,
-    ) -> Result<(Fetched, Vec<String>), DemoError> {
+    fn once(&self, context: &LabContext, slot: u16) -> Result<(Fetched, Vec<String>), DemoError> {
         let strategy = self.strategy;
         let [client, _] = ends(self.pair, strategy);
         let usual = || self.via.iter().map(|region| host_of(&region.clone().into())).collect();
@@ -190,24 +186,24 @@ impl Fetch<'_> {
             leg: &leg,
             gateway: &gateway,
         };
-        let chain = chain.start(processes)?;
+        let chain = chain.start(context)?;
         if strategy.warm_up {
             let small = File { bytes: WARM_UP_BYTES, seed: self.seed };
-            fetch::fetch(processes, &client, chain.entrance, small, QUIET)?;
+            fetch::fetch(context, &client, chain.entrance, small, QUIET)?;
             std::thread::sleep(WARM_UP);
         }
-        processes.lab.reset_validity()?;
+        context.lab.reset_validity()?;
         let file = File { bytes: self.pair.size.as_u64(), seed: self.seed };
-        let work = || fetch::fetch(processes, &client, chain.entrance, file, QUIET);
+        let work = || fetch::fetch(context, &client, chain.entrance, file, QUIET);
         let (fetched, arrivals) = match (self.watch_ms, &self.via[..]) {
             (Some(every_ms), [first, next, ..]) => {
                 let link = LinkName::Pair(next.clone().into(), first.clone().into());
-                watch::arrivals(processes, &link, Duration::from_secs_f64(every_ms / 1e3), work)?
+                watch::arrivals(context, &link, Duration::from_secs_f64(every_ms / 1e3), work)?
             }
             _ => (work(), Arrivals::default()),
         };
         let fetched = fetched?;
-        let mut reasons = processes.lab.validity()?.reasons;
+        let mut reasons = context.lab.validity()?.reasons;
         if !fetched.content_ok {
             reasons.push("the file came with other content".to_owned());
         }

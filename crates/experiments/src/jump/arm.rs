@@ -12,7 +12,7 @@ use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, HostId, Ratio, Segments};
 
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::exchange::{ConnectionPair, Done, Door, Fetch, Looks, Over, exchange};
 
 /// Way to start connections.
@@ -42,7 +42,7 @@ impl Start {
 
 /// A sender towards one receiver, with its learner.
 pub(crate) struct Arm<'a> {
-    processes: &'a LabProcesses,
+    context: &'a LabContext,
     windows: &'a InitialWindows,
     /// The sender.
     pub(crate) from: HostId,
@@ -65,7 +65,7 @@ pub(crate) struct Given {
 impl<'a> Arm<'a> {
     /// Creates an arm that knows nothing yet.
     pub(crate) fn new(
-        processes: &'a LabProcesses,
+        context: &'a LabContext,
         windows: &'a InitialWindows,
         start: Start,
         c_max: Segments,
@@ -84,13 +84,13 @@ impl<'a> Arm<'a> {
         };
         // Sampled connections begin by default, so that none of their losses counts as a jump's.
         learner.iter_mut().for_each(Learner::expect_to_be_told);
-        let remote = IpAddr::V4(processes.lab.address_v4(&to)?);
-        Ok(Self { processes, windows, from, to, remote, learner, looked_at: 0 })
+        let remote = IpAddr::V4(context.lab.address_v4(&to)?);
+        Ok(Self { context, windows, from, to, remote, learner, looked_at: 0 })
     }
 
     /// Returns the lab.
     pub(crate) const fn lab(&self) -> &Lab {
-        &self.processes.lab
+        &self.context.lab
     }
 
     /// Samples a connection: a round of the learner.
@@ -109,11 +109,11 @@ impl<'a> Arm<'a> {
         bytes: u64,
         settle: Duration,
     ) -> Result<ConnectionPair, DemoError> {
-        let door = Door::open(self.processes, &self.from, None)?;
+        let door = Door::open(self.context, &self.from, None)?;
         let fetch =
             Fetch { at: Duration::ZERO, over: Over::New(&self.to, &door), bytes, paced: None };
         let id = 1000 + self.looked_at;
-        let link = one(exchange(self.processes, vec![fetch], settle, None)?).link;
+        let link = one(exchange(self.context, vec![fetch], settle, None)?).link;
         self.look(&link.info()?, id);
         Ok(link)
     }
@@ -127,8 +127,8 @@ impl<'a> Arm<'a> {
         also: &mut Self,
         settle: Duration,
     ) -> Result<Option<TcpInfo>, DemoError> {
-        let (processes, to) = (self.processes, self.to.clone());
-        let door = Door::open(processes, &self.from, None)?;
+        let (context, to) = (self.context, self.to.clone());
+        let door = Door::open(context, &self.from, None)?;
         let fetch = Fetch { at: Duration::ZERO, over: Over::New(&to, &door), bytes, paced: None };
         let id = 1000 + self.looked_at;
         let mut last = None;
@@ -137,7 +137,7 @@ impl<'a> Arm<'a> {
             also.look(info, id);
             last = Some(*info);
         };
-        exchange(processes, vec![fetch], settle, Some(Looks { every, each: &mut each }))?;
+        exchange(context, vec![fetch], settle, Some(Looks { every, each: &mut each }))?;
         Ok(last)
     }
 
@@ -149,7 +149,7 @@ impl<'a> Arm<'a> {
     ) -> Result<ConnectionPair, DemoError> {
         let id = 1000 + self.looked_at;
         let fetch = Fetch { at: Duration::ZERO, over: Over::Kept(link), bytes, paced: None };
-        let link = one(exchange(self.processes, vec![fetch], Duration::ZERO, None)?).link;
+        let link = one(exchange(self.context, vec![fetch], Duration::ZERO, None)?).link;
         self.look(&link.info()?, id);
         Ok(link)
     }
@@ -182,11 +182,7 @@ impl<'a> Arm<'a> {
     ) -> Result<Vec<Done>, DemoError> {
         let given: Vec<Given> = starts.iter().map(|_| self.give()).collect();
         let open = |given: &Given| {
-            Door::open(
-                self.processes,
-                &self.from,
-                given.window.map(|window| (self.windows, window)),
-            )
+            Door::open(self.context, &self.from, given.window.map(|window| (self.windows, window)))
         };
         let doors: Vec<Door> = given.iter().map(open).collect::<Result<_, DemoError>>()?;
         let fetch = |((at, given), door)| {
@@ -194,7 +190,7 @@ impl<'a> Arm<'a> {
             Fetch { at: *at, over: Over::New(&self.to, door), bytes, paced: given.paced }
         };
         let fetches = starts.iter().zip(&given).zip(&doors).map(fetch).collect();
-        exchange(self.processes, fetches, settle, None)
+        exchange(self.context, fetches, settle, None)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
 use crate::lab_run::exchange::Done;
-use crate::lab_run::{LabProcesses, repeats};
+use crate::lab_run::{LabContext, repeats};
 use crate::numeric::{Random, Runs, quantile};
 use crate::report::chart::Scale;
 use crate::scenario::{ScenarioError, from_toml};
@@ -195,17 +195,17 @@ fn one(
 ) -> Result<(Vec<Arms>, Vec<String>), DemoError> {
     let topology = topology(&scenario.topology(seed), &scenario.name)?;
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
-    processes.lab.reset_validity()?;
+    let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
+    context.lab.reset_validity()?;
     let arms: Result<Vec<Arms>, DemoError> = std::thread::scope(|scope| {
         let live = |(index, case)| {
-            let (processes, train) = (&processes, scenario.train);
-            scope.spawn(move || live(processes, windows, train, case, index, seed))
+            let (context, train) = (&context, scenario.train);
+            scope.spawn(move || live(context, windows, train, case, index, seed))
         };
         let running: Vec<_> = scenario.cases.iter().enumerate().map(live).collect();
         running.into_iter().map(|case| case.join().expect("a case does not panic")).collect()
     });
-    let (arms, validity) = (arms?, processes.lab.validity()?);
+    let (arms, validity) = (arms?, context.lab.validity()?);
     let mut reasons = validity.reasons;
     if validity.lateness_us_max > MOST_LATE.as_secs_f64() * 1e6 {
         let late_ms = validity.lateness_us_max / 1e3;
@@ -216,7 +216,7 @@ fn one(
 
 /// Runs all arms of a case.
 fn live(
-    processes: &LabProcesses,
+    context: &LabContext,
     windows: &InitialWindows,
     train: Train,
     case: &Case,
@@ -226,7 +226,7 @@ fn live(
     let names = names(index);
     let [from, to] = names.each_ref().map(|name| host(name));
     if case.unprepared {
-        unprepare(&processes.lab, &to)?;
+        unprepare(&context.lab, &to)?;
     }
     let mut random = Random::new(seed.wrapping_mul(64).wrapping_add(index as u64));
     let starts: Vec<Duration> =
@@ -237,7 +237,7 @@ fn live(
         let place = (first + turn) % Start::ALL.len();
         let c_max = Segments::new(C_MAX).expect("above zero");
         let ends = (from.clone(), to.clone());
-        let mut arm = Arm::new(processes, windows, Start::ALL[place], c_max, ends)?;
+        let mut arm = Arm::new(context, windows, Start::ALL[place], c_max, ends)?;
         outcomes[place] = measure(&mut arm, train, case, &names, &starts)?;
     }
     Ok(outcomes)

@@ -22,7 +22,7 @@ use crate::experiment::{
 };
 use crate::lab_run::exchange::{ConnectionPair, Door, Fetch, Over, exchange};
 use crate::lab_run::process::Service;
-use crate::lab_run::{LabProcesses, repeats};
+use crate::lab_run::{LabContext, repeats};
 use crate::numeric::pops::{pops, rtt_between};
 use crate::numeric::{Random, Runs, mean, quantile};
 use crate::report::chart::Scale;
@@ -178,20 +178,20 @@ fn once(
 ) -> Result<(Found, Vec<String>), DemoError> {
     let topology = topology(&scenario.topology(seed), &scenario.name)?;
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+    let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
     for (_, name) in scenario.probing() {
         for machine in MACHINES {
-            one_route(&processes, &host(&format!("{name}-{machine}")))?;
+            one_route(&context, &host(&format!("{name}-{machine}")))?;
         }
     }
     let _daemons: Vec<Service> = scenario
         .probing()
         .iter()
-        .map(|(_, name)| start_daemon(&processes, &host(&format!("{name}-{}", MACHINES[1]))))
+        .map(|(_, name)| start_daemon(&context, &host(&format!("{name}-{}", MACHINES[1]))))
         .collect::<Result<_, DemoError>>()?;
-    let mut field = Field::new(scenario, &processes, seed)?;
+    let mut field = Field::new(scenario, &context, seed)?;
     let mut found = Found::default();
-    processes.lab.reset_validity()?;
+    context.lab.reset_validity()?;
     for round in 0..rounds {
         let probes = field.round()?;
         if round > 0 {
@@ -200,13 +200,13 @@ fn once(
         done(u64::from(round) + 1);
     }
     found.windows = field.windows()?;
-    Ok((found, processes.lab.validity()?.reasons))
+    Ok((found, context.lab.validity()?.reasons))
 }
 
 /// Gives `host` one route to all others, as machines have: the lab's own routes, one to each other
 /// host, are foreign to the daemon, which leaves them alone.
-fn one_route(processes: &LabProcesses, host: &HostId) -> Result<(), DemoError> {
-    let lab = &processes.lab;
+fn one_route(context: &LabContext, host: &HostId) -> Result<(), DemoError> {
+    let lab = &context.lab;
     let own = lab.address_v4(host)?;
     let mut lines = vec![format!("route add {NETWORK_V4}/16 dev {DEVICE} src {own}")];
     for other in lab.hosts().filter(|other| *other != host) {
@@ -224,17 +224,17 @@ const DEVICE: &str = "wan0";
 const CONFIG: &str = "[learn]\ncontrol_share = 0\n";
 
 /// Starts the daemon as any user would, except for that and for the path of its socket.
-fn start_daemon(processes: &LabProcesses, host: &HostId) -> Result<Service, DemoError> {
+fn start_daemon(context: &LabContext, host: &HostId) -> Result<Service, DemoError> {
     let name = format!("jumpstart-{host}");
-    let socket = processes.scratch.write(&format!("{name}.sock"), "")?;
+    let socket = context.scratch.write(&format!("{name}.sock"), "")?;
     // The daemon creates it anew.
     let _ = std::fs::remove_file(&socket);
-    let mut command = processes.lab.command(host, &processes.program)?;
+    let mut command = context.lab.command(host, &context.program)?;
     command
         .args(["jumpstart", "run", "--config"])
-        .arg(processes.scratch.write("jumpstart.toml", CONFIG)?);
+        .arg(context.scratch.write("jumpstart.toml", CONFIG)?);
     command.arg("--socket").arg(socket);
-    Ok(Service::start(command, &name, &processes.scratch)?.0)
+    Ok(Service::start(command, &name, &context.scratch)?.0)
 }
 
 /// A path from a machine of a probing PoP to another PoP, with its idle connections.
@@ -249,7 +249,7 @@ struct ProbedPath {
 /// All probing machines, and their paths.
 struct Field<'a> {
     scenario: &'a Scenario,
-    processes: &'a LabProcesses,
+    context: &'a LabContext,
     /// Listeners by PoP and machine.
     doors: Vec<Door>,
     /// Paths; those of the two machines of a PoP towards one other PoP are neighbours here.
@@ -258,15 +258,11 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn new(
-        scenario: &'a Scenario,
-        processes: &'a LabProcesses,
-        seed: u64,
-    ) -> Result<Self, DemoError> {
+    fn new(scenario: &'a Scenario, context: &'a LabContext, seed: u64) -> Result<Self, DemoError> {
         let (mut doors, mut ways) = (Vec::new(), Vec::new());
         for (pop, (place, name)) in scenario.probing().into_iter().enumerate() {
             for machine in MACHINES {
-                doors.push(Door::open(processes, &host(&format!("{name}-{machine}")), None)?);
+                doors.push(Door::open(context, &host(&format!("{name}-{machine}")), None)?);
             }
             for other in pops().all().filter(|other| *other != place) {
                 let rtt = rtt_between(place, other).unwrap_or_default();
@@ -276,7 +272,7 @@ impl<'a> Field<'a> {
                 ways.extend([way(0), way(1)]);
             }
         }
-        Ok(Self { scenario, processes, doors, ways, random: Random::new(seed) })
+        Ok(Self { scenario, context, doors, ways, random: Random::new(seed) })
     }
 
     /// Runs a round: every PoP fetches every size from every machine at once. Returns the pairs of
@@ -312,7 +308,7 @@ impl<'a> Field<'a> {
                 });
             }
         }
-        let mut done = exchange(self.processes, fetches, Duration::ZERO, None)?;
+        let mut done = exchange(self.context, fetches, Duration::ZERO, None)?;
         let mut probes = Vec::new();
         for (index, pair) in self.ways.chunks(2).enumerate() {
             for size in 0..sizes.len() {
@@ -341,7 +337,7 @@ impl<'a> Field<'a> {
         }
         let left = self.scenario.round.saturating_sub(begun.elapsed());
         std::thread::sleep(left);
-        self.processes.stop.check()?;
+        self.context.stop.check()?;
         Ok(probes)
     }
 

@@ -21,7 +21,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOptions};
 use crate::lab_run::carry::{CarryError, Watch, carry};
 use crate::lab_run::checked::Checked;
-use crate::lab_run::{LabProcesses, repeats};
+use crate::lab_run::{LabContext, repeats};
 use crate::numeric::{Runs, mean};
 use crate::scenario::{ScenarioError, from_toml};
 
@@ -125,12 +125,12 @@ fn once(
     let text = text(scenario, seed);
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
     let topology = topology(&text, &scenario.name)?;
-    let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
-    unprepare(&processes.lab, &host(RECEIVERS[1]))?;
-    processes.lab.reset_validity()?;
+    let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
+    unprepare(&context.lab, &host(RECEIVERS[1]))?;
+    context.lab.reset_validity()?;
     let arm = |start, to| {
         let ends = (host("sender"), host(to));
-        Arm::new(&processes, windows, start, scenario.c_max, ends)
+        Arm::new(&context, windows, start, scenario.c_max, ends)
     };
     let bytes = scenario.bytes.as_u64();
     let rtt_ms = as_millis_f64(scenario.rtt);
@@ -151,11 +151,11 @@ fn once(
         pull(&mut paced)?,
         pull(&mut default)?,
         pull(&mut stranger)?,
-        push(&processes, windows, &mut paced, bytes)? - rtt_ms,
-        push(&processes, windows, &mut default, bytes)? - rtt_ms,
+        push(&context, windows, &mut paced, bytes)? - rtt_ms,
+        push(&context, windows, &mut default, bytes)? - rtt_ms,
     ];
     let trained = [f64::from(window), rate];
-    checked.add(&format!("seed {seed}"), processes.lab.validity()?.reasons);
+    checked.add(&format!("seed {seed}"), context.lab.validity()?.reasons);
     Ok(Found { ms, learned_mbps, trained })
 }
 
@@ -176,22 +176,22 @@ fn text(scenario: &Scenario, seed: u64) -> String {
 
 /// Sends when the sender dials; returns the milliseconds from `connect` to the last byte.
 fn push(
-    processes: &LabProcesses,
+    context: &LabContext,
     windows: &InitialWindows,
     arm: &mut Arm<'_>,
     bytes: u64,
 ) -> Result<f64, DemoError> {
     let given = arm.give();
-    let address = SocketAddr::new(IpAddr::V4(processes.lab.address_v4(&arm.to)?), 0);
+    let address = SocketAddr::new(IpAddr::V4(context.lab.address_v4(&arm.to)?), 0);
     let failed = |what, source| {
         let source = CarryError::Io { what, address, source };
         DemoError::Carry { flow: "push".to_owned(), source }
     };
-    let listener = processes.lab.enter(&arm.to, || TcpListener::bind(address))?;
+    let listener = context.lab.enter(&arm.to, || TcpListener::bind(address))?;
     let listener = listener.map_err(|source| failed("listen at", source))?;
     let to = listener.local_addr().map_err(|source| failed("listen at", source))?;
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-    let socket = processes.lab.enter(&arm.from, new)?;
+    let socket = context.lab.enter(&arm.from, new)?;
     let socket = socket.map_err(|source| failed("make a socket for", source))?;
     let initial_window = given.window.map(|window| (windows.clone(), window));
     let options = SocketOptions { initial_window, ..SocketOptions::default() };

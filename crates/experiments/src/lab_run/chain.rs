@@ -10,7 +10,7 @@ use tradewind_lab::LabError;
 use tradewind_net::sysctl;
 use tradewind_units::{FlowId, HostId, RelayId};
 
-use super::LabProcesses;
+use super::LabContext;
 use super::process::Service;
 use super::service::{self, LegText, NewGateway, NewRelay};
 use crate::demo::DemoError;
@@ -74,15 +74,15 @@ impl NewChain<'_> {
     ///
     /// # Errors
     /// When a host does not exist or a process cannot be started.
-    pub(crate) fn start(&self, processes: &LabProcesses) -> Result<Chain, DemoError> {
+    pub(crate) fn start(&self, context: &LabContext) -> Result<Chain, DemoError> {
         if self.relays.is_empty() {
             return Ok(Chain { entrance: self.server, _services: Vec::new() });
         }
         match self.carriage {
-            Carriage::Forward => self.one_by_one(processes, service::start_forwarder),
-            Carriage::Haproxy => self.one_by_one(processes, service::start_haproxy),
+            Carriage::Forward => self.one_by_one(context, service::start_forwarder),
+            Carriage::Haproxy => self.one_by_one(context, service::start_haproxy),
             Carriage::Split => {
-                let SplitChain { entrance, gateway, relays, .. } = self.split(processes)?;
+                let SplitChain { entrance, gateway, relays, .. } = self.split(context)?;
                 let relays = relays.into_iter().filter_map(|relay| relay.service);
                 Ok(Chain { entrance, _services: relays.chain([gateway]).collect() })
             }
@@ -92,16 +92,16 @@ impl NewChain<'_> {
     /// Starts a program on each relay's host that knows only the next hop.
     fn one_by_one(
         &self,
-        processes: &LabProcesses,
-        start: fn(&LabProcesses, &HostId, SocketAddr, SocketAddr) -> Result<Service, DemoError>,
+        context: &LabContext,
+        start: fn(&LabContext, &HostId, SocketAddr, SocketAddr) -> Result<Service, DemoError>,
     ) -> Result<Chain, DemoError> {
         let mut services = Vec::new();
         let mut next = self.server;
         for host in self.relays.iter().rev() {
-            processes.stop.check()?;
-            let ip = IpAddr::V4(processes.lab.address_v4(host)?);
+            context.stop.check()?;
+            let ip = IpAddr::V4(context.lab.address_v4(host)?);
             let listen = SocketAddr::new(ip, FIRST_PORT + self.slot);
-            services.push(start(processes, host, listen, next)?);
+            services.push(start(context, host, listen, next)?);
             next = listen;
         }
         Ok(Chain { entrance: next, _services: services })
@@ -111,18 +111,17 @@ impl NewChain<'_> {
     ///
     /// # Errors
     /// When a host does not exist or a process cannot be started.
-    pub(crate) fn split(&self, processes: &LabProcesses) -> Result<SplitChain, DemoError> {
-        self.prepare_hosts(processes)?;
+    pub(crate) fn split(&self, context: &LabContext) -> Result<SplitChain, DemoError> {
+        self.prepare_hosts(context)?;
         let operator = service::operator()?;
         let destination = Destination::address(self.server)?;
         let rule = destination.as_rule();
         let mut relays = Vec::new();
         for (place, host) in self.relays.iter().enumerate() {
-            processes.stop.check()?;
+            context.stop.check()?;
             let name = RelayId::new(format!("relay-{}-{}", self.slot, place + 1))?;
-            let relay = NewRelay::new(processes, name, host.clone(), FIRST_PORT + self.slot)?;
-            let service =
-                relay.start(processes, &operator, std::slice::from_ref(&rule), self.leg)?;
+            let relay = NewRelay::new(context, name, host.clone(), FIRST_PORT + self.slot)?;
+            let service = relay.start(context, &operator, std::slice::from_ref(&rule), self.leg)?;
             relays.push(SplitRelay { relay, service: Some(service) });
         }
         let hops: Vec<Hop> = relays.iter().map(|relay| relay.relay.hop.clone()).collect();
@@ -140,7 +139,7 @@ impl NewChain<'_> {
             leg: self.gateway,
             metrics,
         };
-        let (service, listening) = gateway.start(processes, &operator)?;
+        let (service, listening) = gateway.start(context, &operator)?;
         let port = listening.first().copied().expect("one port for one flow");
         let entrance = match self.entrance {
             ClientAttachment::Forward => port,
@@ -150,18 +149,17 @@ impl NewChain<'_> {
         Ok(SplitChain { entrance, gateway: service, metrics, relays, operator, rule, leg })
     }
 
-    fn prepare_hosts(&self, processes: &LabProcesses) -> Result<(), DemoError> {
+    fn prepare_hosts(&self, context: &LabContext) -> Result<(), DemoError> {
         for host in self.relays.iter().chain([self.client]) {
             // A relay of an earlier chain with warm connections has left this setting at 0.
             let name = "net.ipv4.tcp_slow_start_after_idle";
-            let set = processes.lab.enter(host, || sysctl::set(name, "1"))?;
+            let set = context.lab.enter(host, || sysctl::set(name, "1"))?;
             set.map_err(LabError::from)?;
         }
         if [self.leg, self.gateway].iter().any(|leg| leg.wants_fast_open()) {
             for host in self.relays.iter().chain([self.client]) {
                 // 3 enables both sending and accepting data in a SYN.
-                let set =
-                    processes.lab.enter(host, || sysctl::set("net.ipv4.tcp_fastopen", "3"))?;
+                let set = context.lab.enter(host, || sysctl::set("net.ipv4.tcp_fastopen", "3"))?;
                 set.map_err(LabError::from)?;
             }
         }
@@ -202,14 +200,10 @@ impl SplitChain {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn revive(
-        &mut self,
-        processes: &LabProcesses,
-        place: usize,
-    ) -> Result<(), DemoError> {
+    pub(crate) fn revive(&mut self, context: &LabContext, place: usize) -> Result<(), DemoError> {
         let SplitRelay { relay, service } = &mut self.relays[place];
         let rules = std::slice::from_ref(&self.rule);
-        *service = Some(relay.start(processes, &self.operator, rules, &self.leg)?);
+        *service = Some(relay.start(context, &self.operator, rules, &self.leg)?);
         Ok(())
     }
 }

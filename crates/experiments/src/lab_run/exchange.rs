@@ -20,7 +20,7 @@ use tradewind_net::tcp::SocketOptions;
 use tradewind_net::tcp_info::TcpInfo;
 use tradewind_units::{Bandwidth, Bytes, HostId, Segments};
 
-use super::LabProcesses;
+use super::LabContext;
 use super::carry::{self, CarryError};
 use crate::demo::DemoError;
 
@@ -52,12 +52,12 @@ impl Door {
     /// # Errors
     /// When the host does not exist, or an option is refused.
     pub(crate) fn open(
-        processes: &LabProcesses,
+        context: &LabContext,
         host: &HostId,
         first: Option<(&InitialWindows, InitialWindow)>,
     ) -> Result<Self, DemoError> {
-        let address = SocketAddr::new(IpAddr::V4(processes.lab.address_v4(host)?), 0);
-        let bound = processes.lab.enter(host, || TcpListener::bind(address))?;
+        let address = SocketAddr::new(IpAddr::V4(context.lab.address_v4(host)?), 0);
+        let bound = context.lab.enter(host, || TcpListener::bind(address))?;
         let failed = |what| move |source| io_error(what, address, source);
         let listener = bound.map_err(failed("listen at"))?;
         let options = SocketOptions {
@@ -141,17 +141,17 @@ pub(crate) struct Looks<'l> {
 /// # Errors
 /// When a socket call fails, nothing ends for too long, or the run is stopped.
 pub(crate) fn exchange(
-    processes: &LabProcesses,
+    context: &LabContext,
     fetches: Vec<Fetch<'_>>,
     settle: Duration,
     mut looks: Option<Looks<'_>>,
 ) -> Result<Vec<Done>, DemoError> {
-    let mut floor = Floor::new(processes, fetches)?;
+    let mut floor = Floor::new(context, fetches)?;
     let begun = Instant::now();
     let latest = floor.running.iter().map(|running| running.at).max().unwrap_or_default();
     let mut next_look = looks.as_ref().map(|looks| looks.every);
     loop {
-        processes.stop.check()?;
+        context.stop.check()?;
         let now = begun.elapsed();
         let mut next = floor.act(now)?;
         if let (Some(looks), Some(at)) = (&mut looks, &mut next_look) {
@@ -208,7 +208,7 @@ struct Floor<'a> {
 }
 
 impl<'a> Floor<'a> {
-    fn new(processes: &LabProcesses, fetches: Vec<Fetch<'a>>) -> Result<Self, DemoError> {
+    fn new(context: &LabContext, fetches: Vec<Fetch<'a>>) -> Result<Self, DemoError> {
         let epoll = Epoll::new().map_err(lab)?;
         let mut doors: Vec<&Door> = Vec::new();
         let mut running = Vec::new();
@@ -232,7 +232,7 @@ impl<'a> Floor<'a> {
             };
             match fetch.over {
                 Over::New(host, door) => {
-                    new.client = Some(client_socket(processes, host, door.address)?);
+                    new.client = Some(client_socket(context, host, door.address)?);
                     new.door = Some(door);
                     if !doors.iter().any(|known| std::ptr::eq(*known, door)) {
                         let token = FIRST_DOOR + doors.len() as u64;
@@ -452,11 +452,11 @@ impl Running<'_> {
 
 /// Creates a non-blocking socket on `host`.
 fn client_socket(
-    processes: &LabProcesses,
+    context: &LabContext,
     host: &HostId,
     to: SocketAddr,
 ) -> Result<socket2::Socket, DemoError> {
-    let made = processes.lab.enter(host, || {
+    let made = context.lab.enter(host, || {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         Ok(socket)

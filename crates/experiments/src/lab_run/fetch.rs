@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tradewind_units::{Bandwidth, HostId};
 
-use super::LabProcesses;
+use super::LabContext;
 use super::carry::{CarryError, Content, STOP_CHECK, is_time_out};
 use crate::demo::DemoError;
 
@@ -39,12 +39,8 @@ impl FileServer {
     ///
     /// # Errors
     /// When the host does not exist or the port is taken.
-    pub(crate) fn start(
-        processes: &LabProcesses,
-        host: &HostId,
-        port: u16,
-    ) -> Result<Self, DemoError> {
-        Self::answering(processes, host, port, serve)
+    pub(crate) fn start(context: &LabContext, host: &HostId, port: u16) -> Result<Self, DemoError> {
+        Self::answering(context, host, port, serve)
     }
 
     /// Starts a server with another reply than files.
@@ -52,17 +48,17 @@ impl FileServer {
     /// # Errors
     /// The same as of [`FileServer::start`].
     pub(crate) fn answering(
-        processes: &LabProcesses,
+        context: &LabContext,
         host: &HostId,
         port: u16,
         answer: Answer,
     ) -> Result<Self, DemoError> {
-        let address = SocketAddr::new(IpAddr::V4(processes.lab.address_v4(host)?), port);
+        let address = SocketAddr::new(IpAddr::V4(context.lab.address_v4(host)?), port);
         let failed = |source| DemoError::Carry {
             flow: format!("files of {host}"),
             source: CarryError::Io { what: "listen at", address, source },
         };
-        let listener = processes.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
+        let listener = context.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
         // On Linux the read time-out also bounds `accept`.
         let timed = socket2::SockRef::from(&listener).set_read_timeout(Some(STOP_CHECK));
         timed.map_err(failed)?;
@@ -160,19 +156,18 @@ pub(crate) struct Fetched {
 /// # Errors
 /// When a socket call fails, nothing arrives for `quiet`, or the run is stopped.
 pub(crate) fn fetch(
-    processes: &LabProcesses,
+    context: &LabContext,
     client: &HostId,
     dial: SocketAddr,
     file: File,
     quiet: Duration,
 ) -> Result<Fetched, DemoError> {
     let domain = socket2::Domain::for_address(dial);
-    let made = processes
-        .lab
-        .enter(client, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+    let made =
+        context.lab.enter(client, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
     let fetched = made
         .map_err(|source| CarryError::Io { what: "make a socket for", address: dial, source })
-        .and_then(|socket| fetch_over(processes, socket, dial, file, quiet));
+        .and_then(|socket| fetch_over(context, socket, dial, file, quiet));
     fetched.map_err(|source| match source {
         CarryError::Stopped => DemoError::Stopped,
         source => DemoError::Carry { flow: format!("{client} from {dial}"), source },
@@ -192,11 +187,11 @@ impl LongFetch {
     /// # Errors
     /// When the host does not exist.
     pub(crate) fn start(
-        processes: &LabProcesses,
+        context: &LabContext,
         client: &HostId,
         dial: SocketAddr,
     ) -> Result<Self, DemoError> {
-        let namespace = processes.lab.namespace(client)?;
+        let namespace = context.lab.namespace(client)?;
         let stop = Arc::new(AtomicBool::new(false));
         let received = Arc::new(AtomicU64::new(0));
         let (told, count) = (stop.clone(), received.clone());
@@ -230,7 +225,7 @@ impl Drop for LongFetch {
 /// # Errors
 /// When a socket call fails, the download ends, or the run is stopped.
 pub(crate) fn steady_rate(
-    processes: &LabProcesses,
+    context: &LabContext,
     client: &HostId,
     dial: SocketAddr,
     settle: Duration,
@@ -243,9 +238,8 @@ pub(crate) fn steady_rate(
         }
     };
     let domain = socket2::Domain::for_address(dial);
-    let made = processes
-        .lab
-        .enter(client, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+    let made =
+        context.lab.enter(client, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
     let socket = made.map_err(failed("make a socket for"))?;
     socket.connect_timeout(&dial.into(), settle + span).map_err(failed("connect to"))?;
     let mut stream = TcpStream::from(socket);
@@ -254,7 +248,7 @@ pub(crate) fn steady_rate(
     let mut take = |span: Duration| -> Result<(u64, Duration), DemoError> {
         let (began, mut bytes) = (Instant::now(), 0);
         while began.elapsed() < span {
-            processes.stop.check()?;
+            context.stop.check()?;
             match stream.read(&mut buffer) {
                 Ok(0) => {
                     let cut = std::io::ErrorKind::UnexpectedEof.into();
@@ -268,7 +262,7 @@ pub(crate) fn steady_rate(
         Ok((bytes, began.elapsed()))
     };
     take(settle)?;
-    processes.lab.reset_validity()?;
+    context.lab.reset_validity()?;
     let (bytes, took) = take(span)?;
     Ok(Bandwidth::saturating_from_bytes_per_s(bytes as f64 / took.as_secs_f64()))
 }
@@ -298,7 +292,7 @@ fn take_all(mut stream: TcpStream, stop: &AtomicBool, received: &AtomicU64) -> s
 }
 
 fn fetch_over(
-    processes: &LabProcesses,
+    context: &LabContext,
     socket: socket2::Socket,
     dial: SocketAddr,
     file: File,
@@ -325,7 +319,7 @@ fn fetch_over(
                 content.extend_from_slice(&buffer[..count]);
             }
             Err(error) if is_time_out(&error) => {
-                if processes.stop.is_set() {
+                if context.stop.is_set() {
                     return Err(CarryError::Stopped);
                 }
                 if last.elapsed() > quiet {

@@ -8,7 +8,7 @@ use std::fs;
 
 use tradewind_units::HostId;
 
-use super::LabProcesses;
+use super::LabContext;
 use crate::demo::DemoError;
 
 /// The kernel's number of TCP's state LISTEN, in hexadecimal.
@@ -50,13 +50,9 @@ impl Port {
 ///
 /// # Errors
 /// When the host does not exist.
-pub(crate) fn listens(
-    processes: &LabProcesses,
-    host: &HostId,
-    port: Port,
-) -> Result<bool, DemoError> {
+pub(crate) fn listens(context: &LabContext, host: &HostId, port: Port) -> Result<bool, DemoError> {
     let read = || port.tables().map(|path| fs::read_to_string(path).unwrap_or_default());
-    Ok(processes.lab.enter(host, read)?.iter().any(|table| port.is_in(table)))
+    Ok(context.lab.enter(host, read)?.iter().any(|table| port.is_in(table)))
 }
 
 #[cfg(test)]

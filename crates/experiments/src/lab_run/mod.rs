@@ -1,7 +1,7 @@
 //! Code shared by experiments on the lab: a lab with a scratch directory, programs on its hosts,
 //! and transfers between them.
 //!
-//! An experiment starts a [`LabProcesses`], puts relays, gateways and forwarders on its hosts
+//! An experiment starts a [`LabContext`], puts relays, gateways and forwarders on its hosts
 //! ([`service`], [`chain`]), moves data over plain sockets ([`carry`] pushes a volume, [`fetch`]
 //! downloads a file), and checks for each transfer that the lab kept time ([`checked`]). That is a
 //! repeat; [`repeats`] runs them, and keeps complete ones.
@@ -46,7 +46,7 @@ use process::Scratch;
 
 /// A running lab and the common context of all programs on it. Programs that were started on it
 /// must be dropped before it.
-pub(crate) struct LabProcesses {
+pub(crate) struct LabContext {
     /// The hosts and the network between them.
     pub(crate) lab: Lab,
     /// The directory of keys, configurations and logs.
@@ -57,7 +57,7 @@ pub(crate) struct LabProcesses {
     pub(crate) stop: Stop,
 }
 
-impl LabProcesses {
+impl LabContext {
     /// Starts a lab of `topology`.
     ///
     /// # Errors

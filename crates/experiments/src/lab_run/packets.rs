@@ -10,7 +10,7 @@ use tradewind_grant::{
 use tradewind_units::time::as_text;
 use tradewind_units::{Bandwidth, Duration, HostId};
 
-use super::LabProcesses;
+use super::LabContext;
 use super::process::Service;
 use super::service;
 use crate::demo::DemoError;
@@ -197,9 +197,9 @@ impl Party {
     ///
     /// # Errors
     /// When the host does not exist, or the system has no entropy.
-    pub(crate) fn new(processes: &LabProcesses, host: HostId) -> Result<Self, DemoError> {
+    pub(crate) fn new(context: &LabContext, host: HostId) -> Result<Self, DemoError> {
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
-        let ip = IpAddr::V4(processes.lab.address_v4(&host)?);
+        let ip = IpAddr::V4(context.lab.address_v4(&host)?);
         Ok(Self { host, key, ip })
     }
 
@@ -220,7 +220,7 @@ impl Party {
     /// When it cannot be started.
     pub(crate) fn relay(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         operator: &OperatorKey,
         neighbours: &[PublicIdentity],
         coding: Coding,
@@ -234,7 +234,7 @@ impl Party {
             next_hops: [HOSTS],
             coding,
         };
-        self.start(processes, "relay", |identity_file| RelayText {
+        self.start(context, "relay", |identity_file| RelayText {
             listen: [listen],
             identity_file,
             operators: [operator.public().to_string()],
@@ -250,7 +250,7 @@ impl Party {
     /// When it cannot be started.
     pub(crate) fn far_gateway(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         operator: &OperatorKey,
         relays: &[PublicIdentity],
         whole: Option<Whole<'_>>,
@@ -268,7 +268,7 @@ impl Party {
             copies,
             tun,
         };
-        self.start(processes, "gateway", |identity_file| GatewayText {
+        self.start(context, "gateway", |identity_file| GatewayText {
             identity_file,
             grant: None,
             packet_endpoint,
@@ -283,7 +283,7 @@ impl Party {
     /// When it cannot be started.
     pub(crate) fn near_gateway(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
         taking: Taking,
@@ -301,7 +301,7 @@ impl Party {
                 (ClientAttachment::Device { tun: NearDevice { name: DEVICE, destinations } }, to)
             }
         };
-        Ok((self.near(processes, operator, carriage, entrance)?, writes_to))
+        Ok((self.near(context, operator, carriage, entrance)?, writes_to))
     }
 
     /// Returns the rule for all traffic to it.
@@ -311,7 +311,7 @@ impl Party {
 
     fn near(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         operator: &OperatorKey,
         carriage: &Carriage<'_>,
         entrance: ClientAttachment,
@@ -337,7 +337,7 @@ impl Party {
             copies: None,
             tun: None,
         };
-        self.start(processes, "gateway", |identity_file| GatewayText {
+        self.start(context, "gateway", |identity_file| GatewayText {
             identity_file,
             grant: Some(grant),
             packet_endpoint,
@@ -349,16 +349,16 @@ impl Party {
     /// path.
     fn start<T: Serialize>(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         role: &str,
         text: impl FnOnce(PathBuf) -> T,
     ) -> Result<Service, DemoError> {
         let name = format!("{role}-{}", self.host);
-        let key = processes.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
+        let key = context.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
         let config = toml::to_string(&text(key))?;
-        let config = processes.scratch.write(&format!("{name}.toml"), &config)?;
-        let mut command = processes.lab.command(&self.host, &processes.program)?;
+        let config = context.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = context.lab.command(&self.host, &context.program)?;
         command.arg(role).arg("--config").arg(config);
-        Ok(Service::start(command, &name, &processes.scratch)?.0)
+        Ok(Service::start(command, &name, &context.scratch)?.0)
     }
 }

@@ -14,7 +14,7 @@ use tradewind_lab::LabError;
 use tradewind_net::sysctl;
 use tradewind_units::{Duration, FlowId, HostId, RelayId, Timestamp};
 
-use super::LabProcesses;
+use super::LabContext;
 use super::process::{Ready, Service};
 use crate::demo::DemoError;
 
@@ -155,13 +155,13 @@ impl NewRelay {
     /// # Errors
     /// When the host does not exist, or the system has no entropy.
     pub(crate) fn new(
-        processes: &LabProcesses,
+        context: &LabContext,
         name: RelayId,
         host: HostId,
         port: u16,
     ) -> Result<Self, DemoError> {
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
-        let ip = processes.lab.address_v4(&host)?;
+        let ip = context.lab.address_v4(&host)?;
         let address = SocketAddr::new(IpAddr::V4(ip), port);
         Ok(Self { hop: Hop { name, address, identity: key.public() }, host, key })
     }
@@ -177,13 +177,13 @@ impl NewRelay {
     /// When it cannot be started.
     pub(crate) fn start(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         operator: &OperatorKey,
         destinations: &[DestinationRule],
         leg: &LegText,
     ) -> Result<Service, DemoError> {
         let name = &self.hop.name;
-        let key = processes.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
+        let key = context.scratch.write(&format!("{name}.key"), &self.key.to_secret_text())?;
         let config = toml::to_string(&RelayText {
             listen: [self.hop.address],
             identity_file: &key,
@@ -192,10 +192,10 @@ impl NewRelay {
             policy: PolicyText { destinations, next_hops: [NEXT_HOPS] },
             leg: leg.plain(true),
         })?;
-        let config = processes.scratch.write(&format!("{name}.toml"), &config)?;
-        let mut command = processes.lab.command(&self.host, &processes.program)?;
+        let config = context.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = context.lab.command(&self.host, &context.program)?;
         command.arg("relay").arg("--config").arg(config);
-        Ok(Service::start(command, name.as_str(), &processes.scratch)?.0)
+        Ok(Service::start(command, name.as_str(), &context.scratch)?.0)
     }
 }
 
@@ -227,12 +227,12 @@ impl NewGateway<'_> {
     /// When it cannot be started.
     pub(crate) fn start(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         operator: &OperatorKey,
     ) -> Result<(Service, Vec<SocketAddr>), DemoError> {
         let name = self.name;
         let key = IdentityKey::from_entropy(tradewind_net::entropy::bytes()?);
-        let key_file = processes.scratch.write(&format!("{name}.key"), &key.to_secret_text())?;
+        let key_file = context.scratch.write(&format!("{name}.key"), &key.to_secret_text())?;
         let forwards = self.forwards.iter();
         let taken = TproxyText { destinations: self.rules(), local_output: true };
         let config = toml::to_string(&GatewayText {
@@ -247,10 +247,10 @@ impl NewGateway<'_> {
             routes: self.routes,
             leg: self.leg.plain(false),
         })?;
-        let config = processes.scratch.write(&format!("{name}.toml"), &config)?;
-        let mut command = processes.lab.command(self.host, &processes.program)?;
+        let config = context.scratch.write(&format!("{name}.toml"), &config)?;
+        let mut command = context.lab.command(self.host, &context.program)?;
         command.arg("gateway").arg("--config").arg(config);
-        let (service, Ready { mut listen }) = Service::start(command, name, &processes.scratch)?;
+        let (service, Ready { mut listen }) = Service::start(command, name, &context.scratch)?;
         if listen.len() != self.forwards.len() + usize::from(self.intercepts) {
             let why = format!("{} ports for {} flows", listen.len(), self.forwards.len());
             return Err(DemoError::Program { name: name.to_owned(), why });
@@ -300,17 +300,17 @@ pub(super) fn grant(
 /// # Errors
 /// When the host cannot be entered or the forwarder cannot be started.
 pub(crate) fn start_forwarder(
-    processes: &LabProcesses,
+    context: &LabContext,
     host: &HostId,
     listen: SocketAddr,
     to: SocketAddr,
 ) -> Result<Service, DemoError> {
-    let told = processes.lab.enter(host, || sysctl::set("net.ipv4.ip_forward", "1"))?;
+    let told = context.lab.enter(host, || sysctl::set("net.ipv4.ip_forward", "1"))?;
     told.map_err(LabError::from)?;
-    let mut command = processes.lab.command(host, &processes.program)?;
+    let mut command = context.lab.command(host, &context.program)?;
     command.arg("forward").arg(format!("{listen}={to}"));
     let name = format!("forward-{host}-{}", listen.port());
-    Ok(Service::start(command, &name, &processes.scratch)?.0)
+    Ok(Service::start(command, &name, &context.scratch)?.0)
 }
 
 /// Returns the minimal HAProxy configuration that relays `listen`: all else is at its defaults.
@@ -326,17 +326,17 @@ fn haproxy_config(listen: SocketAddr, to: SocketAddr) -> String {
 /// # Errors
 /// When it is not installed, the host cannot be entered or it does not listen.
 pub(crate) fn start_haproxy(
-    processes: &LabProcesses,
+    context: &LabContext,
     host: &HostId,
     listen: SocketAddr,
     to: SocketAddr,
 ) -> Result<Service, DemoError> {
     let name = format!("haproxy-{host}-{}", listen.port());
-    let config = processes.scratch.write(&format!("{name}.cfg"), &haproxy_config(listen, to))?;
-    let mut command = processes.lab.command(host, "haproxy")?;
+    let config = context.scratch.write(&format!("{name}.cfg"), &haproxy_config(listen, to))?;
+    let mut command = context.lab.command(host, "haproxy")?;
     command.arg("-db").arg("-f").arg(config);
-    let listens = || Ok(processes.lab.enter(host, || TcpStream::connect(listen))?.is_ok());
-    let started = Service::start_listening(command, &name, &processes.scratch, listens);
+    let listens = || Ok(context.lab.enter(host, || TcpStream::connect(listen))?.is_ok());
+    let started = Service::start_listening(command, &name, &context.scratch, listens);
     started.map_err(|error| match error {
         DemoError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             let why =

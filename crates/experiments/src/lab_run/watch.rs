@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tradewind_wan::counters::LinkName;
 
-use super::LabProcesses;
+use super::LabContext;
 use crate::demo::DemoError;
 
 /// The bytes delivered by a link, sampled over time.
@@ -20,13 +20,13 @@ pub(crate) struct Arrivals {
 /// # Errors
 /// When the emulator has stopped.
 pub(crate) fn arrivals<T>(
-    processes: &LabProcesses,
+    context: &LabContext,
     link: &LinkName,
     every: Duration,
     work: impl FnOnce() -> T,
 ) -> Result<(T, Arrivals), DemoError> {
     let delivered = || -> Result<u64, DemoError> {
-        let counters = processes.lab.counters()?;
+        let counters = context.lab.counters()?;
         let known = counters.links.iter().find(|known| known.name == *link);
         Ok(known.map_or(0, |known| known.tally.delivered_bytes))
     };

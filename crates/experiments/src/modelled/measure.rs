@@ -8,7 +8,7 @@ use tradewind_units::HostId;
 use super::scenario::{HOSTS, Scenario, topology};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{Carriage, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, FileServer};
@@ -52,7 +52,7 @@ impl Work {
     ) -> Result<Measured, ExperimentError> {
         let topology = topology(model, &self.tuple)?;
         let lab = LabOptions { seed: Some(self.seed), ..LabOptions::default() };
-        let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+        let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
         let mut measured = Measured {
             setting: self.setting.clone(),
             rtt_ms: self.tuple.path(0).rtts[0].as_secs_f64() * 1e3,
@@ -67,7 +67,7 @@ impl Work {
                 format!("{setting}, {:.0} ms, seed {seed}: {}", measured.rtt_ms, KINDS[relays]);
             mbps.1 = checked.in_time(options, &name, || {
                 let slot = slots.next().expect("there are more ports than downloads");
-                rate(&processes, scenario, relays, slot)
+                rate(&context, scenario, relays, slot)
             })?;
         }
         Ok(measured)
@@ -76,16 +76,16 @@ impl Work {
 
 /// Returns the rate of the payload in Mbit/s over so many relays, and the lab's reasons against it.
 fn rate(
-    processes: &LabProcesses,
+    context: &LabContext,
     scenario: &Scenario,
     relays: usize,
     slot: u16,
 ) -> Result<(f64, Vec<String>), DemoError> {
-    processes.stop.check()?;
+    context.stop.check()?;
     let host = |name: &str| HostId::new(name).expect("names of hosts are names");
     let [source, .., destination] = HOSTS;
     let destination = host(destination);
-    let server = FileServer::start(processes, &host(source), FIRST_SERVER_PORT + slot)?;
+    let server = FileServer::start(context, &host(source), FIRST_SERVER_PORT + slot)?;
     // The destination dials, so its relays are listed from there.
     let via: Vec<HostId> = HOSTS[1..=relays].iter().rev().map(|name| host(name)).collect();
     let chain = NewChain {
@@ -98,9 +98,9 @@ fn rate(
         leg: &LegText::default(),
         gateway: &LegText::default(),
     };
-    let chain = chain.start(processes)?;
+    let chain = chain.start(context)?;
     let settle = Duration::from_secs_f64(scenario.settle_s);
     let span = Duration::from_secs_f64(scenario.measure_s);
-    let rate = fetch::steady_rate(processes, &destination, chain.entrance, settle, span)?;
-    Ok((rate.as_mbps(), processes.lab.validity()?.reasons))
+    let rate = fetch::steady_rate(context, &destination, chain.entrance, settle, span)?;
+    Ok((rate.as_mbps(), context.lab.validity()?.reasons))
 }

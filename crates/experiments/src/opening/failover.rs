@@ -26,7 +26,7 @@ use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{FileServer, read_exactly};
 use crate::lab_run::process::Service;
 use crate::lab_run::service::{self, LegText, NewGateway, NewRelay};
-use crate::lab_run::{LabProcesses, repeats, round_trip};
+use crate::lab_run::{LabContext, repeats, round_trip};
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml};
 
@@ -176,13 +176,13 @@ fn repeat(
     checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
-    let server = FileServer::answering(&processes, &scenario.server, SERVER_PORT, tell_peer)?;
-    let (entrance, _services) = start(scenario, &processes, server.address)?;
+    let context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
+    let server = FileServer::answering(&context, &scenario.server, SERVER_PORT, tell_peer)?;
+    let (entrance, _services) = start(scenario, &context, server.address)?;
     let field = Field {
         scenario,
         topology,
-        processes: &processes,
+        context: &context,
         entrance,
         begun: Instant::now(),
         over: AtomicBool::new(false),
@@ -210,7 +210,7 @@ fn tell_peer(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<()> {
 /// Starts the relays of both paths, and on the client's host a gateway with both paths and direct.
 fn start(
     scenario: &Scenario,
-    processes: &LabProcesses,
+    context: &LabContext,
     server: SocketAddr,
 ) -> Result<(SocketAddr, Vec<Service>), DemoError> {
     let operator = service::operator()?;
@@ -222,8 +222,8 @@ fn start(
         let mut hops = Vec::new();
         for host in path {
             let relay =
-                NewRelay::new(processes, RelayId::new(host.as_str())?, host.clone(), RELAY_PORT)?;
-            services.push(relay.start(processes, &operator, std::slice::from_ref(&rule), &leg)?);
+                NewRelay::new(context, RelayId::new(host.as_str())?, host.clone(), RELAY_PORT)?;
+            services.push(relay.start(context, &operator, std::slice::from_ref(&rule), &leg)?);
             relays.push(relay.hop.identity);
             hops.push(relay.hop);
         }
@@ -242,7 +242,7 @@ fn start(
         leg: &LegText { accept: None, ..leg },
         metrics: service::metrics_at(service::FIRST_GATEWAY),
     };
-    let (gateway, listening) = gateway.start(processes, &operator)?;
+    let (gateway, listening) = gateway.start(context, &operator)?;
     services.push(gateway);
     Ok((listening.first().copied().expect("one port for one flow"), services))
 }
@@ -251,7 +251,7 @@ fn start(
 struct Field<'a> {
     scenario: &'a Scenario,
     topology: &'a Topology,
-    processes: &'a LabProcesses,
+    context: &'a LabContext,
     entrance: SocketAddr,
     begun: Instant,
     over: AtomicBool,
@@ -279,7 +279,7 @@ impl Field<'_> {
 
     /// Opens sessions until the repeat is over.
     fn open_sessions(&self) -> Result<(), DemoError> {
-        let namespace = self.processes.lab.namespace(&self.scenario.client)?;
+        let namespace = self.context.lab.namespace(&self.scenario.client)?;
         thread::scope(|scope| {
             let mut due = self.begun.elapsed();
             while !self.over.load(Ordering::Relaxed) {
@@ -300,7 +300,7 @@ impl Field<'_> {
     fn play(&self) -> Result<Played, DemoError> {
         let scenario = self.scenario;
         self.wait(scenario.settle_s)?;
-        self.processes.lab.reset_validity()?;
+        self.context.lab.reset_validity()?;
         let [first, other] = scenario.paths.each_ref().map(|path| [&scenario.client, &path[0]]);
         let middle = [&scenario.paths[0][0], &scenario.paths[0][1]];
         let first_dies = self.alter(first, "loss=1")?;
@@ -316,7 +316,7 @@ impl Field<'_> {
         let returned = [returned, self.wait_for_return(middle_restored)?];
         let slows = self.alter(first, &scenario.rtt_setting())?;
         self.wait(scenario.watch_s)?;
-        let (end, reasons) = (self.begun.elapsed(), self.processes.lab.validity()?.reasons);
+        let (end, reasons) = (self.begun.elapsed(), self.context.lab.validity()?.reasons);
         Ok(Played {
             first_dies,
             both_dead,
@@ -331,7 +331,7 @@ impl Field<'_> {
     }
 
     fn wait(&self, seconds: f64) -> Result<(), DemoError> {
-        self.processes.wait(Duration::from_secs_f64(seconds))
+        self.context.wait(Duration::from_secs_f64(seconds))
     }
 
     /// Waits for the return of the first path; returns the begin of the sessions over it that no
@@ -360,7 +360,7 @@ impl Field<'_> {
         };
         let [from, to] = leg.map(site);
         let change = PairChange::parse(&format!("{from},{to}"), [setting]);
-        self.processes.lab.apply(&change.map_err(LabError::from)?)?;
+        self.context.lab.apply(&change.map_err(LabError::from)?)?;
         Ok(self.begun.elapsed())
     }
 
@@ -369,7 +369,7 @@ impl Field<'_> {
     fn seen_from(&self, path: usize) -> Result<IpAddr, DemoError> {
         let last = self.scenario.paths.get(path).and_then(|relays| relays.last());
         let host = last.unwrap_or(&self.scenario.client);
-        Ok(IpAddr::V4(self.processes.lab.address_v4(host)?))
+        Ok(IpAddr::V4(self.context.lab.address_v4(host)?))
     }
 }
 

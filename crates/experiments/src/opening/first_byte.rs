@@ -20,7 +20,7 @@ use crate::lab_run::chain::{Carriage, Chain, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::service::LegText;
-use crate::lab_run::{LabProcesses, repeats, round_trip};
+use crate::lab_run::{LabContext, repeats, round_trip};
 use crate::numeric::Runs;
 use crate::scenario::{ScenarioError, from_toml};
 
@@ -159,12 +159,12 @@ fn repeat(
     checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
-    let server = FileServer::start(&processes, &scenario.server, SERVER_PORT)?;
+    let context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
+    let server = FileServer::start(&context, &scenario.server, SERVER_PORT)?;
     let mut outcome = Outcome { times: Vec::new() };
     for (slot, case) in (0..).zip(&scenario.cases) {
-        let chain = start(scenario, case, &processes, server.address, slot)?;
-        let sessions = Sessions { scenario, processes: &processes, entrance: chain.entrance, seed };
+        let chain = start(scenario, case, &context, server.address, slot)?;
+        let sessions = Sessions { scenario, context: &context, entrance: chain.entrance, seed };
         sessions.open(scenario.first_sessions)?;
         let name = format!("{}, seed {seed}", case.name);
         outcome.times.push(sessions.on_time(options.quick, &name, checked)?);
@@ -175,7 +175,7 @@ fn repeat(
 /// Sessions over one chain, one after the other.
 struct Sessions<'a> {
     scenario: &'a Scenario,
-    processes: &'a LabProcesses,
+    context: &'a LabContext,
     entrance: SocketAddr,
     seed: u64,
 }
@@ -185,10 +185,10 @@ impl Sessions<'_> {
     fn open(&self, number: u32) -> Result<Vec<f64>, DemoError> {
         let mut times = Vec::new();
         for _ in 0..number {
-            self.processes.stop.check()?;
+            self.context.stop.check()?;
             let file = File { bytes: 1, seed: self.seed };
             let client = &self.scenario.client;
-            let fetched = fetch::fetch(self.processes, client, self.entrance, file, QUIET)?;
+            let fetched = fetch::fetch(self.context, client, self.entrance, file, QUIET)?;
             times.push(as_millis_f64(fetched.fct));
             std::thread::sleep(Duration::from_secs_f64(self.scenario.pause_s));
         }
@@ -211,9 +211,9 @@ impl Sessions<'_> {
             if left == 0 {
                 return Ok(times);
             }
-            self.processes.lab.reset_validity()?;
+            self.context.lab.reset_validity()?;
             let few = self.open(left.min(AT_A_TIME))?;
-            let late = self.processes.lab.validity()?.reasons;
+            let late = self.context.lab.validity()?.reasons;
             if late.is_empty() || again == 0 {
                 times.extend(few);
                 checked.add(name, late);
@@ -227,7 +227,7 @@ impl Sessions<'_> {
 fn start(
     scenario: &Scenario,
     case: &Case,
-    processes: &LabProcesses,
+    context: &LabContext,
     server: SocketAddr,
     slot: u16,
 ) -> Result<Chain, DemoError> {
@@ -248,7 +248,7 @@ fn start(
         leg: &leg(&case.relay),
         gateway: &LegText { accept: None, ..leg(&case.gateway) },
     };
-    chain.start(processes)
+    chain.start(context)
 }
 
 fn record(

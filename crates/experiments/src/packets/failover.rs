@@ -25,7 +25,7 @@ use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOp
 use crate::lab_run::checked::Checked;
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking, Whole};
 use crate::lab_run::process::Service;
-use crate::lab_run::{LabProcesses, repeats, service};
+use crate::lab_run::{LabContext, repeats, service};
 use crate::numeric::{Runs, catalogue};
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -246,20 +246,19 @@ fn on_lab(
     let topology = Topology::parse(&scenario.topology(victim), catalogue())
         .map_err(|error| DemoError::Program { name: "network".into(), why: error.to_string() })?;
     let options_of_lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes =
-        LabProcesses::start(&topology, &options_of_lab, &options.program, &options.stop)?;
-    let mut stage = Stage::set(scenario, &processes, victim)?;
-    let pairs = [stage.applications(&processes)?];
+    let context = LabContext::start(&topology, &options_of_lab, &options.program, &options.stop)?;
+    let mut stage = Stage::set(scenario, &context, victim)?;
+    let pairs = [stage.applications(&context)?];
     let ((begun, seen), times) = thread::scope(|scope| {
         let call = scope.spawn(|| {
             let begun = Instant::now();
-            (begun, traffic::run(&pairs, scenario.pace(victim), &processes.stop))
+            (begun, traffic::run(&pairs, scenario.pace(victim), &context.stop))
         });
-        let played = stage.play(scenario, &processes);
+        let played = stage.play(scenario, &context);
         (call.join().expect("a call does not panic"), played)
     });
     let times = times?.since(begun);
-    let reasons = processes.lab.validity()?.reasons;
+    let reasons = context.lab.validity()?.reasons;
     let seen = seen?.into_iter().next().unwrap_or_default();
     let told = match times.returned {
         Some(returned) => VictimOutcome::Relay(of_relay(scenario, &seen, times.killed, returned)),
@@ -281,18 +280,14 @@ struct Stage {
 }
 
 impl Stage {
-    fn set(
-        scenario: &Scenario,
-        processes: &LabProcesses,
-        victim: Victim,
-    ) -> Result<Self, DemoError> {
+    fn set(scenario: &Scenario, context: &LabContext, victim: Victim) -> Result<Self, DemoError> {
         let operator = service::operator()?;
-        let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
+        let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
         let parties = [party("caller")?, party("callee")?, party("near")?, party("far")?];
         let [caller, callee, first, last] = &parties;
         let relays = [first.stop(), last.stop()];
         let whole = Whole { near: caller, replies: None };
-        let far = callee.far_gateway(processes, &operator, &[relays[1].identity], Some(whole))?;
+        let far = callee.far_gateway(context, &operator, &[relays[1].identity], Some(whole))?;
         let mut stage = Self {
             victim,
             relays: [None, None],
@@ -302,7 +297,7 @@ impl Stage {
             parties,
         };
         for place in 0..2 {
-            stage.start_relay(processes, place)?;
+            stage.start_relay(context, place)?;
         }
         let [caller, callee, ..] = &stage.parties;
         let carriage = Carriage {
@@ -315,46 +310,46 @@ impl Stage {
             uplink: None,
         };
         let (near, entrance) =
-            caller.near_gateway(processes, &stage.operator, &carriage, victim.taking())?;
+            caller.near_gateway(context, &stage.operator, &carriage, victim.taking())?;
         (stage.gateways[0], stage.entrance) = (Some(near), entrance);
         Ok(stage)
     }
 
-    fn start_relay(&mut self, processes: &LabProcesses, place: usize) -> Result<(), DemoError> {
+    fn start_relay(&mut self, context: &LabContext, place: usize) -> Result<(), DemoError> {
         let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: false };
         let relays = &self.parties[2..];
         let other = relays[1 - place].stop().identity;
-        let started = relays[place].relay(processes, &self.operator, &[other], coding)?;
+        let started = relays[place].relay(context, &self.operator, &[other], coding)?;
         self.relays[place] = Some(started);
         Ok(())
     }
 
-    fn applications(&self, processes: &LabProcesses) -> Result<Pair, DemoError> {
+    fn applications(&self, context: &LabContext) -> Result<Pair, DemoError> {
         let [caller, callee, ..] = &self.parties;
         let to = (&callee.host, callee.application());
-        Pair::open(processes, (&caller.host, self.entrance), to, Duration::ZERO)
+        Pair::open(context, (&caller.host, self.entrance), to, Duration::ZERO)
     }
 
     /// Halts a gateway for a while, kills the victim, and restarts a relay.
     fn play(
         &mut self,
         scenario: &Scenario,
-        processes: &LabProcesses,
+        context: &LabContext,
     ) -> Result<Times<Instant>, DemoError> {
-        let wait = |seconds: f64| processes.wait(Duration::from_secs_f64(seconds));
+        let wait = |seconds: f64| context.wait(Duration::from_secs_f64(seconds));
         wait(scenario.settle_s)?;
-        processes.lab.reset_validity()?;
+        context.lab.reset_validity()?;
         wait(scenario.before_s)?;
         let halted = match self.gateway().map(Service::process) {
             Some(gateway) => {
-                self.expect_taken(processes)?;
+                self.expect_taken(context)?;
                 let halted = Instant::now();
                 processes::pause(gateway).map_err(LabError::from)?;
                 wait(scenario.watched_s)?;
                 let goes_on = Instant::now();
                 processes::resume(gateway).map_err(LabError::from)?;
                 wait(scenario.before_s)?;
-                self.expect_taken(processes)?;
+                self.expect_taken(context)?;
                 Some([halted, goes_on])
             }
             None => None,
@@ -369,7 +364,7 @@ impl Stage {
         }
         let returned = if self.victim.is_relay() {
             wait(scenario.dead_s)?;
-            self.start_relay(processes, usize::from(self.victim == Victim::LastRelay))?;
+            self.start_relay(context, usize::from(self.victim == Victim::LastRelay))?;
             let returned = Instant::now();
             wait(scenario.after_s)?;
             Some(returned)
@@ -382,10 +377,10 @@ impl Stage {
 
     /// Fails unless the kernel of the caller's host intercepts packets now: then `nft` lists sets
     /// whose elements expire.
-    fn expect_taken(&self, processes: &LabProcesses) -> Result<(), DemoError> {
+    fn expect_taken(&self, context: &LabContext) -> Result<(), DemoError> {
         let [caller, ..] = &self.parties;
         let told = |why: String| DemoError::Program { name: "nft".into(), why };
-        let mut nft = processes.lab.command(&caller.host, "nft")?;
+        let mut nft = context.lab.command(&caller.host, "nft")?;
         let listed = nft.args(["list", "sets"]).stdin(Stdio::null()).output();
         let listed = listed.map_err(|error| told(error.to_string()))?.stdout;
         if String::from_utf8_lossy(&listed).contains("expires") {

@@ -21,7 +21,7 @@ use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer};
 use crate::lab_run::packets::{Carriage, Coding, Copies, Party, Taking};
 use crate::lab_run::process::Service;
-use crate::lab_run::{LabProcesses, repeats, service};
+use crate::lab_run::{LabContext, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -209,24 +209,23 @@ fn on_lab(
     let topology = Topology::parse(&scenario.topology(phone), catalogue())
         .map_err(|error| DemoError::Program { name: "network".into(), why: error.to_string() })?;
     let options_of_lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes =
-        LabProcesses::start(&topology, &options_of_lab, &options.program, &options.stop)?;
+    let context = LabContext::start(&topology, &options_of_lab, &options.program, &options.stop)?;
     let caller = HostId::new("caller".to_owned())?;
-    let server = FileServer::start(&processes, &caller, FILE_PORT)?;
-    let (_services, pairs) = start(scenario, phone, &processes, arm)?;
+    let server = FileServer::start(&context, &caller, FILE_PORT)?;
+    let (_services, pairs) = start(scenario, phone, &context, arm)?;
     let settle = Duration::from_secs_f64(scenario.settle_s);
     let (seen, fetched) = thread::scope(|scope| {
         let call =
-            scope.spawn(|| traffic::run(&pairs, scenario.pace(options.quick), &processes.stop));
-        let fetched = processes.wait(settle).and_then(|()| {
-            processes.lab.reset_validity()?;
+            scope.spawn(|| traffic::run(&pairs, scenario.pace(options.quick), &context.stop));
+        let fetched = context.wait(settle).and_then(|()| {
+            context.lab.reset_validity()?;
             let fetcher = HostId::new("fetcher".to_owned())?;
-            fetch::fetch(&processes, &fetcher, server.address, scenario.file(options), QUIET)
+            fetch::fetch(&context, &fetcher, server.address, scenario.file(options), QUIET)
         });
         (call.join().expect("a call does not panic"), fetched)
     });
     let (seen, fetched) = (seen?, fetched?);
-    let mut reasons = processes.lab.validity()?.reasons;
+    let mut reasons = context.lab.validity()?.reasons;
     if !fetched.content_ok {
         reasons.push(format!("{}: the file came with other content", arm.name()));
     }
@@ -239,22 +238,22 @@ fn on_lab(
 fn start(
     scenario: &Scenario,
     phone: &Phone,
-    processes: &LabProcesses,
+    context: &LabContext,
     arm: Arm,
 ) -> Result<(Vec<Service>, Vec<Pair>), DemoError> {
     if arm == Arm::None {
         return Ok((Vec::new(), Vec::new()));
     }
     let operator = service::operator()?;
-    let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
+    let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
     let (caller, callee, near, far) =
         (party("caller")?, party("callee")?, party("near")?, party("far")?);
     let relays = [near.stop(), far.stop()];
     let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: true };
     let mut services = vec![
-        near.relay(processes, &operator, &[relays[1].identity], coding)?,
-        far.relay(processes, &operator, &[relays[0].identity], coding)?,
-        callee.far_gateway(processes, &operator, &[relays[1].identity], None)?,
+        near.relay(context, &operator, &[relays[1].identity], coding)?,
+        far.relay(context, &operator, &[relays[0].identity], coding)?,
+        callee.far_gateway(context, &operator, &[relays[1].identity], None)?,
     ];
     let marked = Copies { dscp: vec![MARK], ..Copies::default() };
     let are_chosen = arm == Arm::ChosenCopied;
@@ -267,10 +266,10 @@ fn start(
         copies: are_chosen.then_some(&marked),
         uplink: are_chosen.then_some(phone.copies),
     };
-    let (gateway, entrance) = caller.near_gateway(processes, &operator, &carriage, Taking::Port)?;
+    let (gateway, entrance) = caller.near_gateway(context, &operator, &carriage, Taking::Port)?;
     services.push(gateway);
     let to = (&callee.host, callee.application());
-    let pair = Pair::open(processes, (&caller.host, entrance), to, Duration::ZERO)?;
+    let pair = Pair::open(context, (&caller.host, entrance), to, Duration::ZERO)?;
     let marks = Marks { each: scenario.chosen_each, dscp: MARK };
     Ok((services, vec![pair.marked(marks)]))
 }

@@ -17,7 +17,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
 use crate::lab_run::process::Service;
 use crate::lab_run::{repeats, service};
@@ -173,13 +173,13 @@ fn on_lab(
     let groups: Vec<usize> = (0..network.groups.len()).collect();
     for groups in groups.chunks(scenario.groups_at_once) {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-        let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+        let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
         let of_groups: Vec<(usize, &Path)> =
             paths.iter().enumerate().filter(|(_, path)| groups.contains(&path.group)).collect();
-        let (_services, pairs) = start(network, groups, &of_groups, &processes, arq)?;
-        processes.lab.reset_validity().map_err(DemoError::from)?;
+        let (_services, pairs) = start(network, groups, &of_groups, &context, arq)?;
+        context.lab.reset_validity().map_err(DemoError::from)?;
         let seen = traffic::run(&pairs, pace(network), &options.stop)?;
-        reasons.extend(processes.lab.validity().map_err(DemoError::from)?.reasons);
+        reasons.extend(context.lab.validity().map_err(DemoError::from)?.reasons);
         let late = Duration::from_secs_f64(scenario.late_ms / 1e3);
         let of_path = |(seen, (_, path)): (&Seen, &(usize, &Path))| {
             ((*path).clone(), fates_of(seen, path, late))
@@ -219,7 +219,7 @@ fn start(
     network: &recovery::Scenario,
     groups: &[usize],
     paths: &[(usize, &Path)],
-    processes: &LabProcesses,
+    context: &LabContext,
     arq: bool,
 ) -> Result<(Vec<Service>, Vec<Pair>), DemoError> {
     let operator = service::operator()?;
@@ -231,17 +231,17 @@ fn start(
     };
     let mut relays = BTreeMap::new();
     for group in groups {
-        let party = |name: String| Party::new(processes, HostId::new(name)?);
+        let party = |name: String| Party::new(context, HostId::new(name)?);
         let (ingress, egress) = (party(format!("in-{group}"))?, party(format!("out-{group}"))?);
-        services.push(ingress.relay(processes, &operator, &[], coding)?);
-        services.push(egress.relay(processes, &operator, &[ingress.stop().identity], coding)?);
+        services.push(ingress.relay(context, &operator, &[], coding)?);
+        services.push(egress.relay(context, &operator, &[ingress.stop().identity], coding)?);
         relays.insert(*group, [ingress.stop(), egress.stop()]);
     }
     for (index, path) in paths {
-        processes.stop.check()?;
-        let (near, far) = ends(processes, *index)?;
+        context.stop.check()?;
+        let (near, far) = ends(context, *index)?;
         let relays = &relays[&path.group];
-        services.push(far.far_gateway(processes, &operator, &[relays[1].identity], None)?);
+        services.push(far.far_gateway(context, &operator, &[relays[1].identity], None)?);
         let carriage = Carriage {
             service: "coding",
             relays,
@@ -251,18 +251,17 @@ fn start(
             copies: None,
             uplink: None,
         };
-        let (gateway, entrance) =
-            near.near_gateway(processes, &operator, &carriage, Taking::Port)?;
+        let (gateway, entrance) = near.near_gateway(context, &operator, &carriage, Taking::Port)?;
         services.push(gateway);
         let to = (&far.host, far.application());
-        pairs.push(Pair::open(processes, (&near.host, entrance), to, path.phase)?);
+        pairs.push(Pair::open(context, (&near.host, entrance), to, path.phase)?);
     }
     Ok((services, pairs))
 }
 
 /// Returns the parties at both ends of a path.
-fn ends(processes: &LabProcesses, index: usize) -> Result<(Party, Party), DemoError> {
-    let party = |name: String| Party::new(processes, HostId::new(name)?);
+fn ends(context: &LabContext, index: usize) -> Result<(Party, Party), DemoError> {
+    let party = |name: String| Party::new(context, HostId::new(name)?);
     Ok((party(format!("s{index}"))?, party(format!("r{index}"))?))
 }
 

@@ -10,7 +10,7 @@ use tradewind_net::epoll::Epoll;
 use tradewind_units::HostId;
 
 use crate::demo::{DemoError, Stop};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::carry::{STOP_CHECK, io_error};
 use crate::lab_run::exchange::lab;
 
@@ -52,11 +52,11 @@ impl Pair {
     /// # Errors
     /// When a host does not exist, or the address is taken.
     pub(super) fn open(
-        processes: &LabProcesses,
+        context: &LabContext,
         (client, entrance): (&HostId, SocketAddr),
         (server, address): (&HostId, SocketAddr),
     ) -> Result<Self, DemoError> {
-        let listener = processes.lab.enter(server, || TcpListener::bind(address))?;
+        let listener = context.lab.enter(server, || TcpListener::bind(address))?;
         let listener = listener.and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
@@ -66,18 +66,18 @@ impl Pair {
     }
 
     /// Requests all files and returns the results of those that count.
-    fn ask(&self, processes: &LabProcesses, asking: Asking) -> Result<Vec<File>, DemoError> {
+    fn ask(&self, context: &LabContext, asking: Asking) -> Result<Vec<File>, DemoError> {
         let ask = || {
             let mut files = Vec::with_capacity(asking.requests);
             for number in 0..asking.first + asking.requests {
-                processes.stop.check()?;
+                context.stop.check()?;
                 let one = self.ask_once(asking);
                 let one = one.map_err(|error| failed("ask", self.entrance, error))?;
                 files.extend((number >= asking.first).then_some(one));
             }
             Ok(files)
         };
-        processes.lab.enter(&self.client, ask)?
+        context.lab.enter(&self.client, ask)?
     }
 
     fn ask_once(&self, asking: Asking) -> io::Result<File> {
@@ -136,7 +136,7 @@ fn answer(mut stream: TcpStream, asking: Asking) -> io::Result<()> {
 /// # Errors
 /// When a socket fails, or the run is stopped.
 pub(super) fn run(
-    processes: &LabProcesses,
+    context: &LabContext,
     pairs: &[Pair],
     asking: Asking,
 ) -> Result<Vec<Vec<File>>, DemoError> {
@@ -144,10 +144,10 @@ pub(super) fn run(
     thread::scope(|scope| {
         let servers: Vec<_> = pairs
             .iter()
-            .map(|pair| scope.spawn(|| pair.serve(asking, &over, &processes.stop)))
+            .map(|pair| scope.spawn(|| pair.serve(asking, &over, &context.stop)))
             .collect();
         let clients: Vec<_> =
-            pairs.iter().map(|pair| scope.spawn(|| pair.ask(processes, asking))).collect();
+            pairs.iter().map(|pair| scope.spawn(|| pair.ask(context, asking))).collect();
         let files: Vec<_> = clients
             .into_iter()
             .map(|client| client.join().expect("a client does not panic"))

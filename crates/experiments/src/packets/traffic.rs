@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tradewind_units::HostId;
 
 use crate::demo::{DemoError, Stop};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::carry::{STOP_CHECK, io_error};
 
 /// The length of a datagram's number.
@@ -66,19 +66,19 @@ impl Pair {
     /// # Errors
     /// When a host does not exist, or a socket cannot be opened.
     pub(super) fn open(
-        processes: &LabProcesses,
+        context: &LabContext,
         (source, through): (&HostId, SocketAddr),
         (destination, to): (&HostId, SocketAddr),
         phase: Duration,
     ) -> Result<Self, DemoError> {
-        let sender = processes.lab.enter(source, || {
+        let sender = context.lab.enter(source, || {
             let from = if through.ip().is_loopback() { "127.0.0.1:0" } else { "0.0.0.0:0" };
             let socket = UdpSocket::bind(from)?;
             socket.connect(through)?;
             socket.set_nonblocking(true)?;
             Ok::<_, io::Error>(socket)
         })?;
-        let receiver = processes.lab.enter(destination, || {
+        let receiver = context.lab.enter(destination, || {
             let socket = UdpSocket::bind(to)?;
             socket.set_read_timeout(Some(LOOK))?;
             Ok::<_, io::Error>(socket)

@@ -17,7 +17,7 @@ use crate::experiment::{Experiment, ExperimentError, Finding, Record, Row, RunOp
 use crate::lab_run::checked::Checked;
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
 use crate::lab_run::process::Service;
-use crate::lab_run::{LabProcesses, repeats, service};
+use crate::lab_run::{LabContext, repeats, service};
 use crate::numeric::{Runs, catalogue, quantile};
 use crate::scenario::{ScenarioError, from_toml, within};
 
@@ -228,12 +228,11 @@ fn on_lab(
     let topology = Topology::parse(&scenario.topology(point), catalogue())
         .map_err(|error| DemoError::Program { name: "network".into(), why: error.to_string() })?;
     let options_of_lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes =
-        LabProcesses::start(&topology, &options_of_lab, &options.program, &options.stop)?;
-    let (_services, pair) = start(point, &processes, service)?;
-    processes.lab.reset_validity()?;
-    let seen = traffic::run(&[pair], scenario.pace(point, options.quick), &processes.stop)?;
-    let reasons = processes.lab.validity()?.reasons;
+    let context = LabContext::start(&topology, &options_of_lab, &options.program, &options.stop)?;
+    let (_services, pair) = start(point, &context, service)?;
+    context.lab.reset_validity()?;
+    let seen = traffic::run(&[pair], scenario.pace(point, options.quick), &context.stop)?;
+    let reasons = context.lab.validity()?.reasons;
     let [begins, _] = scenario.spans(options.quick);
     let outcome = outcome(&seen[0], begins, point.budget_ms);
     Ok((Run { point, service, outcome }, reasons))
@@ -242,19 +241,19 @@ fn on_lab(
 /// Starts relays and gateways.
 fn start(
     point: Point,
-    processes: &LabProcesses,
+    context: &LabContext,
     service: &'static str,
 ) -> Result<(Vec<Service>, Pair), DemoError> {
     let operator = service::operator()?;
-    let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
+    let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
     let (sender, receiver, near, far) =
         (party("sender")?, party("receiver")?, party("near")?, party("far")?);
     let relays = [near.stop(), far.stop()];
     let coding = Coding { cross_stream: [2, 6], in_stream: [1, 5], across_gateways: true };
     let mut services = vec![
-        near.relay(processes, &operator, &[relays[1].identity], coding)?,
-        far.relay(processes, &operator, &[relays[0].identity], coding)?,
-        receiver.far_gateway(processes, &operator, &[relays[1].identity], None)?,
+        near.relay(context, &operator, &[relays[1].identity], coding)?,
+        far.relay(context, &operator, &[relays[0].identity], coding)?,
+        receiver.far_gateway(context, &operator, &[relays[1].identity], None)?,
     ];
     let carriage = Carriage {
         service,
@@ -265,10 +264,10 @@ fn start(
         copies: None,
         uplink: None,
     };
-    let (gateway, entrance) = sender.near_gateway(processes, &operator, &carriage, Taking::Port)?;
+    let (gateway, entrance) = sender.near_gateway(context, &operator, &carriage, Taking::Port)?;
     services.push(gateway);
     let to = (&receiver.host, receiver.application());
-    Ok((services, Pair::open(processes, (&sender.host, entrance), to, Duration::ZERO)?))
+    Ok((services, Pair::open(context, (&sender.host, entrance), to, Duration::ZERO)?))
 }
 
 /// Fate of the packets that were sent from `begins` on.

@@ -8,7 +8,7 @@ use tradewind_wan::Topology;
 use super::scenario::{Case, Flow, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{Chain, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{FileServer, LongFetch};
@@ -56,16 +56,16 @@ pub(super) fn run(
     checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
+    let context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
     let mut outcome = Outcome { cases: Vec::new() };
     // Each flow has its own ports: one that has just ended may hold a port for a moment.
     let mut slot = 0;
     for case in &scenario.cases {
         let name = format!("{}, seed {seed}", case.name);
         let intervals = checked.in_time(options, &name, || {
-            let intervals = measure(&processes, scenario, case, slot)?;
+            let intervals = measure(&context, scenario, case, slot)?;
             slot += case.flows.len() as u16;
-            let reasons = processes.lab.validity()?.reasons;
+            let reasons = context.lab.validity()?.reasons;
             std::thread::sleep(REST);
             Ok((intervals, reasons))
         })?;
@@ -76,22 +76,22 @@ pub(super) fn run(
 
 /// Runs a case; the lab's validity record covers the measurement alone.
 fn measure(
-    processes: &LabProcesses,
+    context: &LabContext,
     scenario: &Scenario,
     case: &Case,
     slot: u16,
 ) -> Result<Vec<Interval>, DemoError> {
     let flows = case.flows.iter().zip(slot..);
     let running: Result<Vec<Running<'_>>, DemoError> =
-        flows.map(|(flow, slot)| Running::new(processes, flow, slot)).collect();
+        flows.map(|(flow, slot)| Running::new(context, flow, slot)).collect();
     let (mut running, began) = (running?, Instant::now());
     let mut counts: Vec<(f64, Vec<u64>)> = Vec::new();
     for mark_s in scenario.marks(case) {
         let until = Duration::from_secs_f64(mark_s);
         loop {
-            processes.stop.check()?;
+            context.stop.check()?;
             for flow in &mut running {
-                flow.come_or_go(processes, began.elapsed().as_secs_f64())?;
+                flow.come_or_go(context, began.elapsed().as_secs_f64())?;
             }
             match until.checked_sub(began.elapsed()) {
                 Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK)),
@@ -99,7 +99,7 @@ fn measure(
             }
         }
         if counts.is_empty() {
-            processes.lab.reset_validity()?;
+            context.lab.reset_validity()?;
         }
         let received = running.iter().map(Running::received).collect();
         counts.push((began.elapsed().as_secs_f64(), received));
@@ -126,8 +126,8 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn new(processes: &LabProcesses, flow: &'a Flow, slot: u16) -> Result<Self, DemoError> {
-        let server = FileServer::start(processes, &flow.from, FIRST_SERVER_PORT + slot)?;
+    fn new(context: &LabContext, flow: &'a Flow, slot: u16) -> Result<Self, DemoError> {
+        let server = FileServer::start(context, &flow.from, FIRST_SERVER_PORT + slot)?;
         let leg = LegText { accept: flow.leg.clone(), dial: flow.leg.clone(), to: Vec::new() };
         let chain = NewChain {
             slot,
@@ -139,18 +139,18 @@ impl<'a> Running<'a> {
             leg: &leg,
             gateway: &LegText::default(),
         };
-        let chain = chain.start(processes)?;
+        let chain = chain.start(context)?;
         Ok(Self { flow, fetches: Vec::new(), ended_bytes: 0, chain, _server: server })
     }
 
     /// Starts its connections, or ends them, when they are due.
-    fn come_or_go(&mut self, processes: &LabProcesses, now_s: f64) -> Result<(), DemoError> {
+    fn come_or_go(&mut self, context: &LabContext, now_s: f64) -> Result<(), DemoError> {
         let over = self.flow.until_s.is_some_and(|until_s| now_s >= until_s);
         if over {
             self.ended_bytes = self.received();
             self.fetches.clear();
         } else if self.fetches.is_empty() && now_s >= self.flow.from_s {
-            let start = |_| LongFetch::start(processes, &self.flow.to, self.chain.entrance);
+            let start = |_| LongFetch::start(context, &self.flow.to, self.chain.entrance);
             self.fetches = (0..self.flow.connections).map(start).collect::<Result<_, _>>()?;
         }
         Ok(())

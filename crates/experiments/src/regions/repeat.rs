@@ -8,7 +8,7 @@ use tradewind_units::HostId;
 use super::scenario::{Scenario, Strategy, host_of};
 use crate::demo::DemoError;
 use crate::experiment::{ExperimentError, RunOptions};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{Carriage, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, FileServer};
@@ -35,7 +35,7 @@ pub(super) fn run(
     for strategy in &scenario.strategies {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
         let topology = scenario.topology(strategy)?;
-        let processes = LabProcesses::start(&topology, &lab, &options.program, &options.stop)?;
+        let context = LabContext::start(&topology, &lab, &options.program, &options.stop)?;
         let pairs = scenario.pairs();
         let mut rates = Vec::with_capacity(pairs.len());
         // Each chain has its own port: a process that has just ended may hold one for a moment.
@@ -46,7 +46,7 @@ pub(super) fn run(
             let name = format!("{}: {from} > {to}, seed {seed}", strategy.name);
             let mbps = checked.in_time(options, &name, || {
                 let slot = slots.next().expect("there are more ports than downloads");
-                measure(&processes, scenario, strategy, &ends, slot)
+                measure(&context, scenario, strategy, &ends, slot)
             })?;
             rates.push(mbps);
         }
@@ -57,14 +57,14 @@ pub(super) fn run(
 
 /// Downloads once; returns the rate of the payload in Mbit/s, and the bounds that the lab broke.
 fn measure(
-    processes: &LabProcesses,
+    context: &LabContext,
     scenario: &Scenario,
     strategy: &Strategy,
     [sender, receiver]: &[HostId; 2],
     slot: u16,
 ) -> Result<(f64, Vec<String>), DemoError> {
-    processes.stop.check()?;
-    let server = FileServer::start(processes, sender, SERVER_PORT + slot)?;
+    context.stop.check()?;
+    let server = FileServer::start(context, sender, SERVER_PORT + slot)?;
     let relays = [sender.clone()];
     let gateway = LegText { accept: None, dial: strategy.leg(), to: Vec::new() };
     let relay = LegText { accept: strategy.other_end(), dial: None, to: Vec::new() };
@@ -78,9 +78,9 @@ fn measure(
         leg: &relay,
         gateway: &gateway,
     };
-    let chain = chain.start(processes)?;
+    let chain = chain.start(context)?;
     let settle = Duration::from_secs_f64(scenario.settle_s.max(strategy.settle_s));
     let span = Duration::from_secs_f64(scenario.measure_s);
-    let rate = fetch::steady_rate(processes, receiver, chain.entrance, settle, span)?;
-    Ok((rate.as_mbps(), processes.lab.validity()?.reasons))
+    let rate = fetch::steady_rate(context, receiver, chain.entrance, settle, span)?;
+    Ok((rate.as_mbps(), context.lab.validity()?.reasons))
 }

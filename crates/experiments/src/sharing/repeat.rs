@@ -12,7 +12,7 @@ use tradewind_wan::counters::LinkName;
 use super::scenario::{Alone, Newcomer, Scenario};
 use crate::demo::DemoError;
 use crate::experiment::RunOptions;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{Carriage, Chain, ClientAttachment, NewChain};
 use crate::lab_run::checked::Checked;
 use crate::lab_run::fetch::{self, File, FileServer, LongFetch};
@@ -70,13 +70,13 @@ pub(super) fn run(
     checked: &mut Checked,
 ) -> Result<Outcome, DemoError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
-    let serve = |host| FileServer::start(&processes, host, SERVER_PORT);
+    let context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
+    let serve = |host| FileServer::start(&context, host, SERVER_PORT);
     let beside = &scenario.beside;
     let servers =
         (serve(&scenario.server)?, serve(&beside.long_server)?, serve(&beside.short_server)?);
     let mut here = Here {
-        processes: &processes,
+        context: &context,
         scenario,
         seed,
         server: servers.0.address,
@@ -88,13 +88,13 @@ pub(super) fn run(
     for case in &scenario.alone {
         let name = format!("alone: {}, seed {seed}", case.name);
         outcome.alone.push(checked.in_time(options, &name, || {
-            Ok((here.alone(case)?, processes.lab.validity()?.reasons))
+            Ok((here.alone(case)?, context.lab.validity()?.reasons))
         })?);
     }
     for newcomer in &scenario.beside.newcomers {
         let name = format!("beside others: {}, seed {seed}", newcomer.name);
         outcome.beside.push(checked.in_time(options, &name, || {
-            Ok((here.beside(newcomer)?, processes.lab.validity()?.reasons))
+            Ok((here.beside(newcomer)?, context.lab.validity()?.reasons))
         })?);
     }
     Ok(outcome)
@@ -102,7 +102,7 @@ pub(super) fn run(
 
 /// The context of a repeat on its lab.
 struct Here<'a> {
-    processes: &'a LabProcesses,
+    context: &'a LabContext,
     scenario: &'a Scenario,
     seed: u64,
     server: SocketAddr,
@@ -114,15 +114,15 @@ struct Here<'a> {
 
 impl Here<'_> {
     fn alone(&mut self, case: &Alone) -> Result<AloneSample, DemoError> {
-        self.processes.stop.check()?;
+        self.context.stop.check()?;
         let chain = self.chain(case.leg.as_ref())?;
         if case.warm {
             self.fetch(&chain, WARM_UP_BYTES)?;
             std::thread::sleep(WARM_UP);
         }
-        self.processes.lab.reset_validity()?;
+        self.context.lab.reset_validity()?;
         let sender = &self.scenario.relays[1];
-        let before = self.processes.tcp_counters(sender)?;
+        let before = self.context.tcp_counters(sender)?;
         let size = self.scenario.size.as_u64();
         let this = &*self;
         let fct_s: Result<Vec<f64>, DemoError> = std::thread::scope(|scope| {
@@ -131,25 +131,25 @@ impl Here<'_> {
             fetches.into_iter().map(|it| it.join().expect("a fetch does not panic")).collect()
         });
         let fct_s = fct_s?;
-        let after = self.processes.tcp_counters(sender)?;
+        let after = self.context.tcp_counters(sender)?;
         std::thread::sleep(REST);
         Ok(AloneSample { fct_s, again: after.share_again_since(&before) })
     }
 
     fn beside(&mut self, newcomer: &Newcomer) -> Result<BesideSample, DemoError> {
-        self.processes.stop.check()?;
-        let (processes, beside) = (self.processes, &self.scenario.beside);
+        self.context.stop.check()?;
+        let (context, beside) = (self.context, &self.scenario.beside);
         let downloads: Result<Vec<LongFetch>, DemoError> = (0..beside.long_flows)
-            .map(|_| LongFetch::start(processes, &beside.long_client, self.long))
+            .map(|_| LongFetch::start(context, &beside.long_client, self.long))
             .collect();
         let downloads = downloads?;
         let chain = newcomer.leg.as_ref().map(|leg| self.chain(Some(leg))).transpose()?;
         std::thread::sleep(Duration::from_secs_f64(beside.settle_s));
 
-        processes.lab.reset_validity()?;
+        context.lab.reset_validity()?;
         let counts = || -> Result<_, DemoError> {
-            let sender = processes.tcp_counters(&self.scenario.relays[1])?;
-            Ok((sender, processes.tcp_counters(&beside.long_server)?, self.long_bytes()?))
+            let sender = context.tcp_counters(&self.scenario.relays[1])?;
+            Ok((sender, context.tcp_counters(&beside.long_server)?, self.long_bytes()?))
         };
         let before = counts()?;
         let over = AtomicBool::new(false);
@@ -185,7 +185,7 @@ impl Here<'_> {
         while due < beside.watch_s {
             let wait = due - began.elapsed().as_secs_f64();
             std::thread::sleep(Duration::from_secs_f64(wait.max(0.0)));
-            self.processes.stop.check()?;
+            self.context.stop.check()?;
             if let Some(chain) = chain {
                 times.push(self.fetch(chain, self.scenario.size.as_u64())?);
             }
@@ -202,7 +202,7 @@ impl Here<'_> {
         let mut times = Vec::new();
         while !over.load(Ordering::Relaxed) {
             let fetched =
-                fetch::fetch(self.processes, &beside.short_client, self.short, file, QUIET)?;
+                fetch::fetch(self.context, &beside.short_client, self.short, file, QUIET)?;
             times.push(fetched.fct.as_secs_f64());
         }
         Ok(times)
@@ -222,14 +222,14 @@ impl Here<'_> {
             leg: &leg,
             gateway: &LegText::default(),
         };
-        chain.start(self.processes)
+        chain.start(self.context)
     }
 
     /// Fetches once; returns the completion time in seconds.
     fn fetch(&self, chain: &Chain, bytes: u64) -> Result<f64, DemoError> {
         let file = File { bytes, seed: self.seed };
         let client = &self.scenario.client;
-        let fetched = fetch::fetch(self.processes, client, chain.entrance, file, QUIET)?;
+        let fetched = fetch::fetch(self.context, client, chain.entrance, file, QUIET)?;
         if !fetched.content_ok {
             let name = format!("relays to {client}");
             return Err(DemoError::Program { name, why: "the file came altered".to_owned() });
@@ -240,7 +240,7 @@ impl Here<'_> {
     /// Returns the bytes that the long downloads' client has received.
     fn long_bytes(&self) -> Result<u64, DemoError> {
         let name = LinkName::Ingress(self.scenario.beside.long_client.clone());
-        let counters = self.processes.lab.counters()?;
+        let counters = self.context.lab.counters()?;
         let link = counters.links.iter().find(|link| link.name == name);
         Ok(link.map_or(0, |link| link.tally.delivered_bytes))
     }

@@ -9,7 +9,7 @@ use tradewind_wan::PairChange;
 
 use super::scenario::{Fault, Scenario, What};
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::SplitChain;
 
 /// The interval at which a wait checks for a stop request.
@@ -32,7 +32,7 @@ pub(super) struct Past {
 
 /// The sequence of faults.
 pub(super) struct Faults<'a> {
-    lab_processes: &'a LabProcesses,
+    lab_context: &'a LabContext,
     scenario: &'a Scenario,
     next: usize,
     past: Vec<Past>,
@@ -40,8 +40,8 @@ pub(super) struct Faults<'a> {
 
 impl<'a> Faults<'a> {
     /// Creates the sequence of a scenario's faults.
-    pub(super) const fn new(lab_processes: &'a LabProcesses, scenario: &'a Scenario) -> Self {
-        Self { lab_processes, scenario, next: 0, past: Vec::new() }
+    pub(super) const fn new(lab_context: &'a LabContext, scenario: &'a Scenario) -> Self {
+        Self { lab_context, scenario, next: 0, past: Vec::new() }
     }
 
     /// Returns the faults that have ended.
@@ -93,7 +93,7 @@ impl<'a> Faults<'a> {
             What::Kill => {
                 chain.kill(1);
                 self.wait(lasts)?;
-                chain.revive(self.lab_processes, 1)
+                chain.revive(self.lab_context, 1)
             }
             What::Pause => {
                 processes::pause(first).map_err(LabError::from)?;
@@ -112,7 +112,7 @@ impl<'a> Faults<'a> {
 
     /// Makes packets between the relays be lost with probability `share`, for `lasts`.
     fn lose(&self, share: f64, lasts: Duration) -> Result<(), DemoError> {
-        let topology = self.lab_processes.lab.topology();
+        let topology = self.lab_context.lab.topology();
         let site = |host: &HostId| {
             let known = topology.hosts.iter().find(|known| known.id == *host);
             topology.sites[usize::from(known.expect("the scenario was checked").site.0)].id.clone()
@@ -121,7 +121,7 @@ impl<'a> Faults<'a> {
         let mut change = PairChange::new(site(west), site(east), true);
         for share in [share, 0.0] {
             change.loss = Some(Ratio::new(share).expect("a share"));
-            self.lab_processes.lab.apply(&change)?;
+            self.lab_context.lab.apply(&change)?;
             if share > 0.0 {
                 self.wait(lasts)?;
             }
@@ -132,7 +132,7 @@ impl<'a> Faults<'a> {
     fn wait(&self, span: Duration) -> Result<(), DemoError> {
         let until = Instant::now() + span;
         loop {
-            self.lab_processes.stop.check()?;
+            self.lab_context.stop.check()?;
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());

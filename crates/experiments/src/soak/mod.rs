@@ -21,7 +21,7 @@ use tradewind_wan::Topology;
 
 use crate::demo::{DemoError, Observer};
 use crate::experiment::{Experiment, ExperimentError, Record, RunOptions};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::chain::{Carriage, NewChain, SplitChain};
 use crate::lab_run::service::LegText;
 use faults::Faults;
@@ -53,12 +53,12 @@ fn soak(
 ) -> Result<Soaked, DemoError> {
     let seed = options.seed.unwrap_or(scenario.seed);
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let lab_processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
-    let server = Server::start(&lab_processes, &scenario.server)?;
-    let mut chains = start_chains(&lab_processes, scenario, &server)?;
+    let lab_context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
+    let server = Server::start(&lab_context, &scenario.server)?;
+    let mut chains = start_chains(&lab_context, scenario, &server)?;
     let entrances = chains.iter().map(|chain| chain.entrance).collect();
-    let sessions = Sessions::new(&lab_processes, scenario, seed, entrances);
-    let mut faults = Faults::new(&lab_processes, scenario);
+    let sessions = Sessions::new(&lab_context, scenario, seed, entrances);
+    let mut faults = Faults::new(&lab_context, scenario);
     let mut rounds = Vec::new();
     let count = scenario.rounds(options.quick);
     observer.begin("sessions and faults", u64::from(count));
@@ -71,7 +71,7 @@ fn soak(
             let ended = running.join().expect("sessions do not panic");
             hurt.and(ended)
         })?;
-        let rest = process::at_rest(&lab_processes, scenario, &chains)?;
+        let rest = process::at_rest(&lab_context, scenario, &chains)?;
         rounds.push(Round { ended, rest });
         observer.advance_to(u64::from(round));
     }
@@ -81,7 +81,7 @@ fn soak(
 
 /// Starts the chains, over the same hosts.
 fn start_chains(
-    lab_processes: &LabProcesses,
+    lab_context: &LabContext,
     scenario: &Scenario,
     server: &Server,
 ) -> Result<Vec<SplitChain>, DemoError> {
@@ -99,7 +99,7 @@ fn start_chains(
             leg: &LegText { accept: Some(accept), dial: dial.clone(), to: Vec::new() },
             gateway: &LegText { accept: None, dial, to: Vec::new() },
         };
-        chains.push(chain.split(lab_processes)?);
+        chains.push(chain.split(lab_context)?);
     }
     Ok(chains)
 }

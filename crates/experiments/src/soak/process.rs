@@ -10,7 +10,7 @@ use tradewind_units::HostId;
 
 use super::scenario::Scenario;
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::carry::CarryError;
 use crate::lab_run::chain::SplitChain;
 
@@ -100,7 +100,7 @@ struct Process<'a> {
 /// Waits until no session is open anywhere, and samples each process: by chain the gateway, then
 /// its relays.
 pub(super) fn at_rest(
-    lab_processes: &LabProcesses,
+    lab_context: &LabContext,
     scenario: &Scenario,
     chains: &[SplitChain],
 ) -> Result<Vec<Sample>, DemoError> {
@@ -122,7 +122,7 @@ pub(super) fn at_rest(
                 metrics: relay.relay.metrics(),
             });
         }
-        samples.extend(settled(lab_processes, &processes)?);
+        samples.extend(settled(lab_context, &processes)?);
     }
     Ok(samples)
 }
@@ -134,12 +134,12 @@ pub(super) fn gateway_of(chain: &str) -> String {
 
 /// Returns samples of a chain that no longer change, with no session open; or the last ones at the
 /// time-out.
-fn settled(lab_processes: &LabProcesses, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
+fn settled(lab_context: &LabContext, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let began = Instant::now();
     let mut before: Vec<Sample> = Vec::new();
     loop {
-        lab_processes.stop.check()?;
-        let now = samples(lab_processes, chain)?;
+        lab_context.stop.check()?;
+        let now = samples(lab_context, chain)?;
         let is_same = |(one, other): (&Sample, &Sample)| {
             (one.told, one.descriptors) == (other.told, other.descriptors)
         };
@@ -154,10 +154,10 @@ fn settled(lab_processes: &LabProcesses, chain: &[Process<'_>]) -> Result<Vec<Sa
 }
 
 /// Samples the resources and the metrics of each process of a chain.
-fn samples(lab_processes: &LabProcesses, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
+fn samples(lab_context: &LabContext, chain: &[Process<'_>]) -> Result<Vec<Sample>, DemoError> {
     let (mut samples, mut resting) = (Vec::new(), 0);
     for Process { name, host, process, metrics } in chain {
-        let told = ConnectionCounts::read(&page(lab_processes, host, *metrics)?);
+        let told = ConnectionCounts::read(&page(lab_context, host, *metrics)?);
         samples.push(Sample {
             name: name.clone(),
             process: *process,
@@ -172,11 +172,7 @@ fn samples(lab_processes: &LabProcesses, chain: &[Process<'_>]) -> Result<Vec<Sa
 }
 
 /// Fetches the metrics page of a process on `host`.
-fn page(
-    lab_processes: &LabProcesses,
-    host: &HostId,
-    address: SocketAddr,
-) -> Result<String, DemoError> {
+fn page(lab_context: &LabContext, host: &HostId, address: SocketAddr) -> Result<String, DemoError> {
     let get = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, LONGEST_REST)?;
         stream.set_read_timeout(Some(LONGEST_REST))?;
@@ -186,7 +182,7 @@ fn page(
         stream.read_to_string(&mut page)?;
         Ok(page)
     };
-    lab_processes.lab.enter(host, get)?.map_err(|source| DemoError::Carry {
+    lab_context.lab.enter(host, get)?.map_err(|source| DemoError::Carry {
         flow: format!("metrics of {host}"),
         source: CarryError::Io { what: "ask", address, source },
     })

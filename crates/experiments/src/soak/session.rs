@@ -15,7 +15,7 @@ use tradewind_units::HostId;
 
 use super::scenario::Scenario;
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::carry::{CarryError, Content, STOP_CHECK, is_time_out};
 use crate::numeric::random::Random;
 
@@ -251,14 +251,14 @@ impl Server {
     ///
     /// # Errors
     /// When the host does not exist or the port is taken.
-    pub(super) fn start(lab_processes: &LabProcesses, host: &HostId) -> Result<Self, DemoError> {
-        let address = SocketAddr::new(IpAddr::V4(lab_processes.lab.address_v4(host)?), SERVER_PORT);
+    pub(super) fn start(lab_context: &LabContext, host: &HostId) -> Result<Self, DemoError> {
+        let address = SocketAddr::new(IpAddr::V4(lab_context.lab.address_v4(host)?), SERVER_PORT);
         let failed = |source| DemoError::Carry {
             flow: format!("sessions of {host}"),
             source: CarryError::Io { what: "listen at", address, source },
         };
         let listener =
-            lab_processes.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
+            lab_context.lab.enter(host, || TcpListener::bind(address))?.map_err(failed)?;
         // On Linux the read time-out also bounds `accept`.
         let timed = socket2::SockRef::from(&listener).set_read_timeout(Some(STOP_CHECK));
         timed.map_err(failed)?;
@@ -334,7 +334,7 @@ fn serve(mut talk: Talk<'_>) -> Result<(), End> {
 
 /// The sessions of all clients.
 pub(super) struct Sessions<'a> {
-    lab_processes: &'a LabProcesses,
+    lab_context: &'a LabContext,
     client: &'a HostId,
     at_once: u16,
     largest: u64,
@@ -346,13 +346,13 @@ pub(super) struct Sessions<'a> {
 impl<'a> Sessions<'a> {
     /// Creates sessions over chains with these entrances.
     pub(super) fn new(
-        lab_processes: &'a LabProcesses,
+        lab_context: &'a LabContext,
         scenario: &'a Scenario,
         seed: u64,
         entrances: Vec<SocketAddr>,
     ) -> Self {
         Self {
-            lab_processes,
+            lab_context,
             client: &scenario.client,
             at_once: scenario.sessions,
             largest: scenario.largest.as_u64(),
@@ -365,10 +365,10 @@ impl<'a> Sessions<'a> {
     /// Opens sessions one after the other, in each of the configured number of threads, until
     /// `over` is set.
     pub(super) fn run(&self, over: &AtomicBool) -> Result<Vec<Ended>, DemoError> {
-        let namespace = self.lab_processes.lab.namespace(self.client)?;
+        let namespace = self.lab_context.lab.namespace(self.client)?;
         let one_after_the_other = || {
             let mut ended = Vec::new();
-            while !over.load(Ordering::Relaxed) && !self.lab_processes.stop.is_set() {
+            while !over.load(Ordering::Relaxed) && !self.lab_context.stop.is_set() {
                 ended.push(self.one());
             }
             ended
@@ -401,7 +401,7 @@ impl<'a> Sessions<'a> {
     }
 
     fn act(&self, kind: Kind, chain: usize, size: u64, seed: u64) -> Result<(), End> {
-        let stop = || self.lab_processes.stop.is_set();
+        let stop = || self.lab_context.stop.is_set();
         let stream = TcpStream::connect_timeout(&self.entrances[chain], QUIET);
         let stream = stream.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => End::Stuck,

@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn only_unmarked_packets_bypass_a_hung_process() {
         let chains = go_round(&["10.2.0.0/16", "2001:db8:f::/48"].map(net), KIND | 7).join("\n");
-        let rules = "meta nfproto @pulse return; meta mark & 0xffff0000 == 0x54570000 return; \
+        let rules = "meta nfproto @heartbeat return; meta mark & 0xffff0000 == 0x54570000 return; \
                      ip daddr 10.2.0.0/16 meta mark set 0x54570007; \
                      ip6 daddr 2001:db8:f::/48 meta mark set 0x54570007;";
         assert_eq!(chains.matches(rules).count(), 2, "{chains}");

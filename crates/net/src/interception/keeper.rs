@@ -15,7 +15,7 @@ pub struct Keeper {
     _thread: Periodic,
 }
 
-/// The pulses of rules that may have been dropped.
+/// The watchdogs of rules that may have been dropped.
 type Kept = Arc<Mutex<Vec<Weak<Watchdog>>>>;
 
 impl Keeper {
@@ -50,7 +50,7 @@ impl Keeper {
     }
 }
 
-/// Returns the pulses that still exist, and drops the others.
+/// Returns the watchdogs whose rules still exist, and drops the others.
 fn living(kept: &Kept) -> Vec<Arc<Watchdog>> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     kept.retain(|watchdog| watchdog.strong_count() > 0);

@@ -27,19 +27,20 @@ const PORT: u16 = 9;
 const PRIORITY: &str = "raw - 10";
 
 /// Conditions of rules that hold only while heartbeats arrive, and only while they do not.
-pub(super) const IS_FELT: &str = "meta nfproto @pulse";
-pub(super) const IS_NOT_FELT: &str = "meta nfproto != @pulse";
+pub(super) const IS_FELT: &str = "meta nfproto @heartbeat";
+pub(super) const IS_NOT_FELT: &str = "meta nfproto != @heartbeat";
 /// A statement after which a chain holds only while heartbeats arrive.
-pub(super) const OR_RETURN: &str = "meta nfproto != @pulse return";
+pub(super) const OR_RETURN: &str = "meta nfproto != @heartbeat return";
 
 /// Returns the parts of a table that receive heartbeats with `mark`.
 pub(super) fn felt(mark: u32) -> [String; 2] {
     let lapse = LAPSE.as_millis();
     [
-        format!("set pulse {{ type nf_proto; flags dynamic, timeout; timeout {lapse}ms; }}"),
+        format!("set heartbeat {{ type nf_proto; flags dynamic, timeout; timeout {lapse}ms; }}"),
         format!(
-            "chain beats {{ type filter hook output priority {PRIORITY}; policy accept; \
-             oif lo meta mark {mark:#x} udp dport {PORT} update @pulse {{ meta nfproto }} drop; }}"
+            "chain heartbeats {{ type filter hook output priority {PRIORITY}; policy accept; \
+             oif lo meta mark {mark:#x} udp dport {PORT} update @heartbeat {{ meta nfproto }} \
+             drop; }}"
         ),
     ]
 }

@@ -48,7 +48,7 @@ struct RelaySection {
     usd_per_gb: PricesSection,
     #[serde(default)]
     registry: bool,
-    rendezvous: Option<DepotSection>,
+    rendezvous: Option<MessageStoreSection>,
     #[serde(default)]
     leg_seal: LegSeal,
 }
@@ -56,7 +56,7 @@ struct RelaySection {
 /// `rendezvous` of a relay's `[packet]`: the storage for receivers that are offline.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct DepotSection {
+struct MessageStoreSection {
     bytes: Option<Bytes>,
     per_sender: Option<Bytes>,
     #[serde(with = "as_text::option")]
@@ -398,14 +398,14 @@ impl NodeConfig {
     /// # Errors
     /// [`NodeError::Config`] with the key and the problem.
     pub fn delivery(socks5_udp: &toml::Value) -> Result<DeliveryPolicy, NodeError> {
-        Self::course_of(socks5_udp).map_err(in_section("socks5_udp"))
+        Self::delivery_of(socks5_udp).map_err(in_section("socks5_udp"))
     }
 
-    fn course_of(socks5_udp: &toml::Value) -> Result<DeliveryPolicy, NodeError> {
+    fn delivery_of(socks5_udp: &toml::Value) -> Result<DeliveryPolicy, NodeError> {
         let key = "socks5_udp";
         let told: PathSection = section(key, socks5_udp)?;
-        let has_entrance = told.listen.is_some() || told.to.is_some();
-        if has_entrance || told.tproxy.is_some() || told.tun.is_some() {
+        let has_port = told.listen.is_some() || told.to.is_some();
+        if has_port || told.tproxy.is_some() || told.tun.is_some() {
             let problem = "expected no `listen`, `to`, `tproxy` or `tun`: clients say where to";
             return Err(NodeError::Config { key, problem: problem.to_owned() });
         }

@@ -167,7 +167,7 @@ fn rendezvous_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'
             credit: reader.half_word("credit")?,
             seen: acknowledgement(reader)?,
         }),
-        kind::PARCEL => {
+        kind::STORED_MESSAGE => {
             let (epoch, since) = (reader.number("epoch")?, reader.place("since")?);
             let position = reader.place("position")?;
             if since > position {
@@ -180,7 +180,7 @@ fn rendezvous_message<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Message<'
                 stored_message: payload(reader)?,
             })
         }
-        kind::STOCK => Message::Remaining(Remaining {
+        kind::REMAINING => Message::Remaining(Remaining {
             epoch: reader.number("epoch")?,
             ask: reader.number("ask")?,
             left: reader.word("left")?,

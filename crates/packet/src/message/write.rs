@@ -37,8 +37,8 @@ pub(super) mod kind {
     pub(crate) const DEPOSIT: u8 = 0x61;
     pub(crate) const DEPOSITED: u8 = 0x62;
     pub(crate) const COLLECT: u8 = 0x63;
-    pub(crate) const PARCEL: u8 = 0x64;
-    pub(crate) const STOCK: u8 = 0x65;
+    pub(crate) const STORED_MESSAGE: u8 = 0x64;
+    pub(crate) const REMAINING: u8 = 0x65;
 
     pub(crate) const SOURCE: u8 = 0x41;
     pub(crate) const COPY: u8 = 0x42;
@@ -294,8 +294,8 @@ impl Message<'_> {
             Self::Deposit(_) => kind::DEPOSIT,
             Self::Deposited(_) => kind::DEPOSITED,
             Self::Collect(_) => kind::COLLECT,
-            Self::StoredMessage(_) => kind::PARCEL,
-            Self::Remaining(_) => kind::STOCK,
+            Self::StoredMessage(_) => kind::STORED_MESSAGE,
+            Self::Remaining(_) => kind::REMAINING,
             Self::Source(_) => kind::SOURCE,
             Self::Copy { .. } => kind::COPY,
             Self::Repair(_) => kind::REPAIR,

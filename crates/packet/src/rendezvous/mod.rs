@@ -9,7 +9,7 @@
 //! | [`Collector`] | receiver | requests the waiting messages from the relay, and acknowledges them |
 //! | [`Opener`] | receiver | opens stored messages, each once |
 //!
-//! A stored message is a *stored header* (envelope) or a packet. A stored header holds a fresh key,
+//! A stored message is a *stored header* or a packet. A stored header holds a fresh key,
 //! the sender's grant, and the packets' destination; the packets after it, up to the next one, are
 //! sealed under its key. So every queue of stored messages keeps the stored header that its first
 //! packet needs for as long as that packet waits.

@@ -74,8 +74,8 @@ pub enum Refused {
     #[error("no grant, or none for this destination")]
     NotGranted,
     /// No stored header of this flow has come, or none for that sequence.
-    #[error("no envelope for it has come")]
-    NoEnvelope,
+    #[error("no stored header for it has come")]
+    NoStoredHeader,
     /// It came before, or is too old to be recognized.
     #[error("came before")]
     Replayed,
@@ -91,7 +91,7 @@ pub struct Opener {
     /// sender must begin with a newer one.
     floors: BTreeMap<PublicIdentity, Timestamp>,
     /// The same for all senders, in place of the entries of `floors` that were too many.
-    ground: Timestamp,
+    floor_of_all: Timestamp,
 }
 
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Opener {
     #[must_use]
     pub fn new(identity: IdentityKey) -> Self {
         let (flows, floors) = (BTreeMap::new(), BTreeMap::new());
-        Self { own: vec![identity], flows, floors, ground: Timestamp::ZERO }
+        Self { own: vec![identity], flows, floors, floor_of_all: Timestamp::ZERO }
     }
 
     /// Opens messages sealed for any of `identities` from now on.
@@ -189,7 +189,7 @@ impl Opener {
         if known.is_some_and(|flow| flow.sender != sender || flow.to != to) {
             return Err(Refused::NotGenuine);
         }
-        let floor = self.floors.get(&sender).copied().unwrap_or_default().max(self.ground);
+        let floor = self.floors.get(&sender).copied().unwrap_or_default().max(self.floor_of_all);
         if known.is_none() && made <= floor {
             return Err(Refused::Stale);
         }
@@ -248,7 +248,7 @@ impl Opener {
             let lowest = self.floors.iter().min_by_key(|(_, made)| **made);
             if let Some((sender, made)) = lowest.map(|(sender, made)| (*sender, *made)) {
                 self.floors.remove(&sender);
-                self.ground = self.ground.max(made);
+                self.floor_of_all = self.floor_of_all.max(made);
             }
         }
     }
@@ -265,11 +265,11 @@ impl Opener {
         let number =
             |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().expect("8 of 17 bytes"));
         let (flow_number, sequence) = (FlowNumber(number(1)), number(9));
-        let flow = self.flows.get_mut(&flow_number).ok_or(Refused::NoEnvelope)?;
+        let flow = self.flows.get_mut(&flow_number).ok_or(Refused::NoStoredHeader)?;
         if now >= flow.ends {
             return Err(Refused::NotGranted);
         }
-        let key = flow.keys.range(..=sequence).next_back().ok_or(Refused::NoEnvelope)?.1;
+        let key = flow.keys.range(..=sequence).next_back().ok_or(Refused::NoStoredHeader)?.1;
         let payload = key
             .open_in_place(nonce(sequence), Aad::from(&*header), sealed)
             .map_err(|_| Refused::NotGenuine)?;
@@ -372,8 +372,8 @@ mod tests {
         // again.
         (2000..5000).for_each(|second| begin(&mut opener, second as u16, second));
         assert_eq!((open(&mut opener, 0), open(&mut opener, 1)), {
-            (Err(Refused::Stale), Err(Refused::NoEnvelope))
+            (Err(Refused::Stale), Err(Refused::NoStoredHeader))
         });
-        assert!(opener.ground > now.unix);
+        assert!(opener.floor_of_all > now.unix);
     }
 }

@@ -160,7 +160,7 @@ impl World {
                     Refused::NotGenuine => number.is_some(),
                     Refused::NotGranted => true,
                     Refused::Stale => number.is_none(),
-                    Refused::NoEnvelope => number.is_some(),
+                    Refused::NoStoredHeader => number.is_some(),
                     Refused::Replayed => number.is_some_and(|number| self.opened.contains(&number)),
                 };
                 assert!(has_a_reason, "{refused:?}");

@@ -52,8 +52,8 @@ pub struct Group {
 /// relay that may be set up the best group, with the relay added or in place of one of the plan's
 /// offers. Affordable groups come first, and better ones before others.
 ///
-/// Empty if flows share legs, since costs cannot be attributed to flows then, or if more than
-/// `most` paths would be evaluated. Groups in place of an offer are left out first.
+/// Empty if more than `most` paths would be evaluated. Groups in place of an offer are left out
+/// first.
 pub(super) fn groups(problem: &Problem, plan: &Plan, flow: usize, most: usize) -> Groups {
     let Some(choice) = plan.choice_in(problem) else {
         return Groups::none("the plan has a path that the problem does not look at");

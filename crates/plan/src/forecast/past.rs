@@ -68,8 +68,7 @@ pub fn past_period(
 }
 
 /// Returns the same inputs with other flows. A flow between the sites of one of the old flows takes
-/// its name, weight and deadline, but not its content, which sums over a period do not have.
-/// Running paths of flows that no longer exist are left out.
+/// its name, weight and deadline. Running paths of flows that no longer exist are left out.
 #[must_use]
 pub fn with_flows(inputs: &Inputs, flows: Vec<Flow>) -> Inputs {
     let mut taken: BTreeSet<FlowId> = flows.iter().map(|flow| flow.id.clone()).collect();

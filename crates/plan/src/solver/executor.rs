@@ -11,7 +11,7 @@ pub type Piece<'p> = &'p mut (dyn FnMut() + Send);
 /// An executor of pieces of work.
 pub trait Executor: Sync {
     /// Returns how many pieces may run in parallel: at least one.
-    fn hands(&self) -> NonZeroUsize;
+    fn parallelism(&self) -> NonZeroUsize;
 
     /// Runs every piece once, in any order, and returns when all are done.
     fn work_off(&self, pieces: &mut [Piece<'_>]);
@@ -22,7 +22,7 @@ pub trait Executor: Sync {
 pub struct OneByOne;
 
 impl Executor for OneByOne {
-    fn hands(&self) -> NonZeroUsize {
+    fn parallelism(&self) -> NonZeroUsize {
         NonZeroUsize::MIN
     }
 

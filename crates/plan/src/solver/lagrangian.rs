@@ -51,7 +51,8 @@ pub struct EndGame<'a> {
     pub work: u64,
 }
 
-/// The solver `auto`. It needs no other solvers: see `LagrangianSearch::default()`.
+/// The search by Lagrangian prices, a part of `auto` ([`super::portfolio`]). It needs no other
+/// solvers: see `LagrangianSearch::default()`.
 #[derive(Clone, Copy)]
 pub struct LagrangianSearch<'a> {
     /// Solvers whose plans are starts; `LagrangianSearch` is never worse than any of them.

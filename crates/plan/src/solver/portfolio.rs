@@ -33,7 +33,7 @@ enum Stage {
 /// Later stages get the time that earlier ones leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
-    auto: f64,
+    lagrangian: f64,
     stages: [(Stage, f64); 4],
 }
 
@@ -47,15 +47,15 @@ impl Shares {
         match paths {
             0..2_000 => {
                 let stages = [(Whole, 0.1), (Counts, 0.1), (Parts, 0.1), (Whole, 0.55)];
-                Self { auto: 0.1, stages }
+                Self { lagrangian: 0.1, stages }
             }
             2_000..MOST_PATHS_FOR_EXACT => {
                 let stages = [(Parts, 0.13), (Counts, 0.2), (Parts, 0.3), (Whole, 0.2)];
-                Self { auto: 0.12, stages }
+                Self { lagrangian: 0.12, stages }
             }
             _ => {
                 let stages = [(Parts, 0.35), (Counts, 0.0), (Whole, 0.0), (Whole, 0.0)];
-                Self { auto: 0.6, stages }
+                Self { lagrangian: 0.6, stages }
             }
         }
     }
@@ -82,8 +82,8 @@ impl Solver for Portfolio {
         }
         let by_relay = InTurn { solvers: BY_RELAY };
         let starters: [&dyn Solver; 3] = [&FlowGreedyFct, &FlowGreedyCost, &by_relay];
-        let auto = LagrangianSearch { starters: &starters, ..LagrangianSearch::default() };
-        let found = finish(problem, &auto, limits);
+        let lagrangian = LagrangianSearch { starters: &starters, ..LagrangianSearch::default() };
+        let found = finish(problem, &lagrangian, limits);
         let rest = left_after(limits, 1.0 - TIE_SHARE);
         found.map(|plan| as_cheap_as_can_be(problem, plan, &rest))
     }
@@ -145,25 +145,26 @@ fn paths(problem: &Problem) -> usize {
 #[cfg(feature = "highs")]
 fn finish(
     problem: &Problem,
-    auto: &LagrangianSearch<'_>,
+    lagrangian: &LagrangianSearch<'_>,
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
     let paths = paths(problem);
     let is_for_exact = paths < MOST_PATHS_FOR_EXACT && !problem.leaves_out();
     let effort = if is_for_exact { Effort::Brief } else { Effort::Full };
     let shares = Shares::of(paths);
-    let survey = part(limits, shares.auto, |limits| auto.survey(problem, limits, effort));
+    let survey =
+        part(limits, shares.lagrangian, |limits| lagrangian.survey(problem, limits, effort));
     let Survey { found, margins } = survey;
     let mut best = match found {
         Ok(plan) => plan,
         Err(SolveError::WorkLimit { best: Some(plan), .. }) => *plan,
         Err(SolveError::WorkLimit { best: None, .. }) if is_for_exact => {
-            let found = Exact::default().solve(problem, &left_after(limits, shares.auto));
+            let found = Exact::default().solve(problem, &left_after(limits, shares.lagrangian));
             return found.map(|plan| Plan { solver: "auto".to_owned(), ..plan });
         }
         Err(error) => return Err(error),
     };
-    let mut spent = shares.auto;
+    let mut spent = shares.lagrangian;
     for (stage, share) in shares.stages {
         if best.is_proved_best(problem) {
             break;
@@ -209,10 +210,10 @@ fn better_of(problem: &Problem, start: Plan, kept: Kept<'_>, limits: &Limits<'_>
 #[cfg(not(feature = "highs"))]
 fn finish(
     problem: &Problem,
-    auto: &LagrangianSearch<'_>,
+    lagrangian: &LagrangianSearch<'_>,
     limits: &Limits<'_>,
 ) -> Result<Plan, SolveError> {
-    auto.solve(problem, limits)
+    lagrangian.solve(problem, limits)
 }
 
 #[cfg(test)]
@@ -274,10 +275,11 @@ mod tests {
         let probe = Probe { ends: true, asked: &asked };
         let in_turn = InTurn { solvers: &[(&probe, 0.5)] };
         let starters: [&dyn Solver; 1] = [&in_turn];
-        let auto = LagrangianSearch { starters: &starters, end_games: &[] };
+        let lagrangian = LagrangianSearch { starters: &starters, end_games: &[] };
         let left = || Duration::from_secs(10);
         let limits = Limits { time_left: Some(&left), ..Limits::work(100_000) };
-        part(&limits, 0.1, |limits| auto.survey(&problem, limits, Effort::Brief).found).unwrap();
+        part(&limits, 0.1, |limits| lagrangian.survey(&problem, limits, Effort::Brief).found)
+            .unwrap();
         let times: Vec<_> = asked.lock().unwrap().iter().map(|(_, time)| *time).collect();
         assert_eq!(times, [Some(Duration::from_millis(500))]);
     }
@@ -294,11 +296,11 @@ mod tests {
             false
         };
         let limits = Limits { should_stop: &should_stop, ..Limits::work(u64::MAX) };
-        let auto = LagrangianSearch::default();
-        let survey = auto.survey(&problem, &limits, Effort::Brief).found.unwrap();
+        let lagrangian = LagrangianSearch::default();
+        let survey = lagrangian.survey(&problem, &limits, Effort::Brief).found.unwrap();
         assert!(survey.is_proved_best(&problem));
         let by_survey = asked.swap(0, Ordering::Relaxed);
-        finish(&problem, &auto, &limits).unwrap();
+        finish(&problem, &lagrangian, &limits).unwrap();
         assert_eq!(asked.load(Ordering::Relaxed), by_survey, "nobody goes on");
     }
 

@@ -132,8 +132,8 @@ impl Tls {
         expected: PublicIdentity,
     ) -> Result<UnbufferedClientConnection, Error> {
         // Required by the interface, and neither sent nor checked: the key is the name.
-        let read_ahead = ServerName::try_from("relay.invalid").expect("a name");
-        UnbufferedClientConnection::new(self.towards(expected)?, read_ahead)
+        let name = ServerName::try_from("relay.invalid").expect("a name");
+        UnbufferedClientConnection::new(self.towards(expected)?, name)
     }
 
     /// Returns the configuration for dialling `expected`.

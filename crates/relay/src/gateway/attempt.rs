@@ -68,7 +68,7 @@ pub(super) struct Wanted<'a> {
     /// The application's connection, from which data is read and sent while the path opens; absent
     /// if the caller has read all data that may be sent by then.
     pub(super) application: Option<&'a Connection>,
-    pub(super) listener_index: &'a Listener,
+    pub(super) listener: &'a Listener,
     pub(super) destination: &'a Destination,
     pub(super) worker: &'a Worker,
     /// The client's address, which log lines about the flow are attributed to.
@@ -147,7 +147,7 @@ impl GatewayService {
         for index in earlier {
             match self.open_way(wanted, &routing, &ways[*index], leading, true).await {
                 Err(NotOpen::Failed { failure, kept: Some(kept) }) => {
-                    let (flow, to) = (&wanted.listener_index.flow, wanted.destination);
+                    let (flow, to) = (&wanted.listener.flow, wanted.destination);
                     limited!(
                         info,
                         wanted.worker.lines(),
@@ -191,7 +191,7 @@ impl GatewayService {
         routing: &Routing,
         leading: Vec<u8>,
     ) -> Result<OpenPath, NotOpen> {
-        let (dialling, also) = (Dialling::new(&|| {}), wanted.listener_index.named());
+        let (dialling, also) = (Dialling::new(&|| {}), wanted.listener.named());
         let is_local = |ip| self.own_host.holds(ip);
         // A client of a proxy gains this host's position in its network, so the destination is
         // checked against the policy, this host's addresses and its listeners.
@@ -201,7 +201,7 @@ impl GatewayService {
             ..Check::new(&routing.policy, &is_local)
         };
         let speaker = if leading.is_empty() { Speaker::Unknown } else { Speaker::Us };
-        let (lookups, _place) = self.lookups_of(wanted.listener_index, wanted.source);
+        let (lookups, _place) = self.lookups_of(wanted.listener, wanted.source);
         let to = wanted.destination;
         let dial = self.dialler.dial_destination(to, speaker, &lookups, &check, &dialling);
         let dialled = wanted.unless_reset(dial).await;
@@ -383,7 +383,7 @@ impl GatewayService {
         path: &RelayPath,
         has_next: bool,
     ) -> Result<SealedHeader, Failure> {
-        let (flow, destination) = (&wanted.listener_index.flow, wanted.destination);
+        let (flow, destination) = (&wanted.listener.flow, wanted.destination);
         let request = Request { flow, destination, route: &path.route };
         let first = path.route.hops()[0].address;
         let may_stripe = !self.dialler.legs.to(first).connections.is_one();

@@ -12,13 +12,13 @@ impl GatewayService {
     /// this host have one source, so those of a listener share one limit, which is larger.
     pub(super) fn lookups_of(
         &self,
-        listener_index: &Listener,
+        listener: &Listener,
         source: Source,
     ) -> (Lookups, Option<Place<(usize, Source)>>) {
         if source.is_loopback() {
-            return (listener_index.own_lookups.clone(), None);
+            return (listener.own_lookups.clone(), None);
         }
-        let place = self.askers.enter((listener_index.number, source), None);
+        let place = self.askers.enter((listener.number, source), None);
         let lookups = place.as_ref().map_or_else(Lookups::of_one, |place| place.lookups.clone());
         (lookups, place)
     }

@@ -110,8 +110,7 @@ impl Gateway {
         hopeless(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
-        let (addresses, listener_options): (Vec<_>, Vec<_>) =
-            listener_options(config).into_iter().unzip();
+        let (addresses, listeners): (Vec<_>, Vec<_>) = listeners(config).into_iter().unzip();
         let (timeouts, local_ports) = (LiveTimeouts::new(&config.timeouts), LocalPorts::default());
         let warm = PoolCollector { program: "gateway", pools: Arc::default() };
         let setup = Setup {
@@ -137,7 +136,7 @@ impl Gateway {
         let own_listeners = server.handle().own_listeners();
         let limits = Some(server.limits());
         let host = Host { own_listeners, timeouts, local_ports, limits };
-        let service = Arc::new(GatewayService::new(config, listener_options, routes, legs, host)?);
+        let service = Arc::new(GatewayService::new(config, listeners, routes, legs, host)?);
         if let Some(pools) = &service.pools {
             let _first = warm.pools.set(Arc::clone(pools));
         }
@@ -278,7 +277,7 @@ fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
     })
 }
 
-fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
+fn listeners(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
     let word = |word| FlowId::new(word).expect("a short word");
     let answer = if config.optimistic { Answer::Optimistic } else { Answer::Open };
     let plain = |kind, name| Listener {
@@ -290,7 +289,7 @@ fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
         accept_proxy: Vec::new(),
     };
     let forwards = config.forward.iter().map(|forward| {
-        let listener_index = Listener {
+        let listener = Listener {
             kind: Kind::Forward { to: forward.to.clone() },
             number: 0,
             own_lookups: Lookups::of_many(),
@@ -298,14 +297,12 @@ fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
             tells_client: forward.send_proxy.is_some(),
             accept_proxy: forward.accept_proxy.clone(),
         };
-        (forward.listen, listener_index)
+        (forward.listen, listener)
     });
     let socks5 = config.socks5.iter().map(|at| (*at, plain(Kind::Socks5(answer), "socks5")));
     let connect = config.connect.iter().map(|at| (*at, plain(Kind::Connect(answer), "connect")));
-    let all =
-        forwards.chain(socks5).chain(connect).chain(tproxy::listener_options(config)).enumerate();
-    all.map(|(number, (listen, listener_index))| (listen, Listener { number, ..listener_index }))
-        .collect()
+    let all = forwards.chain(socks5).chain(connect).chain(tproxy::listeners(config)).enumerate();
+    all.map(|(number, (listen, listener))| (listen, Listener { number, ..listener })).collect()
 }
 
 #[cfg(test)]

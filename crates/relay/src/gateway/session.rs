@@ -118,7 +118,7 @@ enum Wish {
 
 /// The gateway's handling of connections.
 pub(super) struct GatewayService {
-    pub(super) listener_options: Vec<Listener>,
+    pub(super) listeners: Vec<Listener>,
     pub(super) routes: Arc<Routes>,
     /// The addresses of this host, which direct routes must not lead to.
     pub(super) own_host: OwnHost,
@@ -174,7 +174,7 @@ impl GatewayService {
     /// Creates a gateway's service, which dials with the profiles of `legs`.
     pub(super) fn new(
         config: &GatewayConfig,
-        listener_options: Vec<Listener>,
+        listeners: Vec<Listener>,
         routes: Arc<Routes>,
         legs: Arc<Legs>,
         host: Host,
@@ -197,7 +197,7 @@ impl GatewayService {
         let greeter = sealer.clone().map(Greeter::Gateway);
         let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
         Ok(Self {
-            listener_options,
+            listeners,
             routes,
             own_host: OwnHost::open()?,
             sealer,
@@ -228,15 +228,15 @@ impl Service for GatewayService {
         listener_index: usize,
         permit: &mut Permit,
     ) -> Result<Session, Outcome> {
-        let listener_index = &self.listener_options[listener_index];
+        let listener = &self.listeners[listener_index];
         let mut read_ahead = ReadAhead::default();
         let application = Connection::plain(application);
         let (application, asked) =
-            self.admit_session(application, listener_index, permit, &mut read_ahead).await?;
+            self.admit_session(application, listener, permit, &mut read_ahead).await?;
         let Asked { wish, mut leading } = asked;
-        let (flow, worker) = (&listener_index.flow, permit.worker());
+        let (flow, worker) = (&listener.flow, permit.worker());
         let destination =
-            match self.meet(wish, &application, listener_index, permit, &mut read_ahead).await {
+            match self.meet(wish, &application, listener, permit, &mut read_ahead).await {
                 Served::Tunnel(destination) => destination,
                 Served::Broken(outcome) => return Err(outcome),
                 Served::Over { word, outcome } => {
@@ -252,17 +252,17 @@ impl Service for GatewayService {
         let (source, cause) = (permit.source(), Cause::Source(permit.source()));
         let wanted = Wanted {
             application: Some(&application),
-            listener_index,
+            listener,
             destination: &destination,
             worker,
             source,
         };
-        let (when, word) = listener_index.opened().unwrap_or((Answer::Open, &[]));
+        let (when, word) = listener.opened().unwrap_or((Answer::Open, &[]));
         if when == Answer::Optimistic {
             application.write_all(word).await.map_err(gone)?;
         }
         leading.append(&mut read_ahead.into_bytes());
-        let taken = self.note_taken(listener_index, &destination);
+        let taken = self.note_taken(listener, &destination);
         let path = match self.path(&wanted, leading).await {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
@@ -277,7 +277,7 @@ impl Service for GatewayService {
                     failure.message
                 );
                 note(|facts| facts.failed(failure.status, &failure.message));
-                refuse(application, listener_index, worker, &failure, when).await;
+                refuse(application, listener, worker, &failure, when).await;
                 return Err(Outcome::Failed(failure.status));
             }
         };
@@ -296,12 +296,12 @@ impl Service for GatewayService {
 /// has been told that the path is open, its connection is reset instead.
 async fn refuse(
     application: Connection,
-    listener_index: &Listener,
+    listener: &Listener,
     worker: &Worker,
     failure: &Failure,
     told: Answer,
 ) {
-    match listener_index.kind {
+    match listener.kind {
         // The application waits for no reply, so it can be told only by a reset.
         Kind::Forward { .. } | Kind::Tproxy { .. } => {}
         _ if told == Answer::Optimistic => {}
@@ -321,27 +321,26 @@ impl GatewayService {
     async fn admit_session(
         &self,
         application: Connection,
-        listener_index: &Listener,
+        listener: &Listener,
         permit: &mut Permit,
         read_ahead: &mut ReadAhead,
     ) -> Result<(Connection, Asked), Outcome> {
-        let asked =
-            match self.request(&application, listener_index, permit.worker(), read_ahead).await {
-                Ok(asked) => asked,
-                Err(bad) => {
-                    let (from, cause) = (application.remote(), Cause::Source(permit.source()));
-                    limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
-                    if bad.outcome != Outcome::Looped {
-                        close_with(application, permit.worker(), &bad.answer).await;
-                    }
-                    return Err(bad.outcome);
+        let asked = match self.request(&application, listener, permit.worker(), read_ahead).await {
+            Ok(asked) => asked,
+            Err(bad) => {
+                let (from, cause) = (application.remote(), Cause::Source(permit.source()));
+                limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
+                if bad.outcome != Outcome::Looped {
+                    close_with(application, permit.worker(), &bad.answer).await;
                 }
-            };
+                return Err(bad.outcome);
+            }
+        };
         if let Err(refusal) = permit.admit(None) {
             let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
             let (from, cause) = (application.remote(), Cause::Source(permit.source()));
             limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", failure.message);
-            refuse(application, listener_index, permit.worker(), &failure, Answer::Open).await;
+            refuse(application, listener, permit.worker(), &failure, Answer::Open).await;
             return Err(refusal);
         }
         Ok((application, asked))
@@ -351,13 +350,13 @@ impl GatewayService {
     async fn request(
         &self,
         application: &Connection,
-        listener_index: &Listener,
+        listener: &Listener,
         worker: &Worker,
         read_ahead: &mut ReadAhead,
     ) -> Result<Asked, BadRequest> {
         let asking = async {
-            let ends = client_of(application, listener_index, worker, read_ahead).await?;
-            let wish = match &listener_index.kind {
+            let ends = client_of(application, listener, worker, read_ahead).await?;
+            let wish = match &listener.kind {
                 Kind::Forward { to } => Wish::Session(to.clone()),
                 Kind::Tproxy { .. } => Wish::Session(self.where_it_went(application)?),
                 Kind::Socks5(_) => {
@@ -378,8 +377,7 @@ impl GatewayService {
                     }
                 }
             };
-            let leading =
-                ends.filter(|_| listener_index.tells_client).map(ProxyHeader::into_header);
+            let leading = ends.filter(|_| listener.tells_client).map(ProxyHeader::into_header);
             Ok(Asked { wish, leading: leading.unwrap_or_default() })
         };
         let request_limit = self.timeouts().header();
@@ -388,7 +386,7 @@ impl GatewayService {
             answer: Vec::new(),
             outcome: Outcome::NoHeader,
         };
-        if matches!(listener_index.kind, Kind::Connect(_)) {
+        if matches!(listener.kind, Kind::Connect(_)) {
             return asking.await;
         }
         timeout(request_limit, asking).await.unwrap_or_else(|_| Err(late()))
@@ -399,17 +397,17 @@ impl GatewayService {
         &self,
         wish: Wish,
         application: &Connection,
-        listener_index: &Listener,
+        listener: &Listener,
         permit: &Permit,
         read_ahead: &mut ReadAhead,
     ) -> Served {
         match wish {
             Wish::Session(destination) => Served::Tunnel(destination),
             Wish::Association(port) => {
-                Box::pin(self.associate(application, port, listener_index, permit)).await
+                Box::pin(self.associate(application, port, listener, permit)).await
             }
             Wish::Requests(first) => {
-                Box::pin(self.serve(application, listener_index, permit, *first, read_ahead)).await
+                Box::pin(self.serve(application, listener, permit, *first, read_ahead)).await
             }
         }
     }
@@ -418,7 +416,7 @@ impl GatewayService {
     async fn serve(
         &self,
         application: &Connection,
-        listener_index: &Listener,
+        listener: &Listener,
         permit: &Permit,
         first: http::Request,
         read_ahead: &mut ReadAhead,
@@ -429,7 +427,7 @@ impl GatewayService {
         let record = permit.record();
         let mut client = Client {
             service,
-            listener_index,
+            listener,
             application,
             worker,
             source,
@@ -492,8 +490,8 @@ impl GatewayService {
     }
 
     /// Notes which hosts may dial for an intercepted connection.
-    fn note_taken(&self, listener_index: &Listener, destination: &Destination) -> Option<Taken> {
-        match (&listener_index.kind, destination) {
+    fn note_taken(&self, listener: &Listener, destination: &Destination) -> Option<Taken> {
+        match (&listener.kind, destination) {
             (Kind::Tproxy { .. }, Destination::Address(address)) => {
                 let routing = self.routes.current();
                 Some(self.loops.note(*address, routing.ways(destination)))
@@ -527,11 +525,11 @@ impl GatewayService {
 /// for others, the socket's addresses are taken.
 async fn client_of(
     application: &Connection,
-    listener_index: &Listener,
+    listener: &Listener,
     worker: &Worker,
     read_ahead: &mut ReadAhead,
 ) -> Result<Option<ProxyHeader>, BadRequest> {
-    if !listener_index.tells_client && listener_index.accept_proxy.is_empty() {
+    if !listener.tells_client && listener.accept_proxy.is_empty() {
         return Ok(None);
     }
     let of_socket = || {
@@ -542,7 +540,7 @@ async fn client_of(
     };
     let ends =
         of_socket().map_err(|error: std::io::Error| silent(plain(&error), Outcome::Ended))?;
-    if !listener_index.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
+    if !listener.accept_proxy.iter().any(|rule| rule.covers_source(ends.source.ip())) {
         return Ok(Some(ends.into()));
     }
     let (buffer_pool, most) = (&worker.buffer_pool, proxy_header::MOST_BYTES);

@@ -16,8 +16,8 @@ use crate::server::Server;
 use crate::{GatewayConfig, RelayError};
 
 /// Returns the listeners of all entries, in order.
-pub(super) fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
-    let listener_index = |tproxy: &Tproxy| Listener {
+pub(super) fn listeners(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {
+    let listener = |tproxy: &Tproxy| Listener {
         kind: Kind::Tproxy { destinations: tproxy.destinations.clone() },
         number: 0,
         own_lookups: Lookups::of_many(),
@@ -26,10 +26,8 @@ pub(super) fn listener_options(config: &GatewayConfig) -> Vec<(SocketAddr, Liste
         accept_proxy: tproxy.accept_proxy.clone(),
     };
     let all = config.tproxy.iter();
-    all.flat_map(|tproxy| {
-        tproxy.listeners().map(move |listener| (listener, listener_index(tproxy)))
-    })
-    .collect()
+    all.flat_map(|tproxy| tproxy.listeners().map(move |address| (address, listener(tproxy))))
+        .collect()
 }
 
 /// Makes the listeners of these entries, which are the last ones, transparent, and sets the
@@ -43,9 +41,9 @@ pub(super) fn intercept(
     let mut next = addresses.len() - count;
     let mut interceptions = Vec::with_capacity(entries.len());
     for tproxy in entries {
-        let listener_options = next..next + tproxy.listeners().count();
-        next = listener_options.end;
-        for listener in server.listeners().filter(|(number, _)| listener_options.contains(number)) {
+        let numbers = next..next + tproxy.listeners().count();
+        next = numbers.end;
+        for listener in server.listeners().filter(|(number, _)| numbers.contains(number)) {
             make_transparent(&listener.1)?;
         }
         let destination = |rule: &tradewind_grant::DestinationRule| {
@@ -54,7 +52,7 @@ pub(super) fn intercept(
         };
         let capture = Capture {
             destinations: tproxy.destinations.iter().filter_map(destination).collect(),
-            listeners: addresses[listener_options].to_vec(),
+            listeners: addresses[numbers].to_vec(),
             local_output: tproxy.local_output,
         };
         let interception = Interception::set(&capture)?;

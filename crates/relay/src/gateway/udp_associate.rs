@@ -154,7 +154,7 @@ impl GatewayService {
         &self,
         application: &Connection,
         port: u16,
-        listener_index: &Listener,
+        listener: &Listener,
         permit: &Permit,
     ) -> Served {
         let (worker, cause) = (permit.worker(), Cause::Source(permit.source()));
@@ -183,11 +183,11 @@ impl GatewayService {
         }
         let client = Client { ip: peer.ip().to_canonical(), port: (port != 0).then_some(port) };
         note(|facts| {
-            facts.flow = Some(listener_index.flow.clone());
+            facts.flow = Some(listener.flow.clone());
             facts.path = Some("packets".to_owned());
             facts.datagrams_to = Some(0);
         });
-        let (lookups, _place) = self.lookups_of(listener_index, permit.source());
+        let (lookups, _place) = self.lookups_of(listener, permit.source());
         let association = Arc::new(Association {
             plane: Arc::clone(plane),
             resolver: self.dialler.resolver.clone(),

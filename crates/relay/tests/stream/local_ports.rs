@@ -55,11 +55,11 @@ fn a_name_without_a_local_port_left_goes_the_next_path() {
     iproute::batch(&namespace, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
     let test = || {
         let to = echo();
-        let io_context = |last| Resolver::by(move |_| vec![[127, 0, 0, last].into()]);
+        let resolver = |last| Resolver::by(move |_| vec![[127, 0, 0, last].into()]);
         // The ports that are exhausted for one relay are free for the other.
         let aside = TcpListener::bind(("127.0.0.2", to.port())).unwrap();
         let relays = [1, 2].map(|last| {
-            let relay = Relay::bind(&relay_config()).unwrap().with_resolver(io_context(last));
+            let relay = Relay::bind(&relay_config()).unwrap().with_resolver(resolver(last));
             Running::relay_of(relay)
         });
         let routes = relays.iter().map(|relay| route_over(std::slice::from_ref(relay))).collect();

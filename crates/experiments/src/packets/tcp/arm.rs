@@ -11,7 +11,7 @@ use tradewind_units::HostId;
 use super::Scenario;
 use super::kcptun::{self, Tunnel};
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::exchange::lab;
 use crate::lab_run::packets::{Carriage, Coding, Copies, DEVICE, Party, Taking, Whole};
 use crate::lab_run::process::Service;
@@ -122,20 +122,20 @@ impl Carriers {
     /// When a process cannot be started.
     pub(super) fn start(
         scenario: &Scenario,
-        processes: &LabProcesses,
+        context: &LabContext,
         ends: &[(Party, Party)],
         arm: Option<&Arm>,
     ) -> Result<Self, DemoError> {
         match arm.map(|arm| &arm.way) {
             None => Ok(Self::default()),
             Some(Arrival::Gateways(overlay)) => {
-                let services = start(scenario, processes, ends, overlay)?;
+                let services = start(scenario, context, ends, overlay)?;
                 Ok(Self { _services: services, tunnels: Vec::new() })
             }
             Some(Arrival::Kcptun(settings)) => {
                 let tunnel = |(client, server): &(Party, Party)| {
-                    processes.stop.check()?;
-                    Tunnel::start(processes, (client, server), settings)
+                    context.stop.check()?;
+                    Tunnel::start(context, (client, server), settings)
                 };
                 let tunnels = ends.iter().map(tunnel).collect::<Result<_, _>>()?;
                 Ok(Self { _services: Vec::new(), tunnels })
@@ -160,7 +160,7 @@ impl Carriers {
 /// Starts the relays and each pair's gateways, and waits until these intercept packets.
 fn start(
     scenario: &Scenario,
-    processes: &LabProcesses,
+    context: &LabContext,
     ends: &[(Party, Party)],
     overlay: &Overlay,
 ) -> Result<Vec<Service>, DemoError> {
@@ -170,18 +170,18 @@ fn start(
         in_stream: scenario.in_stream,
         across_gateways: true,
     };
-    let party = |name: &str| Party::new(processes, HostId::new(name.to_owned())?);
+    let party = |name: &str| Party::new(context, HostId::new(name.to_owned())?);
     let (near, far) = (party("near")?, party("far")?);
     let relays = [near.stop(), far.stop()];
     let mut services = vec![
-        near.relay(processes, &operator, &[relays[1].identity], coding)?,
-        far.relay(processes, &operator, &[relays[0].identity], coding)?,
+        near.relay(context, &operator, &[relays[1].identity], coding)?,
+        far.relay(context, &operator, &[relays[0].identity], coding)?,
     ];
     for (client, server) in ends {
-        processes.stop.check()?;
+        context.stop.check()?;
         let last = [relays[1].identity];
         let whole = Whole { near: client, replies: overlay.from_servers.as_ref() };
-        services.push(server.far_gateway(processes, &operator, &last, Some(whole))?);
+        services.push(server.far_gateway(context, &operator, &last, Some(whole))?);
         let carriage = Carriage {
             service: &overlay.service,
             relays: &relays,
@@ -191,26 +191,26 @@ fn start(
             copies: overlay.from_clients.as_ref(),
             uplink: None,
         };
-        services.push(client.near_gateway(processes, &operator, &carriage, Taking::Tun)?.0);
+        services.push(client.near_gateway(context, &operator, &carriage, Taking::Tun)?.0);
     }
     let begun = Instant::now();
     for (client, server) in ends {
-        wait_until_taken(processes, client, server, begun)?;
+        wait_until_taken(context, client, server, begun)?;
     }
     Ok(services)
 }
 
 /// Waits until a client's packets to its server are routed into the gateway's device.
 fn wait_until_taken(
-    processes: &LabProcesses,
+    context: &LabContext,
     client: &Party,
     server: &Party,
     begun: Instant,
 ) -> Result<(), DemoError> {
     let to = server.application().ip().to_string();
     let route = || ask(Tool::Ip, &["route", "get", &to]);
-    while !processes.lab.enter(&client.host, route)?.map_err(lab)?.contains(DEVICE) {
-        processes.stop.check()?;
+    while !context.lab.enter(&client.host, route)?.map_err(lab)?.contains(DEVICE) {
+        context.stop.check()?;
         if begun.elapsed() > TRANSFER_TIMEOUT {
             let why =
                 format!("its device has taken no packets for {} s", TRANSFER_TIMEOUT.as_secs());

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tradewind_units::HostId;
 
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::listeners::{Port, listens};
 use crate::lab_run::packets::Party;
 use crate::lab_run::process::{Task, is_installed};
@@ -104,21 +104,21 @@ impl Tunnel {
     /// # Errors
     /// When one cannot be started, or ends at once.
     pub(super) fn start(
-        processes: &LabProcesses,
+        context: &LabContext,
         (client, server): (&Party, &Party),
         settings: &Settings,
     ) -> Result<Self, DemoError> {
         let application = server.application();
         let between = SocketAddr::new(application.ip(), SERVER_PORT);
         let start = |program, host: &HostId, port, ways: [(&str, SocketAddr); 2]| {
-            let mut command = processes.lab.command(host, program)?;
+            let mut command = context.lab.command(host, program)?;
             for (option, address) in ways {
                 command.arg(option).arg(address.to_string());
             }
             command.args(settings.arguments()).args(["--nocomp", "--quiet"]);
-            let is_ready = || listens(processes, host, port);
+            let is_ready = || listens(context, host, port);
             let name = format!("{program}-{host}");
-            Task::start_listening(command, &name, &processes.scratch, is_ready)
+            Task::start_listening(command, &name, &context.scratch, is_ready)
         };
         let ways = [("--listen", between), ("--target", application)];
         let server = start(SERVER, &server.host, Port::Udp(SERVER_PORT), ways)?;

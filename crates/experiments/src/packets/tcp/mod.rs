@@ -29,7 +29,7 @@ use crate::demo::{DemoError, Observer};
 use crate::experiment::{
     Experiment, ExperimentError, Figure, Finding, Record, Row, RunOptions, Spot,
 };
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::packets::Party;
 use crate::lab_run::repeats;
 use crate::numeric::{NumericError, Runs, catalogue, quantile};
@@ -171,30 +171,29 @@ fn on_lab(
     arm: Option<&Arm>,
 ) -> Result<(Run, Vec<String>), ExperimentError> {
     let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-    let processes = LabProcesses::start(topology, &lab, &options.program, &options.stop)?;
-    let ends = ends(scenario, &processes)?;
+    let context = LabContext::start(topology, &lab, &options.program, &options.stop)?;
+    let ends = ends(scenario, &context)?;
     let is_peer = arm.is_some_and(Arm::is_peer);
-    let mut carriers = Carriers::start(scenario, &processes, &ends, arm)?;
+    let mut carriers = Carriers::start(scenario, &context, &ends, arm)?;
     let mut pairs = Vec::new();
     for (client, server) in &ends {
         let entrance = carriers.entrance(server);
         let to = (&server.host, server.application());
-        pairs.push(Pair::open(&processes, (&client.host, entrance), to)?);
+        pairs.push(Pair::open(&context, (&client.host, entrance), to)?);
     }
-    processes.lab.reset_validity().map_err(DemoError::from)?;
-    let before = carried_kb(&processes)?;
+    context.lab.reset_validity().map_err(DemoError::from)?;
+    let before = carried_kb(&context)?;
     let asking = scenario.asking(options.quick);
-    let asked = requests::run(&processes, &pairs, asking);
-    processes.stop.check()?;
+    let asked = requests::run(&context, &pairs, asking);
+    context.stop.check()?;
     carriers.check()?;
     let files = asked?.concat();
     let all = scenario.pairs * (asking.first + asking.requests);
-    let carried_kb = (carried_kb(&processes)? - before) / all as f64;
-    let reasons = processes.lab.validity().map_err(DemoError::from)?.reasons;
+    let carried_kb = (carried_kb(&context)? - before) / all as f64;
+    let reasons = context.lab.validity().map_err(DemoError::from)?.reasons;
     let mut again = Vec::new();
     for (_, server) in ends.iter().filter(|_| !is_peer) {
-        again
-            .push(100.0 * processes.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
+        again.push(100.0 * context.tcp_counters(&server.host)?.share_again_since(&<_>::default()));
     }
     let took_ms = files.iter().map(|file| file.took.as_secs_f64() * 1e3).collect();
     let given_up = files.iter().filter(|file| !file.is_whole).count();
@@ -203,15 +202,15 @@ fn on_lab(
 }
 
 /// Returns the bytes delivered by all paths and legs so far, in kB.
-fn carried_kb(processes: &LabProcesses) -> Result<f64, DemoError> {
-    let counters = processes.lab.counters()?;
+fn carried_kb(context: &LabContext) -> Result<f64, DemoError> {
+    let counters = context.lab.counters()?;
     let legs = counters.links.iter().filter(|link| matches!(link.name, LinkName::Pair(..)));
     Ok(legs.map(|link| link.tally.delivered_bytes as f64).sum::<f64>() / 1e3)
 }
 
 /// Returns the clients and servers.
-fn ends(scenario: &Scenario, processes: &LabProcesses) -> Result<Vec<(Party, Party)>, DemoError> {
-    let party = |name: String| Party::new(processes, HostId::new(name)?);
+fn ends(scenario: &Scenario, context: &LabContext) -> Result<Vec<(Party, Party)>, DemoError> {
+    let party = |name: String| Party::new(context, HostId::new(name)?);
     (0..scenario.pairs)
         .map(|pair| Ok((party(format!("c{pair}"))?, party(format!("s{pair}"))?)))
         .collect()

@@ -12,7 +12,7 @@ use crate::demo::DemoError;
 use crate::lab_run::listeners::{Port, listens};
 use crate::lab_run::packets::{Carriage, Coding, Party, Taking};
 use crate::lab_run::process::{Service, is_installed};
-use crate::lab_run::{LabProcesses, round_trip, service};
+use crate::lab_run::{LabContext, round_trip, service};
 use crate::packets::traffic::Pair;
 
 /// SRT's own program, for comparison.
@@ -124,16 +124,16 @@ pub(super) fn hosts(group: &str) -> Result<Vec<HostId>, DemoError> {
 /// # Errors
 /// When a process cannot be started.
 pub(super) fn start(
-    processes: &LabProcesses,
+    context: &LabContext,
     scenario: &Scenario,
     group: &str,
     arm: Arm,
 ) -> Result<Group, DemoError> {
     if arm == Arm::Srt {
-        return start_srt(processes, scenario, group);
+        return start_srt(context, scenario, group);
     }
     let operator = service::operator()?;
-    let party = |name: &str| Party::new(processes, host(group, name)?);
+    let party = |name: &str| Party::new(context, host(group, name)?);
     let (service, takes_relays) = arm.service();
     let (mut services, mut relays) = (Vec::new(), Vec::new());
     if takes_relays {
@@ -146,15 +146,15 @@ pub(super) fn start(
             across_gateways: true,
         };
         let (ingress, egress) = (party("in")?, party("out")?);
-        services.push(ingress.relay(processes, &operator, &[], coding)?);
-        services.push(egress.relay(processes, &operator, &[ingress.stop().identity], coding)?);
+        services.push(ingress.relay(context, &operator, &[], coding)?);
+        services.push(egress.relay(context, &operator, &[ingress.stop().identity], coding)?);
         relays = vec![ingress.stop(), egress.stop()];
     }
     let last: Vec<_> = relays.last().map(|relay| relay.identity).into_iter().collect();
     let mut ends = Vec::new();
     for flow in 0..if takes_relays { FLOWS } else { 1 } {
         let (near, far) = (party(&format!("s{flow}"))?, party(&format!("r{flow}"))?);
-        services.push(far.far_gateway(processes, &operator, &last, None)?);
+        services.push(far.far_gateway(context, &operator, &last, None)?);
         let budget = Some(scenario.budget());
         let carriage = Carriage {
             service,
@@ -165,14 +165,13 @@ pub(super) fn start(
             copies: None,
             uplink: None,
         };
-        let (gateway, entrance) =
-            near.near_gateway(processes, &operator, &carriage, Taking::Port)?;
+        let (gateway, entrance) = near.near_gateway(context, &operator, &carriage, Taking::Port)?;
         services.push(gateway);
         ends.push((near.host, entrance, far.application(), far.host));
     }
     let (_, entrance, exit, _) = ends.remove(0);
     let pair = |(near, entrance, exit, far): &(HostId, _, _, HostId)| {
-        Pair::open(processes, (near, *entrance), (far, *exit), Duration::ZERO)
+        Pair::open(context, (near, *entrance), (far, *exit), Duration::ZERO)
     };
     let beside = ends.iter().map(pair).collect::<Result<_, _>>()?;
     Ok(Group { _services: services, entrance, exit, beside })
@@ -181,24 +180,20 @@ pub(super) fn start(
 /// Starts SRT between a call's ends. According to its manual it holds a packet for its latency
 /// beyond the path's delay; the latency is chosen so that both add up to the call's budget less a
 /// margin.
-fn start_srt(
-    processes: &LabProcesses,
-    scenario: &Scenario,
-    group: &str,
-) -> Result<Group, DemoError> {
+fn start_srt(context: &LabContext, scenario: &Scenario, group: &str) -> Result<Group, DemoError> {
     let (near, far) = (host(group, "s0")?, host(group, "r0")?);
-    let one_way = round_trip(processes.lab.topology(), &near, &far) / 2;
+    let one_way = round_trip(context.lab.topology(), &near, &far) / 2;
     let latency = scenario.budget().saturating_sub(one_way + scenario.srt_margin());
     let latency = latency.max(LEAST_SRT_LATENCY).as_millis();
     let options = format!("latency={latency}&peeridletimeo={SRT_IDLE_MS}");
-    let to = SocketAddr::new(processes.lab.address_v4(&far)?.into(), SRT_PORT);
+    let to = SocketAddr::new(context.lab.address_v4(&far)?.into(), SRT_PORT);
     let exit = SocketAddr::new(to.ip(), APPLICATION_PORT);
     let start = |host: &HostId, from: &str, to: &str, port| {
-        let mut command = processes.lab.command(host, SRT)?;
+        let mut command = context.lab.command(host, SRT)?;
         command.args(["-quiet", from, to]);
         let name = format!("srt-{host}");
-        let is_ready = || listens(processes, host, Port::Udp(port));
-        Service::start_listening(command, &name, &processes.scratch, is_ready)
+        let is_ready = || listens(context, host, Port::Udp(port));
+        Service::start_listening(command, &name, &context.scratch, is_ready)
     };
     let listen = format!("srt://:{SRT_PORT}?mode=listener&{options}");
     let dial = format!("srt://{to}?mode=caller&{options}");

@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 use super::rtp::{self, Rtp};
 use super::shield::{Opener, Shield};
 use crate::demo::DemoError;
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::packets::traffic::{failed, is_passing};
 
 /// The interval at which an end checks whether the run is over.
@@ -97,11 +97,11 @@ pub(super) struct Played {
 /// # Errors
 /// When the host does not exist, or the address is taken.
 pub(super) fn bind(
-    processes: &LabProcesses,
+    context: &LabContext,
     host: &HostId,
     address: SocketAddr,
 ) -> Result<UdpSocket, DemoError> {
-    let bound = processes.lab.enter(host, || {
+    let bound = context.lab.enter(host, || {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(LOOK))?;
         Ok::<_, io::Error>(socket)
@@ -114,11 +114,11 @@ pub(super) fn bind(
 /// # Errors
 /// When the host does not exist, or there is no route.
 pub(super) fn towards(
-    processes: &LabProcesses,
+    context: &LabContext,
     host: &HostId,
     to: SocketAddr,
 ) -> Result<(UdpSocket, SocketAddr), DemoError> {
-    let connected = processes.lab.enter(host, || {
+    let connected = context.lab.enter(host, || {
         let socket = UdpSocket::bind("127.0.0.1:0").and_then(|socket| {
             socket.connect(to)?;
             Ok(socket)

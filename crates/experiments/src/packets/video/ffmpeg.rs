@@ -10,7 +10,7 @@ use tradewind_units::HostId;
 
 use super::scenario::Video;
 use crate::demo::{DemoError, Stop};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::listeners::{Port, listens};
 use crate::lab_run::process::{Scratch, Task, is_installed};
 
@@ -106,8 +106,8 @@ impl Clip {
         Ok(clip)
     }
 
-    fn sender(&self, processes: &LabProcesses, host: &HostId) -> Result<Command, DemoError> {
-        let mut command = processes.lab.command(host, PROGRAM)?;
+    fn sender(&self, context: &LabContext, host: &HostId) -> Result<Command, DemoError> {
+        let mut command = context.lab.command(host, PROGRAM)?;
         quiet(&mut command);
         command.arg("-re").arg("-i").arg(self.scratch.file(CLIP));
         command.args(["-c", "copy", "-f", "rtp"]);
@@ -124,40 +124,35 @@ impl Clip {
     /// When ffmpeg cannot be started.
     pub(super) fn send(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         host: &HostId,
         to: SocketAddr,
     ) -> Result<Task, DemoError> {
-        let mut command = self.sender(processes, host)?;
+        let mut command = self.sender(context, host)?;
         command.arg(self.url(to));
-        Task::start(command, "ffmpeg-send", &processes.scratch)
+        Task::start(command, "ffmpeg-send", &context.scratch)
     }
 
     /// Starts to receive on `host`; the task ends when the sender leaves.
     ///
     /// # Errors
     /// When ffmpeg fails.
-    pub(super) fn receive(
-        &self,
-        processes: &LabProcesses,
-        host: &HostId,
-    ) -> Result<Player, DemoError> {
-        let session = processes.scratch.file(SESSION);
+    pub(super) fn receive(&self, context: &LabContext, host: &HostId) -> Result<Player, DemoError> {
+        let session = context.scratch.file(SESSION);
         // The session description for the receiver is a file that the sender writes.
-        let mut command = self.sender(processes, host)?;
+        let mut command = self.sender(context, host)?;
         command.arg("-t").arg("0.1").arg("-sdp_file").arg(&session).arg(self.url(player()));
-        Task::start(command, "ffmpeg-session", &processes.scratch)?
-            .end(LONGEST, &processes.stop)?;
-        let mut command = processes.lab.command(host, PROGRAM)?;
+        Task::start(command, "ffmpeg-session", &context.scratch)?.end(LONGEST, &context.stop)?;
+        let mut command = context.lab.command(host, PROGRAM)?;
         quiet(&mut command);
         command.args(["-protocol_whitelist", "file,udp,rtp", "-reorder_queue_size", "0"]);
         command.args(["-max_delay", "0", "-buffer_size", PLAYER_BUFFER]);
         command.args(["-probesize", "32", "-analyzeduration", "0", "-i"]);
         command.arg(&session).args(["-c", "copy", "-copyinkf"]);
-        let received = processes.scratch.file("received.nut");
+        let received = context.scratch.file("received.nut");
         command.arg(&received);
-        let listens = || listens(processes, host, Port::Udp(PLAYER_PORT));
-        let task = Task::start_listening(command, "ffmpeg-receive", &processes.scratch, listens)?;
+        let listens = || listens(context, host, Port::Udp(PLAYER_PORT));
+        let task = Task::start_listening(command, "ffmpeg-receive", &context.scratch, listens)?;
         Ok(Player { task, received })
     }
 

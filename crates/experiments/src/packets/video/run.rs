@@ -19,7 +19,7 @@ use super::ffmpeg::{self, Clip, Likeness, Player};
 use super::ledger::{Arrival, Frame, Freezes, freezes};
 use super::scenario::{Background, Scenario, Spans};
 use crate::demo::{DemoError, Stop};
-use crate::lab_run::LabProcesses;
+use crate::lab_run::LabContext;
 use crate::lab_run::checked::Checked;
 use crate::packets::traffic::{self, Pace};
 
@@ -88,20 +88,20 @@ impl Stage<'_> {
         checked: &mut Checked,
     ) -> Result<Outcome, DemoError> {
         let lab = LabOptions { seed: Some(seed), ..LabOptions::default() };
-        let processes = &LabProcesses::start(self.topology, &lab, self.program, self.stop)?;
+        let context = &LabContext::start(self.topology, &lab, self.program, self.stop)?;
         let [video, voice] =
-            [VIDEO, VOICE].map(|name| arm::start(processes, self.scenario, name, arm));
+            [VIDEO, VOICE].map(|name| arm::start(context, self.scenario, name, arm));
         let (video, voice) = (video?, voice?);
-        let player = self.clip.receive(processes, &arm::host(VIDEO, "r0")?)?;
+        let player = self.clip.receive(context, &arm::host(VIDEO, "r0")?)?;
         let clock = &Clock::start();
         let calls =
-            [self.call(processes, VIDEO, arm, &video)?, self.call(processes, VOICE, arm, &voice)?];
+            [self.call(context, VIDEO, arm, &video)?, self.call(context, VOICE, arm, &voice)?];
         let played = thread::scope(|scope| {
             let running = calls.each_ref().map(|call| scope.spawn(|| call.run(clock)));
             let beside =
                 [(&video, self.scenario.beside_video), (&voice, self.scenario.beside_voice)]
                     .map(|(group, load)| scope.spawn(move || self.load(group, load, clock)));
-            let directed = self.direct(processes, clock);
+            let directed = self.direct(context, clock);
             clock.all_sent.store(true, Ordering::Relaxed);
             thread::sleep(self.scenario.budget() + LAST_ONES);
             clock.over.store(true, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Stage<'_> {
     /// Opens the sockets of a group's call.
     fn call(
         &self,
-        processes: &LabProcesses,
+        context: &LabContext,
         group: &str,
         arm: Arm,
         ways: &Group,
@@ -135,16 +135,16 @@ impl Stage<'_> {
         let (near, far) = (arm::host(group, "s0")?, arm::host(group, "r0")?);
         let is_video = group == VIDEO;
         let source = if is_video {
-            let socket = call::bind(processes, &near, ffmpeg::player())?;
+            let socket = call::bind(context, &near, ffmpeg::player())?;
             Source::Player(socket, self.scenario.gap())
         } else {
             Source::Voice
         };
-        let player = is_video.then(|| call::towards(processes, &far, ffmpeg::player()));
+        let player = is_video.then(|| call::towards(context, &far, ffmpeg::player()));
         Ok(Call {
             source,
-            out: call::towards(processes, &near, ways.entrance)?,
-            listen: (call::bind(processes, &far, ways.exit)?, ways.exit),
+            out: call::towards(context, &near, ways.entrance)?,
+            listen: (call::bind(context, &far, ways.exit)?, ways.exit),
             player: player.transpose()?,
             shield: arm.shield(self.scenario),
             budget: self.scenario.budget(),
@@ -163,22 +163,22 @@ impl Stage<'_> {
     }
 
     /// Sends the video, first with the paths' usual losses, then with all packets lost.
-    fn direct(&self, processes: &LabProcesses, clock: &Clock) -> Result<Directed, DemoError> {
-        processes.lab.reset_validity()?;
-        let sender = self.clip.send(processes, &arm::host(VIDEO, "s0")?, ffmpeg::player())?;
-        wait_for_calls(processes, clock)?;
-        processes.wait(self.spans.settle())?;
+    fn direct(&self, context: &LabContext, clock: &Clock) -> Result<Directed, DemoError> {
+        context.lab.reset_validity()?;
+        let sender = self.clip.send(context, &arm::host(VIDEO, "s0")?, ffmpeg::player())?;
+        wait_for_calls(context, clock)?;
+        context.wait(self.spans.settle())?;
         let settled = clock.now();
-        let before = between_relays(processes)?;
-        processes.wait(self.spans.usual())?;
+        let before = between_relays(context)?;
+        context.wait(self.spans.usual())?;
         for group in [VIDEO, VOICE] {
             let change = PairChange::parse(&format!("{group}-s0,{group}-r0"), ["loss=1"]);
-            processes.lab.apply(&change.map_err(LabError::from)?)?;
+            context.lab.apply(&change.map_err(LabError::from)?)?;
         }
         let out = clock.now();
         sender.end(self.spans.all() + ffmpeg::LONGEST, self.stop)?;
-        let after = between_relays(processes)?;
-        let reasons = processes.lab.validity()?.reasons;
+        let after = between_relays(context)?;
+        let reasons = context.lab.validity()?.reasons;
         let between_relays = [after[0] - before[0], after[1] - before[1]];
         Ok(Directed { settled, out, between_relays, reasons })
     }
@@ -245,23 +245,23 @@ struct Directed {
 }
 
 /// Waits until a packet of every call has arrived: paths take different times to open.
-fn wait_for_calls(processes: &LabProcesses, clock: &Clock) -> Result<(), DemoError> {
+fn wait_for_calls(context: &LabContext, clock: &Clock) -> Result<(), DemoError> {
     let begun = clock.now();
     while !clock.has_arrived(CALLS) {
         if clock.now() - begun > ffmpeg::LONGEST {
             let why = format!("nothing of one has come within {} s", ffmpeg::LONGEST.as_secs());
             return Err(DemoError::Program { name: "calls".into(), why });
         }
-        processes.wait(call::LOOK)?;
+        context.wait(call::LOOK)?;
     }
     Ok(())
 }
 
 /// Returns the packets and bytes so far from the ingress to the egress relay of the video's group.
-fn between_relays(processes: &LabProcesses) -> Result<[f64; 2], DemoError> {
+fn between_relays(context: &LabContext) -> Result<[f64; 2], DemoError> {
     let site = |name| SiteId::new(format!("{VIDEO}-{name}"));
     let name = LinkName::Pair(site("in")?, site("out")?);
-    let counters = processes.lab.counters()?;
+    let counters = context.lab.counters()?;
     let tally = counters.links.iter().find(|link| link.name == name).map(|link| link.tally);
     Ok(tally.map_or([0.0; 2], |tally| [tally.delivered as f64, tally.delivered_bytes as f64]))
 }

@@ -93,8 +93,8 @@ mod tests {
         for seed in 0..40 {
             let problem = problem(seed);
             let best = Exhaustive.solve(&problem, &Limits::work(20_000_000)).unwrap();
-            let auto = LagrangianSearch { starters: &[], end_games: &[] };
-            let survey = auto.survey(&problem, &Limits::work(3_000), Effort::Brief);
+            let lagrangian = LagrangianSearch { starters: &[], end_games: &[] };
+            let survey = lagrangian.survey(&problem, &Limits::work(3_000), Effort::Brief);
             let kept = survey.margins.unwrap().kept(&problem, &survey.found.unwrap());
             for (flow, place) in best.choice_in(&problem).unwrap().into_iter().enumerate() {
                 assert!(kept[flow][place], "seed {seed}, flow {flow}");

@@ -57,7 +57,7 @@ impl<'a> Rounds<'a> {
             executor,
             bounds: if is_short { None } else { Bounds::new(lists, &run) },
             bases: Vec::new(),
-            trials: (0..executor.hands().get()).map(|_| Trials::new(run.clone())).collect(),
+            trials: (0..executor.parallelism().get()).map(|_| Trials::new(run.clone())).collect(),
             run,
             found: Found::default(),
         }
@@ -106,17 +106,17 @@ impl<'a> Rounds<'a> {
         all.sort_by_cached_key(|(base, one)| Reverse(self.bases[*base].hope_with(*one)));
         let (next, best) = (AtomicUsize::new(0), Mutex::new(self.found.clone()));
         let share = work.share(self.trials.len());
-        let hands = self.trials.iter_mut();
-        let mut hands: Vec<_> =
-            hands.map(|trials| (trials, self.found.clone(), share.clone())).collect();
+        let parallelism = self.trials.iter_mut();
+        let mut parallelism: Vec<_> =
+            parallelism.map(|trials| (trials, self.found.clone(), share.clone())).collect();
         let (bases, bounded) = (&self.bases, (self.bounds.as_ref(), self.change));
-        each(self.executor, &mut hands, |(trials, found, work)| {
+        each(self.executor, &mut parallelism, |(trials, found, work)| {
             while let Some((base, one)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                 trials.with(&bases[*base], *one, bounded, found, work);
                 found.exchange(&best);
             }
         });
-        work.settle(&share, hands.iter().map(|(.., work)| work));
+        work.settle(&share, parallelism.iter().map(|(.., work)| work));
         self.found.exchange(&best);
     }
 }

@@ -46,7 +46,7 @@ const PARTING_TIME: Duration = Duration::from_millis(100);
 /// A client whose requests are carried.
 pub(in crate::gateway) struct Client<'a> {
     pub(in crate::gateway) service: &'a GatewayService,
-    pub(in crate::gateway) listener_index: &'a Listener,
+    pub(in crate::gateway) listener: &'a Listener,
     pub(in crate::gateway) application: &'a Connection,
     pub(in crate::gateway) worker: &'a Worker,
     /// The client's address.
@@ -173,7 +173,7 @@ impl Client<'_> {
     }
 
     fn tell(&self, origin: &Origin, trouble: Trouble) -> Served {
-        let (flow, to) = (&self.listener_index.flow, &origin.destination);
+        let (flow, to) = (&self.listener.flow, &origin.destination);
         let (lines, from) = (self.worker.lines(), self.application.remote());
         match trouble {
             Trouble::Failed(failure) | Trouble::Stale(failure) => {
@@ -262,14 +262,13 @@ impl Client<'_> {
 
     /// Opens the path to a server; `flight` is sent over it first.
     async fn open(&self, origin: &Origin, flight: Vec<u8>) -> Result<Server, Trouble> {
-        let Self { service, listener_index, application, worker, source, .. } = self;
+        let Self { service, listener, application, worker, source, .. } = self;
         let destination = &origin.destination;
         note(|facts| {
-            facts.flow = Some(listener_index.flow.clone());
+            facts.flow = Some(listener.flow.clone());
             facts.destination = Some(destination.clone());
         });
-        let wanted =
-            Wanted { application: None, listener_index, destination, worker, source: *source };
+        let wanted = Wanted { application: None, listener, destination, worker, source: *source };
         let opened = tokio::select! {
             opened = service.path(&wanted, flight) => opened,
             error = application.failure() => return Err(Trouble::ClientGone(error)),
