@@ -9,6 +9,7 @@
 //! | [`fct`] | completion time of a path of any length, start-up included | [CP IV-B], \[CDD\] |
 //! | [`cost`] | cost of a path | [CP VII-A] |
 //! | [`measurement`] | a probe's results, and a leg made of them | |
+//! | [`packet`] | delay and cost of each packet service | [JQ 3, 5.1] |
 //! | [`sharing`] | shares of one host's flows in its machine's cap | \[TRN\] |
 //! | [`estimator`] | gain of a third relay over two | \[CDD\] |
 //! | [`voice`] | quality of a call: R and MOS from delay and losses | ITU-T G.107 |

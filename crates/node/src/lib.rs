@@ -24,7 +24,9 @@
 //! | `ip` | the two ends of a whole packet |
 //! | `listener` | flows that others begin, accepted by programs that link this crate |
 //! | `mailbox` | queues between those flows and a worker |
-//! | `worker` | the loop of a thread |
+//! | `worker`, `ticks` | the loop of a thread, and its liveness |
+//! | `batching` | short delays in which datagrams gather into batches |
+//! | `behind` | the age of packets that have waited in devices |
 //! | [`counts`] | counters for metrics |
 //! | [`membership`] | the known relays and endpoints |
 //! | `registry` | the endpoints' addresses, kept by a relay |

@@ -19,6 +19,9 @@
 //! | [`path_mtu`] | the longest datagram that a path takes |
 //! | [`event`] | events of the machines: the only source of metrics |
 //! | [`budget`], [`store`], [`outbox`] | bounds on requests, memory and queues |
+//! | `early` | packets of flows that are not served yet |
+//! | `numbered`, `shares` | numbered values of several owners; bounded storage that owners share |
+//! | `round_trip`, `window` | a smoothed round trip; the sequences that have come |
 //!
 //! All have the same methods:
 //!

@@ -25,6 +25,7 @@
 //! | `admission` | admission of connections within limits, and eviction |
 //! | `connection` | a leg's connection, encrypted or not |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
+//! | `own_host` | this host's own addresses, which are refused as destinations |
 //! | `own_identities` | the identities of this process: two during a rotation |
 //! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `buffer_pool` | an open session, and its bytes |
