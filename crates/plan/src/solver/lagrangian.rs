@@ -51,7 +51,7 @@ pub struct EndGame<'a> {
     pub work: u64,
 }
 
-/// The search by Lagrangian prices, a part of `auto` ([`super::portfolio`]). It needs no other
+/// The search by Lagrangian prices, a part of `auto` (`super::portfolio`). It needs no other
 /// solvers: see `LagrangianSearch::default()`.
 #[derive(Clone, Copy)]
 pub struct LagrangianSearch<'a> {
