@@ -52,8 +52,8 @@ pub(crate) enum JumpstartCommand {
     Off(AskArgs),
     /// Turn the kill switch back
     On(AskArgs),
-    /// What larger initial windows save, by the paper's model, for given file sizes and round-trip
-    /// times
+    /// Show what larger initial windows save, by the paper's model, for given file sizes and
+    /// round-trip times
     Model(ModelArgs),
 }
 

@@ -1,7 +1,7 @@
 //! Min-max-latency routing \[CDD\]: the paths whose largest leg RTT is least.
 //!
-//! Where connections are split and each leg is bound by its window, a path is as fast as its
-//! longest leg. So [`Router::best`] ranks the simple paths over a number of relays by their largest
+//! If connections are split and each leg is bound by its window, a path is as fast as its longest
+//! leg. So [`Router::best`] ranks the simple paths over a number of relays by their largest
 //! leg, then by their total RTT, then by the relays' indexes; [`Router::ranking`] ranks the paths
 //! over all numbers of relays.
 //!

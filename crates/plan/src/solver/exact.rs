@@ -7,7 +7,7 @@
 //! bound holds for every plan, so the greatest one does. Once the score is proved optimal, a last
 //! search among the plans of that score minimises the cost.
 //!
-//! Where the problem leaves paths out, nothing is proved of them: the bound on the score stays the
+//! If the problem leaves paths out, nothing is proved of them: the bound on the score stays the
 //! sum of all flows' best ones, the bound on cost stays zero, and infeasibility over the candidates
 //! does not prove that there is no plan.
 //!

@@ -2,7 +2,7 @@
 //! on the cost of a flow's path.
 //!
 //! The relaxation allows an offer a fraction of a relay, and a flow several paths in fractions.
-//! Where it uses that, either there are at most as many relays as the whole part, or at least one
+//! If it uses that, either there are at most as many relays as the whole part, or at least one
 //! more; or the flow's egress costs no more than in the mean, or more. Both children are bounded
 //! from the parent's prices. The least bound of the open nodes holds for all plans [Land and Doig
 //! 1960].

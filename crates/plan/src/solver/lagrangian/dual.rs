@@ -20,7 +20,7 @@
 //! (mirror ascent; Beck and Teboulle 2003). With scores of zero and `lambda` of one the same is a
 //! bound on cost.
 //!
-//! Where the number of an offer's relays is limited to a [`Range`], as [`super::branch`] does, the
+//! If the number of an offer's relays is limited to a [`Range`], as [`super::branch`] does, the
 //! required relays are paid for beforehand and then count as running, and under an upper limit
 //! capacity may cost more than set-up: the difference, `e_k S_k`, is given back for each relay
 //! allowed.

@@ -1,6 +1,6 @@
 //! Local search over the number of relays of each offer, within the budget.
 //!
-//! Where setting up a relay is expensive and transfer is cheap, the set of relays determines the
+//! If setting up a relay is expensive and transfer is cheap, the set of relays determines the
 //! plan: where not all flows fit, those go first that gain most for the capacity that they take, as
 //! in a knapsack. Moves evaluated at a price of money do not find such sets, for the budget buys
 //! whole relays only. So here a set is changed by one relay: added, dropped or swapped. Each set is
