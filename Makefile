@@ -35,7 +35,7 @@ test: setup ## all tests that need no privileges and assert no times
 	$(CARGO) test --locked --workspace --doc
 	@if [ -n "$${TRADEWIND_RTT_CSV:-}" ]; then \
 	  $(CARGO) test --locked --workspace --test rtt_error --test routing_measured -- --ignored; \
-	else echo "SKIPPED: rtt_error and routing_measured need measured RTTs: set TRADEWIND_RTT_CSV (docs/rtt-model.md)"; fi
+	else echo "SKIPPED: rtt_error and routing_measured need measured RTTs: set TRADEWIND_RTT_CSV (docs/explanation/rtt-model.md)"; fi
 
 test-long: setup ## what `make test` samples, at length: the heuristics on 10,000 random problems of 1 to 200 flows, the exact solvers on 500
 	$(CARGO) run --locked --release --quiet --example heuristics_hold

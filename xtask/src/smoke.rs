@@ -104,12 +104,11 @@ fn built_in(root: &Path) -> PathBuf {
     root.join(target).join("debug")
 }
 
-/// Returns the experiments that the docs quote.
+/// Returns the experiments that the Markdown files quote.
 fn quoted_experiments(root: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let folder = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
-    for file in folder.map(|entry| entry.path()).chain([root.join("README.md")]) {
-        names.extend(quoted_in(&fs::read_to_string(file).unwrap_or_default()));
+    for file in crate::files_with(".md", root).unwrap_or_default() {
+        names.extend(quoted_in(&fs::read_to_string(root.join(file)).unwrap_or_default()));
     }
     names
 }

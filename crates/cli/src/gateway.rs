@@ -22,7 +22,7 @@ use crate::socks_udp::SocksUdp;
 
 #[derive(clap::Args)]
 pub(crate) struct GatewayArgs {
-    /// The gateway's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
+    /// The gateway's configuration (TOML; docs/reference/gateway.md, and packets.md for packets)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     /// Read the configuration anew whenever the file changes, as on SIGHUP

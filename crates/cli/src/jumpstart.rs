@@ -59,7 +59,7 @@ pub(crate) enum JumpstartCommand {
 
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
-    /// The configuration (TOML, see docs/jumpstart.md); without one, the paper's settings
+    /// The configuration (TOML, see docs/reference/jumpstart.md); without one, the paper's settings
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Learn and show, and change nothing

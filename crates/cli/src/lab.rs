@@ -23,7 +23,7 @@ const CANNOT_RUN: u8 = 126;
 pub(crate) enum LabCommand {
     /// Bring a topology to life; it stays until `down`
     Up {
-        /// The topology (TOML, see docs/topology.md)
+        /// The topology (TOML, see docs/reference/topology.md)
         file: PathBuf,
         /// Seed of all randomness, instead of the topology's
         #[arg(long)]

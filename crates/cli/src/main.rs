@@ -87,8 +87,8 @@ enum Command {
     Grant(grant::GrantCommand),
     /// Choose relays and paths for flows, within a budget
     ///
-    /// Reads a problem (docs/plan.md), solves and verifies it. Prints the plan; `--out` keeps it
-    /// for `explain`.
+    /// Reads a problem (docs/reference/problem.md), solves and verifies it. Prints the plan;
+    /// `--out` keeps it for `explain`.
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Plan(plan::PlanCommand),
     /// Show why a flow of a plan takes its path, and what the others would have cost and gained
@@ -98,7 +98,7 @@ enum Command {
     Probe(probe::ProbeCommand),
     /// Start connections with windows learned from those that this host already has (Riptide)
     ///
-    /// Works alone on any Linux host, with nothing else of Tradewind (docs/jumpstart.md).
+    /// Works alone on any Linux host, with nothing else of Tradewind (docs/how-to/jumpstart.md).
     #[command(subcommand)]
     Jumpstart(jumpstart::JumpstartCommand),
     /// Show the state of the packet flows of a running gateway

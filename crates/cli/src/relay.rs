@@ -21,7 +21,7 @@ use crate::privileges::Kept;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
-    /// The relay's configuration (TOML, see docs/relay.md, and docs/packet.md for packets)
+    /// The relay's configuration (TOML; docs/reference/relay.md, and packets.md for packets)
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     /// Read the configuration anew whenever the file changes, as on SIGHUP

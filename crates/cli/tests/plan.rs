@@ -1,5 +1,5 @@
-//! `tradewind plan` and `tradewind explain` run as by a user: answers in the form of docs/plan.md,
-//! and errors of one line.
+//! `tradewind plan` and `tradewind explain` run as by a user: answers in the form of
+//! docs/reference/plan.md, and errors of one line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 

@@ -24,7 +24,7 @@ use crate::{BufferNeeds, Connections, LegProfile};
 const MOST_WARM: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
 
 /// Share of a leg's rate for connections that start fast at the same time, together. Chosen: the
-/// same as for a learned rate (docs/jumpstart.md, `pacing_share`).
+/// same as for a learned rate (docs/reference/jumpstart.md, `pacing_share`).
 const PACED_SHARE: f64 = 0.85;
 
 /// A leg to one neighbour.

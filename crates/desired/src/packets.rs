@@ -1,5 +1,6 @@
 //! The compiler from the packet flows of a plan to the settings of gateways and relays:
-//! `[[packet]]` and `[packet]` of docs/packet.md, with the prices that the plan was made with.
+//! `[[packet]]` and `[packet]` of docs/reference/packets.md, with the prices that the plan was made
+//! with.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

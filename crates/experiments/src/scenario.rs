@@ -1,8 +1,8 @@
 //! An experiment's scenario file: flows, candidate relay regions, prices and the topology.
 //!
 //! The topology is a separate file, named by the key `topology` and read by `wan`
-//! (docs/topology.md). A scenario contains no round-trip time and no rate: the planner learns those
-//! from the probe alone.
+//! (docs/reference/topology.md). A scenario contains no round-trip time and no rate: the planner
+//! learns those from the probe alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

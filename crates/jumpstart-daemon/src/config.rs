@@ -1,5 +1,5 @@
 //! The daemon's configuration (TOML), which is also the section `[jumpstart]` of a process with its
-//! own learner. Every key is optional; `docs/jumpstart.md` lists them.
+//! own learner. Every key is optional; `docs/reference/jumpstart.md` lists them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -21,7 +21,7 @@
 //! | `packet`, `rebuild`, `checksum`, `icmp` | parsing, splitting and answering packets |
 //! | `window` | bounds on bytes in flight |
 //!
-//! `docs/lab.md` lists what is emulated and what is not.
+//! `docs/explanation/lab.md` lists what is emulated and what is not.
 
 pub mod address;
 pub mod error;

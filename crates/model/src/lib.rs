@@ -3,7 +3,7 @@
 //! | module | holds | source |
 //! |---|---|---|
 //! | [`catalogue`] | regions, egress prices, machines; dated and overridable | the clouds' lists |
-//! | [`geo`] | coordinates, distance, and a distance-to-RTT model with its error | fitted, `docs/rtt-model.md` |
+//! | [`geo`] | coordinates, distance, and a distance-to-RTT model with its error | fitted, `docs/explanation/rtt-model.md` |
 //! | [`leg`] | one hop between neighbours and its rate | [CP IV-B], \[TRN\] |
 //! | [`tcp`] | slow-start rounds, rate under loss | Mathis 1997, RFC 9438 |
 //! | [`fct`] | completion time of a path of any length, start-up included | [CP IV-B], \[CDD\] |

@@ -13,7 +13,7 @@ mod table;
 use tradewind_model::{Catalogue, RttModel};
 
 #[test]
-#[ignore = "SKIPPED: needs measured RTTs, see docs/rtt-model.md"]
+#[ignore = "SKIPPED: needs measured RTTs, see docs/explanation/rtt-model.md"]
 fn rtt_model_meets_its_stated_error() {
     let path =
         std::env::var("TRADEWIND_RTT_CSV").expect("TRADEWIND_RTT_CSV: a CSV of measured RTTs");

@@ -6,7 +6,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`message`] | the wire format, byte by byte in `docs/packet-wire.md` |
+//! | [`message`] | the wire format, byte by byte in `docs/reference/wire-packets.md` |
 //! | [`sender`] | packets to the Internet path, copies to the ingress relay; which packets are vital |
 //! | [`ingress`] | copies in, packets and repair packets out: Algorithm 1 of [JQ A] |
 //! | [`egress`] | packets kept near receivers; recovery |

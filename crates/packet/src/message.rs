@@ -1,5 +1,5 @@
 //! The messages that endpoints and relays exchange inside of sessions, described byte by byte in
-//! `docs/packet-wire.md`.
+//! `docs/reference/wire-packets.md`.
 //!
 //! | family | between | messages |
 //! |---|---|---|

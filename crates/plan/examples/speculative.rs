@@ -2,8 +2,8 @@
 //! nights.
 //!
 //! `cargo run --release -p tradewind-plan --example speculative` prints the table of
-//! `docs/forecast.md`; with `--quick` its first rows, of one period each. Everything is generated
-//! from a fixed seed.
+//! `docs/how-to/forecast.md`; with `--quick` its first rows, of one period each. Everything is
+//! generated from a fixed seed.
 
 #![allow(
     clippy::disallowed_methods,

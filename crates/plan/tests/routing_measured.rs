@@ -12,7 +12,7 @@ use tradewind_plan::routing::table::RttTable;
 use tradewind_units::{Duration, SiteId};
 
 #[test]
-#[ignore = "SKIPPED: needs measured RTTs, see docs/rtt-model.md"]
+#[ignore = "SKIPPED: needs measured RTTs, see docs/explanation/rtt-model.md"]
 fn more_relays_shorten_the_largest_leg_over_measured_rtts_too() {
     let path =
         std::env::var("TRADEWIND_RTT_CSV").expect("TRADEWIND_RTT_CSV: a CSV of measured RTTs");

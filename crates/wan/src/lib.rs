@@ -1,9 +1,9 @@
 //! An emulated wide-area path in virtual time: rates, queues, delay and loss, segment by segment.
 //!
-//! A [`Topology`] (TOML, see `docs/topology.md`) names sites, hosts, ordered pairs of sites and
-//! links that several pairs share. A [`Wan`] carries [`Bundle`]s between its hosts: the packets of
-//! one bundle enter together, as offloaded super-packets do, but each of its segments is queued,
-//! marked, lost and delayed on its own. The core has no clock: the caller passes the time.
+//! A [`Topology`] (TOML, see `docs/reference/topology.md`) names sites, hosts, ordered pairs of
+//! sites and links that several pairs share. A [`Wan`] carries [`Bundle`]s between its hosts: the
+//! packets of one bundle enter together, as offloaded super-packets do, but each of its segments is
+//! queued, marked, lost and delayed on its own. The core has no clock: the caller passes the time.
 //!
 //! | module | holds |
 //! |---|---|

@@ -267,7 +267,7 @@ fn bundled_scenarios_are_valid() {
 
 #[test]
 fn documented_topologies_are_valid() {
-    let text = include_str!("../../../docs/topology.md");
+    let text = include_str!("../../../docs/reference/topology.md");
     let examples: Vec<&str> = text
         .split("```toml\n")
         .skip(1)
@@ -281,7 +281,7 @@ fn documented_topologies_are_valid() {
 
 #[test]
 fn documentation_names_every_topology_key() {
-    let text = include_str!("../../../docs/topology.md");
+    let text = include_str!("../../../docs/reference/topology.md");
     for section in ["site", "host", "link", "pair", "outage", "default", "host.route"] {
         let wrong = match section {
             "default" => "[default]\nnonsense = 1".to_owned(),

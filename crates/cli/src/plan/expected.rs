@@ -16,7 +16,7 @@ use crate::output::{self, read_text};
 #[derive(clap::Args)]
 pub(super) struct ExpectedArgs {
     /// Plan for the flows predicted from this log of past ones, instead of the problem's (CSV, see
-    /// docs/forecast.md)
+    /// docs/how-to/forecast.md)
     #[arg(long, value_name = "LOG", requires = "period")]
     flows_from: Option<PathBuf>,
     /// With --flows-from: period to sum the log up over and predict, such as `1h`

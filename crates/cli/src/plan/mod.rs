@@ -52,12 +52,12 @@ enum PlanSubcommand {
     /// flows take the paths planned between their sites, or go direct; and, besides, are planned
     /// for again over the same relays. Both are compared with the plan for the true flows. The
     /// highest possible cost of packet flows is reserved from each plan's budget; they are the same
-    /// in each period, and no figure includes their cost. See docs/forecast.md.
+    /// in each period, and no figure includes their cost. See docs/how-to/forecast.md.
     Regret(regret::RegretArgs),
     /// Write the configurations of a plan's gateways and relays: routes and leg profiles
     ///
-    /// The inventory (TOML, see docs/plan.md) adds what the plan leaves open: the addresses of its
-    /// relays, and the destinations of its flows.
+    /// The inventory (TOML, see docs/how-to/plan.md) adds what the plan leaves open: the addresses
+    /// of its relays, and the destinations of its flows.
     Configure(configure::ConfigureArgs),
 }
 
@@ -96,7 +96,7 @@ impl Begun {
 /// The arguments of every planning command.
 #[derive(clap::Args)]
 struct AskedArgs {
-    /// The problem (TOML, see docs/plan.md)
+    /// The problem (TOML, see docs/reference/problem.md)
     #[arg(long, value_name = "FILE", required = true)]
     problem: Option<PathBuf>,
     /// Wall-clock time for each run of an algorithm, reading and building the problem included;

@@ -87,7 +87,7 @@ impl Read {
             let all = self.file.inputs.legs.len();
             output::note(format_args!(
                 "note: the round-trip times of {guessed} of {all} legs follow from distance \
-                 (docs/rtt-model.md), not from measurements"
+                 (docs/explanation/rtt-model.md), not from measurements"
             ));
         }
         for note in &self.file.notes {

@@ -90,7 +90,7 @@ fn assumptions(answer: &Answer) -> anyhow::Result<()> {
         output::line(format_args!(
             "assumed: the times of {windows} flows rest on windows of {DEFAULT_WINDOW}, which no \
              section states: what a Linux \
-             host gives as it comes (docs/plan.md)"
+             host gives as it comes (docs/reference/problem.md)"
         ))?;
     }
     let by_distance = count(&|leg: &AssumedLeg| leg.rtt_from == RttOrigin::Distance);

@@ -1,4 +1,5 @@
-//! Relays and gateways that carry datagrams, as processes on hosts of the lab (docs/packet.md).
+//! Relays and gateways that carry datagrams, as processes on hosts of the lab
+//! (docs/reference/packets.md).
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ pub(crate) struct Coding {
     pub(crate) across_gateways: bool,
 }
 
-/// A relay's configuration, as in docs/packet.md.
+/// A relay's configuration, as in docs/reference/packets.md.
 #[derive(Serialize)]
 struct RelayText<'a> {
     listen: [SocketAddr; 1],

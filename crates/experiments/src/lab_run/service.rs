@@ -96,7 +96,7 @@ impl LegText {
     }
 }
 
-/// A relay's configuration, as docs/relay.md describes it.
+/// A relay's configuration, as docs/reference/relay.md describes it.
 #[derive(Serialize)]
 struct RelayText<'a> {
     listen: [SocketAddr; 1],

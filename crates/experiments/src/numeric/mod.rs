@@ -43,7 +43,7 @@ use crate::experiment::{
 use crate::scenario::ScenarioError;
 
 /// Kilometres that light covers in a millisecond in fibre, as in the distance model
-/// (docs/rtt-model.md).
+/// (docs/explanation/rtt-model.md).
 const FIBRE_KM_PER_MS: f64 = 204.2;
 
 /// Returns the built-in catalogue, read once.

@@ -1,8 +1,8 @@
 //! Round-trip times between regions: a table's, or estimated by distance.
 //!
-//! An estimate is wrong by a share that the model states (docs/rtt-model.md). Each run draws its
-//! own values around the estimates, so that intervals show the uncertainty of estimating. A table
-//! is taken as it is.
+//! An estimate is wrong by a share that the model states (docs/explanation/rtt-model.md). Each run
+//! draws its own values around the estimates, so that intervals show the uncertainty of estimating.
+//! A table is taken as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -235,8 +235,9 @@ proptest! {
     }
 }
 
-/// Measurements of `make demo` over nine two-relay paths on real kernel TCP (docs/demo.md): RTTs of
-/// the legs in ms, and the completion time of 200 MB in seconds. Legs carry 965 Mbit/s.
+/// Measurements of `make demo` over nine two-relay paths on real kernel TCP
+/// (docs/explanation/demo.md): RTTs of the legs in ms, and the completion time of 200 MB in
+/// seconds. Legs carry 965 Mbit/s.
 const MEASURED: [([f64; 3], f64); 9] = [
     ([48.5, 168.9, 11.6], 5.09),
     ([48.5, 234.0, 11.6], 5.81),

@@ -7,8 +7,8 @@
 //! one factor on land and another at sea, each city on the way adds a little, and each RTT has a
 //! fixed part.
 //!
-//! The four coefficients are fitted; the command in `docs/rtt-model.md` prints them again with
-//! their error on each cloud held out of the fit.
+//! The four coefficients are fitted; the command in `docs/explanation/rtt-model.md` prints them
+//! again with their error on each cloud held out of the fit.
 
 use std::sync::OnceLock;
 
@@ -42,7 +42,7 @@ pub struct Coefficients {
 }
 
 impl Coefficients {
-    /// Fitted to all three clouds' RTTs of 2022-04; see `docs/rtt-model.md`.
+    /// Fitted to all three clouds' RTTs of 2022-04; see `docs/explanation/rtt-model.md`.
     pub const FITTED: Self =
         Self { land_detour: 1.61, sea_detour: 1.25, city_km: 153.0, fixed_ms: 3.53 };
 }
@@ -67,7 +67,7 @@ pub struct RttModel {
 
 impl RttModel {
     /// The error of [`RttModel::fitted`] against minimum ping RTTs between 69 regions of three
-    /// clouds (2022-04); see `docs/rtt-model.md`.
+    /// clouds (2022-04); see `docs/explanation/rtt-model.md`.
     pub const STATED_ERROR: StatedError = StatedError { median: 0.07, p90: 0.25 };
 
     /// Returns the model as fitted, created once.

@@ -1,4 +1,4 @@
-//! Problem files: TOML in, [`Inputs`] out. docs/plan.md documents every key.
+//! Problem files: TOML in, [`Inputs`] out. docs/reference/problem.md documents every key.
 //!
 //! | module | reads |
 //! |---|---|

@@ -2,8 +2,8 @@
 //! `[[probes]]`.
 //!
 //! A report has its target, but not the place where it was made: that is the section's `from`, and
-//! its `targets` map targets to places whose names differ from the target's host. docs/probe.md
-//! documents a report's fields; those that are not needed here may change.
+//! its `targets` map targets to places whose names differ from the target's host.
+//! docs/how-to/measure.md documents a report's fields; those that are not needed here may change.
 
 use serde_json::{Map, Value};
 use toml::Spanned;

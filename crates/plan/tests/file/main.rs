@@ -144,7 +144,8 @@ fn a_site_takes_its_regions_figures_where_it_has_none_of_its_own() {
 #[test]
 fn the_schema_has_every_key_that_the_reader_has() {
     let schema: serde_json::Value =
-        serde_json::from_str(include_str!("../../../../docs/plan-problem.schema.json")).unwrap();
+        serde_json::from_str(include_str!("../../../../docs/reference/plan-problem.schema.json"))
+            .unwrap();
     let sections = [
         ("zzz = 1", "/properties"),
         ("[[site]]\nzzz = 1", "/properties/site/items/properties"),

@@ -279,7 +279,10 @@ fn a_missing_identity_file_is_named() {
 
 #[test]
 fn the_manuals_examples_are_valid() {
-    let manual = include_str!("../../../../docs/relay.md");
+    let manual = concat!(
+        include_str!("../../../../docs/reference/relay.md"),
+        include_str!("../../../../docs/reference/gateway.md")
+    );
     let gateway = IdentityKey::from_entropy([1; 32]).public();
     let grant = Grant {
         gateway,

@@ -233,7 +233,7 @@ fn set_learned(table: &mut Table, most: Option<Segments>) {
     }
 }
 
-/// Largest window that a learner accepts (docs/jumpstart.md).
+/// Largest window that a learner accepts (docs/reference/jumpstart.md).
 const MOST_LEARNED: u32 = 65_535;
 
 /// Returns the base configuration to start from, and whether there is one. Earlier versions wrote

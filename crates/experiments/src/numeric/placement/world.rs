@@ -1,8 +1,8 @@
 //! The world of CP's simulations [CP VII-A]: regions, end points near them, legs between all.
 //!
-//! RTTs are the distance model's (docs/rtt-model.md), where CP measured those between regions. That
-//! makes no difference here: with its window of 500 MB no leg between two relays is limited by its
-//! RTT.
+//! RTTs are the distance model's (docs/explanation/rtt-model.md), where CP measured those between
+//! regions. That makes no difference here: with its window of 500 MB no leg between two relays is
+//! limited by its RTT.
 
 use tradewind_model::geo::distance_km;
 use tradewind_model::leg::RELAY_TO_RELAY_WINDOW;
