@@ -9,13 +9,16 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint setup-bench build demo test test-long test-lab lint bench smoke fuzz clean
+.PHONY: help setup setup-docs setup-lint setup-bench build demo test test-long test-lab lint docs bench smoke fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: ## install what building and running needs: Debian packages, the Rust toolchain
 	@scripts/setup.sh build
+
+setup-docs: setup
+	@scripts/setup.sh docs
 
 setup-lint: setup
 	@scripts/setup.sh lint
@@ -50,7 +53,17 @@ lint: setup-lint ## formatting, clippy, layers, licences, sources, docs
 	$(CARGO) clippy --locked -p tradewind-plan --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items --quiet
 	$(CARGO) run --locked --quiet -p xtask -- layers
+	@$(BUILD_BOOK)
 	$(CARGO) deny --locked --log-level error check licenses bans sources
+
+# mdBook says little; a word of warning is a failure, too.
+BOOK := $(abspath $(TARGET_DIR)/book)
+BUILD_BOOK = said=$$(mdbook build docs --dest-dir $(BOOK) 2>&1) && ! grep -E '^ *(WARN|ERROR)' <<<"$$said" || { echo "$$said"; exit 1; }
+
+docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET/book
+	$(CARGO) run --locked --quiet -p xtask -- layers
+	@$(BUILD_BOOK)
+	@echo "built $(BOOK)/index.html"
 
 bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; times of the planner and of jump-start
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that, for one purpose: build, lint, bench or fuzz.
+# Installs what is missing, and only that, for one purpose: build, docs, lint, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
 
@@ -40,12 +40,17 @@ debian() {
   command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || [ -x "/sbin/$command" ] || packages "$command" "$@"
 }
 
-# cargo_tool COMMAND CRATE: builds a Cargo subcommand unless it is there.
+# cargo_tool COMMAND CRATE [OPTION ...]: builds a tool with these options of `cargo install`, unless
+# it is there.
 cargo_tool() {
-  command -v "$1" >/dev/null && return 0
-  say "building $2 with cargo"
-  cargo install --quiet --locked "$2"
+  local command=$1 crate=$2; shift 2
+  command -v "$command" >/dev/null && return 0
+  say "building $crate with cargo"
+  cargo install --quiet --locked "$@" "$crate"
 }
+
+# The book's tool, without its server and watcher, which take time to build.
+book() { cargo_tool mdbook mdbook --version 0.5.4 --no-default-features --features search; }
 
 rust() {
   if ! command -v cargo >/dev/null; then
@@ -87,7 +92,10 @@ rust
 
 case $purpose in
   build) ;;
-  lint) cargo_tool cargo-deny cargo-deny ;;
+  docs) book ;;
+  lint)
+    cargo_tool cargo-deny cargo-deny
+    book ;;
   bench)
     debian haproxy haproxy
     # The experiment jq-video: a real video, and SRT to compare with.
@@ -101,5 +109,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, lint, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, docs, lint, bench or fuzz"; exit 2 ;;
 esac

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`layers`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | the rules for every Rust file, and the columns of Markdown |
+//! | [`links`] | links of Markdown files, and the book's table of contents |
 //! | [`mod@test`] | all tests, with a second run of failed ones that use the kernel |
 //! | [`test_lab`] | the promised figures of real runs in the lab |
 //! | [`smoke`] | every bench, example and experiment that the docs quote, in its shortest form |
@@ -15,11 +16,13 @@
 
 mod layers;
 mod lexer;
+mod links;
 mod smoke;
 mod sources;
 mod test;
 mod test_lab;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -109,9 +112,13 @@ fn check(root: &Path) -> Result<Summary, String> {
     for file in &files {
         violations.extend(sources::check(file, &read(root, file)?));
     }
+    let mut pages = BTreeMap::new();
     for file in files_with(".md", root)? {
-        violations.extend(sources::check_markdown(&file, &read(root, &file)?));
+        let text = read(root, &file)?;
+        violations.extend(sources::check_markdown(&file, &text));
+        pages.insert(file, text);
     }
+    violations.extend(links::check(&pages, |path| root.join(path).exists()));
     violations.sort();
     Ok(Summary { crates: members.len(), files: files.len(), violations })
 }
