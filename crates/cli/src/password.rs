@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tradewind_relay::config::users::Hashed;
 
-use crate::output::{self, Outcome};
+use crate::output::{self, BadFile, Outcome};
 
 /// Most bytes that are read; far above the longest password.
 const MOST_BYTES: u64 = 4096;
@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 4096;
 pub(crate) fn run() -> Outcome {
     let password = read()?;
     let entropy = tradewind_net::entropy::bytes().context("read the system's entropy")?;
-    let hashed = Hashed::of(password.as_bytes(), &entropy).map_err(anyhow::Error::msg)?;
+    let hashed = Hashed::of(password.as_bytes(), &entropy).map_err(BadFile)?;
     output::line(hashed.to_string())?;
     Ok(ExitCode::SUCCESS)
 }

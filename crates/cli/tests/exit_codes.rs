@@ -73,6 +73,7 @@ fn every_mistake_in_a_relays_configuration_ends_with_2() {
         ("metrics = '0.0.0.0:0'", "metrics_expose"),
         ("metrics = '[fe80::1]:9000'", "link-local"),
         ("revocations = 'absent'", "revocations absent: "),
+        ("revocations = '/dev/zero'", "revocations /dev/zero: longer than 16 MiB"),
         ("previous_identity_file = 'absent'", "identity file absent: "),
         ("previous_identity_file = 'operator.key'", "this is a secret operator key"),
         ("[limits]\nsessions = 0", "limits.sessions"),
@@ -135,6 +136,10 @@ fn every_mistake_in_a_gateways_configuration_ends_with_2() {
         (packets("to = '192.0.2.1:5'\ncolour = 1"), "colour"),
         (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nlisten = 'here'"), "listen"),
         (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nmembers = 'absent'"), "absent"),
+        (
+            packets("to = '192.0.2.1:5'\n[packet_endpoint]\nmembers = '/dev/zero'"),
+            "/dev/zero: longer than 4 MiB",
+        ),
         (packets("to = '192.0.2.1:5'\n[packet_endpoint]\nlisten = '[fe80::1]:7'"), "link-local"),
         (packets("to = '[fe80::1]:5'"), "link-local"),
         (packets("to = '192.0.2.1:5'").replacen("127.0.0.1:0", "[fe80::1]:7", 1), "link-local"),
@@ -221,6 +226,10 @@ fn mistakes_in_plans_and_arguments_end_with_2() {
     files.write("scenario.toml", "nonsense = 1");
     files.refuses_with("lab run jq-delay --scenario scenario.toml", 2, "scenario.toml: ");
     files.refuses_with("lab run jq-delay --scenario absent", 2, "absent: ");
+    for arguments in ["probe rtt nohost", "probe rtt a:99999", "probe rate nohost"] {
+        files.refuses_with(arguments, 2, "probe of ");
+    }
+    files.refuses_with("password", 2, "a password of 0 bytes");
     let mut filtered = command("relay --config relay.toml", &files.0);
     let configured = Configured::new("codes-of-filter");
     files.write(
@@ -235,16 +244,44 @@ fn mistakes_in_plans_and_arguments_end_with_2() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// Two sites, 10 ms apart, with these settings before them.
+fn topology(settings: &str) -> String {
+    format!(
+        "{settings}\n[[site]]\nid = 'a'\nlocation = {{ latitude = 1, longitude = 1 }}\n\
+         [[site]]\nid = 'b'\nlocation = {{ latitude = 2, longitude = 2 }}\n\
+         [[pair]]\nbetween = ['a', 'b']\nrtt = '10 ms'\n"
+    )
+}
+
 #[test]
 fn topology_that_this_kernel_cannot_run_ends_with_2() {
     if !is_root() {
         return skipped("topology", "needs root");
     }
     let files = Files::new("codes-of-lab");
-    let sites = "[default.host]\ncongestion_control = 'wind'\n\
-                 [[site]]\nid = 'a'\nlocation = { latitude = 1, longitude = 1 }\n\
-                 [[site]]\nid = 'b'\nlocation = { latitude = 2, longitude = 2 }\n\
-                 [[pair]]\nbetween = ['a', 'b']\nrtt = '10 ms'\n";
-    files.write("wind.toml", sites);
+    files.write("wind.toml", topology("[default.host]\ncongestion_control = 'wind'"));
     files.refuses_with("lab up wind.toml", 2, "lab: host a: this kernel has no congestion");
+}
+
+#[test]
+fn mistakes_about_a_running_lab_end_with_2() {
+    if !is_root() {
+        return skipped("a running lab", "needs root");
+    }
+    let files = Files::new("codes-of-running-lab");
+    files.write("two.toml", topology(""));
+    files.prints("lab up two.toml");
+    for (arguments, expected) in [
+        ("lab set nowhere rtt=30ms", "lab: `nowhere` is no pair of sites"),
+        ("lab set a,nowhere rtt=30ms", "lab: no site `nowhere`"),
+        ("lab set a,b colour=1", "lab: `colour=1` cannot be set"),
+        ("lab set a,b rtt=wind", "lab: rtt: "),
+        ("lab set a,b loss=2", "lab: loss: "),
+        ("lab set a,b rtt=30ms rtt=40ms", "lab: `rtt=40ms` sets what"),
+        ("lab exec nowhere -- true", "lab: no host `nowhere`"),
+    ] {
+        files.refuses_with(arguments, 2, expected);
+    }
+    files.prints("lab set a,b rtt=30ms");
+    files.prints("lab down");
 }

@@ -106,9 +106,9 @@ pub enum LabError {
     /// The lab's process refused, or speaks another version of the protocol.
     #[error("{0}")]
     Remote(String),
-    /// The lab's process refused its topology.
+    /// The lab's process refused what the user wrote: its topology, a change or a host's name.
     #[error("{0}")]
-    RefusedTopology(String),
+    BadInput(String),
 }
 
 impl LabError {
@@ -122,7 +122,7 @@ impl LabError {
                 | Self::TooManyHosts { .. }
                 | Self::Change(_)
                 | Self::Topology { .. }
-                | Self::RefusedTopology(_)
+                | Self::BadInput(_)
         )
     }
 }

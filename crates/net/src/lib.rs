@@ -52,6 +52,7 @@ pub mod stand_in;
 pub mod sysctl;
 pub mod tcp;
 pub mod tcp_info;
+pub mod text_file;
 pub mod tun;
 pub mod udp;
 pub mod usage;

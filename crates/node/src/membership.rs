@@ -28,6 +28,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_net::periodic::Periodic;
+use tradewind_net::text_file;
 use tradewind_packet::message::MOST_NEAR;
 use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
@@ -37,7 +38,7 @@ use crate::config::{Addresses, Placed};
 use crate::mailbox::{Desk, Order};
 
 /// Longest file that is read. Chosen: more than the most endpoints take.
-const MOST_BYTES: u64 = 4 << 20;
+const MOST_MIB: u64 = 4;
 /// Most relays that a node measures. Chosen: the regions of several clouds.
 pub const MOST_RELAYS: usize = 64;
 /// Most endpoints that it knows. Chosen.
@@ -189,15 +190,14 @@ impl Members {
     /// When it cannot be read, and as [`Members::parse`].
     pub fn read(file: &Path) -> Result<Self, NodeError> {
         let unread = |error: std::io::Error| refused(format!("{}: {error}", file.display()));
-        let length = std::fs::metadata(file).map_err(unread)?.len();
-        if length > MOST_BYTES {
-            let place = file.display();
-            return Err(refused(format!("{place}: {length} bytes; expected at most {MOST_BYTES}")));
-        }
-        Self::parse(&std::fs::read_to_string(file).map_err(unread)?).map_err(|error| match error {
-            NodeError::Config { problem, .. } => refused(format!("{}: {problem}", file.display())),
-            other => other,
-        })
+        Self::parse(&text_file::read(file, MOST_MIB).map_err(unread)?).map_err(
+            |error| match error {
+                NodeError::Config { problem, .. } => {
+                    refused(format!("{}: {problem}", file.display()))
+                }
+                other => other,
+            },
+        )
     }
 
     /// Returns the endpoint with `name` as its id or identity.

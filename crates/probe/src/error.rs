@@ -86,6 +86,14 @@ pub enum ProbeError {
     },
 }
 
+impl ProbeError {
+    /// Returns whether what its user wrote is at fault, and not the network or this host.
+    #[must_use]
+    pub const fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Option { .. } | Self::Target { .. })
+    }
+}
+
 /// Returns the meaning of `error` in short words, without error numbers.
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.kind() {

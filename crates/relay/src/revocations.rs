@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use tradewind_grant::SignedRevocations;
+use tradewind_net::text_file;
 
 use crate::RelayError;
 use crate::failure::plain;
 
 /// Longest file. Chosen: lists of several operators, each as long as it may be.
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_MIB: u64 = 16;
 
 /// Reads the lists in `file`. Empty lines, and lines that begin with `#`, are skipped.
 ///
@@ -24,11 +25,7 @@ pub fn read(file: &Path) -> Result<Vec<SignedRevocations>, RelayError> {
         .collect()
 }
 
-/// Reads a file of [`MOST_BYTES`] at most.
+/// Reads a file of [`MOST_MIB`] at most.
 pub(crate) fn read_text(file: &Path) -> Result<String, String> {
-    let length = std::fs::metadata(file).map_err(|error| plain(&error))?.len();
-    if length > MOST_BYTES {
-        return Err(format!("{length} bytes; expected at most {MOST_BYTES}"));
-    }
-    std::fs::read_to_string(file).map_err(|error| plain(&error))
+    text_file::read(file, MOST_MIB).map_err(|error| plain(&error))
 }

@@ -5,17 +5,18 @@ pub(crate) mod progress;
 pub(crate) mod table;
 
 use std::fmt::{Debug, Display};
-use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use tradewind_experiments::demo::DemoError;
 use tradewind_experiments::experiment::ExperimentError;
 use tradewind_jumpstart_daemon::DaemonError;
 use tradewind_lab::LabError;
+use tradewind_net::text_file;
 use tradewind_node::NodeError;
+use tradewind_probe::ProbeError;
 use tradewind_relay::RelayError;
 use tradewind_telemetry::TelemetryError;
 
@@ -63,7 +64,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
         || is(error, LabError::is_of_configuration)
         || is(error, DemoError::is_of_configuration)
         || is(error, ExperimentError::is_of_configuration)
-        || is(error, NodeError::is_of_configuration);
+        || is(error, NodeError::is_of_configuration)
+        || is(error, ProbeError::is_of_configuration);
     if is_of_configuration { BAD_USAGE } else { FAILED }
 }
 
@@ -130,18 +132,9 @@ pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Reads a text file that the user names; the error names it.
 pub(crate) fn read_text(file: &Path) -> anyhow::Result<String> {
-    read_named(file).or_bad(file)
-}
-
-fn read_named(file: &Path) -> anyhow::Result<String> {
     /// Longest file that is read. Chosen: far above every key, grant, configuration and topology.
-    const LONGEST: u64 = 64 << 20;
-    let mut bytes = Vec::new();
-    fs::File::open(file)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        bail!("longer than {} MiB: not a file of ours", LONGEST >> 20);
-    }
-    String::from_utf8(bytes).map_err(|_| anyhow!("not a text file (UTF-8)"))
+    const LONGEST_MIB: u64 = 64;
+    text_file::read(file, LONGEST_MIB).or_bad(file)
 }
 
 /// Formats an error and its causes in one line. A cause that the previous one already contains is

@@ -68,7 +68,7 @@ pub fn up(place: &Place, mut daemon: Command) -> Result<Status, LabError> {
     let why = why.trim_start_matches("tradewind: ").to_owned();
     // As of every command: a bad file.
     let is_of_topology = ended.is_ok_and(|ended| ended.code() == Some(BAD_FILE));
-    Err(if is_of_topology { LabError::RefusedTopology(why) } else { LabError::Remote(why) })
+    Err(if is_of_topology { LabError::BadInput(why) } else { LabError::Remote(why) })
 }
 
 /// Opens the log and locks it. The lab's process inherits this open file and so holds the lock
@@ -199,7 +199,8 @@ fn done(answer: Answer) -> Result<(), LabError> {
 
 fn unexpected(answer: Answer) -> LabError {
     match answer {
-        Answer::Refused(reason) => LabError::Remote(reason),
+        Answer::Refused { reason, is_bad_input: true } => LabError::BadInput(reason),
+        Answer::Refused { reason, is_bad_input: false } => LabError::Remote(reason),
         Answer::Done | Answer::Status(_) => {
             LabError::Remote("the lab's process answered another question".to_owned())
         }

@@ -38,7 +38,11 @@ pub(crate) enum Answer {
     /// The reply to [`Question::Status`].
     Status(Box<Status>),
     /// The request was refused, with the reason in one line.
-    Refused(String),
+    Refused {
+        reason: String,
+        /// Set if what the user wrote is at fault.
+        is_bad_input: bool,
+    },
 }
 
 /// A lab that is up.

@@ -154,7 +154,9 @@ impl Server<'_> {
                 Ok(false) => {}
                 Err(error) => {
                     // A caller that left or sent nonsense does not affect others.
-                    let _ = send_message(&mut caller, &Answer::Refused(error.to_string()));
+                    let is_bad_input = error.is_of_configuration();
+                    let refused = Answer::Refused { reason: error.to_string(), is_bad_input };
+                    let _ = send_message(&mut caller, &refused);
                 }
             }
         }
