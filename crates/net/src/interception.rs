@@ -58,6 +58,18 @@ const PREFERENCE: &str = "84";
 /// intercepted.
 pub const OWN_MARK: u32 = KIND;
 
+/// The hop limit (TTL) of what gateways and relays dial and deliver. Packets with no more hops left
+/// than this are not intercepted: they may have been intercepted before, here or elsewhere, and
+/// would loop without end. Chosen: systems begin with 64 or more and are near their gateway, and no
+/// path of the Internet is as long as 48.
+pub const CARRIED_HOPS: u8 = 48;
+
+/// The hop limit (TTL) of answers to intercepted datagrams, which leave under the address of who
+/// gave them. Those that come with no more hops left to a socket on another host's address are such
+/// answers, and are not carried again. Chosen: who is intercepted is at most so near, and who
+/// answers begins with 64 or more and is not farther than 47 hops.
+pub const ANSWERED_HOPS: u8 = 64 - CARRIED_HOPS;
+
 /// The traffic to intercept, and the listeners for it.
 #[derive(Debug, Clone)]
 pub struct Capture {
@@ -287,8 +299,9 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
     for listener in &capture.listeners {
         let (protocol, family) = if listener.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") };
         take.push(format!(
-            "{IS_FELT} meta nfproto {protocol} tcp flags & (syn | ack) == syn \
-             tproxy {family} to {listener} meta mark set {mark:#x} accept"
+            "{IS_FELT} meta nfproto {protocol} tcp flags & (syn | ack) == syn {} \
+             tproxy {family} to {listener} meta mark set {mark:#x} accept",
+            is_fresh(listener.ip())
         ));
     }
     // Packets of intercepted connections; older connections than these rules are not intercepted.
@@ -307,8 +320,13 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
         ),
     ]);
     if capture.local_output {
-        let begins =
-            each(&format!("{IS_FELT} tcp flags & (syn | ack) == syn ct mark set {mark:#x}"));
+        let begins = |at: &(IpAddr, u8, RangeInclusive<u16>)| {
+            let (place, is_fresh) = (place(at), is_fresh(at.0));
+            format!(
+                "{place} {IS_FELT} tcp flags & (syn | ack) == syn {is_fresh} ct mark set {mark:#x}"
+            )
+        };
+        let begins = capture.destinations.iter().map(begins).collect::<Vec<_>>().join("; ");
         // A connection attempt that was not accepted is sent unchanged as well.
         let gives_up = each(&format!(
             "{IS_NOT_FELT} tcp flags & (syn | ack) == syn ct mark {mark:#x} ct mark set 0"
@@ -325,6 +343,11 @@ fn chains(capture: &Capture, mark: u32) -> Vec<String> {
         ));
     }
     chains
+}
+
+/// Returns the match of packets to `to` that no gateway or relay has sent.
+fn is_fresh(to: IpAddr) -> String {
+    format!("{} > {CARRIED_HOPS}", if to.is_ipv4() { "ip ttl" } else { "ip6 hoplimit" })
 }
 
 fn place((base, bits, ports): &(IpAddr, u8, RangeInclusive<u16>)) -> String {
@@ -359,8 +382,12 @@ mod tests {
             local_output: false,
         };
         let text = chains(&capture, KIND | 7).join("\n");
-        assert!(text.contains("tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept"));
-        assert!(text.contains("tproxy ip6 to [::1]:7080 meta mark set 0x54570007 accept"));
+        for rule in [
+            "ip ttl > 48 tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept",
+            "ip6 hoplimit > 48 tproxy ip6 to [::1]:7080 meta mark set 0x54570007 accept",
+        ] {
+            assert!(text.contains(rule), "{text}");
+        }
         assert!(text.contains("ip6 daddr 2001:db8::/32 tcp dport 1-65535 jump take"));
         let begins = text.matches("tcp flags & (syn | ack) == syn").count();
         assert_eq!(begins, text.matches(&format!("{IS_FELT} meta")).count(), "{text}");
@@ -369,5 +396,6 @@ mod tests {
         assert!(text.contains("meta mark 0x54570000 return"), "{text}");
         let goes_on = "tcp dport 443-443 ct mark & 0xffff0000 == 0x54570000 ct direction original";
         assert!(text.contains(goes_on), "{text}");
+        assert!(text.contains("ip6 hoplimit > 48 ct mark set 0x54570007"), "{text}");
     }
 }

@@ -369,6 +369,15 @@ pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
     SockRef::from(socket).set_mark(mark)
 }
 
+/// Sets the hop limit (TTL) of what `socket` sends.
+///
+/// # Errors
+/// When the socket is of another family.
+pub fn limit_hops(socket: &impl AsFd, is_ipv6: bool, hops: u8) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    if is_ipv6 { socket.set_unicast_hops_v6(hops.into()) } else { socket.set_ttl_v4(hops.into()) }
+}
+
 /// Returns the bytes in the send queue that the peer has not acknowledged (`SIOCOUTQ`).
 ///
 /// # Errors

@@ -59,9 +59,6 @@ counters! {
     /// Packets of applications that could not be sent: no open session, too many flows, or too
     /// long.
     refused,
-    /// Packets of applications that this node had delivered, and that came back to be delivered
-    /// again: they are dropped.
-    looped,
     /// Packets of applications that are longer than every path to their far endpoint allows.
     too_long,
     /// Datagrams of applications that were fragmented.

@@ -60,14 +60,12 @@ pub(crate) enum Outcome {
     NoSession,
     /// Its path was open, and a reload or a revocation allows it no more.
     Revoked,
-    /// It is a connection that was intercepted before.
-    Looped,
     /// Its path was open, and its grant has ended, or it has its greatest age.
     Expired,
 }
 
 /// All outcomes but those of a path that could not be opened, which are named by their status.
-const PLAIN_OUTCOMES: [&str; 22] = [
+const PLAIN_OUTCOMES: [&str; 21] = [
     "ended",
     "broken",
     "idle",
@@ -86,7 +84,6 @@ const PLAIN_OUTCOMES: [&str; 22] = [
     "no_session",
     "revoked",
     "not_let_in",
-    "looped",
     "expired",
     "gateway_full",
     "evicted",
@@ -149,10 +146,9 @@ impl Outcome {
             Self::NoSession => 15,
             Self::Revoked => 16,
             Self::NotLetIn => 17,
-            Self::Looped => 18,
-            Self::Expired => 19,
-            Self::GatewayFull => 20,
-            Self::Evicted => 21,
+            Self::Expired => 18,
+            Self::GatewayFull => 19,
+            Self::Evicted => 20,
             Self::Failed(status) => PLAIN_OUTCOMES.len() + status as usize,
         }
     }

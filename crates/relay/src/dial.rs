@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tradewind_grant::{
     Check, Destination, GrantError, Hop, HostName, PublicIdentity, Status, Target,
 };
+use tradewind_net::interception::CARRIED_HOPS;
 use tradewind_net::tcp::{self, SocketOptions};
 
 use crate::RelayError;
@@ -153,6 +154,7 @@ impl Dialler {
             };
             self.legs.to(address).first.apply(&socket)?;
             more.apply(&socket)?;
+            tcp::limit_hops(&socket, address.is_ipv6(), CARRIED_HOPS)?;
             if let Some(mark) = self.mark {
                 tcp::set_mark(&socket, mark)?;
             }

@@ -11,7 +11,6 @@ use tradewind_units::FlowId;
 use crate::access_log::{SessionFacts, note};
 use crate::connection::Connection;
 use crate::counts::Outcome;
-use crate::gateway::Taken;
 use crate::memory::Memory;
 use crate::profile::Legs;
 use crate::pump::{Broken, Direction, Pump, Stopped};
@@ -35,8 +34,6 @@ pub(crate) struct Session {
     pub(crate) memory: Option<Arc<Memory>>,
     /// Legs that may be striped; absent when neither may.
     pub(crate) offers: Option<Box<Offers>>,
-    /// Set if it was intercepted, at gateways.
-    pub(crate) taken: Option<Taken>,
 }
 
 /// The settings of sessions.
@@ -65,7 +62,6 @@ impl Session {
             place: None,
             memory: None,
             offers: None,
-            taken: None,
         }
     }
 
@@ -127,7 +123,7 @@ impl Session {
     /// Continues where the pump has stopped, with a striped leg.
     async fn carry_striped(self, worker: &Worker, session_settings: &SessionSettings) -> Outcome {
         let (flow, destination) = (self.flow, self.destination);
-        let _kept = (self.place, self.taken);
+        let _kept = self.place;
         // Bytes that wait to be coalesced must not wait for frames.
         [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {

@@ -35,7 +35,7 @@ const TESTS: [(&str, Test); 5] = [
         "new_connections_go_round_a_gateway_that_hangs_and_those_that_it_has_go_on_with_it",
         Hosts::check_halt,
     ),
-    ("a_connection_that_comes_back_to_the_gateway_that_took_it_is_reset", Hosts::check_loop),
+    ("what_a_relay_dials_through_the_gateway_is_not_taken_again", Hosts::check_loop),
 ];
 const CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
 
@@ -348,8 +348,10 @@ impl Hosts {
         std::thread::spawn(move || listener.incoming().for_each(answer));
     }
 
-    /// Checks a relay whose route to the server leads through the gateway as well.
+    /// Checks a relay whose route to the server leads through the gateway as well: by the address
+    /// that the gateway knows, and by another one, as of a relay behind a translator.
     fn check_loop(&self) {
+        self.serve();
         let mut config = support::relay_config();
         config.listen = vec!["10.88.0.1:7000".parse().unwrap()];
         config.policy.destinations.push("10.88.1.0/24:9000".parse().unwrap());
@@ -377,12 +379,16 @@ impl Hosts {
             hop.address,
             hop.identity,
         ));
-        let mut stream = connect(&self.client, SERVER_V4);
-        stream.write_all(b"hello").unwrap();
-        let error = stream.read(&mut [0]).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-        wait_for("the session's end", || relay.handle.snapshot().open == 0);
-        assert_eq!(relay.handle.snapshot().accepted, 1, "one session and no more");
+        batch(&self.client, Tool::Ip, &["addr add 10.88.0.9/24 dev right".to_owned()]).unwrap();
+        for source in ["10.88.0.1", "10.88.0.9"] {
+            let route = format!("route replace 10.88.1.0/24 via 10.88.0.2 src {source}");
+            batch(&self.client, Tool::Ip, &[route]).unwrap();
+            let before = relay.handle.snapshot().accepted;
+            let (_, _, (peer, data)) = self.exchange(&self.client, SERVER_V4);
+            assert_eq!((peer.ip().to_string().as_str(), data.as_slice()), (source, &b"hello"[..]));
+            wait_for("the session's end", || relay.handle.snapshot().open == 0);
+            assert_eq!(relay.handle.snapshot().accepted - before, 1, "one session and no more");
+        }
     }
 
     fn gateway(&self) -> Process {

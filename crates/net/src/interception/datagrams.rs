@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use super::{Capture, OWN_MARK, watchdog};
+use super::{Capture, OWN_MARK, is_fresh, watchdog};
 
 /// Bypasses connection tracking for datagrams that this host's gateway sends from foreign
 /// addresses. It intercepts nothing, and holds with or without heartbeats: a process that resumes
@@ -34,7 +34,7 @@ type Place = (IpAddr, u8, RangeInclusive<u16>);
 
 /// Returns the chains that intercept `capture` and mark it.
 pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
-    let fits = |at| format!("{} {FITS}", place("daddr", "dport", at));
+    let fits = |at| format!("{} {FITS}", fresh_place("daddr", "dport", at));
     let places: Vec<String> = capture.destinations.iter().map(fits).collect();
     let takes: Vec<String> = capture.listeners.iter().map(|to| lead(to, mark)).collect();
     let (felt, others) = (watchdog::OR_RETURN, "fib daddr type != unicast return");
@@ -121,6 +121,11 @@ fn place(address: &str, port: &str, (base, bits, ports): &Place) -> String {
     format!("{family} {address} {base}/{bits} udp {port} {}-{}", ports.start(), ports.end())
 }
 
+/// Returns the match of a place for datagrams that no gateway has delivered.
+fn fresh_place(address: &str, port: &str, at: &Place) -> String {
+    format!("{} {}", place(address, port, at), is_fresh(at.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,8 +150,10 @@ mod tests {
         for rule in [
             "meta l4proto udp tproxy ip to 127.0.0.1:7080 meta mark set 0x54570007 accept",
             "meta l4proto udp tproxy ip6 to [::1]:7080 meta mark set 0x54570007 accept",
-            "ip daddr 198.51.100.0/24 udp dport 5004-5010 udp length @fitting jump take",
-            "ip6 daddr 2001:db8::/32 udp dport 1-65535 udp length @fitting notrack",
+            "ip daddr 198.51.100.0/24 udp dport 5004-5010 ip ttl > 48 udp length @fitting jump \
+             take",
+            "ip6 daddr 2001:db8::/32 udp dport 1-65535 ip6 hoplimit > 48 udp length @fitting \
+             notrack",
             "ip saddr 198.51.100.0/24 udp sport 5004-5010 fib saddr type != local notrack",
         ] {
             assert!(text.contains(rule), "{rule}\n{text}");

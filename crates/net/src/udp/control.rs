@@ -37,6 +37,8 @@ pub(super) struct ReceivedControl {
     pub(super) at: Option<IpAddr>,
     /// Its differentiated services code point, if the socket reports it.
     pub(super) dscp: Option<u8>,
+    /// The hops that it had left, if the socket reports them.
+    pub(super) hops: Option<u8>,
     /// Time of arrival, since the Unix epoch, if the socket reports it.
     pub(super) came: Option<Duration>,
 }
@@ -102,6 +104,13 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> ReceivedControl {
                 // SAFETY: the message holds an int, not necessarily aligned.
                 let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
                 told.dscp = u8::try_from(class >> 2).ok();
+            }
+            (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT)
+                if length >= size_of::<libc::c_int>() =>
+            {
+                // SAFETY: the message holds an int, not necessarily aligned.
+                let hops = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                told.hops = u8::try_from(hops).ok();
             }
             _ => {}
         }

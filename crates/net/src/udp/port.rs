@@ -29,12 +29,16 @@ pub struct UdpOptions {
     pub transparent: bool,
     /// True to report the differentiated services code points of datagrams.
     pub tells_dscp: bool,
+    /// True to report how many hops datagrams have left.
+    pub tells_hops: bool,
     /// True to let a socket on `[::]` receive IPv4 as well, and IPv4 only on a host without IPv6.
     pub both_families: bool,
     /// True to report how long each datagram has waited.
     pub tells_age: bool,
     /// The mark of what it sends (`SO_MARK`; needs CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN).
     pub mark: Option<u32>,
+    /// The hops after which what it sends is dropped, in place of the system's default.
+    pub hops: Option<u8>,
 }
 
 impl Default for UdpOptions {
@@ -49,9 +53,11 @@ impl Default for UdpOptions {
             buffer,
             transparent: false,
             tells_dscp: false,
+            tells_hops: false,
             both_families: false,
             tells_age: false,
             mark: None,
+            hops: None,
         }
     }
 }
@@ -220,12 +226,18 @@ fn set_up(socket: &Socket, address: SocketAddr, options: &UdpOptions) -> Result<
     if let Some(mark) = options.mark {
         socket.set_mark(mark).map_err(|error| mark_error(address, error))?;
     }
+    if let Some(hops) = options.hops {
+        limit_hops(socket, address, hops).map_err(|error| failed("set IP_TTL", error))?;
+    }
     if options.tells_age {
         set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
             .map_err(|error| failed("set SO_TIMESTAMPNS", error))?;
     }
     if options.tells_dscp {
         tell_dscp(socket, address).map_err(|error| failed("set IP_RECVTOS", error))?;
+    }
+    if options.tells_hops {
+        tell_hops(socket, address).map_err(|error| failed("set IP_RECVTTL", error))?;
     }
     enlarge(socket, options.buffer);
     // Linux before 5.0 has neither; datagrams are then received and sent one by one.
@@ -248,9 +260,21 @@ fn tell_addresses(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     set_by_family(socket, address, v4, v6)
 }
 
+fn limit_hops(socket: &Socket, address: SocketAddr, hops: u8) -> io::Result<()> {
+    let v4 = (libc::IPPROTO_IP, libc::IP_TTL, hops.into());
+    let v6 = (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops.into());
+    set_by_family(socket, address, v4, v6)
+}
+
 fn tell_dscp(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let v4 = (libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
     let v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+    set_by_family(socket, address, v4, v6)
+}
+
+fn tell_hops(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let v4 = (libc::IPPROTO_IP, libc::IP_RECVTTL, 1);
+    let v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1);
     set_by_family(socket, address, v4, v6)
 }
 

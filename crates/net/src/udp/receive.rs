@@ -30,6 +30,9 @@ pub struct Arrival {
     /// Its differentiated services code point, if the socket reports it
     /// ([`UdpOptions::tells_dscp`](super::UdpOptions)).
     pub dscp: Option<u8>,
+    /// The hops that it had left, if the socket reports them
+    /// ([`UdpOptions::tells_hops`](super::UdpOptions)).
+    pub hops: Option<u8>,
     /// The time that it had waited when it was fetched, if the socket reports it
     /// ([`UdpOptions::tells_age`](super::UdpOptions)).
     pub age: Option<Duration>,
@@ -140,11 +143,11 @@ impl ReceiveBatch {
     pub fn for_each_train(&mut self, mut take: impl FnMut(Arrival, &mut Train<'_>)) {
         for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
             let Some(from) = message.from else { continue };
-            let (length, ReceivedControl { at, went_to, dscp, came, segment, .. }) =
+            let (length, ReceivedControl { at, went_to, dscp, hops, came, segment, .. }) =
                 (message.length, message.told);
             let segment = segment.unwrap_or(length).max(1);
             let age = came.map(|came| self.fetched.saturating_sub(came));
-            let arrival = Arrival { from, at, went_to, dscp, age };
+            let arrival = Arrival { from, at, went_to, dscp, hops, age };
             take(arrival, &mut Train { buffer, length, segment });
         }
     }

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tradewind_grant::policy;
+use tradewind_net::interception::ANSWERED_HOPS;
 use tradewind_net::udp::{Arrival, Target};
 use tradewind_packet::id::FlowNumber;
 use tradewind_packet::message::{Carriage, Class, Message, Refusal, Service};
@@ -59,13 +60,15 @@ pub(crate) struct Written {
     /// Its original destination, if it was intercepted.
     pub(crate) went_to: Option<SocketAddr>,
     pub(crate) dscp: Option<u8>,
+    /// The hops that it had left, where that matters.
+    pub(crate) hops: Option<u8>,
     /// Set if the application has marked it as high priority.
     pub(crate) is_vital: bool,
 }
 
 impl Written {
     pub(crate) fn by(source: SocketAddr) -> Self {
-        Self { source, at: None, went_to: None, dscp: None, is_vital: false }
+        Self { source, at: None, went_to: None, dscp: None, hops: None, is_vital: false }
     }
 
     /// Returns where a reply goes, and the address that it leaves from.
@@ -93,8 +96,8 @@ impl Written {
 
 impl From<Arrival> for Written {
     fn from(arrival: Arrival) -> Self {
-        let Arrival { from, at, went_to, dscp, .. } = arrival;
-        Self { at, went_to, dscp, ..Self::by(from) }
+        let Arrival { from, at, went_to, dscp, hops, .. } = arrival;
+        Self { at, went_to, dscp, hops, ..Self::by(from) }
     }
 }
 
@@ -181,11 +184,6 @@ impl Inbound {
         self.to
     }
 
-    /// Returns the time of the last datagram in either direction.
-    pub(super) fn used(&self) -> Timestamp {
-        self.used
-    }
-
     /// Returns the flow of the replies, when a service carries them.
     pub(super) fn end(&self) -> Option<FlowNumber> {
         self.end
@@ -206,13 +204,9 @@ impl Engine {
             return add(&self.counts.refused, 1);
         };
         let is_whole = route.local.tunnel().is_some();
-        let is_taken = matches!(route.local, Local::Taken(_));
         let class = written.class(route.delivery.copies.as_ref(), (to, is_whole), payload);
         let conversation = match route.sources.get(&(written.answer(), to)) {
             Some(conversation) => *conversation,
-            None if is_taken && self.comes_back(now, (source, to)) => {
-                return add(&self.counts.looped, 1);
-            }
             None => match self.begin_conversation(now, at, written.answer(), to) {
                 Some(conversation) => conversation,
                 None => return add(&self.counts.refused, 1),
@@ -268,6 +262,9 @@ impl Engine {
         let Some(inbound) = self.inbound.get_mut(id).filter(|inbound| inbound.to == source) else {
             return add(&self.counts.refused, 1);
         };
+        if written.hops.is_some_and(|hops| hops <= ANSWERED_HOPS) {
+            return add(&self.counts.dropped, 1);
+        }
         inbound.used = now.steady;
         let (far, carriage, end) = (inbound.far, inbound.carriage, inbound.end);
         let is_whole = matches!(inbound.local, Local::Device(_));

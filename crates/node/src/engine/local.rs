@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tradewind_net::interception::CARRIED_HOPS;
 use tradewind_net::tun::Tun;
 use tradewind_net::udp::{SendBatch, Target, UdpOptions, UdpPort};
 
@@ -36,6 +37,11 @@ pub(crate) struct Port {
     waits: bool,
 }
 
+/// Returns the options of a socket for deliveries, which no gateway intercepts.
+fn of_deliveries(mark: Option<u32>) -> UdpOptions {
+    UdpOptions { mark, hops: Some(CARRIED_HOPS), ..UdpOptions::default() }
+}
+
 impl Local {
     /// Opens the configured socket at `address` that applications write to, for datagrams to `to`.
     /// It reports code points where they are needed.
@@ -45,7 +51,7 @@ impl Local {
         tells_dscp: bool,
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
-        let options = UdpOptions { tells_dscp, tells_age: true, mark, ..UdpOptions::default() };
+        let options = UdpOptions { tells_dscp, tells_age: true, ..of_deliveries(mark) };
         let port = handover.applications((address, to), &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
@@ -56,7 +62,7 @@ impl Local {
         tells_dscp: bool,
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
-        let options = UdpOptions { tells_dscp, tells_age: true, mark, ..UdpOptions::default() };
+        let options = UdpOptions { tells_dscp, tells_age: true, ..of_deliveries(mark) };
         let port = UdpPort::bind(address, &options)?;
         Ok(Self::Port(Box::new(Port::new(port))))
     }
@@ -68,8 +74,9 @@ impl Local {
         mark: Option<u32>,
     ) -> Result<Self, NodeError> {
         let (transparent, reuse_port, tells_age) = (true, true, true);
-        let more = UdpOptions::default();
-        let options = UdpOptions { transparent, reuse_port, tells_age, mark, ..more };
+        let tells_hops = true;
+        let more = of_deliveries(mark);
+        let options = UdpOptions { transparent, reuse_port, tells_age, tells_hops, ..more };
         let port = UdpPort::bind(address, &options)?;
         port.connect(to)?;
         Ok(Self::Port(Box::new(Port::new(port))))

@@ -1,27 +1,18 @@
-//! Loops: datagrams that were intercepted, delivered, and come back to be intercepted again.
+//! Loops: datagrams that gateways sent, and that are intercepted again, without end.
 //!
-//! The delivering node sends a datagram to its original destination. Where the path to that leads
-//! through a gateway, it is intercepted again, delivered again, and so on without end. So a node
-//! that intercepts its own host's datagrams marks what it delivers itself. It does not start where
-//! a relay or far gateway is on its host, whose datagrams cannot be told from others. And the
-//! delivering node recognises its own sockets in the datagrams that come back by other ways,
-//! whether it intercepts them itself or another gateway does.
-
-use std::net::SocketAddr;
+//! What is delivered has few hops left, so that no gateway on its path intercepts it
+//! (`net::interception`). What is sent to a relay or far gateway is not told by that: a node that
+//! intercepts its own host's datagrams marks what it sends itself, and does not start where a relay
+//! or far gateway is on its host, whose datagrams carry no mark.
 
 use tradewind_grant::Hop;
-use tradewind_packet::session::Now;
 use tradewind_telemetry::limited;
-use tradewind_units::{Duration, Timestamp};
 
 use super::Engine;
 use super::local::Local;
 use super::routes::Route;
 use crate::NodeError;
 use crate::config::{DeliveryPolicy, Taken};
-
-/// Time within which a delivered datagram may come back. Chosen: far above any round trip.
-const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Refuses to intercept this host's own datagrams where a relay or far endpoint of `delivery`
@@ -68,52 +59,6 @@ impl Engine {
         );
         true
     }
-
-    /// Returns whether an intercepted datagram from `source` to `to` was delivered by this node
-    /// just now.
-    pub(super) fn comes_back(&self, now: Now, (source, to): (SocketAddr, SocketAddr)) -> bool {
-        let kept = self.kept.get(&(source, to)).and_then(|id| self.inbound.get(*id));
-        let is_kept = kept.is_some_and(|inbound| is_recent(now, inbound.used()));
-        if is_kept {
-            self.tell_of_a_loop(source, to);
-        }
-        is_kept || self.was_sent_from_here(now, (source, to))
-    }
-
-    /// Returns whether a datagram that a gateway has intercepted, from `source` to `to`, is one
-    /// that this node has just sent from a socket of its own. Under a preserved source it cannot be
-    /// told from the client's next one.
-    pub(super) fn was_sent_from_here(
-        &self,
-        now: Now,
-        (source, to): (SocketAddr, SocketAddr),
-    ) -> bool {
-        let mut all = self.inbound.values();
-        let by_own_port = all.any(|inbound| {
-            let port = inbound.local.address().map(|address| address.port());
-            inbound.kept.is_none()
-                && inbound.to() == to
-                && port == Some(source.port())
-                && is_recent(now, inbound.used())
-        });
-        let is_own = by_own_port && self.access.is_here(source.ip());
-        if is_own {
-            self.tell_of_a_loop(source, to);
-        }
-        is_own
-    }
-
-    fn tell_of_a_loop(&self, source: SocketAddr, to: SocketAddr) {
-        limited!(
-            warn, self.refusal_lines, None, %source, %to,
-            "a datagram that was delivered has come back to be delivered again, and is dropped: \
-             its way leads through a gateway that takes it"
-        );
-    }
-}
-
-fn is_recent(now: Now, used: Timestamp) -> bool {
-    now.steady.since(used) < COMES_BACK_WITHIN
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tradewind_grant::DestinationRule;
-use tradewind_net::interception::Capture;
+use tradewind_net::interception::{ANSWERED_HOPS, Capture};
 use tradewind_net::udp::{UdpOptions, UdpPort};
 use tradewind_packet::session::Now;
 
@@ -70,8 +70,8 @@ impl TakenLocal {
     /// Opens a socket that replies from `to`, unless there is one.
     pub(super) fn begin(&mut self, to: SocketAddr) -> Option<()> {
         if let Entry::Vacant(place) = self.answers.entry(to) {
-            let (transparent, mark) = (true, self.mark);
-            let options = UdpOptions { transparent, mark, ..UdpOptions::default() };
+            let (transparent, hops, mark) = (true, Some(ANSWERED_HOPS), self.mark);
+            let options = UdpOptions { transparent, hops, mark, ..UdpOptions::default() };
             place.insert(Port::new(UdpPort::bind(to, &options).ok()?));
         }
         Some(())

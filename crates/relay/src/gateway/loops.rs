@@ -1,79 +1,17 @@
-//! Detection of loops: intercepted connections that come back to the gateway.
+//! Loops: connections of relays that are intercepted as well, without end.
 //!
-//! The host that carries an intercepted connection on dials the same destination. If its route
-//! leads through the same gateway again, that connection is intercepted and carried on again, and
-//! so on: one request becomes as many sessions as the limits allow. So a gateway notes which hosts
-//! dial for the connections that it has intercepted: the last relays of their paths, or itself.
+//! What relays and gateways dial has few hops left, and is not intercepted for that
+//! (`net::interception`). Relays that set no hop limit could dial the same destination through the
+//! gateway again, and one request would become as many sessions as the limits allow. So a gateway
+//! that intercepts its own host's connections accepts no relay there.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_net::local_address::LocalAddresses;
 
-use super::paths::PathOption;
 use crate::RelayError;
 use crate::config::Tproxy;
-
-/// A destination of an intercepted connection and the address of the relay that dials it; `None`
-/// for this host.
-type Dials = (SocketAddr, Option<IpAddr>);
-
-/// The dials that open intercepted connections may lead to, with the number of connections for
-/// each.
-#[derive(Debug, Default)]
-pub(super) struct Loops(Mutex<BTreeMap<Dials, usize>>);
-
-/// The entries of one connection, removed on drop.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    loops: Arc<Loops>,
-    entries: Vec<Dials>,
-}
-
-impl Loops {
-    /// Notes a connection to `destination` that is carried by one of `ways`.
-    pub(super) fn note(self: &Arc<Self>, destination: SocketAddr, ways: &[PathOption]) -> Taken {
-        let dials = |way: &PathOption| match way {
-            PathOption::Refuse => None,
-            PathOption::Direct => Some((destination, None)),
-            PathOption::Relays(path) => {
-                Some((destination, path.hops.last().map(|hop| hop.address.ip())))
-            }
-        };
-        let entries: Vec<Dials> = ways.iter().filter_map(dials).collect();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().for_each(|entry| *all.entry(*entry).or_default() += 1);
-        drop(all);
-        Taken { loops: Arc::clone(self), entries }
-    }
-
-    /// Returns whether a connection from `source` to `destination` continues an earlier intercepted
-    /// one. `marks` says that this host's dials for them carry a mark, which excludes them from
-    /// interception.
-    pub(super) fn is_own(&self, source: IpAddr, destination: SocketAddr, marks: bool) -> bool {
-        let has = |who| {
-            let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.contains_key(&(destination, who))
-        };
-        has(Some(source)) || (!marks && has(None) && is_local(source))
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        let mut all = self.loops.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in &self.entries {
-            if let Some(count) = all.get_mut(entry) {
-                *count -= 1;
-                if *count == 0 {
-                    all.remove(entry);
-                }
-            }
-        }
-    }
-}
 
 /// Returns whether `ip` is an address of this host. Binding to it is no test: with
 /// `net.ipv4.ip_nonlocal_bind` any address can be bound.
@@ -130,25 +68,6 @@ mod tests {
 
     use super::*;
     use crate::GatewayConfig;
-
-    #[test]
-    fn connection_that_comes_back_is_known_while_the_first_lasts() {
-        let loops = Arc::new(Loops::default());
-        let to: SocketAddr = "192.0.2.7:80".parse().unwrap();
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let elsewhere = IpAddr::from([192, 0, 2, 99]);
-        assert!(!loops.is_own(here, to, false));
-        let (first, second) =
-            (loops.note(to, &[PathOption::Direct]), loops.note(to, &[PathOption::Direct]));
-        assert!(loops.is_own(here, to, false));
-        assert!(!loops.is_own(here, to, true), "this host's own are told by their mark");
-        assert!(!loops.is_own(elsewhere, to, false));
-        assert!(!loops.is_own(here, "192.0.2.7:81".parse().unwrap(), false));
-        drop(first);
-        assert!(loops.is_own(here, to, false));
-        drop(second);
-        assert!(!loops.is_own(here, to, false));
-    }
 
     #[test]
     fn what_can_be_bound_is_not_local_for_that() {

@@ -61,7 +61,6 @@ use crate::timeouts::LiveTimeouts;
 use crate::upgrade::Handover;
 use crate::{GatewayConfig, Handle, RelayError, Shutdown};
 
-pub(crate) use loops::Taken;
 use paths::Routes;
 use session::{Answer, GatewayService, Host, Kind, Listener};
 use udp_associate::Plane;

@@ -14,7 +14,6 @@ use tradewind_units::{FlowId, Source, one_line};
 
 use super::attempt::{NotOpen, OpenPath, Wanted, here};
 use super::http::{self, Client, Served, Target};
-use super::loops::{Loops, Taken};
 use super::paths::Routes;
 use super::proxy_header::{self, Ends, ProxyHeader};
 use super::udp_associate::Plane;
@@ -146,8 +145,6 @@ pub(super) struct GatewayService {
     pub(super) session_settings: SessionSettings,
     /// Limits that a reload changes; absent if nothing is served.
     pub(super) limits: Option<LiveLimits>,
-    /// The hosts that dial for intercepted connections.
-    loops: Arc<Loops>,
 }
 
 /// The resources of the process that a gateway's service uses.
@@ -211,7 +208,6 @@ impl GatewayService {
             held: config.held.clone(),
             users: Users::new(&config.user, key),
             needs_users: config.has_open_proxies() && !config.expose_without_password,
-            loops: Arc::default(),
             plane: OnceLock::new(),
         })
     }
@@ -262,7 +258,6 @@ impl Service for GatewayService {
             application.write_all(word).await.map_err(gone)?;
         }
         leading.append(&mut read_ahead.into_bytes());
-        let taken = self.note_taken(listener, &destination);
         let path = match self.path(&wanted, leading).await {
             Ok(path) => path,
             Err(NotOpen::ApplicationGone(error)) => return Err(gone(error)),
@@ -288,7 +283,7 @@ impl Service for GatewayService {
         let offers = Offers::new(None, offer);
         let what = (flow.clone(), destination);
         let session = Session::between(what, (application, up), (downstream, down));
-        Ok(Session { offers, taken, ..session })
+        Ok(Session { offers, ..session })
     }
 }
 
@@ -330,9 +325,7 @@ impl GatewayService {
             Err(bad) => {
                 let (from, cause) = (application.remote(), Cause::Source(permit.source()));
                 limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", bad.line);
-                if bad.outcome != Outcome::Looped {
-                    close_with(application, permit.worker(), &bad.answer).await;
-                }
+                close_with(application, permit.worker(), &bad.answer).await;
                 return Err(bad.outcome);
             }
         };
@@ -489,33 +482,13 @@ impl GatewayService {
         read_ahead.read_head(application, buffer_pool, most, socks5::request).await.map_err(refused)
     }
 
-    /// Notes which hosts may dial for an intercepted connection.
-    fn note_taken(&self, listener: &Listener, destination: &Destination) -> Option<Taken> {
-        match (&listener.kind, destination) {
-            (Kind::Tproxy { .. }, Destination::Address(address)) => {
-                let routing = self.routes.current();
-                Some(self.loops.note(*address, routing.ways(destination)))
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the original destination of an intercepted connection, unless that is a listener of
-    /// this process or the connection is a loop.
+    /// this process.
     fn where_it_went(&self, application: &Connection) -> Result<Destination, BadRequest> {
         let refused = |line: String| silent(line, Outcome::Malformed);
         let local = application.stream().local_addr().map_err(|error| refused(plain(&error)))?;
         if self.dialler.own_listeners.contains(&local) {
             return Err(refused(format!("{local} is where taken connections are led to")));
-        }
-        let source = application.stream().peer_addr().map_err(|error| refused(plain(&error)))?;
-        let source = source.ip().to_canonical();
-        if self.loops.is_own(source, local, self.dialler.mark.is_some()) {
-            let line = format!(
-                "from {source} to {local}: a connection that was taken here before has come back; \
-                 what relays dial must not lead through this gateway"
-            );
-            return Err(silent(line, Outcome::Looped));
         }
         Destination::address(local).map_err(|error| refused(error.to_string()))
     }

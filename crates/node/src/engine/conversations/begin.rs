@@ -19,14 +19,6 @@ impl Engine {
                 add(&self.counts.foreign_sources, 1);
                 return false;
             }
-            if let Some(from) = from.filter(|from| whole_packets(Some(*from), to).is_none())
-                && self.was_sent_from_here(now, (from, to))
-            {
-                let reason = Refusal::Other;
-                self.send_message(peer, &Message::Denied { conversation, reason });
-                add(&self.counts.looped, 1);
-                return false;
-            }
             let granted = match whole_packets(from, to) {
                 Some(from) => self.may_put_out(peer, from, to.ip()),
                 None => self.may_deliver(peer, to),
