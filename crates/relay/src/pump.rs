@@ -41,7 +41,7 @@ pub(crate) use broken::{Broken, MoveError};
 pub(crate) use ending::Ending;
 use ending::poll_end;
 pub(crate) use idle::IdleLimits;
-use idle::{ANSWER_WITHIN, IdleEvent, IdleWatch, SETTLED_AFTER};
+use idle::{IdleEvent, IdleWatch};
 pub(crate) use io_context::IoContext;
 use kept::Kept;
 pub(crate) use leave::{Stopped, Taken};

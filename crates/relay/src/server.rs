@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -401,22 +401,11 @@ async fn accept<S: Service>(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let mut permit = worker.permit(peer);
-                let (service, arrival) = (Arc::clone(&service), permit.arrival());
-                let record = permit.record().cloned();
-                let serve = async move {
-                    // Opening takes more memory than carrying: it is freed in between. A task would
-                    // hold a session twice, in its old place and its new one.
-                    let opening = Box::pin(service.open(stream, listener_index, &mut permit));
-                    let outcome = match opening.await.map(Box::new) {
-                        Ok(mut session) => {
-                            permit.bind(&mut session);
-                            session.carry(permit.worker(), service.session_settings()).await
-                        }
-                        Err(outcome) => outcome,
-                    };
-                    permit.leave(outcome);
-                };
+                let permit = worker.permit(peer);
+                let (arrival, record) = (permit.arrival(), permit.record().cloned());
+                // Opening takes more memory than carrying: it is freed in between.
+                let opening = opened(Arc::clone(&service), stream, listener_index, permit);
+                let serve = carried(Box::pin(opening));
                 let task = tokio::spawn(recorded(record, serve));
                 worker.serve(arrival, task.abort_handle());
             }
@@ -431,6 +420,43 @@ async fn accept<S: Service>(
             // A failure between the handshake and the accept concerns that connection alone.
             Err(error) => tracing::debug!("accept: {}", plain(&error)),
         }
+    }
+}
+
+/// A connection with the service that it uses, and its session if its path is open.
+struct Opened<S> {
+    service: Arc<S>,
+    permit: Permit,
+    session: Box<Session>,
+}
+
+/// Opens the path for a connection. Returns `None` when it could not be opened.
+async fn opened<S: Service>(
+    service: Arc<S>,
+    stream: TcpStream,
+    listener_index: usize,
+    mut permit: Permit,
+) -> Option<Opened<S>> {
+    match service.open(stream, listener_index, &mut permit).await {
+        // Boxed, since a task would hold a session twice: in its old place and its new one.
+        Ok(session) => Some(Opened { service, permit, session: Box::new(session) }),
+        Err(outcome) => {
+            permit.leave(outcome);
+            None
+        }
+    }
+}
+
+/// Carries a connection's session once its path is open.
+#[expect(clippy::manual_async_fn, reason = "an async function holds its arguments twice")]
+fn carried<S: Service>(
+    opening: Pin<Box<impl Future<Output = Option<Opened<S>>> + Send>>,
+) -> impl Future<Output = ()> + Send {
+    async move {
+        let Some(Opened { service, permit, mut session }) = opening.await else { return };
+        permit.bind(&mut session);
+        let outcome = session.carry(permit.worker(), service.session_settings()).await;
+        permit.leave(outcome);
     }
 }
 

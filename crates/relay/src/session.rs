@@ -66,30 +66,40 @@ impl Session {
     }
 
     /// Moves bytes until both directions have ended or one side has failed.
-    pub(crate) async fn carry(
-        mut self: Box<Self>,
-        worker: &Worker,
-        session_settings: &SessionSettings,
-    ) -> Outcome {
-        let pump = Pump { session: &mut self, worker, session_settings };
-        let stopped = pump.run().await;
-        if matches!(stopped, Ok(Stopped::Joined)) {
-            // It takes more memory than most sessions need.
-            return Box::pin((*self).carry_striped(worker, session_settings)).await;
-        }
-        match stopped.and_then(|_| self.end_in_order()) {
-            Ok(()) => Outcome::Ended,
-            Err(error) => {
-                let by_keepalive = self.ended_by_keepalive(&error);
-                // It takes room that a session which moves bytes does not need.
-                Box::pin(self.linger(worker, &error)).await;
-                let outcome = broken(&self.flow, &self.destination, &error);
-                if by_keepalive {
-                    note(SessionFacts::note_keepalive);
+    ///
+    /// This is no `async` function, since that holds its arguments twice: most of the memory of an
+    /// idle session is its task.
+    pub(crate) fn carry<'a>(
+        self: Box<Self>,
+        worker: &'a Worker,
+        session_settings: &'a SessionSettings,
+    ) -> impl Future<Output = Outcome> + Send {
+        let mut pump = Pump { session: self, worker, session_settings };
+        async move {
+            match pump.run().await {
+                // What follows takes memory that a session which moves bytes does not need.
+                Ok(Stopped::Joined) => {
+                    Box::pin((*pump.session).carry_striped(pump.worker, pump.session_settings))
+                        .await
                 }
-                outcome
+                Ok(Stopped::Over) => match pump.session.end_in_order() {
+                    Ok(()) => Outcome::Ended,
+                    Err(error) => Box::pin(pump.session.break_off(pump.worker, error)).await,
+                },
+                Err(error) => Box::pin(pump.session.break_off(pump.worker, error)).await,
             }
         }
+    }
+
+    /// Ends a session that has failed.
+    async fn break_off(&mut self, worker: &Worker, error: Broken) -> Outcome {
+        let by_keepalive = self.ended_by_keepalive(&error);
+        self.linger(worker, &error).await;
+        let outcome = broken(&self.flow, &self.destination, &error);
+        if by_keepalive {
+            note(SessionFacts::note_keepalive);
+        }
+        outcome
     }
 
     /// Returns true if the kernel closed one side because it answered no keepalive probe while

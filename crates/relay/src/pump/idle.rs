@@ -9,7 +9,7 @@ use tokio::time::{Instant, Sleep};
 /// Age at which a session is settled, unless it is bulky before. Chosen: a peer that vanishes is
 /// detected after minutes anyway, and most sessions end earlier, so that they save the system
 /// calls.
-pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(5);
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Age at which a half-closed session listens for a reset of the side that has ended, which is no
 /// longer read. Chosen: most sessions end earlier, so that they save the system calls.
@@ -18,7 +18,7 @@ const LISTENS_AFTER: Duration = Duration::from_secs(1);
 /// Longest time that the reply of an open path waits for the first data, to share its packet.
 /// Chosen: as long as the kernel holds a short segment back (`MSG_MORE`), above the round trip to
 /// most destinations.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// Interval of the timer of a session that may be silent for ever.
 const NO_LIMIT: Duration = Duration::from_secs(86_400);
@@ -30,6 +30,15 @@ pub(crate) struct IdleLimits {
     pub(crate) open: Option<Duration>,
     /// Once one direction has ended.
     pub(crate) half_closed: Option<Duration>,
+}
+
+impl IdleLimits {
+    /// Returns the first interval of the timer: until an open path's reply is due, if there is one,
+    /// else until the session is settled.
+    pub(super) fn first(&self, answers: bool) -> Duration {
+        let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
+        self.open.map_or(first, |open| first.min(open))
+    }
 }
 
 /// An event that the watch reports.

@@ -4,9 +4,16 @@ use super::*;
 
 /// A session that moves bytes.
 pub(crate) struct Pump<'a> {
-    pub(crate) session: &'a mut Session,
+    pub(crate) session: Box<Session>,
     pub(crate) worker: &'a Worker,
     pub(crate) session_settings: &'a SessionSettings,
+}
+
+/// The state of a pump between two moves.
+struct Progress<'a> {
+    idle: IdleWatch<'a>,
+    ramps: Option<Box<PacingRamps>>,
+    settled: bool,
 }
 
 impl Pump<'_> {
@@ -14,24 +21,25 @@ impl Pump<'_> {
     ///
     /// # Errors
     /// With the first error of either socket, or when nothing moves for longer than allowed.
-    pub(crate) async fn run(mut self) -> Result<Stopped, Broken> {
-        let answers = !self.session.down.answer.is_empty();
-        let first = if answers { ANSWER_WITHIN } else { SETTLED_AFTER };
-        let limits = self.session_settings.timeouts.idle();
-        let timer = pin!(tokio::time::sleep(limits.open.map_or(first, |open| first.min(open))));
-        let mut idle = IdleWatch::new(limits, timer, answers);
-        let mut ramps = self.session_settings.legs.ramps(&self.session.downstream);
-        let mut settled = false;
-        poll_fn(|cx| self.poll(cx, &mut idle, &mut ramps, &mut settled)).await
+    #[expect(clippy::manual_async_fn, reason = "an async function holds its arguments twice")]
+    pub(crate) fn run(&mut self) -> impl Future<Output = Result<Stopped, Broken>> + Send {
+        async move {
+            let answers = !self.session.down.answer.is_empty();
+            let first = self.session_settings.timeouts.idle().first(answers);
+            let timer = pin!(tokio::time::sleep(first));
+            let idle = IdleWatch::new(self.session_settings.timeouts.idle(), timer, answers);
+            let ramps = self.session_settings.legs.ramps(&self.session.downstream);
+            let mut progress = Progress { idle, ramps, settled: false };
+            poll_fn(|cx| self.poll(cx, &mut progress)).await
+        }
     }
 
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        idle: &mut IdleWatch<'_>,
-        ramps: &mut Option<Box<PacingRamps>>,
-        settled: &mut bool,
+        progress: &mut Progress<'_>,
     ) -> Poll<Result<Stopped, Broken>> {
+        let Progress { idle, ramps, settled } = progress;
         let Session { up, down, upstream, downstream, memory, offers, .. } = &mut *self.session;
         let memory = memory.as_ref();
         let ending = Ending::after(down);

@@ -98,6 +98,6 @@ fn idle_session_is_small() {
         let session_settings =
             SessionSettings { timeouts: LiveTimeouts::new(&timeouts), legs: Arc::new(legs) };
         let carry = Box::new(session(upstream, downstream)).carry(&worker, &session_settings);
-        assert!(size_of::<Session>() + size_of_val(&carry) <= 960);
+        assert!(size_of::<Session>() + size_of_val(&carry) <= 816);
     });
 }
