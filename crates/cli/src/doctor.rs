@@ -7,11 +7,13 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tradewind_net::capability;
 use tradewind_net::kernel_feature::{KERNEL_FEATURES, KernelFeature};
+use tradewind_node::{NodeError, host_shortfall};
 use tradewind_relay::buffers::host_buffers;
 use tradewind_relay::config::{LegProfiles, Limits};
 use tradewind_relay::{GatewayConfig, RelayConfig, local_ports};
 
 use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
+use crate::packet_plane;
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -56,12 +58,13 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     let (host, ports) = (host_buffers(), local_ports::host_ports());
     let mut shortfalls = Vec::new();
     for file in &args.config {
-        let (limits, legs) = limits_and_legs(file)?;
+        let Needs { limits, legs, has_packets } = needs_of(file)?;
         let place = |line: String| format!("{}: {line}", file.display());
         let needs = legs.buffer_needs();
         shortfalls.extend(host.iter().flat_map(|host| needs.shortfalls(host)).map(place));
         let of_ports = |ports| local_ports::shortfalls(&limits, &legs, ports);
         shortfalls.extend(ports.into_iter().flat_map(of_ports).map(place));
+        shortfalls.extend(has_packets.then(host_shortfall).flatten().map(place));
     }
     // Before the trials, as one of them may change the user of this process.
     let (kernel, user_id) = (capability::kernel_release(), capability::user_id());
@@ -97,17 +100,29 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     Ok(output::CHECK_FAILED.into())
 }
 
-/// Returns the limits and the legs of a relay's or gateway's configuration.
-fn limits_and_legs(file: &Path) -> anyhow::Result<(Limits, LegProfiles)> {
+/// The parts of a relay's or gateway's configuration that the kernel's settings must suffice for.
+struct Needs {
+    limits: Limits,
+    legs: LegProfiles,
+    has_packets: bool,
+}
+
+/// Returns those of a file, all of whose sections are checked.
+fn needs_of(file: &Path) -> anyhow::Result<Needs> {
     let text = read_text(file)?;
+    let checked = |checked: Result<bool, NodeError>| {
+        checked.map_err(|error| packet_plane::refused(error, &text)).or_bad(file)
+    };
     // Only relays have operators.
     let is_relay = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("operators"));
     if is_relay {
-        let RelayConfig { limits, leg, .. } = RelayConfig::parse(&text).or_bad(file)?;
-        return Ok((limits, leg));
+        let config = RelayConfig::parse(&text).or_bad(file)?;
+        let has_packets = checked(packet_plane::check_relay(&config))?;
+        return Ok(Needs { limits: config.limits, legs: config.leg, has_packets });
     }
-    let GatewayConfig { limits, leg, .. } = GatewayConfig::parse(&text).or_bad(file)?;
-    Ok((limits, leg))
+    let config = GatewayConfig::parse(&text).or_bad(file)?;
+    let has_packets = checked(packet_plane::check_gateway(&config))?;
+    Ok(Needs { limits: config.limits, legs: config.leg, has_packets })
 }
 
 fn examine(kernel_feature: &KernelFeature) -> Finding {

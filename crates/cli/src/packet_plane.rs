@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tradewind_grant::SignedRevocations;
+use tradewind_grant::{IdentityKey, SignedRevocations};
 use tradewind_node::{Node, NodeConfig, NodeError, NodeReloader, handover};
-use tradewind_relay::{Handover, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
+use tradewind_relay::{
+    GatewayConfig, Handover, Prepared, RelayConfig, RelayError, Reload, Reloads, Shutdown,
+    revocations,
+};
 use tradewind_telemetry::Health;
 
 use crate::journal::Logs;
@@ -24,6 +27,27 @@ pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Res
         handover.hand_on(name, socket);
     }
     Ok(node)
+}
+
+/// Checks the packet sections of a gateway's configuration, if there are some, and returns whether
+/// there are. Its identity does not matter for that.
+pub(crate) fn check_gateway(config: &GatewayConfig) -> Result<bool, NodeError> {
+    let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
+    NodeConfig::of_gateway(packets, endpoint, anybody(), config.grant.clone())?;
+    config.socks5_udp.as_ref().map(NodeConfig::delivery).transpose()?;
+    Ok(!packets.is_empty() || endpoint.is_some() || config.socks5_udp.is_some())
+}
+
+/// Checks the packet section of a relay's configuration, if there is one, and returns whether there
+/// is.
+pub(crate) fn check_relay(config: &RelayConfig) -> Result<bool, NodeError> {
+    let Some(packet) = &config.packet else { return Ok(false) };
+    NodeConfig::of_relay(packet, anybody(), config.operators.clone())?;
+    Ok(true)
+}
+
+fn anybody() -> IdentityKey {
+    IdentityKey::from_entropy([1; 32])
 }
 
 /// Returns the error of a configuration with this `text`, with its place there.

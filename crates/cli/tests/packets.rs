@@ -414,6 +414,10 @@ fn packet_errors_take_one_line() {
             "line 6, [packet]: unknown field `worker`, expected",
         ),
         ("listen = '127.0.0.1:0'\ncoding = { within = '0 s' }", "line 6, [packet]: coding: "),
+        (
+            "listen = '127.0.0.1:0'\nnext_hops = ['far.example:7001']",
+            "line 6, [packet]: next_hops: `far.example:7001`: expected ranges of addresses",
+        ),
         ("listen = '192.0.2.1:7001'", "bind the socket of udp 192.0.2.1:7001: "),
     ] {
         let config = format!(
@@ -426,6 +430,92 @@ fn packet_errors_take_one_line() {
         let line = String::from_utf8(output.stderr).unwrap();
         assert!(line.lines().count() == 1 && line.contains(expected), "{line}");
     }
+}
+
+/// What shows only once all sections are together, or the node opens.
+#[test]
+fn errors_between_sections_name_line_and_section() {
+    let path = std::env::temp_dir().join(format!("tradewind-packets-which-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let files = Files(path);
+    files.run(&["keygen", "operator", "operator.key"]);
+    let [near, far] = ["near.key", "far.key"].map(|key| files.run(&["keygen", "identity", key]));
+    let spec = format!(
+        "gateway = '{near}'\ndestinations = ['10.0.0.0/8:*']\nrelays = 'any'\nexpires = '1 h'\n"
+    );
+    files.write("grant.toml", &spec);
+    let grant = files.run(&["grant", "issue", "--key", "operator.key", "grant.toml"]);
+    files.write("members.toml", "");
+    let at = |ip: &str| format!("far = {{ address = '{ip}:7001', identity = '{far}' }}");
+    let (there, here) = (at("192.0.2.4"), at("127.0.0.1"));
+    let port = |port: u16, far: &str| {
+        format!("[[packet]]\nlisten = '127.0.0.1:{port}'\nto = '10.0.0.7:1'\n{far}\n")
+    };
+    let tun = |net: u8| {
+        let name = format!("tun = {{ name = 'tw0', destinations = ['10.{net}.0.0/16:*'] }}");
+        format!("[[packet]]\n{there}\n{name}\n")
+    };
+    let taken = "tproxy = { destinations = ['10.0.0.7/32:5'], local_output = true }";
+    let members = "[packet_endpoint]\nmembers = 'members.toml'\n";
+    for (sections, expected) in [
+        (tun(1) + &tun(2), "line 8, the 2. [[packet]]: tun.name: `tw0` is there twice"),
+        (
+            port(1, &there) + &port(2, "far = 'berlin'") + members,
+            "line 10, the 2. [[packet]]: far: no endpoint among the members",
+        ),
+        (port(1, "far = 'berlin'"), "line 6, [[packet]]: far: `berlin` is an id of `members`"),
+        (
+            port(1, &there) + &format!("[[packet]]\n{here}\n{taken}\n"),
+            "line 9, the 2. [[packet]]: tproxy.local_output: 127.0.0.1:7001",
+        ),
+        (
+            "[packet_endpoint]\nlisten = '127.0.0.1:0'\ndestinations = ['*.example.com:1']".into(),
+            "line 5, [packet_endpoint]: destinations: `*.example.com:1`: expected ranges",
+        ),
+    ] {
+        let config = format!("identity_file = 'near.key'\ngrant = '{grant}'\n{sections}");
+        files.write("near.toml", &config);
+        let mut command = Command::new(PROGRAM);
+        let output =
+            ended(command.args(["gateway", "--config", "near.toml"]).current_dir(&files.0));
+        let text = String::from_utf8(output.stderr).unwrap();
+        let line = text.lines().last().unwrap();
+        assert!(line.contains(&format!("near.toml: {expected}")), "{line}");
+        assert_eq!(output.status.code(), Some(2), "{line}");
+    }
+}
+
+#[test]
+fn doctor_reads_packet_sections() {
+    let path = std::env::temp_dir().join(format!("tradewind-packets-doc-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    let files = Files(path);
+    let far = files.run(&["keygen", "identity", "far.key"]);
+    let doctor = |packet: &str| {
+        let section = format!(
+            "[[packet]]\nlisten = '127.0.0.1:1'\nto = '10.0.0.7:1'\n\
+             far = {{ address = '192.0.2.4:7001', identity = '{far}' }}\n{packet}\n"
+        );
+        files.write("gateway.toml", &format!("identity_file = 'far.key'\n{section}"));
+        let mut command = Command::new(PROGRAM);
+        command.args(["doctor", "--config", "gateway.toml", "-o", "json"]);
+        command.current_dir(&files.0).output().unwrap()
+    };
+    let told = doctor("budget = '0 s'");
+    let line = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(
+        line,
+        "tradewind: gateway.toml: line 6, [[packet]]: budget: expected at least 1 ms\n"
+    );
+    assert_eq!(told.status.code(), Some(2));
+    let report: serde_json::Value = serde_json::from_slice(&doctor("").stdout).unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+    let is_short = most.trim().parse::<u64>().unwrap() < 4 << 20;
+    assert_eq!(
+        report["shortfalls"].to_string().contains("receive buffers of"),
+        is_short,
+        "{report}"
+    );
 }
 
 /// A gateway itself reports refusals by its grant, and silent peers, which neither end reports to
@@ -463,7 +553,7 @@ fn gateway_reports_refusals_and_silent_peers() {
     for expected in [
         "it does not cover where these packets go",
         "it does not list this relay or far gateway",
-        "no answer: is it there",
+        "identity and the same wire version, does it trust",
     ] {
         let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(expected)));
         assert!(said.is_some(), "{expected}");

@@ -25,6 +25,7 @@ mod clashes;
 mod copying;
 mod file;
 mod group;
+mod members;
 mod place;
 mod relay_services;
 mod rendezvous;
@@ -32,8 +33,8 @@ mod rendezvous;
 pub use copying::{Chosen, Copying};
 pub(crate) use file::{Addresses, Placed};
 pub use group::{Group, GroupMember};
-pub use place::Section;
 pub(crate) use place::in_section;
+pub use place::{Section, Sections};
 pub use relay_services::RelayServices;
 pub use rendezvous::{Deposits, Recipient, Rendezvous};
 
@@ -240,9 +241,8 @@ pub struct NodeConfig {
     pub rendezvous: Rendezvous,
     /// The part of a forwarded packet that it seals.
     pub leg_seal: LegSeal,
-    /// The section of the configuration that holds the settings which are not of one path alone, if
-    /// the configuration was read from a file.
-    pub section: Option<&'static str>,
+    /// The sections that it was read from, if it was read from a file.
+    pub sections: Sections,
 }
 
 /// The part that is sealed, on a leg, of packets on overlay paths, whose ends have sealed them
@@ -339,7 +339,7 @@ impl NodeConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), NodeError> {
-        self.check_all().map_err(|error| match (self.section, error) {
+        self.check_all().map_err(|error| match (self.sections.own, error) {
             (Some(name), error @ NodeError::Config { key, .. }) if HERE.contains(&key) => {
                 NodeError::Section { section: Section::of(name), error: error.into() }
             }
@@ -382,29 +382,6 @@ impl NodeConfig {
         self.rendezvous.check()?;
         self.check_devices()?;
         self.paths.iter().try_for_each(Path::check)
-    }
-
-    fn check_members(&self) -> Result<(), NodeError> {
-        let members = self.members.as_deref().map(Members::read).transpose()?;
-        let groups = self.groups.iter().flat_map(Group::courses).map(|(_, delivery)| delivery);
-        for delivery in self.paths.iter().map(|path| path.delivery.clone()).chain(groups) {
-            delivery.check_members(members.is_some())?;
-        }
-        let of_paths = self.paths.iter().filter_map(|path| match &path.delivery.far {
-            Far::Member(name) => Some(name),
-            Far::At(_) => None,
-        });
-        let mut named = of_paths.chain(self.rendezvous.members());
-        let is_unknown =
-            |name: &&String| members.as_ref().is_some_and(|members| !members.may_know(name));
-        if let Some(name) = named.find(is_unknown) {
-            let problem = format!("no endpoint among the members has the id `{name}`");
-            return Err(NodeError::Config { key: "far", problem });
-        }
-        if members.is_none() && self.rendezvous.members().next().is_some() {
-            return Err(no_members());
-        }
-        Ok(())
     }
 
     /// Returns the socket mark for packets to neighbours where traffic of this host itself is
@@ -460,7 +437,7 @@ impl Path {
             TrafficSource::Port { to, .. } if to.port() == 0 => {
                 refused("to", "expected a port from 1 to 65535")
             }
-            TrafficSource::Tunnel(tunnel) => tunnel.check("packet.tun"),
+            TrafficSource::Tunnel(tunnel) => tunnel.check("tun"),
             TrafficSource::Taken(_) | TrafficSource::Port { .. } => Ok(()),
         }
     }
@@ -530,20 +507,6 @@ impl DeliveryPolicy {
         }
         Route::new(hops).map(drop).or_else(|error| refused("relays", &error.to_string()))
     }
-
-    /// Checks that a node can follow the policy, which may know members or none.
-    pub(crate) fn check_members(&self, knows_members: bool) -> Result<(), NodeError> {
-        let names_some = matches!(self.far, Far::Member(_)) || self.relays == Via::Nearest;
-        if names_some && !knows_members {
-            return Err(no_members());
-        }
-        Ok(())
-    }
-}
-
-fn no_members() -> NodeError {
-    let problem = "missing; a far gateway by its id and the nearest relays take them";
-    NodeError::Config { key: "members", problem: problem.into() }
 }
 
 /// Returns a latency budget as it is sent to the far endpoint.

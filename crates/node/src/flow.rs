@@ -206,7 +206,7 @@ impl FlowOpener {
         delivery: DeliveryPolicy,
         judge: Option<Judge>,
     ) -> Result<Flow, NodeError> {
-        delivery.check_members(self.has_members)?;
+        delivery.check_has_members(self.has_members)?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(&self.desk));
         let number = Flow::next_number();
         desk.order(Order::Register {

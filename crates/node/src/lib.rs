@@ -327,6 +327,13 @@ impl Node {
     }
 }
 
+/// Returns a line on the buffers that this host refuses to sockets of nodes without rights, with
+/// the remedy.
+#[must_use]
+pub fn host_shortfall() -> Option<String> {
+    shortfall_without_rights(&UdpOptions::default())
+}
+
 /// Opens the sockets of the workers, which share an address.
 fn open_ports(config: &NodeConfig, handover: &mut Handover) -> Result<Vec<UdpPort>, NodeError> {
     let options = UdpOptions { reuse_port: config.workers > 1, ..neighbours_options(config) };

@@ -238,19 +238,19 @@ fn members_that_are_not_there_are_told_in_one_line() {
     };
     assert_eq!(
         refused("'paris'", "'nearest'", Some(&file)),
-        "far: no endpoint among the members has the id `paris`"
+        "[[packet]]: far: no endpoint among the members has the id `paris`"
     );
     assert_eq!(
         refused("'berlin'", "[]", Some(&file)),
         "[[packet]]: relays: missing; expected at least one, or `service = \"direct\"`"
     );
     let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
-    for (far, relays) in [("'berlin'", &*format!("[{address}]")), (&*address, "'nearest'")] {
-        assert_eq!(
-            refused(far, relays, None),
-            "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays \
-             take them"
-        );
+    for (far, relays, told) in [
+        ("'berlin'", &*format!("[{address}]"), "far: `berlin` is an id of `members`"),
+        (&*address, "'nearest'", "relays: `nearest` takes the relays of `members`"),
+    ] {
+        let line = refused(far, relays, None);
+        assert!(line.starts_with(&format!("[[packet]]: {told}")), "{line}");
     }
     let odd = refused("'berlin'", "'next'", Some(&file));
     assert!(odd.contains("expected a list of relays, or `nearest`"), "{odd}");

@@ -317,8 +317,8 @@ fn what_is_wrong_is_told_in_one_line() {
     let far = by_id.lines().find(|line| line.starts_with("far")).unwrap();
     assert_eq!(
         refused(by_id.replace(far, "far = 'berlin'")),
-        "[packet_endpoint]: members: missing; a far gateway by its id and the nearest relays take \
-         them"
+        "[[packet]]: far: `berlin` is an id of `members` in [packet_endpoint], which is missing; \
+         expected that, or an address and an identity"
     );
     let many = |count: u8, far: fn(u8) -> u8| {
         let paths = (0..count).map(|number| {

@@ -26,18 +26,19 @@ pub(super) fn check_listeners(
 impl NodeConfig {
     /// Checks that each TUN device belongs to one section.
     pub(super) fn check_devices(&self) -> Result<(), NodeError> {
-        let of_paths = self.paths.iter().filter_map(|path| match &path.source {
-            TrafficSource::Tunnel(tunnel) => Some(tunnel),
+        let of_paths = self.paths.iter().enumerate().filter_map(|(at, path)| match &path.source {
+            TrafficSource::Tunnel(tunnel) => Some((at, tunnel)),
             TrafficSource::Port { .. } | TrafficSource::Taken(_) => None,
         });
-        let mut names = BTreeSet::new();
-        match of_paths.chain(&self.tunnel).find(|tunnel| !names.insert(&tunnel.name)) {
-            None => Ok(()),
-            Some(Tunnel { name, .. }) => {
+        let mut names: BTreeSet<&String> = self.tunnel.iter().map(|tunnel| &tunnel.name).collect();
+        for (at, Tunnel { name, .. }) in of_paths {
+            if !names.insert(name) {
                 let problem =
                     format!("`{name}` is there twice; expected a device for each section");
-                Err(NodeError::Config { key: "tun.name", problem })
+                let error = NodeError::Config { key: "tun.name", problem };
+                return Err(self.sections.in_path(at, error));
             }
         }
+        Ok(())
     }
 }

@@ -22,7 +22,7 @@ use tradewind_units::{Bandwidth, Bytes, Duration, PricePerGb, Ratio, address, in
 use super::clashes::check_listeners;
 use super::{
     ANY_PORT, Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, LegSeal,
-    NodeConfig, Path, Recipient, RelayServices, Rendezvous, Section, ServiceCosts, Taken,
+    NodeConfig, Path, Recipient, RelayServices, Rendezvous, Section, Sections, ServiceCosts, Taken,
     TrafficSource, Tunnel, Via, budget_ms, max_loss, rendezvous,
 };
 use crate::NodeError;
@@ -281,6 +281,13 @@ fn section<T: DeserializeOwned>(key: &'static str, value: &toml::Value) -> Resul
     })
 }
 
+/// Refuses names: packets go to addresses, and no name is looked up.
+fn check_ranges(key: &'static str, rules: &[DestinationRule]) -> Result<(), NodeError> {
+    let Some(name) = rules.iter().find(|rule| rule.range().is_none()) else { return Ok(()) };
+    let problem = format!("`{name}`: expected ranges of addresses");
+    Err(NodeError::Config { key, problem })
+}
+
 /// Adds the section's name to an error.
 fn in_section(name: &'static str) -> impl Fn(NodeError) -> NodeError {
     move |error| NodeError::Section { section: Section::of(name), error: error.into() }
@@ -355,6 +362,7 @@ impl NodeConfig {
         operators: Vec<OperatorPublicKey>,
     ) -> Result<Self, NodeError> {
         let section: RelaySection = section("packet", packet)?;
+        check_ranges("next_hops", &section.next_hops)?;
         // Flows can only be coded together on one thread.
         let usual = || {
             if section.coding.across_gateways {
@@ -373,7 +381,7 @@ impl NodeConfig {
                 allow_loopback: section.allow_loopback,
                 ..bare.policy.clone()
             },
-            section: Some("packet"),
+            sections: Sections::of("packet"),
             repeats_copies: false,
             leg_seal: section.leg_seal,
             services: RelayServices {
@@ -439,8 +447,11 @@ impl NodeConfig {
             }
             None => EndpointSection::default(),
         };
+        check_ranges("destinations", &endpoint.destinations)
+            .map_err(in_section("packet_endpoint"))?;
         let (mut paths, mut groups, mut deposits) = (Vec::new(), Vec::new(), Vec::new());
         let (mut further_addresses, mut ports) = (BTreeMap::new(), Vec::new());
+        let mut sections = Sections::of("packet_endpoint");
         for (at, packet) in packets.iter().enumerate() {
             let (number, is_only) = (Some(at + 1), packets.len() == 1);
             let section = Section { name: "packet", number, is_only };
@@ -449,9 +460,18 @@ impl NodeConfig {
             ports.extend(ordered.listen().map(|listen| (section, listen)));
             further_addresses.extend(further);
             match ordered {
-                Ordered::Path(path) => paths.push(path),
-                Ordered::Group(group) => groups.push(group),
-                Ordered::Deposits(told) => deposits.push(told),
+                Ordered::Path(path) => {
+                    sections.paths.push(section);
+                    paths.push(path);
+                }
+                Ordered::Group(group) => {
+                    sections.groups.push(section);
+                    groups.push(group);
+                }
+                Ordered::Deposits(told) => {
+                    sections.deposits.push(section);
+                    deposits.push(told);
+                }
             }
         }
         check_listeners((Section::of("packet_endpoint"), endpoint.listen), ports)?;
@@ -466,7 +486,7 @@ impl NodeConfig {
                 allow_loopback: endpoint.allow_loopback,
                 ..bare.policy.clone()
             },
-            section: Some("packet_endpoint"),
+            sections,
             grant,
             paths,
             groups,

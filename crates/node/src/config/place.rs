@@ -33,6 +33,48 @@ impl std::fmt::Display for Section {
     }
 }
 
+/// The sections of the file that a configuration was read from; none for a program's.
+#[derive(Debug, Clone, Default)]
+pub struct Sections {
+    /// The section of the settings that are not of one path alone.
+    pub(super) own: Option<&'static str>,
+    /// Those of its paths, groups and deposits, in their order.
+    pub(super) paths: Vec<Section>,
+    pub(super) groups: Vec<Section>,
+    pub(super) deposits: Vec<Section>,
+}
+
+impl Sections {
+    /// Returns the sections of a node without paths.
+    pub(super) fn of(own: &'static str) -> Self {
+        Self { own: Some(own), ..Self::default() }
+    }
+
+    /// Adds its section to the error of the path at this index.
+    pub(crate) fn in_path(&self, at: usize, error: NodeError) -> NodeError {
+        in_one(self.paths.get(at), error)
+    }
+
+    /// Does the same for a group.
+    pub(crate) fn in_group(&self, at: usize, error: NodeError) -> NodeError {
+        in_one(self.groups.get(at), error)
+    }
+
+    /// Does the same for deposits.
+    pub(super) fn in_deposits(&self, at: usize, error: NodeError) -> NodeError {
+        in_one(self.deposits.get(at), error)
+    }
+}
+
+fn in_one(section: Option<&Section>, error: NodeError) -> NodeError {
+    match (section, error) {
+        (Some(section), error @ NodeError::Config { .. }) => {
+            NodeError::Section { section: *section, error: error.into() }
+        }
+        (_, error) => error,
+    }
+}
+
 /// Returns the error of a section as text.
 pub(crate) fn in_section(section: &Section, error: &NodeError) -> String {
     match error {
@@ -70,16 +112,20 @@ impl NodeError {
     /// Returns the line of `text` that the error is about: the key's, or that of the section that
     /// lacks it.
     fn line_in(&self, text: &str) -> Option<usize> {
-        let Self::Section { section, error } = self else { return None };
+        let line = |at| Some(text.get(..at)?.matches('\n').count() + 1);
+        let document = DeTable::parse(text).ok()?;
+        let (section, error) = match self {
+            Self::Section { section, error } => (section, error),
+            Self::Config { key, .. } => return line(entry(document.get_ref(), key)?.0),
+            _ => return None,
+        };
         let (path, unknown) = error.path_in(section.name);
         let mut all = steps(section.name);
         all.extend(section.number.map(|number| Step::Place(number - 1)));
         let in_section = all.len();
         all.extend(steps(path));
         all.extend(unknown.map(Step::Key));
-        let document = DeTable::parse(text).ok()?;
-        let at = deepest(&document, &all, in_section)?;
-        Some(text.get(..at)?.matches('\n').count() + 1)
+        line(deepest(&document, &all, in_section)?)
     }
 
     /// Returns the path of the key within its section, and the unknown key there, if any.

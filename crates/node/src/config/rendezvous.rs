@@ -89,14 +89,6 @@ impl Rendezvous {
         }
         self.deposits.iter().try_for_each(|deposits| check_keep(deposits.keep))
     }
-
-    /// Returns the receivers that must be among the members.
-    pub(super) fn members(&self) -> impl Iterator<Item = &String> {
-        self.deposits.iter().filter_map(|deposits| match &deposits.far {
-            Recipient::Member(name) => Some(name),
-            Recipient::Identity(_) => None,
-        })
-    }
 }
 
 /// Returns the count of the most frequent element.

@@ -160,8 +160,8 @@ impl Engine {
                     leg.begun_for,
                     %address, %identity,
                     "no answer: is it there, at an address of a family that both have, with that \
-                     identity, does it trust who signed the grant, which must list it, and do the \
-                     clocks agree within 30 s?"
+                     identity and the same wire version, does it trust who signed the grant, which \
+                     must list it, and do the clocks agree within 30 s?"
                 );
             }
             leg.is_told = !is_open && now.steady.since(leg.begun) >= ANSWERS_WITHIN;

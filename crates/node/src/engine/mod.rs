@@ -264,11 +264,13 @@ impl Engine {
     /// Adds the paths, groups and deposits of the configuration.
     fn add_configured(&mut self, now: Now, handover: &mut Handover) -> Result<(), NodeError> {
         let config = Arc::clone(&self.config);
-        for path in &config.paths {
-            self.add_path(now, handover, path)?;
+        for (at, path) in config.paths.iter().enumerate() {
+            let added = self.add_path(now, handover, path);
+            added.map_err(|error| config.sections.in_path(at, error))?;
         }
-        for group in &config.groups {
-            self.add_group(now, handover, group)?;
+        for (at, group) in config.groups.iter().enumerate() {
+            let added = self.add_group(now, handover, group);
+            added.map_err(|error| config.sections.in_group(at, error))?;
         }
         self.add_rendezvous(now, handover)
     }

@@ -1,13 +1,9 @@
-//! The sections of a plan's packet flows in the configurations of gateways and relays, and their
-//! validation by the packet plane.
+//! The sections of a plan's packet flows in the configurations of gateways and relays.
 
 use anyhow::Context as _;
 use toml::{Table, Value};
 use tradewind_desired::permissions::is_loopback;
 use tradewind_desired::{GatewayPacket, RelayPacket};
-use tradewind_grant::IdentityKey;
-use tradewind_node::NodeConfig;
-use tradewind_relay::{GatewayConfig, RelayConfig};
 
 /// Sets `flows` in a gateway's `[[packet]]`: entries with the same `listen` are replaced, all
 /// others of the base stay.
@@ -52,23 +48,4 @@ pub(super) fn add_all(known: &mut Value, more: Value) {
             }
         }
     }
-}
-
-/// Checks a gateway's packet sections; its identity does not matter for that.
-pub(super) fn check_gateway(config: &GatewayConfig) -> anyhow::Result<()> {
-    let endpoint = config.packet_endpoint.as_ref();
-    NodeConfig::of_gateway(&config.packet, endpoint, anybody(), config.grant.clone())?;
-    Ok(())
-}
-
-/// Checks a relay's packet section.
-pub(super) fn check_relay(config: &RelayConfig) -> anyhow::Result<()> {
-    if let Some(packet) = &config.packet {
-        NodeConfig::of_relay(packet, anybody(), config.operators.clone())?;
-    }
-    Ok(())
-}
-
-fn anybody() -> IdentityKey {
-    IdentityKey::from_entropy([1; 32])
 }

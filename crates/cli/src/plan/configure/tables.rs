@@ -17,6 +17,7 @@ use tradewind_units::{RelayId, Segments, SiteId};
 use super::inventory::Read;
 use super::{hosts, packets};
 use crate::output::{BadFile, OrBadFile as _, read_text};
+use crate::packet_plane;
 
 /// All that is to be written.
 pub(super) struct Planned {
@@ -100,7 +101,7 @@ pub(super) fn gateway_table(
     if stands || is_whole {
         let file = format!("{name}.toml");
         let config = GatewayConfig::parse(&toml::to_string(&table)?).or_bad(file.as_ref())?;
-        packets::check_gateway(&config).or_bad(file.as_ref())?;
+        packet_plane::check_gateway(&config).or_bad(file.as_ref())?;
     }
     Ok(table)
 }
@@ -140,7 +141,7 @@ pub(super) fn relay_table(
             .into());
         }
         let config = RelayConfig::parse(&toml::to_string(&table)?).or_bad(file.as_ref())?;
-        packets::check_relay(&config).or_bad(file.as_ref())?;
+        packet_plane::check_relay(&config).or_bad(file.as_ref())?;
     }
     Ok(table)
 }

@@ -180,7 +180,8 @@ fn two_sections_cannot_have_one_device() {
     let key = IdentityKey::from_entropy([2; 32]);
     let node = NodeConfig::of_gateway(&packets, None, key, None).unwrap();
     let refused = node.check_devices().unwrap_err().to_string();
-    assert_eq!(refused, "tun.name: `tw0` is there twice; expected a device for each section");
+    let expected = "tun.name: `tw0` is there twice; expected a device for each section";
+    assert_eq!(refused, format!("the 2. [[packet]]: {expected}"));
 }
 
 #[test]
