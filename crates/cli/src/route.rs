@@ -175,18 +175,21 @@ fn place(name: &str, rtts: &Rtts, catalogue: &Catalogue) -> anyhow::Result<Place
     }
     let at = match &region {
         Some(region) => catalogue.require(region)?.location,
-        None => city(name)?,
+        None => city(name, catalogue)?,
     };
     Ok(Place { at: Some(at), site: None, region })
 }
 
 /// Parses `LATITUDE,LONGITUDE`.
-fn city(name: &str) -> anyhow::Result<Coordinates> {
+fn city(name: &str, catalogue: &Catalogue) -> anyhow::Result<Coordinates> {
     let degrees = name.split_once(',').and_then(|(latitude, longitude)| {
         Some((latitude.trim().parse().ok()?, longitude.trim().parse().ok()?))
     });
-    let expected =
-        || bad(format!("`{name}`: a region of the catalogue or LATITUDE,LONGITUDE is expected"));
+    let expected = || {
+        let close = catalogue.did_you_mean(name);
+        let what = "a region of the catalogue or LATITUDE,LONGITUDE is expected";
+        bad(format!("`{name}`: {what}{close}"))
+    };
     let (latitude, longitude) = degrees.ok_or_else(expected)?;
     Coordinates::new(latitude, longitude).map_err(|error| bad(format!("`{name}`: {error}")))
 }

@@ -234,7 +234,7 @@ fn problems_without_a_plan_exit_with_1() {
         1,
         "both.toml: infeasible: flows: the budget of $0.7",
     );
-    files.refuses_with(&format!("{both} f-fct"), 1, "both.toml: limited: stopped before the end");
+    files.refuses_with(&format!("{both} f-fct"), 1, "both.toml: limited: no plan was found");
     let output = files.run(&format!("{both} f-fct -o json"));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &answer["status"]), (Some(1), &"limited".into()));

@@ -89,6 +89,7 @@ fn invalid_arguments_are_refused_in_one_line() {
         &["aws:nowhere", "aws:ap-south-1"],
         "`aws:nowhere`: a region of the catalogue or LAT",
     );
+    routes.refused(&["aws:ap-suoth-1", "1,2"], "did you mean `aws:ap-south-1`?");
     routes.refused(&["91,0", "aws:ap-south-1"], "a latitude from -90 to 90");
     routes.refused(&["1,2", "aws:ap-south-1", "--clouds", "moon"], "no region of a cloud `moon`");
     routes.refused(&["1,2", "aws:ap-south-1", "--relays", "5"], "--relays");

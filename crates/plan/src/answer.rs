@@ -222,8 +222,8 @@ impl Answer {
             Err(SolveError::WorkLimit { best: Some(plan), .. }) => {
                 Self::with_plan(problem, algorithm, &plan)
             }
-            Err(error @ SolveError::WorkLimit { best: None, .. }) => {
-                without(Status::Limited, error.to_string())
+            Err(error @ SolveError::WorkLimit { best: None, bound }) => {
+                without(Status::Limited, format!("{error}{}", least(problem, bound)))
             }
             Err(error @ SolveError::Infeasible { .. }) => {
                 without(Status::Infeasible, error.to_string())
@@ -387,6 +387,21 @@ impl Answer {
 pub fn gap(value: f64, bound: f64) -> Option<f64> {
     let gap = (value - bound) / value;
     gap.is_finite().then_some(gap.max(0.0))
+}
+
+/// Returns what is known of the objective of every plan where none was found.
+fn least(problem: &Problem, bound: Duration) -> String {
+    let seconds = bound.as_secs_f64();
+    let is_weighted = problem.flows().iter().any(|flow| flow.weight != 1);
+    match problem.objective() {
+        _ if bound.is_zero() => String::new(),
+        Objective::TotalFct if is_weighted => {
+            format!("; any takes {seconds:.3} s in all or more, with weights")
+        }
+        Objective::TotalFct => format!("; any takes {seconds:.3} s in all or more"),
+        Objective::Makespan => format!("; in any the last flow takes {seconds:.3} s or more"),
+        Objective::Cost => String::new(),
+    }
 }
 
 fn weighted_fct(problem: &Problem, plan: &Plan) -> Duration {

@@ -91,7 +91,7 @@ pub enum SolveError {
     #[error(transparent)]
     Infeasible(Obstacle),
     /// A limit was reached first, a heuristic found no plan, or the problem leaves paths out.
-    #[error("stopped before the end; no plan takes less than {:.3} s in all", bound.as_secs_f64())]
+    #[error("no plan was found, and no proof that there is none")]
     WorkLimit {
         /// The best plan found so far, if any.
         best: Option<Box<Plan>>,

@@ -206,7 +206,8 @@ impl<'a> Check<'a> {
             if !used.contains(&relay.id) {
                 self.found.push(Violation::RelayUnused(id.clone()));
             }
-            if self.offer_of(relay).is_none() {
+            let offer = self.offer_of(relay);
+            if offer.is_none_or(|offer| !self.problem.offers()[offer].is_offered) {
                 let (region, relay_type) = (relay.region.clone(), relay.relay_type.clone());
                 self.found.push(Violation::NotOffered { relay: id, region, relay_type });
             }

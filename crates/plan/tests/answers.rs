@@ -41,6 +41,24 @@ fn an_answer_says_how_good_it_is() {
 }
 
 #[test]
+fn what_is_known_without_a_plan_is_told_of_the_objective() {
+    for (objective, weight, known) in [
+        (Objective::TotalFct, 1, "; any takes 7.500 s in all or more"),
+        (Objective::TotalFct, 3, "; any takes 7.500 s in all or more, with weights"),
+        (Objective::Makespan, 1, "; in any the last flow takes 7.500 s or more"),
+        (Objective::Cost, 1, ""),
+    ] {
+        let mut inputs = drawn(2, 2, &[200, 40, 60, 30, 90], 2_000.0, 1.2);
+        (inputs.objective, inputs.flows[0].weight) = (objective, weight);
+        let (problem, bound) = (Problem::new(inputs).unwrap(), Duration::from_millis(7_500));
+        let nothing = Err(SolveError::WorkLimit { best: None, bound });
+        let reason = Answer::new(&problem, "x", nothing, Duration::ZERO).unwrap().reason.unwrap();
+        let expected = format!("no plan was found, and no proof that there is none{known}");
+        assert_eq!(reason, expected, "{objective:?}");
+    }
+}
+
+#[test]
 fn the_gap_of_a_makespan_is_told_of_the_makespan() {
     let mut inputs = four_cities(&["gcp:europe-west2", "gcp:us-east4"], 100.0);
     inputs.objective = Objective::Makespan;

@@ -322,6 +322,11 @@ fn forged_plans_are_found_out() {
     assert!(wrong(&|plan| plan.relays.clear()).contains(&PacketViolation::Path(id())));
     let runs = wrong(&|plan| plan.relays[0].runs = true);
     assert!(matches!(runs[0], PacketViolation::Relay(_)), "{runs:?}");
+    let relay = plan.relays[0].clone();
+    let mut elsewhere = read.inputs.clone();
+    elsewhere.not_offered.insert((relay.region, relay.relay_type));
+    let not_offered = read.packets.verify(&elsewhere, &nothing, &plan);
+    assert_eq!(not_offered, [PacketViolation::Relay(relay.id)]);
 }
 
 #[test]

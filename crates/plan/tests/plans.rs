@@ -112,6 +112,10 @@ fn verify_objects_to_a_plan_for_a_richer_or_roomier_problem() {
     narrow.relay_types[0].capacity = common::mbps(100.0);
     let found = verify(&Problem::new(narrow).unwrap(), &plan);
     assert!(found.iter().any(|v| matches!(v, Violation::OverCapacity { .. })), "{found:?}");
+    let (relay, mut elsewhere) = (plan.relays[0].clone(), four_cities(&REGIONS, 6.0));
+    elsewhere.not_offered.insert((relay.region, relay.relay_type));
+    let found = verify(&Problem::new(elsewhere).unwrap(), &plan);
+    assert!(found.iter().any(|v| matches!(v, Violation::NotOffered { .. })), "{found:?}");
 }
 
 #[test]

@@ -18,6 +18,14 @@ pub struct FileError {
     pub problem: String,
 }
 
+impl FileError {
+    /// Returns the error with notes on what was left out.
+    pub(super) fn with_notes(self, notes: &[String]) -> Self {
+        let notes = notes.iter().map(|note| format!(" ({note})"));
+        Self { problem: self.problem + &notes.collect::<String>(), ..self }
+    }
+}
+
 fn place(table: Option<&str>, line: usize) -> String {
     table.map_or_else(|| format!("line {line}"), |table| format!("{table}: line {line}"))
 }

@@ -28,8 +28,8 @@ const MOST_LEGS: usize = 2_000_000;
 pub(super) struct Built {
     pub(super) legs: Legs,
     pub(super) origins: Origins,
-    /// A note on round-trip times that are shorter than light takes.
-    pub(super) too_fast: Option<String>,
+    /// Notes on round-trip times that are shorter than light takes, or longer than any path's.
+    pub(super) impossible: Vec<String>,
 }
 
 /// The source and destination of a flow, and its position in the file.
@@ -94,8 +94,8 @@ pub(super) fn legs(
             }
         }
     }
-    let too_fast = builder.too_fast();
-    Ok(Built { legs: builder.legs, origins: builder.origins, too_fast })
+    let impossible = builder.too_fast().into_iter().chain(builder.too_slow()).collect();
+    Ok(Built { legs: builder.legs, origins: builder.origins, impossible })
 }
 
 /// Returns the greatest number of relays on a path.
@@ -123,6 +123,9 @@ const LIGHT_KM_PER_S: f64 = 299_792.458;
 /// Distance by which places may be closer than in the catalogue. Chosen: regions are located by
 /// their city, and spread around it.
 const NEARER_KM: f64 = 200.0;
+/// Round-trip time that no path has. Chosen: some eight times that over two geostationary
+/// satellites.
+const NO_PATH: Duration = Duration::from_secs(10);
 
 impl Builder<'_> {
     /// Notes a round-trip time that is shorter than light takes.
@@ -147,6 +150,18 @@ impl Builder<'_> {
             self.legs.len(),
             as_millis_f64(rtt),
             as_millis_f64(*light),
+        ))
+    }
+
+    fn too_slow(&self) -> Option<String> {
+        let mut slow = self.legs.iter().filter(|(_, leg)| leg.rtt > NO_PATH);
+        let ((from, to), leg) = slow.next()?;
+        Some(format!(
+            "the round trips of {} of {} legs are longer than any path takes, such as from {from} \
+             to {to}: {:.1} s stated; is a table in microseconds?",
+            1 + slow.count(),
+            self.legs.len(),
+            leg.rtt.as_secs_f64(),
         ))
     }
 

@@ -133,12 +133,14 @@ fn read(
     let max_relays = legs::max_relays(&file, &places)?;
     let mut stated = pairs::stated(&file, &places, &tables, robust)?;
     let mut notes = std::mem::take(&mut stated.notes);
-    let built = legs::legs(&file, &places, &carried, &stated, max_relays)?;
+    let built = legs::legs(&file, &places, &carried, &stated, max_relays);
+    // What is missing may be in a row that was left out.
+    let built = built.map_err(|error| error.with_notes(&notes))?;
     let packets = packets::packets(&file, &places, &flows, &built.legs)?;
     let relay_types = terms::relay_types(&file, &places)?;
     let running = terms::running(&file, &places, &relay_types, &flows, max_relays)?;
     let prices = terms::prices(&file, &places, &tables, &mut notes)?;
-    notes.extend(built.too_fast);
+    notes.extend(built.impossible);
     let of_site = |site: &places::Site| Some((site.id.clone(), site.region.clone()?));
     let cap_of_site = |site: &places::Site| Some((site.id.clone(), site.egress_cap?));
     let outside = |site: &places::Site| Some((site.id.clone(), site.egress_cap_outside?));

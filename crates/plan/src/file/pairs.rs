@@ -53,6 +53,9 @@ pub(super) fn stated(
         let mut strangers = UnknownPlaces::new(name);
         for row in table.rows() {
             let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
+            if pair.0 == pair.1 && table.number(row, "rtt_ms")? == Some(0.0) {
+                continue;
+            }
             let rtt = table.value(row, "rtt_ms", tables::rtt)?;
             let spread = match table.number(row, "spread_ms")? {
                 Some(_) => {
@@ -74,6 +77,9 @@ pub(super) fn stated(
         let mut strangers = UnknownPlaces::new(name);
         for row in table.rows() {
             let Some(pair) = pair_of(&table, row, places, &mut strangers)? else { continue };
+            if pair.0 == pair.1 && table.number(row, "mbps")? == Some(0.0) {
+                continue;
+            }
             let rate = table.value(row, "mbps", tables::rate)?;
             let rate = match table.number(row, "spread_mbps")? {
                 Some(spread) if !(spread >= 0.0 && spread.is_finite()) => {

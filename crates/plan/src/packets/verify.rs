@@ -33,7 +33,7 @@ pub enum PacketViolation {
     #[error("relay `{0}`: packet flows ask more of it than it can carry")]
     Overloaded(RelayId),
     /// A relay that is listed twice, has more packet flows than may share it, is said to run and
-    /// does not, or that no packet flow uses.
+    /// does not, is not on offer in its region, or that no packet flow uses.
     #[error("relay `{0}`: packet flows cannot have it, or do not take it")]
     Relay(RelayId),
     /// A total cost other than the sum over the flows.
@@ -154,7 +154,13 @@ fn wrong_relays(
         let taken = flows.get(&relay.id).copied().unwrap_or_default();
         let most = packets.prices.get(&relay.region).map_or(0, |prices| prices.flows);
         let has_room = taken > 0 && (relay.runs || taken <= most);
-        if is_twice || !has_room || (relay.runs && runs_too_many(inputs, streams, plan, at)) {
+        let is_there = if relay.runs {
+            !runs_too_many(inputs, streams, plan, at)
+        } else {
+            let key = (relay.region.clone(), relay.relay_type.clone());
+            inputs.regions.contains(&relay.region) && !inputs.not_offered.contains(&key)
+        };
+        if is_twice || !has_room || !is_there {
             wrong.push(PacketViolation::Relay(relay.id.clone()));
         }
     }

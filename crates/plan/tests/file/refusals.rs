@@ -141,6 +141,9 @@ fn impossible_figures_are_told() {
         notes[0].contains("shorter than light takes") && notes[0].contains("0.220 ms"),
         "{notes:?}"
     );
+    assert_eq!(read(&placed("9 s")).unwrap().notes, Vec::<String>::new());
+    let notes = read(&placed("220 s")).unwrap().notes;
+    assert!(notes[0].contains("longer than any path takes, such as from site a to"), "{notes:?}");
 }
 
 #[test]

@@ -107,6 +107,13 @@ fn tables_are_read_as_they_are_found() {
     let read = read_with(text, &[("t", grid), ("r", rates)]).unwrap();
     let [note] = &read.notes[..] else { panic!("{:?}", read.notes) };
     assert!(note.starts_with("t: 1 of 4 rows are about places"), "{note}");
+    // A place with itself, as on the diagonal of a matrix.
+    let itself = "gcp:europe-west2,gcp:europe-west2,0\n";
+    assert_eq!(legs(&format!("{plain}{itself}"), &format!("{rates}{itself}")), expected);
+    let error = read_with(text, &[("t", &plain.replace("west2,60", "wset2,60")), ("r", rates)]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no round-trip time from site a to relay gcp:europe-west2"), "{error}");
+    assert!(error.ends_with("did you mean `gcp:europe-west2`?))"), "{error}");
 
     let priced = format!("{text}[egress]\ntables = [\"p\"]\n");
     let prices = "src,dst,usd_per_gb\ngcp:europe-west2,gcp:us-east4,0.07\nmoon:a,moon:b,1\n";
