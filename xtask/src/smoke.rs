@@ -39,21 +39,35 @@ const PROGRAMS: [(&str, &[&str]); 15] = [
     ("examples/planner_times", &["1", "6", "4"]),
     ("examples/auto_holds", &["--work", "150000", "0", "1"]),
 ];
-/// Experiments without a lab that end within seconds.
-const NUMERIC: [&str; 7] =
-    ["cp-budget", "cp-cost", "jq-cost", "jq-delay", "jq-straggler", "rt-model", "rt-cmax"];
-/// Experiments on the lab whose first part ends within some seconds, that part alone. The figures
-/// of others are checked by `test-lab`.
-const ON_LAB: [&str; 8] = [
+/// Experiments without a lab.
+const NUMERIC: [&str; 9] = [
+    "cp-budget",
+    "cp-cost",
+    "jq-cost",
+    "jq-delay",
+    "jq-fec",
+    "jq-straggler",
+    "rt-cmax",
+    "rt-model",
+    "rt-traffic",
+];
+/// Experiments on the lab, their first part alone.
+const ON_LAB: [&str; 12] = [
     "cdd-cc",
     "cdd-four",
     "cdd-hops",
     "cdd-sequence",
     "cp-model-lab",
     "jq-mobile",
+    "jq-recovery-lab",
+    "packet-uplink",
     "rt-guard",
+    "rt-probes",
     "rt-ramp",
+    "trn-tuned",
 ];
+/// Quoted experiments that `test-lab` or `make test` run.
+const ELSEWHERE: [&str; 5] = ["cp-real", "jq-recovery", "jq-tcp", "jq-video", "packet-failover"];
 
 /// Runs all of them; the first word of each line on standard output is the result of one.
 pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
@@ -69,6 +83,9 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
         let known = root.join("scenarios").join(format!("{name}.toml")).is_file();
         if !known {
             tell(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
+        }
+        if !is_run(&name) {
+            tell(&name, Err("the docs quote it, and nothing runs it".to_owned()));
         }
     }
     // All at once, with the features of the whole workspace: for a single package its dependencies
@@ -102,6 +119,11 @@ fn built_in(root: &Path) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root.join(target).join("debug")
+}
+
+/// Returns whether an experiment is run, here or elsewhere.
+fn is_run(name: &str) -> bool {
+    NUMERIC.into_iter().chain(ON_LAB).chain(ELSEWHERE).any(|known| known == name)
 }
 
 /// Returns the experiments that the Markdown files quote.
@@ -164,6 +186,15 @@ fn tempfile(begun: Instant) -> std::path::PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quoted_experiments_are_all_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let quoted = quoted_experiments(&root);
+        assert!(quoted.len() > 10, "{quoted:?}");
+        let unrun: Vec<&String> = quoted.iter().filter(|name| !is_run(name)).collect();
+        assert!(unrun.is_empty(), "{unrun:?}");
+    }
 
     #[test]
     fn quoted_experiments_are_found_with_their_names() {

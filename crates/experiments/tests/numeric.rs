@@ -80,6 +80,15 @@ fn acceleration(record: &Record, algorithm: &str, point: &str) -> f64 {
 }
 
 #[test]
+fn the_first_part_alone_is_of_the_lab() {
+    let options = RunOptions { first_part: true, ..options() };
+    let check = |name: &str| by_name(name).unwrap().check(&options);
+    let refused = check("cp-cost").unwrap_err();
+    assert!(refused.is_of_configuration() && refused.to_string().contains("--first-part"));
+    check("cdd-hops").unwrap();
+}
+
+#[test]
 fn sharing_relays_wins_for_each_number_of_flows() {
     let points = "points = [{ flows = 10 }, { flows = 20 }, { flows = 30 }, { flows = 40 }, \
                   { flows = 50 }, { flows = 60 }]";

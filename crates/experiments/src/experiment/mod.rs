@@ -102,6 +102,12 @@ pub enum ExperimentError {
         /// The experiment.
         name: &'static str,
     },
+    /// The first part alone of an experiment that is not on the lab.
+    #[error("{name}: it has no parts (--first-part), as it is not on the lab; --quick shortens it")]
+    NoParts {
+        /// The experiment.
+        name: &'static str,
+    },
 }
 
 impl ExperimentError {
@@ -109,7 +115,10 @@ impl ExperimentError {
     #[must_use]
     pub const fn is_of_configuration(&self) -> bool {
         match self {
-            Self::GivenScenario { .. } | Self::File { .. } | Self::NoTable { .. } => true,
+            Self::GivenScenario { .. }
+            | Self::File { .. }
+            | Self::NoTable { .. }
+            | Self::NoParts { .. } => true,
             Self::Demo(error) => error.is_of_configuration(),
             Self::Numeric(_) | Self::Scenario(_) => false,
         }
@@ -155,7 +164,7 @@ impl Experiment {
     /// Refuses options that it cannot use.
     ///
     /// # Errors
-    /// [`ExperimentError::NoTable`].
+    /// [`ExperimentError::NoTable`] and [`ExperimentError::NoParts`].
     pub fn check(&self, options: &RunOptions) -> Result<(), ExperimentError> {
         let takes_table = match self.environment {
             Environment::Lab(_) => false,
@@ -163,6 +172,9 @@ impl Experiment {
         };
         if options.rtt.is_some() && !takes_table {
             return Err(ExperimentError::NoTable { name: self.name });
+        }
+        if options.first_part && !self.on_lab() {
+            return Err(ExperimentError::NoParts { name: self.name });
         }
         Ok(())
     }

@@ -287,6 +287,10 @@ mod tests {
         assert_eq!(run.into_inner(), 1);
         assert_eq!(record.invalid_because, ["one part alone was run"]);
         assert!(record.rows.is_empty());
+        let kept = in_turn(3, &options, &mut Heard::default(), |_: &[((), Checked)], _, _| {
+            Ok::<_, DemoError>(())
+        });
+        assert_eq!(kept.unwrap().parts.len(), 1);
     }
 
     #[test]

@@ -168,13 +168,19 @@ fn an_association_has_a_bounded_number_of_destinations() {
     let gateway = gateway(Some(sockets));
     let (_stream, reply) = associate(&gateway);
     let client = client(reply);
-    for _ in 0..MOST + 20 {
-        let datagram = wrapped(0, echo(), b"hello");
+    let evicted_after = |to: SocketAddr| {
+        let datagram = wrapped(0, to, b"hello");
         client.send(&datagram).unwrap();
         assert_eq!(received(&client), datagram);
-    }
+        gateway.handle.snapshot().udp_flows_evicted
+    };
+    let to: Vec<SocketAddr> = (0..MOST + 20).map(|_| echo()).collect();
+    to[..MOST].iter().for_each(|to| assert_eq!(evicted_after(*to), 0));
+    assert_eq!(evicted_after(to[0]), 0);
+    to[MOST..].iter().zip(1..).for_each(|(to, count)| assert_eq!(evicted_after(*to), count));
     wait_for("the oldest to go", || open.load(SeqCst) == MOST);
-    assert_eq!(gateway.handle.snapshot().udp_flows_evicted, 20);
+    // Those that were idle longest have gone, and not the first, which was used again.
+    assert_eq!([to[0], to[MOST], to[1]].map(evicted_after), [20, 20, 21]);
 }
 
 #[test]
