@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-docs setup-lint setup-bench build demo test test-long test-lab lint docs bench smoke fuzz clean
+.PHONY: help setup setup-docs setup-lint setup-bench build build-papers demo test test-long test-lab lint docs bench smoke fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -30,6 +30,10 @@ build: setup ## build the binary `tradewind`
 	$(CARGO) build --locked --release -p tradewind
 	@echo "built $(TRADEWIND)"
 
+build-papers: setup ## build `tradewind-papers` (the papers' experiments) and `tradewind`, which it starts
+	$(CARGO) build --locked --release -p tradewind -p tradewind-papers
+	@echo "built $(TRADEWIND) and $(TRADEWIND)-papers"
+
 demo: build ## the CloudPilot experiment on this machine: measure, plan, deploy, carry, compare
 	$(TRADEWIND) demo $(DEMO_FLAGS)
 
@@ -44,7 +48,7 @@ test-long: setup ## what `make test` samples, at length: the heuristics on 10,00
 	$(CARGO) run --locked --release --quiet --example heuristics_hold
 	$(CARGO) test --locked --release --workspace --test exact
 
-test-lab: build ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
+test-lab: build-papers ## figures on real kernel TCP in the emulated WAN: pass, fail or invalid
 	@$(CARGO) run --locked --quiet -p xtask -- test-lab $(TRADEWIND) $(TARGET_DIR)/test-lab.verdict
 
 lint: setup-lint ## formatting, clippy, layers, licences, sources, docs
@@ -74,7 +78,7 @@ bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capa
 	$(CARGO) run --locked --release --quiet -p tradewind-jumpstart-daemon --example jump_costs
 	$(CARGO) run --locked --release --quiet --example planner_times
 
-smoke: build ## every bench, example and experiment that the docs quote, in its shortest form: that they run, no figure
+smoke: build-papers ## every bench, example and experiment that the docs quote, in its shortest form: that they run, no figure
 	@$(CARGO) run --locked --quiet -p xtask -- smoke $(TRADEWIND)
 
 FUZZ_SECONDS ?= 600

@@ -13,9 +13,9 @@ const LAYERS: &[(u8, &[&str])] = &[
     (0, &["units", "model"]),
     (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet"]),
     (2, &["net", "telemetry"]),
-    (3, &["relay", "node", "probe", "jumpstart-daemon"]),
+    (3, &["output", "relay", "node", "probe", "jumpstart-daemon"]),
     (4, &["lab"]),
-    (5, &["experiments"]),
+    (5, &["demo"]),
     (6, &["cli"]),
 ];
 
@@ -32,9 +32,11 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 /// The folder of the product's crates.
 const PRODUCT: &str = "crates/";
 
-/// The folder of side-by-side benchmarks: above all layers, importing the crates that they measure.
+/// The papers' experiments and the folder of side-by-side benchmarks: above all layers, importing
+/// the crates that they run or measure.
+const PAPERS: &str = "papers";
 const BENCHMARKS: &str = "bench/";
-const BENCHMARK_LAYER: u8 = 7;
+const TOP_LAYER: u8 = 7;
 
 /// Members of the workspace outside the layers: neither side imports the other.
 const OUTSIDE: &[&str] = &["xtask"];
@@ -42,8 +44,8 @@ const OUTSIDE: &[&str] = &["xtask"];
 const PREFIX: &str = "tradewind-";
 
 fn layer_of(name: &str) -> Option<u8> {
-    if name.starts_with(BENCHMARKS) {
-        return Some(BENCHMARK_LAYER);
+    if name == PAPERS || name.starts_with(BENCHMARKS) {
+        return Some(TOP_LAYER);
     }
     LAYERS.iter().find(|(_, names)| names.contains(&name)).map(|(layer, _)| *layer)
 }
@@ -231,6 +233,14 @@ mod tests {
     }
 
     #[test]
+    fn papers_import_the_product_and_not_the_reverse() {
+        let papers = "[dependencies]\ntradewind-demo.workspace = true\n";
+        assert!(check("papers", papers).is_empty());
+        let product = "[dependencies]\ntradewind-papers.workspace = true\n";
+        assert!(["cli", "demo", "bench/relay"].iter().all(|name| check(name, product).len() == 1));
+    }
+
+    #[test]
     fn desired_imports_plan_and_not_the_reverse() {
         assert!(check("desired", "[dependencies]\ntradewind-plan.workspace = true\n").is_empty());
         assert_eq!(check("plan", "[dependencies]\ntradewind-desired.workspace = true\n").len(), 1);
@@ -279,7 +289,7 @@ mod tests {
         // Lines such as `layer 3  relay/   ...`, and those below without the layer's number.
         let architecture = include_str!("../../ARCHITECTURE.md");
         let drawing = architecture.split("```").nth(1).unwrap();
-        let drawn = drawing.lines().take_while(|line| !line.starts_with("scenarios/"));
+        let drawn = drawing.trim_start().lines().take_while(|line| !line.is_empty());
         let mut drawn: Vec<&str> = drawn
             .filter_map(|line| line.split_whitespace().find_map(|word| word.strip_suffix('/')))
             .collect();

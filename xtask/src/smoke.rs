@@ -1,5 +1,5 @@
 //! Every bench, example and experiment that the docs quote, in its shortest form: `cargo run -p
-//! xtask -- smoke BINARY`.
+//! xtask -- smoke BINARY`, with `tradewind-papers` beside it.
 //!
 //! Nothing here asserts a figure that depends on the machine. A run proves that the program still
 //! starts, measures, judges and ends, and that the commands quoted in the docs exist. If the
@@ -20,6 +20,11 @@ const LONGEST: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Exit code of a program that could not measure here, the same as the lab's.
 const INVALID: i32 = 3;
+
+/// The binary of the experiments, beside the product's.
+const PAPERS: &str = "tradewind-papers";
+/// The folders of built-in scenarios: the papers', and the demo's.
+const SCENARIOS: [&str; 2] = ["papers/scenarios", "examples"];
 
 /// Programs of this workspace, below the build folder, and their arguments.
 const PROGRAMS: [(&str, &[&str]); 15] = [
@@ -80,8 +85,9 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
         }
     };
     for name in quoted_experiments(root) {
-        let known = root.join("scenarios").join(format!("{name}.toml")).is_file();
-        if !known {
+        let file = format!("{name}.toml");
+        let is_known = SCENARIOS.iter().any(|folder| root.join(folder).join(&file).is_file());
+        if !is_known {
             tell(&name, Err("the docs quote it, and it has no scenario file".to_owned()));
         }
         if !is_run(&name) {
@@ -106,9 +112,10 @@ pub(crate) fn run(root: &Path, binary: &Path) -> ExitCode {
     tell("tradewind-bench-relay", finish(bench.arg(binary).current_dir(root)));
     let numeric = NUMERIC.into_iter().map(|name| (name, None));
     let on_lab = ON_LAB.into_iter().map(|name| (name, Some("--first-part")));
+    let papers = binary.with_file_name(PAPERS);
     for (name, more) in numeric.chain(on_lab) {
-        let mut command = Command::new(binary);
-        command.args(["lab", "run", name, "--quick"]).args(more);
+        let mut command = Command::new(&papers);
+        command.args(["run", name, "--quick"]).args(more);
         tell(name, finish(command.current_dir(root)));
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -135,9 +142,9 @@ fn quoted_experiments(root: &Path) -> BTreeSet<String> {
     names
 }
 
-/// Returns the names after `lab run` in a text.
+/// Returns the names after `tradewind-papers run` in a text.
 fn quoted_in(text: &str) -> impl Iterator<Item = String> {
-    text.split("lab run ").skip(1).filter_map(|rest| {
+    text.split("tradewind-papers run ").skip(1).filter_map(|rest| {
         let is_part = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
         let name: String = rest.chars().take_while(is_part).collect();
         (name.contains('-') && !name.starts_with('-')).then_some(name)
@@ -198,7 +205,8 @@ mod tests {
 
     #[test]
     fn quoted_experiments_are_found_with_their_names() {
-        let text = "`tradewind lab run jq-cost --quick`, `lab run FILE`, lab run cdd-e2e.";
+        let text = "`tradewind-papers run jq-cost --quick`, `tradewind-papers run FILE`, \
+                    tradewind-papers run cdd-e2e.";
         assert_eq!(quoted_in(text).collect::<Vec<_>>(), ["jq-cost", "cdd-e2e"]);
     }
 }

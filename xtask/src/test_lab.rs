@@ -1,4 +1,5 @@
-//! The lab's figures, asserted: `cargo run -p xtask -- test-lab BINARY`.
+//! The lab's figures, asserted: `cargo run -p xtask -- test-lab BINARY`, with `tradewind-papers`
+//! beside it.
 //!
 //! Runs the fidelity suite, the demo and experiments on real kernel TCP and compares their figures
 //! with the promised ones. The lab reports of each run whether it kept time; a run that did not is
@@ -28,6 +29,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// The binary of the experiments, beside the product's.
+const PAPERS: &str = "tradewind-papers";
 /// Tries of a step whose run was invalid.
 const TRIES: usize = 3;
 /// Exit code of a run that the lab calls invalid, the same as the product's and the fidelity
@@ -219,7 +222,7 @@ fn altered_path(lab: &Lab) -> Verdict {
 
 fn altered_scenario(lab: &Lab) -> Result<PathBuf, String> {
     let named = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let scenarios = lab.root.join("scenarios");
+    let scenarios = lab.root.join("examples");
     let read = |name: &str| {
         let path = scenarios.join(name);
         fs::read_to_string(&path).map_err(|error| named(&path, error))
@@ -403,8 +406,8 @@ fn chains(lab: &Lab) -> Verdict {
 fn experiment(lab: &Lab, name: &str, only: &[&str]) -> Verdict {
     let run = |seed: &str| {
         let valid = valid(name, || {
-            let mut command = Command::new(lab.binary);
-            command.args(["lab", "run", name, "--quick", "--seed", seed, "--output", "json"]);
+            let mut command = Command::new(lab.binary.with_file_name(PAPERS));
+            command.args(["run", name, "--quick", "--seed", seed, "--output", "json"]);
             command
         });
         valid.map_or_else(|verdict| verdict, |record| judge(&record, only))

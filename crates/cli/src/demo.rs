@@ -4,9 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use tradewind_experiments::demo::{self, DemoError, DemoOptions, Stop};
-use tradewind_experiments::report::{DemoReport, html, table};
-use tradewind_experiments::scenario::Scenario;
+use tradewind_demo::processes::{self, Stop};
+use tradewind_demo::report::{DemoReport, html, table};
+use tradewind_demo::scenario::Scenario;
+use tradewind_demo::{self as demo, DemoError, DemoOptions};
 use tradewind_lab::privilege;
 
 use crate::output::progress::Progress;
@@ -17,7 +18,7 @@ pub(crate) struct DemoArgs {
     /// End within 45 s: fewer handshakes, shorter rate tests, smaller volumes
     #[arg(long)]
     quick: bool,
-    /// Another scenario than the built-in one (scenarios/cp-real.toml)
+    /// Another scenario than the built-in one (examples/cp-real.toml)
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Seed of the emulated network, instead of the topology's
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
         scenario,
         quick: args.quick,
         seed: args.seed,
-        program: demo::this_program()?,
+        program: processes::this_program()?,
         stop,
     };
     let mut progress = Progress::new();

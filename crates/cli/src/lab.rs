@@ -12,7 +12,6 @@ use tradewind_model::catalogue::Catalogue;
 use tradewind_units::HostId;
 use tradewind_wan::Topology;
 
-use crate::experiment;
 use crate::output::{self, BAD_USAGE, Format, OrBadFile as _, Outcome, read_text, table};
 
 /// Exit codes of shells for a program that does not exist, and for one that may not be run.
@@ -58,16 +57,6 @@ pub(crate) enum LabCommand {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
     },
-    /// Name the papers' experiments
-    List,
-    /// Run one of the papers' experiments: on a lab of its own, or in numbers alone
-    ///
-    /// Exit code 3 when the lab did not keep time, or when a run on the lab was stopped or failed
-    /// after its first repeat: the record has the repeats that are whole. Findings change no exit
-    /// code, whether they hold or not.
-    Run(experiment::RunArgs),
-    /// Show the records that runs have written with `--out`
-    Report(experiment::ReportArgs),
     /// Hold a lab (what `up` starts)
     #[command(hide = true)]
     Serve {
@@ -90,9 +79,6 @@ pub(crate) fn run(command: LabCommand) -> Outcome {
         }
         LabCommand::Set { pair, settings } => supervisor::set(&place, &pair, &settings)?,
         LabCommand::Status { output } => return show(&supervisor::status(&place)?, output),
-        LabCommand::List => return experiment::list(),
-        LabCommand::Run(args) => return experiment::run(&args),
-        LabCommand::Report(args) => return experiment::report(&args),
         LabCommand::Serve { file, seed } => serve(&place, &file, seed)?,
     }
     Ok(ExitCode::SUCCESS)

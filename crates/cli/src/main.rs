@@ -5,7 +5,6 @@
 
 mod demo;
 mod doctor;
-mod experiment;
 mod explain;
 mod forecast;
 mod forward;
@@ -29,10 +28,8 @@ mod relay;
 mod route;
 mod socks_udp;
 
-use std::io::ErrorKind as ErrorCause;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// Carries traffic over relays in the public clouds, and only where that pays.
@@ -146,26 +143,16 @@ fn main() -> ExitCode {
 
 /// Prints the answer of the argument parser: help and version as they are, an error in one line.
 fn answer_usage(answer: &clap::Error) -> ExitCode {
-    let help = matches!(
-        answer.kind(),
-        ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    );
-    if help {
-        match answer.print() {
-            // A reader that has closed the pipe has all it wants.
-            Err(error) if error.kind() != ErrorCause::BrokenPipe => {
-                let error = anyhow::Error::new(error).context("print the help");
-                output::complain(output::one_line(&error));
-                return output::FAILED.into();
-            }
-            _ => {}
+    match output::help(answer) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(line)) => {
+            tradewind_net::handover::decline(&line);
+            output::complain(line);
+            output::BAD_USAGE.into()
         }
-    } else {
-        let line = output::usage_line(answer);
-        tradewind_net::handover::decline(&line);
-        output::complain(line);
+        Err(error) => {
+            output::complain(output::one_line(&error));
+            output::FAILED.into()
+        }
     }
-    ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(output::FAILED))
 }

@@ -25,14 +25,12 @@ fn tradewind(arguments: &[&str], directory: &Path) -> Output {
 }
 
 /// Arguments of every command that reads a file, without the file.
-const READERS: [&[&str]; 12] = [
+const READERS: [&[&str]; 10] = [
     &["relay", "--config"],
     &["gateway", "--config"],
     &["grant", "issue", "--key"],
     &["lab", "up"],
     &["lab", "serve"],
-    &["lab", "run", "cp-budget", "--scenario"],
-    &["lab", "run", "cdd-rtt", "--rtt"],
     &["demo", "--scenario"],
     &["plan", "--problem"],
     &["probe", "rate", "127.0.0.1:1", "--secret"],
@@ -132,8 +130,8 @@ fn demo_checks_its_outputs_before_it_begins() {
     files.refuses(&["demo", "--out", "file"], "file/demo.json: Not a directory");
 
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let scenario = fs::read_to_string(house.join("scenarios/cp-real.toml")).unwrap();
-    fs::copy(house.join("scenarios/cp-real-wan.toml"), files.0.join("cp-real-wan.toml")).unwrap();
+    let scenario = fs::read_to_string(house.join("examples/cp-real.toml")).unwrap();
+    fs::copy(house.join("examples/cp-real-wan.toml"), files.0.join("cp-real-wan.toml")).unwrap();
     for (from, to, expected) in [
         (
             "gcp:us-west1",
@@ -336,7 +334,7 @@ fn a_full_disk_leaves_neither_half_a_key_nor_half_a_result() {
     keygen(&files, "identity", "relay.key");
 
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let problem = house.join("scenarios/plan/four-cities.toml");
+    let problem = house.join("examples/plan/four-cities.toml");
     let plan = ["plan", "--problem", problem.to_str().unwrap(), "--out", "plan.json"];
     files.write("plan.json", "an earlier plan");
     let output = on_a_full_disk(&plan, &files);
@@ -373,23 +371,10 @@ fn wrong_usage_ends_with_two_and_names_its_flag() {
             "--max-tests: 1 to 1024, not `0`",
         ),
         (vec!["forward", "x"], "expected LISTEN=TO"),
-        (vec!["lab", "run", "jq-cost", "--rtt", "rtt.csv"], "no table of RTTs (--rtt)"),
     ] {
         files.refuses(&arguments, expected);
         assert_eq!(tradewind(&arguments, &files.0).status.code(), Some(2), "{arguments:?}");
     }
-}
-
-#[test]
-fn run_checks_its_output_before_it_begins() {
-    let files = Files::new("kept");
-    // A run would read this file first.
-    let begin = |experiment| ["lab", "run", experiment, "--scenario", "missing.toml", "--out"];
-    files.refuses(&[&begin("jq-delay")[..], &["nowhere/x.json"]].concat(), "nowhere/x.json");
-    files.refuses(&[&begin("cp-real")[..], &["x.svg"]].concat(), "cp-real has no plots");
-    assert!(!files.0.join("x.svg").exists());
-    files.refuses(&[&begin("jq-delay")[..], &["x.json"]].concat(), "missing.toml");
-    assert!(!files.0.join("x.json").exists());
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn mistakes_of_jumpstart_end_with_2() {
 #[test]
 fn mistakes_in_plans_and_arguments_end_with_2() {
     let files = Files::new("codes-of-plan");
-    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/plan");
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plan");
     let problem = |name: &str| house.join(name).display().to_string();
     let (cities, other) = (problem("four-cities.toml"), problem("one-to-many.toml"));
     files.prints(&["plan", "--problem", &cities, "--out", "plan.json"]);
@@ -224,8 +224,8 @@ fn mistakes_in_plans_and_arguments_end_with_2() {
     );
     files.refuses_with("packet status --config gateway.toml", 2, "gateway.toml: `metrics` names");
     files.write("scenario.toml", "nonsense = 1");
-    files.refuses_with("lab run jq-delay --scenario scenario.toml", 2, "scenario.toml: ");
-    files.refuses_with("lab run jq-delay --scenario absent", 2, "absent: ");
+    files.refuses_with("demo --scenario scenario.toml", 2, "scenario.toml: ");
+    files.refuses_with("demo --scenario absent", 2, "absent: ");
     for arguments in ["probe rtt nohost", "probe rtt a:99999", "probe rate nohost"] {
         files.refuses_with(arguments, 2, "probe of ");
     }

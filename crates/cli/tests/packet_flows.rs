@@ -373,7 +373,7 @@ fn packet_relay_missing_from_the_inventory_is_refused() {
 #[test]
 fn the_example_is_planned() {
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let file = house.join("scenarios/plan/calls.toml").display().to_string();
+    let file = house.join("examples/plan/calls.toml").display().to_string();
     let files = Files::new("calls");
     let plan = files.json(&["plan", "--problem", &file, "-o", "json"]);
     let flows = plan["packets"]["flows"].as_array().unwrap();

@@ -16,9 +16,9 @@ fn house() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Returns the path of a file in scenarios/plan.
+/// Returns the path of a file in examples/plan.
 fn scenario(name: &str) -> String {
-    house().join("scenarios/plan").join(name).display().to_string()
+    house().join("examples/plan").join(name).display().to_string()
 }
 
 /// Two flows from one site; the first may go over a relay, which pays with a budget of a dollar.

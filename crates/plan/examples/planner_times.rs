@@ -22,7 +22,7 @@
 mod command;
 #[path = "../tests/common/mod.rs"]
 mod common;
-#[path = "../../experiments/src/executor.rs"]
+#[path = "../../demo/src/executor.rs"]
 #[expect(unreachable_pub, reason = "public where it belongs")]
 mod executor;
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod common;
-#[path = "../../experiments/src/executor.rs"]
+#[path = "../../demo/src/executor.rs"]
 #[expect(
     dead_code,
     unreachable_pub,

@@ -256,10 +256,10 @@ fn too_many_sites_are_refused_before_they_cost_memory() {
 }
 
 #[test]
-fn bundled_scenarios_are_valid() {
+fn bundled_topologies_are_valid() {
     for text in [
-        include_str!("../../../scenarios/two-sites.toml"),
-        include_str!("../../../scenarios/cp-real-wan.toml"),
+        include_str!("../../../examples/two-sites.toml"),
+        include_str!("../../../examples/cp-real-wan.toml"),
     ] {
         parse(text).unwrap();
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use tradewind_experiments::executor::Threads;
+use tradewind_demo::executor::Threads;
 use tradewind_plan::solver::{self, Limits};
 use tradewind_plan::{Answer, Plan, Problem, Status, verify};
 use tradewind_units::{Money, UnitError, time::parse_duration};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use tradewind_experiments::executor::Threads;
+use tradewind_demo::executor::Threads;
 use tradewind_plan::forecast::{
     PastPeriod, Predictor, Regret, first_testable, past_period, regret_by,
 };

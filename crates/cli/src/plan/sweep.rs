@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use tradewind_experiments::report::chart::{self, Chart, Line, Scale};
+use tradewind_output::chart::{self, Chart, Line, Scale};
 use tradewind_plan::{Answer, Objective, Plan, Problem, Status};
 use tradewind_units::Money;
 

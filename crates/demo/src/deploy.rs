@@ -1,0 +1,142 @@
+//! Runs a plan on the lab: a relay process for each planned relay, a gateway beside each source,
+//! and the keys and grants that they need.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use tradewind_desired::{DesiredGateway, Encryption, Inventory, LegProfile, compile};
+use tradewind_grant::{Destination, DestinationRule, OperatorKey};
+use tradewind_lab::Lab;
+use tradewind_plan::{Flow, Legs, Plan};
+use tradewind_units::{FlowId, SiteId};
+
+use super::host_of;
+use crate::processes::process::Service;
+use crate::processes::service::{self, LegText, NewGateway, NewRelay};
+use crate::processes::{LabContext, ProcessError};
+
+/// The port of a host's first relay; further relays of the same region take the following ports.
+const FIRST_RELAY_PORT: u16 = 7001;
+/// The port of the first flow's receiver.
+const FIRST_RECEIVER_PORT: u16 = 8001;
+
+/// A running plan; its processes end when it is dropped.
+pub(super) struct Deployment {
+    _services: Vec<Service>,
+    /// The address at which the source's gateway accepts each relayed flow.
+    entrances: BTreeMap<FlowId, SocketAddr>,
+    /// The address of each flow's receiver.
+    receivers: BTreeMap<FlowId, SocketAddr>,
+}
+
+impl Deployment {
+    /// Returns the address that a sender dials to use the flow's path; `None` for a direct flow.
+    pub(super) fn entrance(&self, flow: &FlowId) -> Option<SocketAddr> {
+        self.entrances.get(flow).copied()
+    }
+
+    /// Returns the address of the flow's receiver.
+    pub(super) fn receiver(&self, flow: &FlowId) -> SocketAddr {
+        self.receivers[flow]
+    }
+}
+
+/// Starts all relays and gateways of `plan`, which was made from `legs`; `done` is called with the
+/// number of running processes. Legs are not encrypted: the paper's relays carry plain bytes, and
+/// all hosts of the lab share the cores of one machine.
+pub(super) fn deploy(
+    context: &LabContext,
+    plan: &Plan,
+    flows: &[Flow],
+    legs: &Legs,
+    mut done: impl FnMut(u64),
+) -> Result<Deployment, ProcessError> {
+    let operator = service::operator()?;
+    let receivers = receivers(&context.lab, flows)?;
+    let mut services = Vec::new();
+    let leg = LegProfile { encryption: Some(Encryption::None), ..LegProfile::default() };
+    let mut inventory = Inventory { leg, ..Inventory::default() };
+    for (flow, address) in &receivers {
+        inventory.destinations.insert(flow.clone(), Destination::address(*address)?);
+    }
+    let destinations: Vec<DestinationRule> =
+        inventory.destinations.values().map(Destination::as_rule).collect();
+    let relays = new_relays(context, plan)?;
+    for relay in &relays {
+        inventory.relays.insert(relay.hop.name.clone(), relay.hop.clone());
+    }
+    let desired = compile(plan, flows, legs, &inventory)?;
+    for relay in &relays {
+        context.stop.check()?;
+        let leg = LegText::of_relay(&desired.relays[&relay.hop.name].legs);
+        services.push(relay.start(context, &operator, &destinations, &leg)?);
+        done(services.len() as u64);
+    }
+    let mut entrances = BTreeMap::new();
+    for (site, gateway) in &desired.gateways {
+        context.stop.check()?;
+        let mine: Vec<&Flow> = plan
+            .flows
+            .iter()
+            .zip(flows)
+            .filter(|(planned, flow)| flow.source == *site && !planned.path.is_empty())
+            .map(|(_, flow)| flow)
+            .collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let (service, listening) =
+            start_gateway(context, &operator, site, &mine, gateway, &inventory)?;
+        services.push(service);
+        entrances.extend(mine.iter().map(|flow| flow.id.clone()).zip(listening));
+        done(services.len() as u64);
+    }
+    Ok(Deployment { _services: services, entrances, receivers })
+}
+
+fn new_relays(context: &LabContext, plan: &Plan) -> Result<Vec<NewRelay>, ProcessError> {
+    let mut used: BTreeMap<SiteId, u16> = BTreeMap::new();
+    plan.relays
+        .iter()
+        .map(|relay| {
+            let region = SiteId::from(relay.region.clone());
+            let count = used.entry(region.clone()).or_default();
+            let port = FIRST_RELAY_PORT + *count;
+            *count += 1;
+            NewRelay::new(context, relay.id.clone(), host_of(&region), port)
+        })
+        .collect()
+}
+
+/// Starts a site's gateway; returns the address at which it accepts each of its flows, in their
+/// order.
+fn start_gateway(
+    context: &LabContext,
+    operator: &OperatorKey,
+    site: &SiteId,
+    flows: &[&Flow],
+    desired: &DesiredGateway,
+    inventory: &Inventory,
+) -> Result<(Service, Vec<SocketAddr>), ProcessError> {
+    let gateway = NewGateway {
+        name: &format!("gateway-{site}"),
+        host: &host_of(site),
+        forwards: flows.iter().map(|flow| (&flow.id, &inventory.destinations[&flow.id])).collect(),
+        relays: inventory.relays.values().map(|hop| hop.identity).collect(),
+        routes: &desired.routes,
+        intercepts: false,
+        leg: &LegText::of_gateway(&desired.legs),
+        metrics: service::metrics_at(service::FIRST_GATEWAY),
+    };
+    gateway.start(context, operator)
+}
+
+fn receivers(lab: &Lab, flows: &[Flow]) -> Result<BTreeMap<FlowId, SocketAddr>, ProcessError> {
+    (FIRST_RECEIVER_PORT..)
+        .zip(flows)
+        .map(|(port, flow)| {
+            let ip = lab.address_v4(&host_of(&flow.destination))?;
+            Ok((flow.id.clone(), SocketAddr::new(IpAddr::V4(ip), port)))
+        })
+        .collect()
+}

@@ -1,0 +1,226 @@
+//! Carries the planned transfers through the lab, several at once where they cannot disturb each
+//! other, and keeps the lab's validity of each.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tradewind_plan::Flow;
+use tradewind_units::{Bandwidth, Bytes};
+
+use super::deploy::Deployment;
+use super::{host_of, lanes};
+use crate::processes::carry::{self, CarryError, Watch};
+use crate::processes::{LabContext, ProcessError};
+
+/// Longest silence within a transfer. Chosen: far beyond any round trip and any slow start.
+const QUIET: Duration = Duration::from_secs(20);
+/// The interval of progress reports.
+const TELL: Duration = Duration::from_millis(100);
+/// Attempts of a transfer whose run was invalid, each with half as many others beside it: neither a
+/// short load peak nor a slower machine than the intended one should spoil the whole run.
+const TRIES: usize = 3;
+
+/// The path kind of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CarriedOver {
+    /// Direct, from host to host.
+    Direct,
+    /// Through gateway and relays.
+    Planned,
+}
+
+impl CarriedOver {
+    /// Returns the name of the path kind.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Planned => "over its path",
+        }
+    }
+}
+
+/// A transfer to carry.
+#[derive(Debug, Clone)]
+pub(super) struct Transfer {
+    /// The index of its flow.
+    pub(super) flow: usize,
+    /// The path kind.
+    pub(super) way: CarriedOver,
+    /// The number of legs of its path.
+    pub(super) legs: usize,
+    /// The expected rate: its slowest leg's.
+    pub(super) rate: Bandwidth,
+    /// The volume.
+    pub(super) volume: Bytes,
+    /// Predicted completion time.
+    pub(super) predicted: Duration,
+}
+
+/// The result of a transfer.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    /// Measured completion time.
+    pub(super) fct: Duration,
+    /// `true` when the content arrived unchanged.
+    pub(super) sha256_ok: bool,
+    /// `true` when the lab's validity record held meanwhile.
+    pub(super) valid: bool,
+}
+
+/// All outcomes so far.
+#[derive(Debug, Default)]
+pub(super) struct Carriage {
+    outcomes: BTreeMap<(usize, CarriedOver), Outcome>,
+    reasons: Vec<String>,
+}
+
+impl Carriage {
+    /// Adds the outcomes of `other`.
+    pub(super) fn add(&mut self, other: Self) {
+        self.outcomes.extend(other.outcomes);
+        self.reasons.extend(other.reasons);
+    }
+
+    /// Returns the outcome of a flow's transfer.
+    pub(super) fn outcome(&self, flow: usize, way: CarriedOver) -> Option<&Outcome> {
+        self.outcomes.get(&(flow, way))
+    }
+
+    /// Returns every bound that the lab broke.
+    pub(super) fn invalid_because(&self) -> Vec<String> {
+        self.reasons.clone()
+    }
+}
+
+/// Carries these transfers, and repeats those with an invalid record until `repeats_until`; `done`
+/// is called with the number of bytes received.
+pub(super) fn carry(
+    context: &LabContext,
+    deployment: &Deployment,
+    flows: &[Flow],
+    transfers: &[&Transfer],
+    repeats_until: Instant,
+    mut done: impl FnMut(u64),
+) -> Result<Carriage, ProcessError> {
+    let work: Vec<lanes::Work> = transfers.iter().map(|transfer| work(flows, transfer)).collect();
+    let mut carriage = Carriage::default();
+    let mut arrived = 0;
+    let mut waiting: VecDeque<(usize, Vec<usize>)> =
+        lanes::groups(&work).into_iter().map(|group| (1, group)).collect();
+    while let Some((attempt, group)) = waiting.pop_front() {
+        let members: Vec<&Transfer> = group.iter().map(|index| transfers[*index]).collect();
+        context.lab.reset_validity()?;
+        let outcomes =
+            carry_group(context, deployment, flows, &members, |bytes| done(arrived + bytes))?;
+        let record = context.lab.validity()?;
+        if !record.valid && attempt < TRIES && Instant::now() < repeats_until {
+            for half in group.chunks(group.len().div_ceil(2)).rev() {
+                waiting.push_front((attempt + 1, half.to_vec()));
+            }
+            continue;
+        }
+        for (transfer, mut outcome) in members.iter().zip(outcomes) {
+            outcome.valid = record.valid;
+            carriage.outcomes.insert((transfer.flow, transfer.way), outcome);
+        }
+        carriage.reasons.extend(record.reasons);
+        arrived += members.iter().map(|transfer| transfer.volume.as_u64()).sum::<u64>();
+    }
+    Ok(carriage)
+}
+
+/// Returns the load of a transfer on the emulator: its mean rate, once per leg.
+fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
+    let flow = &flows[transfer.flow];
+    let rate = Bandwidth::from_transfer(transfer.volume, transfer.predicted);
+    let load = rate.map_or(Bandwidth::MAX, |rate| rate.scaled(transfer.legs as f64));
+    lanes::Work {
+        source: flow.source.clone(),
+        destination: flow.destination.clone(),
+        peak: transfer.rate,
+        load,
+    }
+}
+
+fn carry_group(
+    context: &LabContext,
+    deployment: &Deployment,
+    flows: &[Flow],
+    members: &[&Transfer],
+    mut done: impl FnMut(u64),
+) -> Result<Vec<Outcome>, ProcessError> {
+    let watches: Vec<Watch> = members.iter().map(|_| Watch::default()).collect();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = members
+            .iter()
+            .zip(&watches)
+            .map(|(transfer, watch)| {
+                scope.spawn(move || carry_one(context, deployment, flows, transfer, watch))
+            })
+            .collect();
+        while running.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(TELL);
+            done(watches.iter().map(|watch| watch.received.load(Ordering::Relaxed)).sum());
+            if context.stop.is_set() {
+                watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Relaxed));
+            }
+        }
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("a transfer does not panic"))
+            .collect()
+    })
+}
+
+fn carry_one(
+    context: &LabContext,
+    deployment: &Deployment,
+    flows: &[Flow],
+    transfer: &Transfer,
+    watch: &Watch,
+) -> Result<Outcome, ProcessError> {
+    let flow = &flows[transfer.flow];
+    let name = format!("{} ({})", flow.id, transfer.way.name());
+    let failed = |source| ProcessError::Carry { flow: name.clone(), source };
+    let receiver = deployment.receiver(&flow.id);
+    let dial = match transfer.way {
+        CarriedOver::Direct => receiver,
+        CarriedOver::Planned => deployment.entrance(&flow.id).unwrap_or(receiver),
+    };
+    let listener = listen(context, flow, receiver)?.map_err(failed)?;
+    let outgoing = socket(context, flow, dial)?.map_err(failed)?;
+    let seed = transfer.flow as u64 + 1;
+    let carried =
+        carry::carry(outgoing, dial, &listener, transfer.volume.as_u64(), seed, QUIET, watch);
+    match carried {
+        Err(CarryError::Stopped) if context.stop.is_set() => Err(ProcessError::Stopped),
+        Err(source) => Err(failed(source)),
+        Ok(carried) => Ok(Outcome { fct: carried.fct, sha256_ok: carried.sha256_ok, valid: false }),
+    }
+}
+
+/// Opens a listener on the flow's destination.
+fn listen(
+    context: &LabContext,
+    flow: &Flow,
+    address: SocketAddr,
+) -> Result<Result<TcpListener, CarryError>, ProcessError> {
+    let host = host_of(&flow.destination);
+    let bound = context.lab.enter(&host, || TcpListener::bind(address))?;
+    Ok(bound.map_err(|source| CarryError::Io { what: "listen at", address, source }))
+}
+
+/// Creates a socket on the flow's source.
+fn socket(
+    context: &LabContext,
+    flow: &Flow,
+    address: SocketAddr,
+) -> Result<Result<socket2::Socket, CarryError>, ProcessError> {
+    let host = host_of(&flow.source);
+    let domain = socket2::Domain::for_address(address);
+    let made =
+        context.lab.enter(&host, || socket2::Socket::new(domain, socket2::Type::STREAM, None))?;
+    Ok(made.map_err(|source| CarryError::Io { what: "make a socket for", address, source }))
+}
