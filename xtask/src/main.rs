@@ -3,6 +3,7 @@
 //!
 //! | module | checks |
 //! |---|---|
+//! | [`circles`] | no large circle of imports between the files of a crate |
 //! | [`layers`] | no crate imports upward; pure crates carry the strict `clippy.toml` |
 //! | [`sources`] | the rules for every Rust file, and the columns of Markdown |
 //! | [`links`] | links of Markdown files, and the book's table of contents |
@@ -14,6 +15,7 @@
 //! A violation is one line, `file:line: what and what would be right`. The crate belongs to no
 //! layer and imports nothing of ours.
 
+mod circles;
 mod layers;
 mod lexer;
 mod links;
@@ -108,6 +110,9 @@ fn check(root: &Path) -> Result<Summary, String> {
         .map(|file| (file.clone(), read(root, &file).ok()))
         .collect();
     violations.extend(layers::check_clippy(&settings));
+    for member in &members {
+        violations.extend(circles::check(member, &|file| read(root, file).ok()));
+    }
     let files = files_with(".rs", root)?;
     for file in &files {
         violations.extend(sources::check(file, &read(root, file)?));
