@@ -7,8 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
-
 use crate::Violation;
 
 /// The folder of the book.
@@ -111,25 +109,38 @@ fn unlisted(pages: &BTreeMap<&str, Page>) -> Vec<Violation> {
 /// Reads the links and anchors of a Markdown text.
 fn page(text: &str) -> Page {
     let mut page = Page { links: Vec::new(), anchors: BTreeSet::new() };
-    let mut heading: Option<String> = None;
-    for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
-        match event {
-            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                let line = 1 + text[..range.start].matches('\n').count();
-                page.links.push(Link { line, target: dest_url.into_string() });
-            }
-            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
-            Event::End(TagEnd::Heading(_)) => {
-                let words = heading.take().unwrap_or_default();
-                add_anchor(&mut page.anchors, &anchor(&words));
-            }
-            Event::Text(words) | Event::Code(words) => {
-                heading.iter_mut().for_each(|heading| heading.push_str(&words));
-            }
-            _ => {}
+    for line in crate::sources::outside_code(text) {
+        let words = line.trim_start_matches('#');
+        if words.len() < line.len() && words.starts_with(' ') {
+            add_anchor(&mut page.anchors, &anchor(words));
         }
     }
+    let prose = without_code_spans(&crate::sources::outside_code(text).join("\n"));
+    for (start, mark) in prose.match_indices("](") {
+        let rest = &prose[start + mark.len()..];
+        let Some((target, _)) = rest.split_once(')') else { continue };
+        let line = 1 + prose[..start].matches('\n').count();
+        page.links.push(Link { line, target: target.to_owned() });
+    }
     page
+}
+
+/// Returns the text with the contents of code spans taken out, but for their line ends. A span ends
+/// within its paragraph.
+fn without_code_spans(text: &str) -> String {
+    let of_paragraph = |paragraph: &str| {
+        let parts: Vec<&str> = paragraph.split('`').collect();
+        let is_code = |index: usize| index % 2 == 1 && index + 1 < parts.len();
+        let kept = parts.iter().enumerate().map(|(index, part)| {
+            if is_code(index) {
+                "\n".repeat(part.matches('\n').count())
+            } else {
+                (*part).to_owned()
+            }
+        });
+        kept.collect::<String>()
+    };
+    text.split("\n\n").map(of_paragraph).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Returns the anchor of a heading: its words in lower case, joined by hyphens, without other

@@ -54,17 +54,20 @@ pub(crate) fn check(file: &str, text: &str) -> Vec<Violation> {
 
 /// Checks the Markdown file `file` (relative to the repository) with content `text`.
 pub(crate) fn check_markdown(file: &str, text: &str) -> Vec<Violation> {
+    long_lines(file, &outside_code(text).join("\n"))
+}
+
+/// Returns the lines of a Markdown text; those of fenced and indented code are empty.
+pub(crate) fn outside_code(text: &str) -> Vec<&str> {
     let mut is_fenced = false;
-    let outside_fences: Vec<&str> = text
-        .lines()
+    text.lines()
         .map(|line| {
             let is_fence = line.trim_start().starts_with("```");
             is_fenced ^= is_fence;
             let is_code = is_fenced || is_fence || line.starts_with("    ");
             if is_code { "" } else { line }
         })
-        .collect();
-    long_lines(file, &outside_fences.join("\n"))
+        .collect()
 }
 
 /// Returns the lines that are too long, rows of tables aside.
