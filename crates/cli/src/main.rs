@@ -1,7 +1,8 @@
 //! The binary `tradewind`: commands, tables, progress and JSON only.
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong
-//! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid.
+//! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid
+//! (the demo's with `--strict` alone).
 
 mod demo;
 mod doctor;
@@ -37,8 +38,8 @@ use clap::{Parser, Subcommand};
 #[command(name = "tradewind", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 failed or no plan, 2 wrong usage or a bad file (problem, \
-     configuration, key; not what the host lacks, as a free port), 3 a lab run was invalid, or \
-     doctor misses something needed."
+     configuration, key; not what the host lacks, as a free port), 3 an experiment on the \
+     lab was invalid (the demo only with --strict), or doctor misses something needed."
 )]
 struct Cli {
     #[command(subcommand)]
