@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`scenario`] | flows, candidate regions, prices and the topology's name |
 //! | [`processes`] | processes on the lab's hosts, and transfers between them |
-//! | [`report`] | the result as data, table and page |
+//! | [`mod@report`] | the result as data, table and page |
 //! | [`executor`] | threads for the planner |
 //!
 //! [`run`] lists the steps. The planner uses the probe's reports and the scenario's prices, never

@@ -1,31 +1,31 @@
 //! What all experiments share: options, scenarios, repeats, records, and work on the lab's hosts.
 //! No experiment is imported here.
 //!
-//! An experiment on the lab starts a [`LabContext`], puts relays, gateways and forwarders on its
-//! hosts ([`service`], [`chain`]), moves data over plain sockets ([`carry`] pushes a volume,
-//! [`fetch`] downloads a file), and checks for each transfer that the lab kept time ([`checked`]).
-//! That is a repeat; [`repeats`] runs them, and keeps complete ones. A numeric experiment repeats
-//! its work for each seed ([`seeds`]).
+//! An experiment on the lab starts a `LabContext`, puts relays, gateways and forwarders on its
+//! hosts (`service`, `chain`), moves data over plain sockets (`carry` pushes a volume,
+//! `fetch` downloads a file), and checks for each transfer that the lab kept time (`checked`).
+//! That is a repeat; `repeats` runs them, and keeps complete ones. A numeric experiment repeats
+//! its work for each seed (`seeds`).
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`experiment`] | an experiment, its built-in scenario and the files that name each other |
-//! | [`options`] | options of a run |
-//! | [`error`] | the reasons why there is no record |
-//! | [`record`] | results as data |
-//! | [`seeds`] | numeric repeats over successive seeds |
-//! | [`random`] | draws from a seed |
-//! | [`statistics`] | means, quantiles, correlations |
-//! | [`parallel`] | work items processed by several threads |
-//! | [`repeats`] | repeats on the lab over successive seeds, and early ends |
-//! | [`checked`] | validity of measurements, and their repetition |
-//! | [`chain`] | a chain between two hosts: direct, over forwarding or over splitting relays |
-//! | [`forwarders`] | forwarding relays, and HAProxy for comparison |
-//! | [`fetch`] | files served and fetched over a chain, timed and verified |
-//! | [`exchange`] | many concurrent files, with both ends of each connection in one process |
-//! | [`packets`] | relays and gateways that carry datagrams |
-//! | [`watch`] | bytes over time on one link, during other work |
-//! | [`listeners`] | readiness of foreign programs |
+//! | `experiment` | an experiment, its built-in scenario and the files that name each other |
+//! | `options` | options of a run |
+//! | `error` | the reasons why there is no record |
+//! | `record` | results as data |
+//! | `seeds` | numeric repeats over successive seeds |
+//! | `random` | draws from a seed |
+//! | `statistics` | means, quantiles, correlations |
+//! | `parallel` | work items processed by several threads |
+//! | `repeats` | repeats on the lab over successive seeds, and early ends |
+//! | `checked` | validity of measurements, and their repetition |
+//! | `chain` | a chain between two hosts: direct, over forwarding or over splitting relays |
+//! | `forwarders` | forwarding relays, and HAProxy for comparison |
+//! | `fetch` | files served and fetched over a chain, timed and verified |
+//! | `exchange` | many concurrent files, with both ends of each connection in one process |
+//! | `packets` | relays and gateways that carry datagrams |
+//! | `watch` | bytes over time on one link, during other work |
+//! | `listeners` | readiness of foreign programs |
 
 pub(crate) mod chain;
 pub(crate) mod checked;
