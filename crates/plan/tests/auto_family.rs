@@ -14,9 +14,8 @@ use tradewind_plan::solver::{self, LagrangianSearch, SolveError, Solver};
 use tradewind_plan::{Inputs, Limits, Plan, Problem, verify};
 use tradewind_units::{Duration, PricePerGb};
 
-/// Least relative distance of the search alone from the optimum, on the problems where it misses
-/// that.
-const MOST: f64 = 0.01;
+/// The most that the search may be above the best plan known, relatively.
+const MOST: f64 = 0.02;
 
 /// Steps of each algorithm on small problems.
 const WORK: u64 = 60_000;
@@ -44,7 +43,7 @@ fn ended(outcome: Result<Plan, SolveError>) -> Option<Plan> {
 }
 
 #[test]
-fn auto_proves_what_its_search_by_prices_alone_misses_where_set_up_dominates() {
+fn auto_proves_small_plans_where_set_up_dominates() {
     for budget in [3.0, 5.0] {
         let mut inputs = near_regions(12, budget / 12.0, Pattern::OneToOne, 1);
         inputs.regions = inputs.regions.into_iter().step_by(2).collect();
@@ -52,10 +51,20 @@ fn auto_proves_what_its_search_by_prices_alone_misses_where_set_up_dominates() {
         let auto = planned("auto", &problem, WORK).unwrap();
         assert_eq!(verify(&problem, &auto), vec![]);
         assert_eq!(auto.bound, auto.score(&problem).0, "${budget}: it is proved");
-        let alone =
-            ended(LagrangianSearch::default().solve(&problem, &Limits::work(WORK))).unwrap();
-        let (found, than) = (auto.score(&problem).0, alone.score(&problem).0);
-        assert!(found.mul_f64(1.0 + MOST) < than, "${budget}: {found:?} against {than:?}");
+    }
+}
+
+/// Without ruin and recreate these are four percent and more above the best known.
+#[test]
+fn the_search_finds_good_sets_of_relays() {
+    for number in [4, 24] {
+        let problem = family::problem(number);
+        let limits = Limits::work(150_000);
+        let plan = ended(LagrangianSearch::default().solve(&problem, &limits)).unwrap();
+        assert_eq!(verify(&problem, &plan), vec![]);
+        let best = family::best_known_s(number).unwrap();
+        let above = plan.score(&problem).0.as_secs_f64() / best - 1.0;
+        assert!(above < MOST, "problem {number}: {above} above the best known");
     }
 }
 

@@ -7,8 +7,8 @@
 //!    solvers given to it.
 //! 3. Local search from each start: flows change paths, relays and offers close and open, evaluated
 //!    by score plus priced cost; then the plan is repaired to meet the budget and the rest of the
-//!    budget is spent ([`moves`]). Seeded random perturbations ("kicks") follow until the limits,
-//!    until bound and plan meet, or until nothing improves.
+//!    budget is spent ([`moves`]). Seeded random perturbations ("kicks") and ruin and recreate
+//!    ([`recreate`]) follow until the limits, until bound and plan meet, or until nothing improves.
 //! 4. Small problems are given to an exact solver first.
 //!
 //! All of it is deterministic: the same problem and work give the same plan.
@@ -23,8 +23,8 @@ use crate::plan::Plan;
 use crate::problem::{Objective, Problem};
 use dual::{Ascent, Bound};
 pub(super) use margins::Margins;
+use recreate::Recreate;
 use search::Search;
-use sets::Sets;
 use state::State;
 use table::Table;
 
@@ -33,8 +33,8 @@ mod dual;
 mod margins;
 mod moves;
 mod pricing;
+mod recreate;
 mod search;
-mod sets;
 mod state;
 mod table;
 
@@ -79,10 +79,11 @@ const MOST_FLOWS_FROM_CHEAPEST: usize = 1_000;
 const FIRST_KICKS: u32 = 400;
 const MOST_KICKS: u32 = 3_000;
 
-/// Kicks without improvement until the search over sets of relays ends. Chosen by trial.
-const SET_KICKS: u32 = 600;
+/// Rounds of ruin and recreate without improvement until that search ends. Chosen by trial.
+const IDLE_ROUNDS: u32 = 4;
 
-/// Flows times changes of a set up to which sets are searched. Chosen: a second for each of them.
+/// Flows times changes of a set of relays by one up to which they are ruined and recreated. Chosen:
+/// with more a round takes many seconds.
 const MOST_SET_CHANGES: usize = 3_000_000;
 
 /// The most rounds of the ascent. Chosen: later ones win less than a thousandth.
@@ -157,12 +158,12 @@ impl LagrangianSearch<'_> {
         for choices in starting_choices(problem, &table, &bound, &plans) {
             search.start(&choices, &mut work);
         }
-        search.kick(FIRST_KICKS, bound.least, &mut work);
         let changes = table.supplies.len().pow(2).saturating_mul(table.flows());
         if changes <= MOST_SET_CHANGES {
-            let sets = Sets::new(&table, search.lambda);
-            sets.improve(&mut search, SET_KICKS, bound.least, &mut work);
+            let recreate = Recreate::new(&table, search.lambda);
+            recreate.improve(&mut search, IDLE_ROUNDS, bound.least, &mut work);
         }
+        search.kick(FIRST_KICKS, bound.least, &mut work);
         if effort == Effort::Full {
             if !problem.leaves_out() {
                 let mut best = |choices: &[usize], work: &mut Work<'_>| {

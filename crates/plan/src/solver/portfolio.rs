@@ -40,8 +40,9 @@ struct Shares {
 impl Shares {
     /// Returns the shares by the number of paths of all flows. Chosen by trial: the exact program
     /// has a column for each of them. Up to some thousand it can be solved to optimality, so that
-    /// most of the time goes there. With more the best plan comes from parts, and beyond
-    /// [`MOST_PATHS_FOR_EXACT`] the whole program does not finish even its first relaxation.
+    /// most of the time goes there. With more the best plan comes from the search and from parts,
+    /// and beyond [`MOST_PATHS_FOR_EXACT`] the whole program does not finish even its first
+    /// relaxation.
     fn of(paths: usize) -> Self {
         use Stage::{Counts, Parts, Whole};
         match paths {
@@ -50,8 +51,8 @@ impl Shares {
                 Self { lagrangian: 0.1, stages }
             }
             2_000..MOST_PATHS_FOR_EXACT => {
-                let stages = [(Parts, 0.13), (Counts, 0.2), (Parts, 0.3), (Whole, 0.2)];
-                Self { lagrangian: 0.12, stages }
+                let stages = [(Parts, 0.13), (Counts, 0.2), (Parts, 0.25), (Whole, 0.17)];
+                Self { lagrangian: 0.2, stages }
             }
             _ => {
                 let stages = [(Parts, 0.35), (Counts, 0.0), (Whole, 0.0), (Whole, 0.0)];

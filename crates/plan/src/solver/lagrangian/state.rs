@@ -159,6 +159,20 @@ impl<'t> State<'t> {
         if fits { 0 } else { self.table.supplies[offer].cost_of_next(fleet.used) }
     }
 
+    /// Returns whether a choice fits into relays in use, or new ones up to so many of each offer.
+    pub(super) fn fits_within(&self, choice: &Choice, most: &[usize]) -> bool {
+        choice.relays().all(|relay| {
+            let fleet = &self.fleets[relay];
+            fleet.used < most[relay] || (fleet.used > 0 && choice.rate <= fleet.most_room)
+        })
+    }
+
+    /// Returns the numbers of an offer's relays in use.
+    pub(super) fn numbers_in_use(&self, offer: usize) -> Vec<u32> {
+        let loads = self.fleets[offer].loads.iter().enumerate();
+        loads.filter(|(_, load)| **load > 0).map(|(number, _)| number as u32).collect()
+    }
+
     /// Takes the flow off its path; the assignment returned restores it.
     pub(super) fn detach(&mut self, flow: usize) -> Assignment {
         let (assignment, choice) = (self.assignments[flow], self.choice(flow));
