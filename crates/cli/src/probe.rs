@@ -225,13 +225,16 @@ fn read_secret(file: Option<&PathBuf>) -> anyhow::Result<Option<Secret>> {
 }
 
 /// Shows the targets that answered; names those that did not, and then fails.
-fn show_rtts<E: std::fmt::Display>(answers: Vec<Result<RttReport, E>>, output: Format) -> Outcome {
-    let count = answers.len();
-    let mut reports = Vec::new();
+fn show_rtts(answers: Vec<Result<RttReport, ProbeError>>, output: Format) -> Outcome {
+    let (mut reports, mut code) = (Vec::new(), ExitCode::SUCCESS);
     for answer in answers {
         match answer {
             Ok(report) => reports.push(report),
-            Err(error) => output::complain(error),
+            Err(error) => {
+                let is_usage = error.is_of_configuration();
+                code = if is_usage { output::BAD_USAGE } else { FAILED }.into();
+                output::complain(error);
+            }
         }
     }
     match output {
@@ -253,7 +256,7 @@ fn show_rtts<E: std::fmt::Display>(answers: Vec<Result<RttReport, E>>, output: F
             table::print(&heading, &rows, 1)?;
         }
     }
-    Ok(if reports.len() == count { ExitCode::SUCCESS } else { FAILED.into() })
+    Ok(code)
 }
 
 fn show_rate(report: &RateReport, output: Format) -> Outcome {
