@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`table`] | tables for terminals |
 //! | [`progress`] | steps of a long run, as bars on a terminal |
-//! | [`file`] | files that are written whole, and their formats |
+//! | [`mod@file`] | files that are written whole, and their formats |
 //! | [`chart`] | line charts as SVG |
 //! | [`html`] | self-contained pages |
 
