@@ -432,7 +432,7 @@ fn packet_errors_take_one_line() {
     }
 }
 
-/// What shows only once all sections are together, or the node opens.
+/// Errors that show only once all sections are read together, or when the node opens.
 #[test]
 fn errors_between_sections_name_line_and_section() {
     let path = std::env::temp_dir().join(format!("tradewind-packets-which-{}", std::process::id()));

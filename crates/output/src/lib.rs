@@ -1,5 +1,5 @@
-//! What commands print and write: data to standard output, messages to standard error, files whole
-//! or not at all. Shared by the binaries.
+//! Output of commands: data to standard output, messages to standard error, files whole or not at
+//! all. Shared by the binaries.
 //!
 //! | module | holds |
 //! |---|---|

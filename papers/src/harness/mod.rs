@@ -1,5 +1,5 @@
-//! What all experiments share: options, scenarios, repeats, records, and work on the lab's hosts.
-//! No experiment is imported here.
+//! The parts that all experiments share: options, scenarios, repeats, records, and work on the
+//! lab's hosts. No experiment is imported here.
 //!
 //! An experiment on the lab starts a `LabContext`, puts relays, gateways and forwarders on its
 //! hosts (`service`, `chain`), moves data over plain sockets (`carry` pushes a volume,

@@ -1,9 +1,9 @@
 //! Loops: datagrams that gateways sent, and that are intercepted again, without end.
 //!
-//! What is delivered has few hops left, so that no gateway on its path intercepts it
-//! (`net::interception`). What is sent to a relay or far gateway is not told by that: a node that
-//! intercepts its own host's datagrams marks what it sends itself, and does not start where a relay
-//! or far gateway is on its host, whose datagrams carry no mark.
+//! Deliveries leave with few hops left, so that no gateway on their path intercepts them
+//! (`net::interception`). Datagrams to a relay or far gateway keep the usual hop limit. So a node
+//! that intercepts its own host's datagrams marks those that it sends itself, and does not start
+//! where a relay or far gateway is on its host, whose datagrams carry no mark.
 
 use tradewind_grant::Hop;
 use tradewind_telemetry::limited;

@@ -1,6 +1,6 @@
 //! Loops: connections of relays that are intercepted as well, without end.
 //!
-//! What relays and gateways dial has few hops left, and is not intercepted for that
+//! Connections that relays and gateways dial have few hops left, and are not intercepted for that
 //! (`net::interception`). Relays that set no hop limit could dial the same destination through the
 //! gateway again, and one request would become as many sessions as the limits allow. So a gateway
 //! that intercepts its own host's connections accepts no relay there.
