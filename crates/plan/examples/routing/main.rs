@@ -1,5 +1,5 @@
 //! The numeric parts of CDD's experiments on routes: `cdd-hops`, `cdd-four`, `cdd-small`. Prints
-//! the tables of `docs/how-to/route.md`.
+//! the tables of `papers/planner.md` (relay chains by the model).
 //!
 //! `cargo run --release -p tradewind-plan --example routing [-- FILE]`, where FILE is a CSV of
 //! measured RTTs, `src,dst,rtt_ms`; without it RTTs come from the distance model.
