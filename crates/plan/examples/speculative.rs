@@ -2,7 +2,7 @@
 //! nights.
 //!
 //! `cargo run --release -p tradewind-plan --example speculative` prints the table of
-//! `docs/how-to/forecast.md`; with `--quick` its first rows, of one period each. Everything is
+//! `papers/planner.md`; with `--quick` its first rows, of one period each. Everything is
 //! generated from a fixed seed.
 
 #![allow(
