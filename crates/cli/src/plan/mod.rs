@@ -56,8 +56,8 @@ enum PlanSubcommand {
     Regret(regret::RegretArgs),
     /// Write the configurations of a plan's gateways and relays: routes and leg profiles
     ///
-    /// The inventory (TOML, see docs/how-to/plan.md) adds what the plan leaves open: the addresses
-    /// of its relays, and the destinations of its flows.
+    /// The inventory (TOML, see docs/reference/inventory.md) adds what the plan leaves open: the
+    /// addresses of its relays, and the destinations of its flows.
     Configure(configure::ConfigureArgs),
 }
 
