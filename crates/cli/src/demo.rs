@@ -30,7 +30,7 @@ pub(crate) struct DemoArgs {
     /// End with exit code 3 when the lab did not keep time, although all bytes were carried
     #[arg(long)]
     strict: bool,
-    /// Form of the answer on standard output
+    /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

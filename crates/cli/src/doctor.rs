@@ -21,7 +21,7 @@ pub(crate) struct DoctorArgs {
     /// against its legs and sessions; repeatable
     #[arg(short, long, value_name = "FILE")]
     config: Vec<PathBuf>,
-    /// Form of the result
+    /// Form of the answer
     #[arg(short, long, alias = "format", value_enum, default_value = "table")]
     output: Format,
 }

@@ -29,9 +29,9 @@ const RUNTIME_DIRECTORY: &str = "/run/tradewind";
 pub(crate) enum JumpstartCommand {
     /// Learn, and let new connections start with what was learned, until SIGTERM or SIGINT
     Run(RunArgs),
-    /// What the running daemon has learned
+    /// Show what the running daemon has learned
     Status(AskArgs),
-    /// Why connections to an address start as they do
+    /// Show why connections to an address start as they do
     Explain {
         /// The address
         address: IpAddr,
@@ -85,7 +85,7 @@ pub(crate) struct AskArgs {
 
 #[derive(clap::Args)]
 pub(crate) struct HintArgs {
-    /// About whom
+    /// The destinations that it is about, a prefix such as 192.0.2.0/24
     #[arg(value_parser = prefix::parse)]
     within: IpNet,
     /// Let no value rise

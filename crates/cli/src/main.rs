@@ -10,6 +10,7 @@ mod explain;
 mod forecast;
 mod forward;
 mod gateway;
+mod generate;
 mod grant;
 mod journal;
 mod jumpstart;
@@ -31,7 +32,7 @@ mod socks_udp;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Carries traffic over relays in the public clouds, and only where that pays.
 #[derive(Parser)]
@@ -104,6 +105,9 @@ enum Command {
     Packet(packet::PacketCommand),
     Route(route::RouteArgs),
     Forecast(forecast::ForecastArgs),
+    /// Make shell completions, manual pages, or the reference of the commands
+    #[command(subcommand)]
+    Generate(generate::GenerateCommand),
 }
 
 fn main() -> ExitCode {
@@ -130,6 +134,7 @@ fn main() -> ExitCode {
         Command::Packet(command) => packet::run(&command),
         Command::Route(args) => route::run(&args),
         Command::Forecast(args) => forecast::run(&args),
+        Command::Generate(asked) => generate::run(asked, Cli::command()),
     };
     let code = outcome.unwrap_or_else(|error| {
         let line = output::one_line(&error);

@@ -25,7 +25,7 @@ const MOST_SECRET_BYTES: usize = 4096;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum ProbeCommand {
-    /// Round-trip times by TCP handshake; any open port will do
+    /// Measure round-trip times by TCP handshakes; any open port will do
     Rtt {
         /// HOST:PORT, one or more
         #[arg(required = true)]
@@ -45,7 +45,7 @@ pub(crate) enum ProbeCommand {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
     },
-    /// The rate of TCP connections to or from a responder
+    /// Measure the rate of TCP connections to or from a responder
     Rate {
         /// HOST:PORT of a `tradewind probe responder`
         target: String,

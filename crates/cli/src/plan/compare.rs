@@ -21,7 +21,7 @@ pub(super) struct CompareArgs {
     /// Most that the plan may cost, in dollars, instead of the file's `budget_usd`
     #[arg(long, value_name = "USD", value_parser = usd)]
     budget: Option<Money>,
-    /// Form of the answer on standard output
+    /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

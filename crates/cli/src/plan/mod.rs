@@ -73,7 +73,7 @@ struct PlanArgs {
     /// File for the plan (JSON) with the problem that it answers, for `tradewind explain`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Form of the answer on standard output
+    /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

@@ -43,7 +43,7 @@ pub(super) struct SweepArgs {
     /// File for the plot (.svg or .html) or the figures (.json)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Form of the answer on standard output
+    /// Form of the answer
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
