@@ -11,7 +11,7 @@ use crate::Violation;
 /// Each crate's layer. A new crate gets its layer here and in ARCHITECTURE.md.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["units", "model"]),
-    (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet"]),
+    (1, &["plan", "desired", "grant", "wan", "jumpstart", "fec", "stripe", "packet", "config"]),
     (2, &["net", "telemetry"]),
     (3, &["output", "relay", "node", "probe", "jumpstart-daemon"]),
     (4, &["lab"]),
@@ -20,13 +20,18 @@ const LAYERS: &[(u8, &[&str])] = &[
 ];
 
 /// The allowed imports within one layer: models compute with units, the desired state of relays and
-/// gateways is compiled from a plan and holds identities, and packet services use the erasure code.
+/// gateways is compiled from a plan and holds identities, packet services use the erasure code, and
+/// configurations hold the types of what they configure.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("model", "units"),
     ("desired", "plan"),
     ("desired", "grant"),
     ("packet", "fec"),
     ("packet", "grant"),
+    ("config", "desired"),
+    ("config", "grant"),
+    ("config", "packet"),
+    ("config", "plan"),
 ];
 
 /// The folder of the product's crates.

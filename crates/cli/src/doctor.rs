@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tradewind_config::{GatewayConfig, Kind, LegProfiles, Limits, RelayConfig};
 use tradewind_net::capability;
 use tradewind_net::kernel_feature::{KERNEL_FEATURES, KernelFeature};
-use tradewind_node::{NodeError, host_shortfall};
+use tradewind_node::host_shortfall;
 use tradewind_relay::buffers::host_buffers;
-use tradewind_relay::config::{LegProfiles, Limits};
-use tradewind_relay::{GatewayConfig, RelayConfig, local_ports};
+use tradewind_relay::local_ports;
 
 use crate::output::{self, Format, OrBadFile as _, Outcome, read_text, table};
-use crate::packet_plane;
 
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -110,18 +109,13 @@ struct Needs {
 /// Returns those of a file, all of whose sections are checked.
 fn needs_of(file: &Path) -> anyhow::Result<Needs> {
     let text = read_text(file)?;
-    let checked = |checked: Result<bool, NodeError>| {
-        checked.map_err(|error| packet_plane::refused(error, &text)).or_bad(file)
-    };
-    // Only relays have operators.
-    let is_relay = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("operators"));
-    if is_relay {
+    if Kind::of(&text) == Kind::Relay {
         let config = RelayConfig::parse(&text).or_bad(file)?;
-        let has_packets = checked(packet_plane::check_relay(&config))?;
+        let has_packets = config.packet.is_some();
         return Ok(Needs { limits: config.limits, legs: config.leg, has_packets });
     }
     let config = GatewayConfig::parse(&text).or_bad(file)?;
-    let has_packets = checked(packet_plane::check_gateway(&config))?;
+    let has_packets = config.has_packets();
     Ok(Needs { limits: config.limits, legs: config.leg, has_packets })
 }
 

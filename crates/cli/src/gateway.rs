@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use tradewind_config::GatewayConfig;
 use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{
-    Additions, Gateway, GatewayConfig, Handover, Reloads, Shutdown, check_readers,
+    Additions, Gateway, Handover, HeldKeys, Reloads, Rights, Shutdown, check_readers, keys,
 };
 
 use crate::journal::Logs;
@@ -42,44 +43,38 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let mut config = GatewayConfig::parse(&text).or_bad(&args.config)?;
+    let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
-    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::delivery);
-    let socks5_udp = socks5_udp.transpose();
-    let socks5_udp = socks5_udp.map_err(|error| packet_plane::refused(error, &text));
-    let socks5_udp = socks5_udp.with_context(place)?;
+    let socks5_udp = config.packets().or_bad(&args.config)?.and_then(|packets| packets.socks5_udp);
     let mut handover = Handover::take()?;
-    config.hold_identity(&mut handover).with_context(place)?;
+    let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
+    let rights = Rights::of_gateway(&config);
     let told = Kept {
         user,
-        capabilities: &config.capabilities(),
-        of_workers: &config.worker_capabilities(),
+        capabilities: &rights.of_process,
+        of_workers: &rights.of_workers,
         file: Some(&args.config),
         ..Kept::default()
     }
     .alone()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets((&config, &text), &mut handover).with_context(place)?;
+    let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
-    let additions = Additions { register: &register, learned: learned.as_ref() };
+    let additions = Additions { register: &register, learned: learned.as_ref(), held: Some(&held) };
     let mut gateway = Gateway::bind_with(&config, handover, &additions).with_context(place)?;
     gateway.intercept(&shutdown)?;
     let reloads = Reloads::new(&args.config, &text).with(gateway.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    let held = config.held.clone();
     packet_plane::reload_beside(reloads, beside, GATEWAY_LIVE, move |text| {
-        let mut config = GatewayConfig::parse(text)?;
-        // Its files may be unreadable by now.
-        config.held = held.clone();
-        node_config(&config, text)
+        node_config(&GatewayConfig::parse(text)?, &held, text)
     })
     .start(args.watch, &shutdown)?;
     // Logged after any error of the configuration, which is one line.
@@ -111,33 +106,29 @@ const GATEWAY_LIVE: &[&str] = &[
 ];
 
 /// Returns the settings of the gateway's packet plane, if it has one.
-fn node_config(config: &GatewayConfig, text: &str) -> anyhow::Result<Option<PacketSettings>> {
-    let has_packets = !config.packet.is_empty() || config.packet_endpoint.is_some();
-    if !has_packets && config.socks5_udp.is_none() {
-        return Ok(None);
-    }
+fn node_config(
+    config: &GatewayConfig,
+    held: &HeldKeys,
+    text: &str,
+) -> anyhow::Result<Option<PacketSettings>> {
+    let Some(packets) = config.packets()? else { return Ok(None) };
     let missing = |what: &str| BadFile(what.to_owned());
-    let identity = config
-        .identity()?
+    let identity = keys::opening(config, held)?
         .ok_or_else(|| missing("identity_file: missing, and there are packets"))?;
-    let others = config.identities()?.into_iter();
+    let others = keys::of_gateway(config, held)?.into_iter();
     let others = others.filter(|other| other.public() != identity.public()).collect();
-    let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
-    let node = NodeConfig::of_gateway(packets, endpoint, identity, config.grant()?);
-    let mut node = node.map_err(|error| packet_plane::refused(error, text))?;
-    let socks5_udp = config.socks5_udp.as_ref().map(NodeConfig::delivery).transpose();
-    // Its relays are no destinations either.
-    node.courses.extend(socks5_udp.map_err(|error| packet_plane::refused(error, text))?);
-    node.other_identities = others;
+    let node = NodeConfig::of_gateway(&packets, identity, keys::grant(config)?);
+    let node = NodeConfig { other_identities: others, ..node };
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
-    Ok(Some(PacketSettings { node, text, revocations }))
+    Ok(Some(PacketSettings { node, section: "packet_endpoint", text, revocations }))
 }
 
 /// Opens the gateway's packet plane, if it has one.
 fn packets(
     (config, text): (&GatewayConfig, &str),
+    held: &HeldKeys,
     handover: &mut Handover,
 ) -> anyhow::Result<Option<Node>> {
-    let node = node_config(config, text)?;
+    let node = node_config(config, held, text)?;
     node.map(|node| packet_plane::open(node, handover)).transpose()
 }

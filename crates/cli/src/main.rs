@@ -4,6 +4,7 @@
 //! usage or a bad file (problem, configuration, key), 3 a check failed or a lab run was invalid
 //! (the demo's with `--strict` alone).
 
+mod config;
 mod demo;
 mod doctor;
 mod explain;
@@ -103,6 +104,9 @@ enum Command {
     /// Show the state of the packet flows of a running gateway
     #[command(subcommand)]
     Packet(packet::PacketCommand),
+    /// Check the configuration files of relays, gateways and jump-start
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     Route(route::RouteArgs),
     Forecast(forecast::ForecastArgs),
     /// Make shell completions, manual pages, or the reference of the commands
@@ -132,6 +136,7 @@ fn main() -> ExitCode {
         Command::Probe(command) => probe::run(command),
         Command::Jumpstart(command) => jumpstart::run(command),
         Command::Packet(command) => packet::run(&command),
+        Command::Config(command) => config::run(&command),
         Command::Route(args) => route::run(&args),
         Command::Forecast(args) => forecast::run(&args),
         Command::Generate(asked) => generate::run(asked, Cli::command()),

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use tradewind_config::GatewayConfig;
 use tradewind_relay::gateway::report::{RuleReport, Source, WayReport};
-use tradewind_relay::{GatewayConfig, PathsReport, survey};
+use tradewind_relay::{PathsReport, survey};
 use tradewind_units::{Duration, address};
 
 use crate::output::{self, BadFile, Format, OrBadFile as _, Outcome, read_text, table};

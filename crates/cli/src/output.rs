@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
+use tradewind_config::ConfigError;
 use tradewind_demo::DemoError;
 use tradewind_jumpstart_daemon::DaemonError;
 use tradewind_lab::LabError;
@@ -21,6 +22,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
         error.downcast_ref().is_some_and(is_of_configuration)
     }
     let is_of_configuration = error.is::<BadFile>()
+        || error.is::<ConfigError>()
         || is(error, RelayError::is_of_configuration)
         || is(error, TelemetryError::is_of_configuration)
         || is(error, DaemonError::is_of_configuration)
@@ -66,7 +68,7 @@ mod tests {
             Err(anyhow::anyhow!("line 3: no such key")).or_bad("a".as_ref());
         let bad = bad.unwrap_err();
         assert_eq!((one_line(&bad).as_str(), exit_code(&bad)), ("a: line 3: no such key", 2));
-        let relay = RelayError::Config { place: "listen".into(), problem: "none".into() };
+        let relay = RelayError::from(ConfigError::new("listen", "none"));
         assert_eq!(exit_code(&anyhow::Error::new(relay).context("relay.toml")), 2);
         assert_eq!(exit_code(&anyhow::anyhow!("address already in use")), 1);
     }

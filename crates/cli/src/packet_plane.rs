@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tradewind_grant::{IdentityKey, SignedRevocations};
+use tradewind_config::ConfigError;
+use tradewind_grant::SignedRevocations;
 use tradewind_node::{Node, NodeConfig, NodeError, NodeReloader, handover};
-use tradewind_relay::{
-    GatewayConfig, Handover, Prepared, RelayConfig, RelayError, Reload, Reloads, Shutdown,
-    revocations,
-};
+use tradewind_relay::{Handover, Prepared, RelayError, Reload, Reloads, Shutdown, revocations};
 use tradewind_telemetry::Health;
 
 use crate::journal::Logs;
@@ -16,48 +14,32 @@ use crate::output::{self, BadFile};
 
 /// Opens it with the sockets of the previous process, and passes its own to the next.
 pub(crate) fn open(told: PacketSettings, handover: &mut Handover) -> anyhow::Result<Node> {
-    let PacketSettings { node: config, revocations, text } = told;
+    let PacketSettings { node: config, revocations, section, text } = told;
     let lists = PacketSettings::lists(revocations.as_ref())?;
     let revocations = config.revocations.updated(&lists, &config.operators);
     let revocations = revocations.map_err(|error| BadFile(format!("revocations: {error}")))?;
     let config = NodeConfig { revocations, ..config };
     let node = Node::open(config, handover.sockets(handover::PREFIX));
-    let mut node = node.map_err(|error| refused(error, &text))?;
+    let mut node = node.map_err(|error| refused(error, section, &text))?;
     for (name, socket) in node.hand_on() {
         handover.hand_on(name, socket);
     }
     Ok(node)
 }
 
-/// Checks the packet sections of a gateway's configuration, if there are some, and returns whether
-/// there are. Its identity does not matter for that.
-pub(crate) fn check_gateway(config: &GatewayConfig) -> Result<bool, NodeError> {
-    let (packets, endpoint) = (&config.packet, config.packet_endpoint.as_ref());
-    NodeConfig::of_gateway(packets, endpoint, anybody(), config.grant.clone())?;
-    config.socks5_udp.as_ref().map(NodeConfig::delivery).transpose()?;
-    Ok(!packets.is_empty() || endpoint.is_some() || config.socks5_udp.is_some())
-}
-
-/// Checks the packet section of a relay's configuration, if there is one, and returns whether there
-/// is.
-pub(crate) fn check_relay(config: &RelayConfig) -> Result<bool, NodeError> {
-    let Some(packet) = &config.packet else { return Ok(false) };
-    NodeConfig::of_relay(packet, anybody(), config.operators.clone())?;
-    Ok(true)
-}
-
-fn anybody() -> IdentityKey {
-    IdentityKey::from_entropy([1; 32])
-}
-
-/// Returns the error of a configuration with this `text`, with its place there.
-pub(crate) fn refused(error: NodeError, text: &str) -> anyhow::Error {
-    if error.is_of_configuration() { BadFile(error.told_in(text)).into() } else { error.into() }
+/// Returns the error of a configuration with this `text`, with its line there. Keys without a
+/// section are those of `section`.
+pub(crate) fn refused(error: NodeError, section: &str, text: &str) -> anyhow::Error {
+    let NodeError::Config { key, problem } = error else { return error.into() };
+    let key = if key.starts_with("packet") { key } else { format!("{section}.{key}") };
+    ConfigError::new(key, problem).located(text).into()
 }
 
 /// The settings of the packet plane.
 pub(crate) struct PacketSettings {
     pub(crate) node: NodeConfig,
+    /// The section that holds its settings.
+    pub(crate) section: &'static str,
     /// The text of the configuration.
     pub(crate) text: String,
     /// The file of its operators' revocations.
@@ -116,7 +98,8 @@ impl<F: Fn(&str) -> anyhow::Result<Option<PacketSettings>> + Send> Reload for Pa
         let Some(read) = (self.read)(text).map_err(told)? else {
             return Ok(Box::new(|| None));
         };
-        let config = self.node.prepare(read.node).map_err(|error| told(refused(error, text)))?;
+        let config = self.node.prepare(read.node);
+        let config = config.map_err(|error| told(refused(error, read.section, text)))?;
         self.ready(Some(config), read.revocations)
     }
 

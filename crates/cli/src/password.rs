@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tradewind_relay::config::users::Hashed;
+use tradewind_config::users::Hashed;
 
 use crate::output::{self, BadFile, Outcome};
 

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tradewind_config::RelayConfig;
 use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{
-    Additions, Handle, Handover, Relay, RelayConfig, Reloads, Shutdown, check_readers,
+    Additions, Handle, Handover, HeldKeys, Relay, Reloads, Rights, Shutdown, check_readers, keys,
 };
 use tradewind_telemetry::{LogFormat, init_logs};
 
@@ -50,39 +51,36 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     sandbox::hide()?;
     let text = read_text(&args.config)?;
     let place = || args.config.display().to_string();
-    let mut config = RelayConfig::parse(&text).or_bad(&args.config)?;
+    let config = RelayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
     let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
     let mut handover = Handover::take()?;
-    config.hold_identity(&mut handover).with_context(place)?;
+    let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
+    let rights = Rights::of_relay(&config);
     let told = Kept {
         user,
-        capabilities: &config.capabilities(),
-        of_workers: &config.worker_capabilities(),
+        capabilities: &rights.of_process,
+        of_workers: &rights.of_workers,
         file: Some(&args.config),
         ..Kept::default()
     }
     .alone()?;
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
-    let packets = packets((&config, &text), &mut handover).with_context(place)?;
+    let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;
     let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));
         learner.iter().for_each(|learner| learner.register(registry));
     };
-    let additions = Additions { register: &register, learned: learned.as_ref() };
+    let additions = Additions { register: &register, learned: learned.as_ref(), held: Some(&held) };
     let mut relay = Relay::bind_with(&config, handover, &additions).with_context(place)?;
     let reloads = Reloads::new(&args.config, &text).with(relay.reloader());
     let beside = (packets.as_ref(), config.revocations.clone());
-    let held = config.held.clone();
     packet_plane::reload_beside(reloads, beside, RELAY_LIVE, move |text| {
-        let mut config = RelayConfig::parse(text)?;
-        // Its files may be unreadable by now.
-        config.held = held.clone();
-        node_config(&config, text)
+        node_config(&RelayConfig::parse(text)?, &held, text)
     })
     .start(args.watch, &shutdown)?;
     let beside = Beside { packets: packets.as_ref(), learner: learner.as_ref() };
@@ -102,24 +100,28 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
 const RELAY_LIVE: &[&str] = &["packet.relays", "packet.next_hops", "packet.allow_loopback"];
 
 /// Returns the settings of the relay's packet plane, if it has one.
-fn node_config(config: &RelayConfig, text: &str) -> anyhow::Result<Option<PacketSettings>> {
-    let Some(packet) = &config.packet else { return Ok(None) };
+fn node_config(
+    config: &RelayConfig,
+    held: &HeldKeys,
+    text: &str,
+) -> anyhow::Result<Option<PacketSettings>> {
+    let Some(packets) = config.packets()? else { return Ok(None) };
     let operators = config.operators.clone();
-    let mut identities = config.identities()?;
+    let mut identities = keys::of_relay(config, held)?;
     let other_identities = identities.split_off(1);
-    let node = NodeConfig::of_relay(packet, identities.remove(0), operators);
-    let node = node.map_err(|error| packet_plane::refused(error, text))?;
+    let node = NodeConfig::of_relay(&packets, identities.remove(0), operators);
     let node = NodeConfig { other_identities, ..node };
     let (text, revocations) = (text.to_owned(), config.revocations.clone());
-    Ok(Some(PacketSettings { node, text, revocations }))
+    Ok(Some(PacketSettings { node, section: "packet", text, revocations }))
 }
 
 /// Opens the relay's packet plane, if it has one.
 fn packets(
     (config, text): (&RelayConfig, &str),
+    held: &HeldKeys,
     handover: &mut Handover,
 ) -> anyhow::Result<Option<Node>> {
-    let Some(told) = node_config(config, text)? else { return Ok(None) };
+    let Some(told) = node_config(config, held, text)? else { return Ok(None) };
     let node = &told.node;
     let keeps = node.services.is_registry || node.services.rendezvous.is_some();
     let is_idle = node.policy.next_hops.is_empty() && !keeps;

@@ -12,9 +12,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
 use common::{Files, command};
+use tradewind_config::GatewayConfig;
 use tradewind_desired::Route;
 use tradewind_grant::{IdentityKey, OperatorKey};
-use tradewind_relay::GatewayConfig;
 
 /// A flow that is fast only over three relays.
 const PROBLEM: &str = r#"max_relays = 3

@@ -155,6 +155,41 @@ fn every_mistake_in_a_gateways_configuration_ends_with_2() {
 }
 
 #[test]
+fn config_check_names_key_and_line() {
+    let configured = Configured::new("codes-of-check");
+    let files = &configured.files;
+    files.write("relay.toml", configured.relay("[packet]\nlisten = '127.0.0.1:0'"));
+    files.write("gateway.toml", configured.gateway("socks5 = ['127.0.0.1:0']\n[jumpstart]"));
+    files.write("jumpstart.toml", "[learn]\nmode = 'paced'");
+    let printed = files.prints("config check relay.toml gateway.toml jumpstart.toml");
+    let expected = "relay.toml: a relay's configuration, without mistakes\n\
+                    gateway.toml: a gateway's configuration, without mistakes\n\
+                    jumpstart.toml: jump-start's configuration, without mistakes\n";
+    assert_eq!(printed, expected);
+    for (content, expected) in [
+        (configured.relay("[limits]\nsessions = 0"), "`limits.sessions` (line 5): expected at"),
+        (
+            configured.relay("[packet]\nlisten = '127.0.0.1:0'\ncolour = 1"),
+            "`packet.colour` (line 6)",
+        ),
+        (
+            configured.gateway("[[packet]]\nlisten = '127.0.0.1:0'"),
+            "`packet[0]` (line 4): expected",
+        ),
+        (
+            configured.gateway("socks5 = ['127.0.0.1:0']\n[socks5_udp]\ncolour = 1"),
+            "`socks5_udp.colour` (line 6)",
+        ),
+        ("[learn]\ncolour = 1".to_owned(), "`learn.colour` (line 2): unknown field"),
+    ] {
+        files.write("wrong.toml", &content);
+        let expected = format!("wrong.toml: configuration, {expected}");
+        files.refuses_with("config check wrong.toml", 2, &expected);
+    }
+    files.refuses_with("config check --kind relay gateway.toml", 2, "gateway.toml: configuration");
+}
+
+#[test]
 fn what_the_host_lacks_ends_with_1() {
     let configured = Configured::new("codes-of-host");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

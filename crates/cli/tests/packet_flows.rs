@@ -8,9 +8,9 @@ use std::path::Path;
 
 use common::Files;
 use serde_json::Value;
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_grant::{IdentityKey, PublicIdentity};
-use tradewind_node::{Far, NodeConfig, Via};
-use tradewind_relay::{GatewayConfig, RelayConfig};
+use tradewind_node::{Far, Via};
 use tradewind_units::{Duration, Money};
 
 /// A stream that pays for a relay in London, and a call for which that relay is better.
@@ -240,10 +240,10 @@ fn packet_sections_are_written_with_prices_and_costs() {
     let configured = Configured::new("packet-sections");
     configured.configure("");
     let gateway: toml::Table = configured.text(GATEWAY).parse().unwrap();
-    let packets = gateway["packet"].as_array().unwrap();
-    let node =
-        NodeConfig::of_gateway(packets, None, IdentityKey::from_entropy([1; 32]), None).unwrap();
-    let delivery = &node.paths[0].delivery;
+    let sections = toml::Table::from_iter([("packet".to_owned(), gateway["packet"].clone())]);
+    let gateway = GatewayConfig::parse(&toml::to_string(&sections).unwrap()).unwrap();
+    let packets = gateway.packets().unwrap().unwrap();
+    let delivery = &packets.paths[0].delivery;
     assert!(
         matches!(&delivery.far, Far::At(hop) if hop.identity == configured.far),
         "{delivery:?}"
@@ -261,10 +261,10 @@ fn packet_sections_are_written_with_prices_and_costs() {
     assert_eq!(costs.loss.as_f64(), 0.01, "for which they were planned");
     assert_eq!(delivery.assumed.coding.within, Duration::from_millis(30));
     let packet = &configured.text(RELAY).parse::<toml::Table>().unwrap()["packet"];
-    let node = NodeConfig::of_relay(packet, IdentityKey::from_entropy([2; 32]), vec![]).unwrap();
-    assert_eq!(node.listen, "0.0.0.0:7001".parse().unwrap());
-    assert!((node.services.to_endpoints.as_usd_per_gb() - 0.08).abs() < 1e-12);
-    assert_eq!(node.policy.next_hops.len(), 1);
+    assert_eq!(packet["listen"].as_str(), Some("0.0.0.0:7001"));
+    let price = packet["usd_per_gb"]["to_endpoints"].as_float().unwrap();
+    assert!((price - 0.08).abs() < 1e-12);
+    assert_eq!(packet["next_hops"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -287,10 +287,10 @@ fn plan_replaces_only_its_own_packet_settings() {
     let text = configured.text(RELAY);
     let config = RelayConfig::parse(&text).unwrap();
     let packet = config.packet.as_ref().unwrap();
-    assert_eq!(packet["listen"].as_str(), Some("192.0.2.1:7001"));
-    assert_eq!(packet["next_hops"].as_array().unwrap().len(), 2);
-    assert_eq!(packet["coding"]["across_gateways"].as_bool(), Some(true));
-    assert_eq!(packet["coding"]["in_stream"][0].as_integer(), Some(1));
+    assert_eq!(packet.listen, "192.0.2.1:7001".parse().unwrap());
+    assert_eq!(packet.next_hops.len(), 2);
+    assert!(packet.coding.across_gateways);
+    assert_eq!(packet.coding.in_stream.map(|[repairs, _]| repairs), Some(1));
 }
 
 #[test]

@@ -404,19 +404,19 @@ fn packet_errors_take_one_line() {
     let operator = files.run(&["keygen", "operator", "operator.key"]);
     files.run(&["keygen", "identity", "relay.key"]);
     for (packet, expected) in [
-        ("workers = 2", "line 4, [packet]: missing field `listen`"),
+        ("workers = 2", "`packet` (line 4): missing field `listen`"),
         (
             "listen = '127.0.0.1:0'\nworkers = 0",
-            "line 6, [packet]: workers: expected 1 to 1024 threads",
+            "`packet.workers` (line 6): expected 1 to 1024 threads",
         ),
         (
             "listen = '127.0.0.1:0'\nworker = 1",
-            "line 6, [packet]: unknown field `worker`, expected",
+            "`packet.worker` (line 6): unknown field `worker`, expected",
         ),
-        ("listen = '127.0.0.1:0'\ncoding = { within = '0 s' }", "line 6, [packet]: coding: "),
+        ("listen = '127.0.0.1:0'\ncoding = { within = '0 s' }", "`packet.coding` (line 6): "),
         (
             "listen = '127.0.0.1:0'\nnext_hops = ['far.example:7001']",
-            "line 6, [packet]: next_hops: `far.example:7001`: expected ranges of addresses",
+            "`packet.next_hops` (line 6): `far.example:7001`: expected ranges of addresses",
         ),
         ("listen = '192.0.2.1:7001'", "bind the socket of udp 192.0.2.1:7001: "),
     ] {
@@ -458,19 +458,22 @@ fn errors_between_sections_name_line_and_section() {
     let taken = "tproxy = { destinations = ['10.0.0.7/32:5'], local_output = true }";
     let members = "[packet_endpoint]\nmembers = 'members.toml'\n";
     for (sections, expected) in [
-        (tun(1) + &tun(2), "line 8, the 2. [[packet]]: tun.name: `tw0` is there twice"),
+        (tun(1) + &tun(2), "configuration, `packet[1].tun.name` (line 8): `tw0` is there twice"),
         (
             port(1, &there) + &port(2, "far = 'berlin'") + members,
-            "line 10, the 2. [[packet]]: far: no endpoint among the members",
+            "configuration, `packet[1].far` (line 10): no endpoint among the members",
         ),
-        (port(1, "far = 'berlin'"), "line 6, [[packet]]: far: `berlin` is an id of `members`"),
+        (
+            port(1, "far = 'berlin'"),
+            "configuration, `packet[0].far` (line 6): `berlin` is an id of `members`",
+        ),
         (
             port(1, &there) + &format!("[[packet]]\n{here}\n{taken}\n"),
-            "line 9, the 2. [[packet]]: tproxy.local_output: 127.0.0.1:7001",
+            "configuration, `packet[1].tproxy.local_output` (line 9): 127.0.0.1:7001",
         ),
         (
             "[packet_endpoint]\nlisten = '127.0.0.1:0'\ndestinations = ['*.example.com:1']".into(),
-            "line 5, [packet_endpoint]: destinations: `*.example.com:1`: expected ranges",
+            "configuration, `packet_endpoint.destinations` (line 5): `*.example.com:1`: ",
         ),
     ] {
         let config = format!("identity_file = 'near.key'\ngrant = '{grant}'\n{sections}");
@@ -505,7 +508,8 @@ fn doctor_reads_packet_sections() {
     let line = String::from_utf8(told.stderr).unwrap();
     assert_eq!(
         line,
-        "tradewind: gateway.toml: line 6, [[packet]]: budget: expected at least 1 ms\n"
+        "tradewind: gateway.toml: configuration, `packet[0].budget` (line 6): expected at least 1 \
+         ms\n"
     );
     assert_eq!(told.status.code(), Some(2));
     let report: serde_json::Value = serde_json::from_slice(&doctor("").stdout).unwrap();
@@ -562,5 +566,8 @@ fn gateway_reports_refusals_and_silent_peers() {
     files.write("near.toml", &config(&packet.replace("to = '127.0.0.1:5'", "to = 'tokyo:5'")));
     let output = gateway(Stdio::piped()).wait_with_output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();
-    assert!(line.lines().count() == 1 && line.contains(", the 2. [[packet]]: to: "), "{line}");
+    assert!(
+        line.lines().count() == 1 && line.contains("configuration, `packet[1].to` (line 9): "),
+        "{line}"
+    );
 }

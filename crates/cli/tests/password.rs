@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use tradewind_relay::GatewayConfig;
+use tradewind_config::GatewayConfig;
 
 /// Returns the command's output for `input`, or its error.
 fn password(input: &[u8]) -> Result<String, String> {

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use tradewind_config::RelayConfig;
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
-use tradewind_relay::{Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Relay, Shutdown};
 use tradewind_units::Timestamp;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tradewind");

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use common::{Files, RTTS};
 use serde_json::Value;
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_desired::{Connections, Route};
-use tradewind_relay::{GatewayConfig, RelayConfig};
 
 fn house() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

@@ -239,10 +239,8 @@ impl DaemonConfig {
             let problem = format!("at least two intervals of {interval:?}, not {ttl:?}");
             return Err(Mistake { place: place("learn.ttl"), problem }.into());
         }
-        if let Some(metrics) = self.metrics {
-            tradewind_telemetry::check_exposed(metrics, self.metrics_expose)
-                .map_err(|problem| Mistake { place: place("metrics"), problem })?;
-        }
+        tradewind_config::check_exposed(self.metrics, self.metrics_expose)
+            .map_err(|error| Mistake { place: place("metrics"), problem: error.problem })?;
         let buffer = self.act.receive_buffer;
         if let Some(bytes) = buffer.filter(|bytes| *bytes < LEAST_RECEIVE_BUFFER) {
             let least = LEAST_RECEIVE_BUFFER.as_u64() / 1024;

@@ -26,7 +26,6 @@ pub mod iproute;
 pub mod jumpstart;
 pub mod kernel_feature;
 pub mod lifeline;
-pub mod listeners;
 pub mod local_address;
 pub mod log_file;
 mod netlink;

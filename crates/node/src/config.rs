@@ -1,197 +1,27 @@
-//! The configuration of a node, from a program or from a relay's or a gateway's TOML.
+//! The configuration of a node, from a program, or from a relay's or a gateway's file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use tradewind_config::ConfigError;
+use tradewind_config::packet::{
+    ANY_PORT, Copying, DeliveryPolicy, Group, LegSeal, Path, RelayServices, Rendezvous,
+    SectionKeys, Taken, TrafficSource, Tunnel, check_devices,
+};
 use tradewind_grant::{
     Destination, DestinationRule, Grant, Hop, IdentityKey, OperatorPublicKey, Policy,
-    PublicIdentity, Revocations, Route, SignedGrant,
+    PublicIdentity, Revocations, SignedGrant,
 };
 use tradewind_net::interception::OWN_MARK;
 use tradewind_packet::ingress::Sharing;
-use tradewind_packet::message::{Carriage, Service};
-use tradewind_packet::sender::Paths;
-use tradewind_plan::packets::BlockCoding;
-use tradewind_units::{Duration, Money, Ratio};
 
 use crate::NodeError;
 use crate::membership::Members;
 
 mod bare;
-mod clashes;
-mod copying;
 mod file;
-mod group;
-mod members;
-mod place;
-mod relay_services;
-mod rendezvous;
-
-pub use copying::{Chosen, Copying};
-pub(crate) use file::{Addresses, Placed};
-pub use group::{Group, GroupMember};
-pub(crate) use place::in_section;
-pub use place::{Section, Sections};
-pub use relay_services::RelayServices;
-pub use rendezvous::{Deposits, Recipient, Rendezvous};
-
-/// Datagrams of unmodified applications, and their way to a far endpoint.
-#[derive(Debug, Clone)]
-pub struct Path {
-    /// The source of the datagrams.
-    pub source: TrafficSource,
-    /// The way to the far endpoint.
-    pub delivery: DeliveryPolicy,
-}
-
-/// The way by which datagrams of unmodified applications enter a node.
-#[derive(Debug, Clone)]
-pub enum TrafficSource {
-    /// Datagrams written to a local port, which all go to one destination.
-    Port {
-        /// The address that applications write to; with port 0 the system chooses a port.
-        listen: SocketAddr,
-        /// The address to which the far endpoint delivers.
-        to: SocketAddr,
-    },
-    /// Datagrams intercepted on their way (TPROXY), which go to their own destinations.
-    Taken(Taken),
-    /// Whole IP packets of any protocol, which the kernel routes into a TUN device.
-    Tunnel(Tunnel),
-}
-
-/// A TUN device, and the ranges whose IP packets are routed into it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tunnel {
-    /// The device's name, which no other device has.
-    pub name: String,
-    /// Ranges of addresses, with all ports: the destinations of packets that the far endpoint
-    /// delivers, or the sources of packets that are delivered here.
-    pub destinations: Vec<DestinationRule>,
-    /// Most bytes of a packet; no more than the path takes in any case.
-    pub mtu: Option<u16>,
-}
-
-/// The datagrams to intercept.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Taken {
-    /// Their destinations: ranges of addresses with ports.
-    pub destinations: Vec<DestinationRule>,
-    /// Set if datagrams that this host itself sends are intercepted as well as those it forwards.
-    #[serde(default)]
-    pub local_output: bool,
-    /// The port on loopback to which they are redirected; the system chooses one when absent.
-    #[serde(default)]
-    pub port: u16,
-}
-
-/// The way to a far endpoint: relays and service.
-#[derive(Debug, Clone)]
-pub struct DeliveryPolicy {
-    /// The far endpoint.
-    pub far: Far,
-    /// The relays before it; may be none when the service is direct.
-    pub relays: Via,
-    /// The service, paths and budget of its packets.
-    pub carriage: Carriage,
-    /// Share of packets that may be late or lost. With it, the service is chosen while the flow
-    /// runs, by this share and the budget.
-    pub max_loss: Option<Ratio>,
-    /// The packets that are copied to the relays; `None`: all.
-    pub copies: Option<Chosen>,
-    /// The assumptions under which its service is chosen.
-    pub assumed: Assumed,
-}
-
-impl DeliveryPolicy {
-    /// Returns the relays and the far endpoint that are given by address.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &Hop> {
-        let relays = match &self.relays {
-            Via::Relays(relays) => relays.as_slice(),
-            Via::Nearest => &[],
-        };
-        let far = match &self.far {
-            Far::At(hop) => Some(hop),
-            Far::Member(_) => None,
-        };
-        relays.iter().chain(far)
-    }
-}
-
-/// The assumptions for the choice of a service before relays have reported their prices and their
-/// coding.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Assumed {
-    /// The cost of each service; `None`: in proportion to the bytes that leave relays.
-    pub costs: Option<ServiceCosts>,
-    /// The relays' coding rates.
-    pub coding: BlockCoding,
-}
-
-impl Default for Assumed {
-    /// The coding of relays with default settings.
-    fn default() -> Self {
-        RelayServices::default().assumed()
-    }
-}
-
-/// The cost of each service: dollars for each GB of the flow, or any other unit where relays report
-/// no prices; the Internet alone costs nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ServiceCosts {
-    /// The cost of coding.
-    pub coding: Money,
-    /// The cost of caching.
-    pub caching: Money,
-    /// The cost of forwarding.
-    pub forwarding: Money,
-    /// The Internet's loss for which these costs hold.
-    #[serde(default)]
-    pub loss: Ratio,
-}
-
-/// The place of a far endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Far {
-    /// This address and identity.
-    At(Hop),
-    /// The place that the members list for this id or identity.
-    Member(String),
-}
-
-impl From<Hop> for Far {
-    fn from(hop: Hop) -> Self {
-        Self::At(hop)
-    }
-}
-
-/// The relays that packets go over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Via {
-    /// These, in order.
-    Relays(Vec<Hop>),
-    /// The relay nearest to this node, as it measures itself, and the one nearest to the far
-    /// endpoint, as the members list it.
-    Nearest,
-}
-
-impl From<Vec<Hop>> for Via {
-    fn from(relays: Vec<Hop>) -> Self {
-        Self::Relays(relays)
-    }
-}
-
-impl Via {
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Self::Relays(relays) if relays.is_empty())
-    }
-}
 
 /// A node's configuration.
 #[derive(Debug, Clone)]
@@ -241,27 +71,10 @@ pub struct NodeConfig {
     pub rendezvous: Rendezvous,
     /// The part of a forwarded packet that it seals.
     pub leg_seal: LegSeal,
-    /// The sections that it was read from, if it was read from a file.
-    pub sections: Sections,
+    /// The sections of the file that its paths, groups and deposits were read from.
+    pub sections: SectionKeys,
 }
 
-/// The part that is sealed, on a leg, of packets on overlay paths, whose ends have sealed them
-/// already. Packets that arrive sealed either way are accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LegSeal {
-    /// The headers: nobody can have more packets forwarded than were sent, nor to another place.
-    /// For a relay this takes a third of the time.
-    Headers,
-    /// The whole packet: in addition, nobody can put other bytes in a packet's place, or see that
-    /// packets on two legs are the same.
-    #[default]
-    Whole,
-}
-
-/// The default listening address: every address of both families, at a port that the system
-/// chooses.
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 /// An upper limit of threads, above the cores of any machine that this is meant for.
 const MOST_WORKERS: usize = 1024;
 
@@ -339,16 +152,7 @@ impl NodeConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), NodeError> {
-        self.check_all().map_err(|error| match (self.sections.own, error) {
-            (Some(name), error @ NodeError::Config { key, .. }) if HERE.contains(&key) => {
-                NodeError::Section { section: Section::of(name), error: error.into() }
-            }
-            (_, error) => error,
-        })
-    }
-
-    fn check_all(&self) -> Result<(), NodeError> {
-        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let refused = |key: &str, problem: &str| Err(ConfigError::new(key, problem).into());
         if !(1..=MOST_WORKERS).contains(&self.workers) {
             return refused("workers", "expected 1 to 1024 threads");
         }
@@ -357,7 +161,7 @@ impl NodeConfig {
             return refused("preserve_source", "expected ranges of addresses");
         }
         if let Some(tunnel) = &self.tunnel {
-            tunnel.check("packet_endpoint.tun")?;
+            tunnel.check()?;
             if self.workers != 1 {
                 return refused("workers", "a node with a TUN device has one worker");
             }
@@ -380,8 +184,21 @@ impl NodeConfig {
         self.groups.iter().try_for_each(Group::check)?;
         self.check_members()?;
         self.rendezvous.check()?;
-        self.check_devices()?;
-        self.paths.iter().try_for_each(Path::check)
+        let of_paths = self.paths.iter().filter_map(|path| match &path.source {
+            TrafficSource::Tunnel(tunnel) => Some(tunnel),
+            TrafficSource::Port { .. } | TrafficSource::Taken(_) => None,
+        });
+        check_devices(of_paths.chain(&self.tunnel).map(|tunnel| ("tun".to_owned(), tunnel)))?;
+        Ok(self.paths.iter().try_for_each(Path::check)?)
+    }
+
+    /// Checks that the members file, if there is one, is valid and has all that sections name.
+    fn check_members(&self) -> Result<(), NodeError> {
+        let members = self.members.as_deref().map(Members::read).transpose()?;
+        let may_know = members.as_ref().map(|members| |name: &str| members.may_know(name));
+        let has = may_know.as_ref().map(|has| has as &dyn Fn(&str) -> bool);
+        let all = (&*self.paths, &*self.groups, &self.rendezvous);
+        Ok(self.sections.check_members(all, has)?)
     }
 
     /// Returns the socket mark for packets to neighbours where traffic of this host itself is
@@ -403,46 +220,6 @@ impl NodeConfig {
     }
 }
 
-/// Keys of a node's own section; other keys stand in several sections, or apart.
-const HERE: [&str; 7] = [
-    "workers",
-    "coding",
-    "rendezvous",
-    "preserve_source",
-    "packet_endpoint.tun",
-    "copies",
-    "members",
-];
-
-/// Least and most bytes of a packet: what every host accepts (RFC 791), and what a UDP datagram
-/// carries besides all headers.
-const LEAST_MTU: u16 = 576;
-const MOST_MTU: u16 = 65_280;
-
-impl Path {
-    /// Checks the path by itself.
-    pub(crate) fn check(&self) -> Result<(), NodeError> {
-        self.delivery.check()?;
-        if let Some(chosen) = &self.delivery.copies {
-            chosen.check(matches!(self.source, TrafficSource::Tunnel(_)))?;
-        }
-        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        match &self.source {
-            TrafficSource::Taken(Taken { destinations, .. })
-                if destinations.is_empty()
-                    || destinations.iter().any(|rule| rule.range().is_none()) =>
-            {
-                refused("tproxy.destinations", "expected ranges of addresses")
-            }
-            TrafficSource::Port { to, .. } if to.port() == 0 => {
-                refused("to", "expected a port from 1 to 65535")
-            }
-            TrafficSource::Tunnel(tunnel) => tunnel.check("tun"),
-            TrafficSource::Taken(_) | TrafficSource::Port { .. } => Ok(()),
-        }
-    }
-}
-
 /// Returns whether a grant covers the first and the last address and port of a range.
 fn covers_ends(grant: &Grant, rule: &DestinationRule) -> bool {
     let Some(net) = rule.range().and_then(|(base, bits)| IpNet::new(base, bits).ok()) else {
@@ -450,75 +227,4 @@ fn covers_ends(grant: &Grant, rule: &DestinationRule) -> bool {
     };
     let ends = [(net.network(), *rule.ports().start()), (net.broadcast(), *rule.ports().end())];
     ends.into_iter().all(|end| grant.may_cover(&Destination::Address(end.into())))
-}
-
-impl Tunnel {
-    fn check(&self, key: &'static str) -> Result<(), NodeError> {
-        let refused = |problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let is_everything =
-            |rule: &DestinationRule| rule.range().is_some_and(|(_, bits)| bits == 0);
-        if let Some(rule) = self.destinations.iter().find(|rule| is_everything(rule)) {
-            return refused(&format!(
-                "`{rule}` would take all that this host sends, to its neighbours and name servers, \
-                 too; expected the networks behind the other gateway, as `10.2.0.0/16:*`"
-            ));
-        }
-        let is_whole =
-            |rule: &DestinationRule| rule.range().is_some() && rule.ports() == (1..=u16::MAX);
-        if self.destinations.is_empty() || !self.destinations.iter().all(is_whole) {
-            return refused("expected ranges of addresses with all ports, as `10.2.0.0/16:*`");
-        }
-        if self.mtu.is_some_and(|mtu| !(LEAST_MTU..=MOST_MTU).contains(&mtu)) {
-            return refused("expected an `mtu` of 576 to 65280");
-        }
-        // The kernel's rules for names.
-        let is_of_name = |c: char| c.is_ascii_graphic() && !"/:%".contains(c);
-        if !(1..=15).contains(&self.name.len()) || !self.name.chars().all(is_of_name) {
-            let problem = "expected a `name` of 1 to 15 letters, digits, `-` or `_`, not ";
-            return refused(&format!("{problem}`{}`", self.name));
-        }
-        Ok(())
-    }
-}
-
-impl DeliveryPolicy {
-    pub(crate) fn check(&self) -> Result<(), NodeError> {
-        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
-        let Self { relays, carriage, max_loss, copies, .. } = self;
-        let is_auto = max_loss.is_some();
-        let is_over_relays = carriage.paths == Paths::Overlay;
-        let has_copies = is_auto || (carriage.service != Service::Direct && !is_over_relays);
-        if copies.is_some() && (relays.is_empty() || !has_copies) {
-            return refused("copies", "expected only with relays beside the Internet");
-        }
-        if relays.is_empty() && (is_auto || carriage.service != Service::Direct) {
-            return refused("relays", "missing; expected at least one, or `service = \"direct\"`");
-        }
-        if is_auto && carriage.budget_ms == 0 {
-            return refused("budget", "missing; `service = \"auto\"` chooses by it");
-        }
-        let recovers = is_auto || matches!(carriage.service, Service::Caching | Service::Coding);
-        if recovers && matches!(relays, Via::Relays(relays) if relays.len() > 2) {
-            return refused("relays", "caching, coding and auto take one relay or two");
-        }
-        let hops: Vec<Hop> = self.named().cloned().collect();
-        if hops.is_empty() {
-            return Ok(());
-        }
-        Route::new(hops).map(drop).or_else(|error| refused("relays", &error.to_string()))
-    }
-}
-
-/// Returns a latency budget as it is sent to the far endpoint.
-pub(crate) fn budget_ms(budget: Duration) -> Result<u16, NodeError> {
-    u16::try_from(budget.as_millis()).map_err(|_| {
-        let problem = "expected at most 65 s".to_owned();
-        NodeError::Config { key: "budget", problem }
-    })
-}
-
-/// Returns the default share of packets that may be late or lost: 0.1 %, above which paths count as
-/// lossy [JQ 5.2].
-pub(crate) fn max_loss() -> Ratio {
-    Ratio::new(0.001).expect("a share")
 }

@@ -16,11 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tradewind_config::packet::{Assumed, Chosen, DeliveryPolicy, Far, Via, budget_ms, max_loss};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
 
-use crate::config::{Assumed, Chosen, DeliveryPolicy, Far, Via, budget_ms, max_loss};
 use crate::mailbox::{Desk, Got, Held, Mailbox, Order, Put};
 use crate::status::{Direction, FlowStatus};
 use crate::worker::Outside;
@@ -166,7 +166,9 @@ impl Node {
     /// # Errors
     /// When the node has several workers, or no grant.
     pub fn flow_opener(&self) -> Result<FlowOpener, NodeError> {
-        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let refused = |key: &str, problem: &str| {
+            Err(NodeError::Config { key: key.into(), problem: problem.into() })
+        };
         let [Outside { desk, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };
@@ -187,7 +189,7 @@ pub struct FlowOpener {
 
 impl FlowOpener {
     /// Begins a flow for `client` with a policy from a configuration
-    /// ([`crate::NodeConfig::delivery`]). With a node that has ended, the flow never opens.
+    /// (`socks5_udp` of a gateway). With a node that has ended, the flow never opens.
     ///
     /// # Errors
     /// As [`Node::register`].
@@ -206,7 +208,9 @@ impl FlowOpener {
         delivery: DeliveryPolicy,
         judge: Option<Judge>,
     ) -> Result<Flow, NodeError> {
-        delivery.check_has_members(self.has_members)?;
+        // The engine looks up the name, once it has read the members.
+        let any = |_: &str| true;
+        delivery.check_members(self.has_members.then_some(&any))?;
         let (mailbox, desk) = (Arc::new(Mailbox::new()?), Arc::clone(&self.desk));
         let number = Flow::next_number();
         desk.order(Order::Register {

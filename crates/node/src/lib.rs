@@ -63,16 +63,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use tradewind_config::ConfigError;
+pub use tradewind_config::packet::{
+    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, LegSeal, Path,
+    Recipient, RelayServices, Rendezvous, ServiceCosts, Taken, TrafficSource, Tunnel, Via,
+};
 use tradewind_net::interception;
 use tradewind_net::udp::{UdpOptions, UdpPort, shortfall_without_rights};
 use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Registry};
 
-pub use config::{
-    Assumed, Chosen, Copying, DeliveryPolicy, Deposits, Far, Group, GroupMember, LegSeal,
-    NodeConfig, Path, Recipient, RelayServices, Rendezvous, Section, ServiceCosts, Taken,
-    TrafficSource, Tunnel, Via,
-};
+pub use config::NodeConfig;
 pub use counts::{Counts, Snapshot};
 pub use flow::{Congestion, Flow, FlowError, FlowOpener, FlowOptions, Judge};
 use handover::{Before, Handover, Named};
@@ -97,28 +98,36 @@ pub enum NodeError {
     #[error("{key}: {problem}")]
     Config {
         /// The key of the setting.
-        key: &'static str,
+        key: String,
         /// The problem, and the expected value.
         problem: String,
-    },
-    /// The same in a section of a configuration.
-    #[error("{}", config::in_section(section, error))]
-    Section {
-        /// The section.
-        section: Section,
-        /// The problem in it.
-        error: Box<NodeError>,
     },
     /// The system has no entropy, or cannot start a thread.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }
 
+impl From<ConfigError> for NodeError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config { key: error.key, problem: error.problem }
+    }
+}
+
 impl NodeError {
+    /// Returns the error with the key of its section, if it is one of a key and that is known.
+    fn of_section(self, section: Option<&String>) -> Self {
+        match self {
+            Self::Config { key, problem } => {
+                ConfigError::new(key, problem).of_section(section).into()
+            }
+            other => other,
+        }
+    }
+
     /// Returns whether the configuration is at fault, and not the host.
     #[must_use]
     pub const fn is_of_configuration(&self) -> bool {
-        matches!(self, Self::Config { .. } | Self::Section { .. })
+        matches!(self, Self::Config { .. })
     }
 }
 

@@ -110,7 +110,9 @@ impl Node {
     /// When the node trusts no operator's grants, its policy does not cover `destination`, or it
     /// has several workers.
     pub fn listen(&self, destination: SocketAddr) -> Result<Listener, NodeError> {
-        let refused = |key, problem: &str| Err(NodeError::Config { key, problem: problem.into() });
+        let refused = |key: &str, problem: &str| {
+            Err(NodeError::Config { key: key.into(), problem: problem.into() })
+        };
         let [Outside { desk, .. }] = &self.outsides[..] else {
             return refused("workers", "a node with flows of its own has one worker");
         };

@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_net::clock;
 use tradewind_net::epoll::Waker;
 use tradewind_units::Duration;
 
 use crate::NodeError;
-use crate::config::{DeliveryPolicy, NodeConfig};
+use crate::config::NodeConfig;
 use crate::listener::HeldQueue;
 use crate::membership::Members;
 use crate::status::FlowStatus;

@@ -26,6 +26,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use toml::Spanned;
+use tradewind_config::packet::{Addresses, Placed};
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_net::periodic::Periodic;
 use tradewind_net::text_file;
@@ -34,7 +35,6 @@ use tradewind_units::time::as_text;
 use tradewind_units::{Duration, address, in_plain_words};
 
 use crate::NodeError;
-use crate::config::{Addresses, Placed};
 use crate::mailbox::{Desk, Order};
 
 /// Longest file that is read. Chosen: more than the most endpoints take.
@@ -157,7 +157,7 @@ impl Written {
 }
 
 fn refused(problem: String) -> NodeError {
-    NodeError::Config { key: "members", problem }
+    NodeError::Config { key: "members".into(), problem }
 }
 
 impl Members {

@@ -26,7 +26,7 @@ fn named(config: &NodeConfig, current: &NodeConfig) -> Result<Named, NodeError> 
         told.clone().filter(|identity| identity.public() != present).cloned().collect();
     if others.len() == told.count() {
         let problem = format!("packets go on under {present}, which is gone from it: {restart}");
-        return Err(NodeError::Config { key: "identity", problem });
+        return Err(NodeError::Config { key: "identity".into(), problem });
     }
     tracing::warn!(
         "packets go on under identity {present} and its grant: another takes an upgrade (SIGUSR2) \
@@ -66,7 +66,7 @@ impl NodeReloader {
             && grant.unverified().gateway != ready.identity.public()
         {
             let problem = "it was issued to another gateway".to_owned();
-            return Err(NodeError::Config { key: "grant", problem });
+            return Err(NodeError::Config { key: "grant".into(), problem });
         }
         Ok(Arc::new(ready))
     }
@@ -85,7 +85,7 @@ impl NodeReloader {
         let revocations = ready.revocations.updated(lists, &ready.operators);
         let revocations = revocations.map_err(|error| {
             let problem = error.to_string();
-            NodeError::Config { key: "revocations", problem }
+            NodeError::Config { key: "revocations".into(), problem }
         })?;
         Ok(Arc::new(NodeConfig { revocations, ..NodeConfig::clone(&ready) }))
     }

@@ -4,11 +4,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use tradewind_config::packet::RelayServices;
 use tradewind_net::entropy;
 use tradewind_packet::rendezvous::MessageStore;
 
 use crate::NodeError;
-use crate::config::RelayServices;
 use crate::registry::Registry;
 
 /// A handle to it.

@@ -153,7 +153,7 @@ fn a_neighbour_is_reached_at_whichever_of_its_addresses_answers() {
         );
         let packet = text.parse::<toml::Table>().unwrap().into();
         let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-        let config = NodeConfig::of_gateway(&[packet], None, identity(1), grant).unwrap();
+        let config = of_gateway(&[packet], None, identity(1), grant).unwrap();
         let near = Node::start(config).unwrap();
         let application = application(near.local_addresses()[0]);
         until("an answer", &near, || is_answered(&application, 1));
@@ -205,7 +205,7 @@ fn a_flow_keeps_its_port_at_the_far_side_whichever_address_it_goes_to() {
         );
         let packet = text.parse::<toml::Table>().unwrap().into();
         let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-        let config = NodeConfig::of_gateway(&[packet], None, identity(1), grant).unwrap();
+        let config = of_gateway(&[packet], None, identity(1), grant).unwrap();
         let near = Node::start(config).unwrap();
         sources.lock().unwrap().clear();
         let application = application(near.local_addresses()[0]);

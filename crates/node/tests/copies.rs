@@ -82,8 +82,7 @@ impl World {
         let [section, endpoint] =
             [section, endpoint].map(|text| text.parse::<toml::Table>().unwrap().into());
         let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-        let config =
-            NodeConfig::of_gateway(&[section], Some(&endpoint), identity(1), grant).unwrap();
+        let config = of_gateway(&[section], Some(&endpoint), identity(1), grant).unwrap();
         let node = Node::start(config).unwrap();
         let application = UdpSocket::bind(loopback()).unwrap();
         application.connect(node.local_addresses()[0]).unwrap();
@@ -267,7 +266,7 @@ fn copies_that_cannot_be_chosen_are_refused_in_one_line() {
         );
         let section = section.parse::<toml::Table>().unwrap().into();
         let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-        let config = NodeConfig::of_gateway(&[section], None, identity(1), grant);
+        let config = of_gateway(&[section], None, identity(1), grant);
         config.and_then(Node::start).unwrap_err().to_string()
     };
     let relays = format!(
@@ -275,7 +274,10 @@ fn copies_that_cannot_be_chosen_are_refused_in_one_line() {
         identity(2).public()
     );
     for (packet, expected) in [
-        ("copies = { ports = [1] }".to_owned(), "expected only with relays beside the Internet"),
+        (
+            "copies = { ports = [1] }".to_owned(),
+            "expected only with the services `forwarding`, `caching`, `coding` or `auto`",
+        ),
         (format!("{relays}\ncopies = {{}}"), "nothing is chosen; expected at least one rule"),
         (format!("{relays}\ncopies = {{ dscp = [64] }}"), "expected code points of 0 to 63"),
         (
@@ -283,6 +285,6 @@ fn copies_that_cannot_be_chosen_are_refused_in_one_line() {
             "expected `tcp_syn` only with `tun`: no datagram is one",
         ),
     ] {
-        assert_eq!(refused(&packet), format!("[[packet]]: copies: {expected}"));
+        assert_eq!(refused(&packet), format!("packet[0].copies: {expected}"));
     }
 }

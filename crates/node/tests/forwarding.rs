@@ -303,7 +303,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         .replace("IDENTITY", &identity(4).public().to_string());
     let refused = |text: &str| {
         let section = format!("{text}\n{hop}").parse::<toml::Table>().unwrap();
-        let config = NodeConfig::of_gateway(&[section.into()], None, identity(1), None);
+        let config = of_gateway(&[section.into()], None, identity(1), None);
         config.and_then(Node::start).unwrap_err().to_string()
     };
     for text in [
@@ -311,7 +311,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
         "listen = '127.0.0.1:0'\nto = '10.0.0.7:5004'\ntproxy = { destinations = ['10.0.0.0/8:*'] \
          }",
     ] {
-        assert_eq!(refused(text), "[[packet]]: expected `listen` and `to`, or `tproxy`, or `tun`");
+        assert_eq!(refused(text), "packet[0]: expected `listen` and `to`, or `tproxy`, or `tun`");
     }
     assert_eq!(
         refused("tproxy = { destinations = ['10.0.0.0/8:*'] }"),
@@ -321,7 +321,7 @@ fn a_configuration_that_contradicts_itself_is_refused_in_one_line() {
     let tunnel = Some(Tunnel { name: "tw0".into(), destinations: narrow, mtu: None });
     let error = Node::start(NodeConfig { tunnel, ..plain(1, loopback(), &[]) }).unwrap_err();
     let expected = "expected ranges of addresses with all ports, as `10.2.0.0/16:*`";
-    assert_eq!(error.to_string(), format!("packet_endpoint.tun: {expected}"));
+    assert_eq!(error.to_string(), format!("tun: {expected}"));
     let coding = Coding { repairs: 9, ..Coding::default() };
     let services = RelayServices { coding, ..RelayServices::default() };
     let relay = NodeConfig { services, ..plain(1, loopback(), &[]) };

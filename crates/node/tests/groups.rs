@@ -167,7 +167,7 @@ fn config(section: &str) -> Result<NodeConfig, NodeError> {
     let packet: toml::Table = section.parse().unwrap();
     let endpoint: toml::Table = "listen = '127.0.0.1:0'".parse().unwrap();
     let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-    NodeConfig::of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant)
+    of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant)
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_group_that_cannot_be_is_refused_in_one_line() {
     expect(refusal(&[], ""), "expected 1 to 256 members");
     expect(refusal(&two, "service = 'coding'"), "expected `caching` or `forwarding`");
     expect(refusal(&two, "ways = 'relays'"), "expected only with `service = \"forwarding\"`");
-    expect(refusal(&two, "to = '10.0.0.7:5004'"), "unknown field `to`");
+    expect(refusal(&two, "to = '10.0.0.7:5004'"), "expected only without `group`");
     let other_first = [member(10, &a), member(11, &b)];
     expect(refusal(&other_first, ""), "of which the first is the same for all");
     expect(refusal(&[member(10, "")], ""), "one or two `relays`");

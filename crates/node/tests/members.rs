@@ -72,7 +72,7 @@ fn config(packet: &str, file: Option<&File>) -> Result<NodeConfig, tradewind_nod
     let endpoint = format!("listen = '127.0.0.1:0'\n{}", members.unwrap_or_default());
     let endpoint: toml::Table = endpoint.parse().unwrap();
     let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-    NodeConfig::of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant)
+    of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant)
 }
 
 impl Near {
@@ -183,7 +183,7 @@ fn far(listen: SocketAddr, file: &File) -> Node {
     );
     let endpoint: toml::Table = endpoint.parse().unwrap();
     let grant = Some(grant(identity(4).public(), "127.0.0.0/8:*"));
-    let config = NodeConfig::of_gateway(&[], Some(&endpoint.into()), identity(4), grant).unwrap();
+    let config = of_gateway(&[], Some(&endpoint.into()), identity(4), grant).unwrap();
     Node::start(config).unwrap()
 }
 
@@ -238,11 +238,11 @@ fn members_that_are_not_there_are_told_in_one_line() {
     };
     assert_eq!(
         refused("'paris'", "'nearest'", Some(&file)),
-        "[[packet]]: far: no endpoint among the members has the id `paris`"
+        "packet[0].far: no endpoint among the members has the id `paris`"
     );
     assert_eq!(
         refused("'berlin'", "[]", Some(&file)),
-        "[[packet]]: relays: missing; expected at least one, or `service = \"direct\"`"
+        "packet[0].relays: missing; expected at least one, or `service = \"direct\"`"
     );
     let address = format!("{{ {} }}", lines(at).replace('\n', ", "));
     for (far, relays, told) in [
@@ -250,14 +250,11 @@ fn members_that_are_not_there_are_told_in_one_line() {
         (&*address, "'nearest'", "relays: `nearest` takes the relays of `members`"),
     ] {
         let line = refused(far, relays, None);
-        assert!(line.starts_with(&format!("[[packet]]: {told}")), "{line}");
+        assert!(line.starts_with(&format!("packet[0].{told}")), "{line}");
     }
     let odd = refused("'berlin'", "'next'", Some(&file));
     assert!(odd.contains("expected a list of relays, or `nearest`"), "{odd}");
     std::fs::write(&file.0, "[[relay]]\naddress = 'here'").unwrap();
     let unread = refused("'berlin'", "'nearest'", Some(&file));
-    assert!(
-        unread.starts_with("[packet_endpoint]: members: /") && unread.lines().count() == 1,
-        "{unread}"
-    );
+    assert!(unread.starts_with("members: /") && unread.lines().count() == 1, "{unread}");
 }

@@ -86,7 +86,7 @@ fn section(to: SocketAddr, relay: SocketAddr, more: &str) -> String {
 fn sending(packet: &str) -> Result<NodeConfig, NodeError> {
     let packet: toml::Table = packet.parse().unwrap();
     let grant = Some(grant(identity(1).public(), "127.0.0.0/8:*"));
-    NodeConfig::of_gateway(&[packet.into()], None, identity(1), grant)
+    of_gateway(&[packet.into()], None, identity(1), grant)
 }
 
 /// A gateway that deposits packets at a relay, and an application in front of it.
@@ -132,7 +132,7 @@ fn receiver(number: u8, relay: SocketAddr, grant: SignedGrant, destinations: &st
     );
     let endpoint: toml::Table = endpoint.parse().unwrap();
     let grant = Some(grant);
-    let config = NodeConfig::of_gateway(&[], Some(&endpoint.into()), identity(number), grant);
+    let config = of_gateway(&[], Some(&endpoint.into()), identity(number), grant);
     Node::start(config.unwrap()).unwrap()
 }
 
@@ -186,8 +186,7 @@ fn a_receiver_is_found_by_its_id_among_the_members() {
     let packet: toml::Table = by_identity.replace(far, "far = 'berlin'").parse().unwrap();
     let endpoint = format!("members = '{}'", file.display()).parse::<toml::Table>().unwrap();
     let grant = Some(own_grant(1));
-    let config =
-        NodeConfig::of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant);
+    let config = of_gateway(&[packet.into()], Some(&endpoint.into()), identity(1), grant);
     let sender = Sender::of(config.unwrap());
     until("the members", || sender.node.report().endpoints.len() == 1);
     sender.write(0..20);
@@ -295,29 +294,29 @@ fn what_a_relay_keeps_is_bounded_and_one_that_keeps_nothing_is_told() {
 fn what_is_wrong_is_told_in_one_line() {
     let at = loopback();
     let refused = |packet: String| sending(&packet).and_then(Node::start).unwrap_err().to_string();
-    assert_eq!(refused(section(at, at, "keep = '25 h'")), "[[packet]]: keep: expected 1 s to 24 h");
+    assert_eq!(refused(section(at, at, "keep = '25 h'")), "packet[0].keep: expected 1 s to 24 h");
     assert_eq!(
         refused(section(at, at, "budget = '1 s'")),
-        "[[packet]]: expected no key of choosing, such as `budget`, `ways`, `costs` or `copies`: \
-         packets wait"
+        "packet[0].budget: expected only with the services `direct`, `forwarding`, `caching`, \
+         `coding` or `auto`"
     );
     assert_eq!(
         refused(section(at, at, "").replace("relays = [", "relays = [] # ")),
-        "[[packet]]: relays: expected exactly one: where packets wait"
+        "packet[0].relays: expected exactly one: where packets wait"
     );
     assert_eq!(
         refused(section(at, at, "keep = '1 min'").replace("rendezvous", "caching")),
-        "[[packet]]: keep: expected only with `service = \"rendezvous\"`"
+        "packet[0].keep: expected only with `service = \"rendezvous\"`"
     );
     assert_eq!(
         refused(section(at, at, "").replace("rendezvous", "caching")),
-        "[[packet]]: far: missing field `address`; only a rendezvous does without"
+        "packet[0].far: missing field `address`; only a rendezvous does without"
     );
     let by_id = section(at, at, "");
     let far = by_id.lines().find(|line| line.starts_with("far")).unwrap();
     assert_eq!(
         refused(by_id.replace(far, "far = 'berlin'")),
-        "[[packet]]: far: `berlin` is an id of `members` in [packet_endpoint], which is missing; \
+        "packet[0].far: `berlin` is an id of `members` in [packet_endpoint], which is missing; \
          expected that, or an address and an identity"
     );
     let many = |count: u8, far: fn(u8) -> u8| {
@@ -327,7 +326,7 @@ fn what_is_wrong_is_told_in_one_line() {
             packet.replace(&usual.to_string(), &far.to_string()).parse::<toml::Table>().unwrap()
         });
         let paths: Vec<toml::Value> = paths.map(toml::Value::from).collect();
-        let config = NodeConfig::of_gateway(&paths, None, identity(1), Some(own_grant(1)));
+        let config = of_gateway(&paths, None, identity(1), Some(own_grant(1)));
         config.and_then(Node::start).map(drop)
     };
     assert!(many(16, |_| 4).is_ok());
@@ -343,12 +342,12 @@ fn what_is_wrong_is_told_in_one_line() {
     let kept = |message_store: &str| {
         let packet = format!("listen = '127.0.0.1:0'\nrendezvous = {message_store}");
         let packet: toml::Table = packet.parse().unwrap();
-        NodeConfig::of_relay(&packet.into(), identity(2), Vec::new()).and_then(Node::start)
+        of_relay(&packet.into(), identity(2)).and_then(Node::start)
     };
     assert!(kept("{}").is_ok());
     assert_eq!(
         kept("{ bytes = '1 MB', per_sender = '2 MB' }").unwrap_err().to_string(),
-        "[packet]: rendezvous: expected `per_sender` of 100 kB at least, and `bytes` of no less"
+        "packet.rendezvous: expected `per_sender` of 100 kB at least, and `bytes` of no less"
     );
     assert!(kept("{ keep = '25 h' }").is_err());
 }

@@ -3,9 +3,9 @@
 use tradewind_net::descriptors;
 
 use crate::RelayError;
-use crate::config::Limits;
 use crate::failure::plain;
 use crate::memory::Memory;
+use tradewind_config::Limits;
 
 /// Descriptors that come and go beside sessions: metrics, logs, names that are looked up.
 const OWN_DESCRIPTORS: usize = 24;

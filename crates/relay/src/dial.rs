@@ -324,8 +324,8 @@ mod tests {
     use tradewind_net::sysctl;
 
     use super::*;
-    use crate::config::{LegProfiles, Timeouts};
     use crate::connection::tests::{key, runtime};
+    use tradewind_config::{LegProfiles, Timeouts};
 
     #[test]
     fn families_take_turns_and_keep_their_order() {

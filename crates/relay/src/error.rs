@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use tradewind_config::ConfigError;
 use tradewind_grant::GrantError;
 use tradewind_net::NetError;
 use tradewind_net::tcp::OptionError;
@@ -13,13 +14,8 @@ use tradewind_telemetry::TelemetryError;
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// The configuration makes no sense.
-    #[error("configuration, {place}: {problem}")]
-    Config {
-        /// The key, or the line.
-        place: String,
-        /// The problem there, and the remedy.
-        problem: String,
-    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The file of the secret identity cannot be read.
     #[error("identity file {}: {problem}", path.display())]
     IdentityFile {
@@ -96,7 +92,7 @@ impl RelayError {
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {
-            Self::Config { .. }
+            Self::Config(_)
             | Self::IdentityFile { .. }
             | Self::Revocations { .. }
             | Self::Grant(_)
@@ -106,4 +102,9 @@ impl RelayError {
             _ => false,
         }
     }
+}
+
+/// Returns the error of a key of the configuration.
+pub(crate) fn refused(key: impl Into<String>, problem: impl Into<String>) -> RelayError {
+    ConfigError::new(key, problem).into()
 }

@@ -3,12 +3,13 @@
 
 use std::str::FromStr;
 
+use tradewind_config::check_twice;
 use tradewind_grant::forbidden::class_of;
 use tradewind_net::NetError;
 use tradewind_net::nft;
 use tradewind_units::address;
 
-use crate::config::check_twice;
+use crate::error::refused;
 use crate::shutdown::Phase;
 use crate::{RelayError, Shutdown};
 
@@ -20,8 +21,7 @@ impl FromStr for ForwardRule {
     type Err = RelayError;
 
     fn from_str(text: &str) -> Result<Self, RelayError> {
-        let refused =
-            |problem: String| RelayError::Config { place: format!("forward `{text}`"), problem };
+        let refused = |problem: String| refused(format!("forward `{text}`"), problem);
         let expected = "expected LISTEN=TO, such as `0.0.0.0:7000=192.0.2.9:443`".to_owned();
         let address = |text: &str| address::parse(text).ok().filter(|one| one.port() != 0);
         let rule = text.split_once('=').and_then(|(listen, to)| {

@@ -7,7 +7,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`config`] | the configurations of relays and gateways, in TOML |
 //! | [`relay`] | a relay: opens headers, dials the next hop |
 //! | [`gateway`] | a gateway: port forwards, SOCKS5, HTTP CONNECT, routes |
 //! | [`forward`] | forwarding without splitting, by the kernel |
@@ -24,6 +23,7 @@
 //! | `capacity` | the number of sessions that memory and descriptors allow |
 //! | `admission` | admission of connections within limits, and eviction |
 //! | `connection` | a leg's connection, encrypted or not |
+//! | [`keys`] | the keys and the grant that a configuration points to |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
 //! | `own_host` | this host's own addresses, which are refused as destinations |
 //! | `own_identities` | the identities of this process: two during a rotation |
@@ -47,7 +47,6 @@ mod authorization;
 mod buffer_pool;
 pub mod buffers;
 mod capacity;
-pub mod config;
 mod connection;
 mod counts;
 mod dial;
@@ -57,6 +56,7 @@ pub mod forward;
 pub mod gateway;
 pub mod handle;
 mod head;
+pub mod keys;
 mod live;
 mod live_limits;
 pub mod local_ports;
@@ -87,15 +87,15 @@ mod timeouts;
 mod upgrade;
 mod worker;
 
-pub use config::{GatewayConfig, RelayConfig};
 pub use error::RelayError;
 pub use forward::{ForwardRule, Forwarder};
 pub use gateway::{DatagramFlow, Datagrams, Gateway, GatewayReloader, PathsReport, survey};
 pub use handle::{Handle, Snapshot};
+pub use keys::HeldKeys;
 pub use relay::{Relay, RelayReloader};
 pub use reload::{Prepared, Reload, Reloads};
 pub use resolver::Resolver;
-pub use rights::{HeldKeys, check_readers};
+pub use rights::{Rights, check_readers};
 pub use server::Additions;
 pub use shutdown::Shutdown;
 pub use upgrade::Handover;

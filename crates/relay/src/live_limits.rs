@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::RelayError;
 use crate::capacity::Capacity;
-use crate::config::{Limits, Timeouts};
 use crate::timeouts::LiveTimeouts;
 use crate::worker::SharedLimits;
+use tradewind_config::{Limits, Timeouts};
 
 /// Keys of `[limits]` that a reload applies; a listener's `backlog` is set when it is opened.
 pub(crate) const LIMITS_KEYS: [&str; 9] = [

@@ -15,7 +15,7 @@ use tradewind_desired::Connections;
 use tradewind_net::{sysctl, tcp};
 use tradewind_telemetry::{LogLimit, limited};
 
-use crate::config::{LegProfiles, Limits};
+use tradewind_config::{LegProfiles, Limits};
 
 /// The kernel's setting.
 const RANGE: &str = "net.ipv4.ip_local_port_range";

@@ -12,9 +12,9 @@ use tradewind_net::window_route::WindowRoutes;
 use tradewind_units::Segments;
 
 use crate::buffers::tell_shortfalls;
-use crate::config::{LegProfiles, Timeouts};
 use crate::pacing_ramp::PacingRamps;
 use crate::side::Side;
+use tradewind_config::{LegProfiles, Timeouts};
 
 /// Pending connections that brought data in their SYN and whose address is not validated yet.
 /// Chosen: a header and its data each, a few MB in all.

@@ -20,9 +20,9 @@ use tradewind_units::share::has_share;
 use tradewind_units::{Bandwidth, Bytes};
 
 use crate::buffer_pool::BUFFER_BYTES;
-use crate::config::Share;
 use crate::memory::Memory;
 use crate::resolver::Lookups;
+use tradewind_config::Share;
 
 /// The burst allowed after a pause, as time at the full rate. Chosen: short exchanges do not wait,
 /// and no second exceeds the rate by more than a tenth.
@@ -289,7 +289,7 @@ impl<K: Ord + Copy> Members<K> {
         table.sweep();
         let (open, share, most_in_all) = (table.open, table.share, table.most_in_all);
         let member = table.members.entry(key).or_insert_with(|| Member::new(&share));
-        let most = most.into_iter().chain(share.most_sessions()).min();
+        let most = most.into_iter().chain(most_sessions(&share)).min();
         let has_share =
             |most| has_share(usize::try_from(member.open).unwrap_or(usize::MAX), open, most);
         if most.is_some_and(|most| member.open >= most) || !most_in_all.is_none_or(has_share) {
@@ -324,19 +324,17 @@ impl<K: Ord + Copy> Table<K> {
     }
 }
 
-impl Share {
-    /// Returns the limit of concurrent sessions, if there is one: by number, or by the memory that
-    /// each has set aside.
-    fn most_sessions(&self) -> Option<u32> {
-        let by_memory = self.memory.map(Memory::sessions);
-        let by_memory = by_memory.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
-        self.sessions.map(NonZeroU32::get).into_iter().chain(by_memory).min()
-    }
+/// Returns the limit of concurrent sessions, if there is one: by number, or by the memory that each
+/// has set aside.
+fn most_sessions(share: &Share) -> Option<u32> {
+    let by_memory = share.memory.map(Memory::sessions);
+    let by_memory = by_memory.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+    share.sessions.map(NonZeroU32::get).into_iter().chain(by_memory).min()
 }
 
 impl Member {
     fn new(share: &Share) -> Self {
-        let sessions = share.most_sessions().map_or(0, |most| most as usize);
+        let sessions = most_sessions(share).map_or(0, |most| most as usize);
         Self {
             open: 0,
             rate: share.rate.map(|rate| Arc::new(Rate::new(rate))),
@@ -346,7 +344,7 @@ impl Member {
     }
 
     fn set(&mut self, share: &Share) {
-        let sessions = share.most_sessions().map_or(0, |most| most as usize);
+        let sessions = most_sessions(share).map_or(0, |most| most as usize);
         self.rate = rate_of(self.rate.as_ref(), share.rate);
         self.memory = Memory::of_limit(self.memory.as_ref(), share.memory, sessions);
     }

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tradewind_config::{RelayConfig, Share};
 use tradewind_desired::Encryption;
 use tradewind_grant::header::HEADER_LIMIT;
 use tradewind_grant::replay::REPLAY_LIMIT;
@@ -37,12 +38,12 @@ use tradewind_units::Timestamp;
 
 use crate::access_log::{AccessLog, AuditLog, SessionFacts, note};
 use crate::authorization::{Authorizations, Basis, Dialled, Rules};
-use crate::config::Share;
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::{Dialler, Dialling, try_options};
 use crate::failure::Failure;
 use crate::head::{HeadError, ReadAhead};
+use crate::keys::{self, HeldKeys};
 use crate::live::Live;
 use crate::live_limits::LiveLimits;
 use crate::local_ports::LocalPorts;
@@ -55,7 +56,6 @@ use crate::profile::Legs;
 use crate::pump::{Broken, Direction};
 use crate::quota::Members;
 use crate::resolver::{Lookups, Resolver};
-use crate::rights::HeldKeys;
 use crate::server::{Additions, Server, Service, Setup};
 use crate::session::{Session, SessionSettings, broken};
 use crate::shutdown::Phase;
@@ -63,7 +63,7 @@ use crate::stripe::{Offer, Offers, Sessions};
 use crate::timeouts::LiveTimeouts;
 use crate::upgrade::{Handover, Successor};
 use crate::worker::{Cause, Permit, Worker};
-use crate::{Handle, RelayConfig, RelayError, Shutdown};
+use crate::{Handle, RelayError, Shutdown};
 use first_bytes::header_bytes;
 use next::{Closed, Opened};
 pub use reloader::RelayReloader;
@@ -98,7 +98,8 @@ impl Relay {
         handover: Handover,
         additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
-        let identities = config.identities()?;
+        let held = additions.held.cloned().unwrap_or_default();
+        let identities = keys::of_relay(config, &held)?;
         let own = Arc::new(OwnIdentities::new(&identities)?);
         let mut verifier = verifier_of(config, &identities);
         let identity = verifier.public();
@@ -158,7 +159,7 @@ impl Relay {
             most_resting: AtomicU32::new(config.limits.resting),
             joinable: Arc::default(),
             own,
-            held: config.held.clone(),
+            held,
             encryptions: config.listen.iter().map(|at| config.leg.encryption_at(*at)).collect(),
             audit_log: AuditLog::open(config.audit_log.as_ref())?.map(Arc::new),
         });

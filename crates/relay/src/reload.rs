@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::error::refused;
 use crate::revocations::read_text;
 use crate::rights::check_readers;
 use crate::{RelayError, Shutdown};
@@ -182,8 +183,7 @@ fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
 }
 
 fn read(file: &Path) -> Result<String, RelayError> {
-    let refused = |problem| RelayError::Config { place: "the file".to_owned(), problem };
-    let text = read_text(file).map_err(refused)?;
+    let text = read_text(file).map_err(|problem| refused("the file", problem))?;
     check_readers(file, &text).map(|()| text)
 }
 

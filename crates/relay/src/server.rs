@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tradewind_config::{AccessLogConfig, Limits};
 use tradewind_grant::{GrantError, Sighting};
 use tradewind_net::handover::tell_systemd;
 use tradewind_net::jumpstart::OwnSockets;
@@ -22,12 +23,12 @@ use tradewind_net::{NetError, clock, sandbox};
 use tradewind_telemetry::{Health, Heart, LogLimit, Registry, TelemetryError, limited};
 
 use crate::RelayError;
-use crate::access_log::{AccessLog, AccessLogConfig, recorded};
+use crate::access_log::{AccessLog, recorded};
 use crate::capacity::{Capacity, Listening};
-use crate::config::Limits;
 use crate::counts::{CountsCollector, Outcome};
 use crate::failure::{out_of_descriptors, plain};
 use crate::handle::Handle;
+use crate::keys::HeldKeys;
 use crate::live_limits::LiveLimits;
 use crate::process_resources::{ProcessResources, sessions_time_out};
 use crate::session::{Session, SessionSettings};
@@ -101,11 +102,13 @@ pub struct Additions<'a> {
     pub register: &'a dyn Fn(&Registry),
     /// The source of learned initial windows for connections of legs.
     pub learned: Option<&'a OwnSockets>,
+    /// The keys that were read at the start of the process, if it may not read them again.
+    pub held: Option<&'a HeldKeys>,
 }
 
 impl Default for Additions<'_> {
     fn default() -> Self {
-        Self { register: &|_| {}, learned: None }
+        Self { register: &|_| {}, learned: None, held: None }
     }
 }
 

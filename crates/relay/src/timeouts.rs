@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Timeouts;
 use crate::live::Live;
 use crate::pump::IdleLimits;
+use tradewind_config::Timeouts;
 
 /// The timeouts of a process; clones share them.
 #[derive(Debug, Clone)]

@@ -17,7 +17,6 @@ use crate::access_log::{AccessLog, Goes, Record};
 use crate::admission::{Admission, NotAdmitted, Stage};
 use crate::authorization::{Authorization, Authorizations, Basis};
 use crate::buffer_pool::BufferPool;
-use crate::config::{Limits, Share};
 use crate::counts::{Counts, DirectionCounts, Outcome};
 use crate::live::Live;
 use crate::memory::Memory;
@@ -25,6 +24,7 @@ use crate::pump::{IoContext, Yielding};
 use crate::quota::{Members, Meter, Place, Rate, rate_of};
 use crate::session::Session;
 use crate::stripe::LEAST_TO_STRIPE;
+use tradewind_config::{Limits, Share};
 
 /// The resources that the sessions of one thread share.
 #[derive(Debug)]

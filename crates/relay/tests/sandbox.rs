@@ -7,9 +7,10 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use tradewind_config::GatewayConfig;
 use tradewind_desired::Hop;
 use tradewind_net::sandbox;
-use tradewind_relay::{Gateway, GatewayConfig, Resolver};
+use tradewind_relay::{Gateway, Resolver};
 
 use support::names::{NameServer, Says};
 use support::{Running, gateway_config_text, identity, loopback, skipped, wait_for};

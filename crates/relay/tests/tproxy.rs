@@ -15,13 +15,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use support::{Running, patient, wait_for};
+use tradewind_config::GatewayConfig;
 use tradewind_net::interception::{Capture, Interception, make_transparent};
 use tradewind_net::iproute::{Tool, ask, batch};
 use tradewind_net::netns::Namespace;
 use tradewind_net::privileges::{Account, Capability, become_user, is_root, keep_only};
 use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, sandbox, sysctl};
-use tradewind_relay::{Gateway, GatewayConfig, Shutdown};
+use tradewind_relay::{Gateway, Rights, Shutdown};
 
 type Test = fn(&Hosts);
 const TESTS: [(&str, Test); 5] = [
@@ -61,7 +62,8 @@ fn main() {
 
 fn be_a_gateway(config: &str) {
     let config = GatewayConfig::parse(config).unwrap();
-    give_up_all_but(&config.capabilities(), &config.worker_capabilities());
+    let rights = Rights::of_gateway(&config);
+    give_up_all_but(&rights.of_process, &rights.of_workers);
     let shutdown = Shutdown::on_signals().unwrap();
     let mut gateway = Gateway::bind(&config).unwrap();
     gateway.intercept(&shutdown).unwrap();

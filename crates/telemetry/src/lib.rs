@@ -29,7 +29,7 @@ pub use logs::{LogFormat, flush_logs, init_logs};
 pub use prometheus_client as client;
 pub use queue::{LineOutput, LineQueue};
 pub use registry::Registry;
-pub use server::{DEFAULT_ADDRESS, Server, check_exposed, serve, serve_on};
+pub use server::{DEFAULT_ADDRESS, Server, serve, serve_on};
 #[doc(hidden)]
 pub use tracing;
 

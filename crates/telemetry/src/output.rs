@@ -1,66 +1,15 @@
 //! Outputs of a line queue besides standard error: a file that is rotated, or a collector's socket
 //! that receives each line as a datagram.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use crate::queue::LineOutput;
-
-/// The destination of lines, as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LineTarget {
-    /// Appended to a file.
-    File(PathBuf),
-    /// Sent to a Unix datagram socket, a datagram a line.
-    Unix(PathBuf),
-    /// Sent to a UDP port, a datagram a line.
-    Udp(SocketAddr),
-}
-
-/// A text that is no [`LineTarget`].
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error(
-    "expected a file such as `/var/log/x.log`, `unix:/run/x.sock` or `udp:127.0.0.1:514`, not `{0}`"
-)]
-pub struct BadTarget(String);
-
-impl FromStr for LineTarget {
-    type Err = BadTarget;
-
-    fn from_str(text: &str) -> Result<Self, BadTarget> {
-        let bad = || BadTarget(text.to_owned());
-        if let Some(address) = text.strip_prefix("udp:") {
-            return address.parse().map(Self::Udp).map_err(|_| bad());
-        }
-        let (make, path): (fn(PathBuf) -> Self, _) = match text.strip_prefix("unix:") {
-            Some(path) => (Self::Unix, path),
-            None => (Self::File, text),
-        };
-        // A relative path would depend on the process's working directory.
-        if path.starts_with('/') && !path.ends_with('/') {
-            Ok(make(path.into()))
-        } else {
-            Err(bad())
-        }
-    }
-}
-
-impl fmt::Display for LineTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "{}", path.display()),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Udp(address) => write!(f, "udp:{address}"),
-        }
-    }
-}
 
 /// The rotation of a file: its length when it is rotated, and the number of old files kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,17 +224,6 @@ mod tests {
 
     fn append(path: &Path) -> io::Result<File> {
         File::options().create(true).append(true).open(path)
-    }
-
-    #[test]
-    fn a_target_is_a_file_or_a_socket() {
-        for text in ["/var/log/a.log", "unix:/run/a.sock", "udp:[::1]:514", "udp:192.0.2.1:514"] {
-            assert_eq!(text.parse::<LineTarget>().unwrap().to_string(), text);
-        }
-        for text in ["", "a.log", "unix:a", "udp:localhost:514", "udp:192.0.2.1", "/var/log/"] {
-            let error = text.parse::<LineTarget>().unwrap_err().to_string();
-            assert!(error.ends_with(&format!("not `{text}`")), "{error}");
-        }
     }
 
     #[test]

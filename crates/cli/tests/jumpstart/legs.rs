@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use tradewind_config::RelayConfig;
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, Relays};
 use tradewind_net::netns::Namespace;
 use tradewind_net::sock_diag::{Connection, Filter, SockDiag};
 use tradewind_net::tcp_info::TcpInfo;
-use tradewind_relay::{Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Relay, Shutdown};
 use tradewind_units::Timestamp;
 
 use crate::world::{Guard, PROGRAM, World, until};

@@ -27,7 +27,7 @@ impl NodeConfig {
             members: None,
             copying: Copying::default(),
             rendezvous: Rendezvous::default(),
-            sections: Sections::default(),
+            sections: SectionKeys::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 use std::net::UdpSocket;
 
 use allocation_counter::{AllocationInfo, measure};
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::Duration;
@@ -13,7 +14,6 @@ use super::TICK;
 use super::conversations::Written;
 use super::local::Local;
 use super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
-use crate::config::DeliveryPolicy;
 use crate::counts::Snapshot;
 
 /// Packets in each tick: a hundred a second.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use tradewind_config::packet::Chosen;
 use tradewind_grant::policy;
 use tradewind_net::interception::ANSWERED_HOPS;
 use tradewind_net::udp::{Arrival, Target};
@@ -30,7 +31,6 @@ use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::records::{Origin, Tally};
 use super::routes::{Part, Route};
 use super::tunnel::whole_packets;
-use crate::config::Chosen;
 use crate::counts::add;
 use crate::record::Outcome;
 pub(super) use room::LetGo;

@@ -15,6 +15,7 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 
+use tradewind_config::packet::Chosen;
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::event::Arrival;
@@ -33,7 +34,6 @@ use super::Engine;
 use super::accounting::{Accounting, Role};
 use super::routes::Far;
 use super::serving::AROUND_MESSAGE;
-use crate::config::Chosen;
 use crate::counts::add;
 use crate::status::FlowStatistics;
 use expected::Expectations;

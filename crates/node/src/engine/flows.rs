@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_packet::message::Carriage;
 use tradewind_packet::session::{Now, PeerId};
 use tradewind_telemetry::limited;
@@ -11,7 +12,6 @@ use tradewind_telemetry::limited;
 use super::Engine;
 use super::conversations::{Inbound, Written};
 use super::local::Local;
-use crate::config::DeliveryPolicy;
 use crate::flow::Flow;
 use crate::listener::Accepted;
 use crate::mailbox::{Held, Mailbox, Order, Outgoing};

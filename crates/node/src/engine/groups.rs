@@ -24,6 +24,7 @@ mod send_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tradewind_config::packet::Group as GroupConfig;
 use tradewind_grant::PublicIdentity;
 use tradewind_net::entropy;
 use tradewind_packet::group::{GroupKey, Secret};
@@ -38,7 +39,6 @@ use super::accounting::Accounting;
 use super::local::Local;
 use super::routes::{Part, Route, nobody};
 use crate::NodeError;
-use crate::config;
 use crate::handover::Handover;
 use crate::status::FlowStatistics;
 pub(super) use joined::Joined;
@@ -218,9 +218,9 @@ impl Engine {
         &mut self,
         now: Now,
         handover: &mut Handover,
-        group: &config::Group,
+        group: &GroupConfig,
     ) -> Result<(), NodeError> {
-        let full = || NodeError::Config { key: "group", problem: "too many flows".into() };
+        let full = || NodeError::Config { key: "group".into(), problem: "too many flows".into() };
         let mut known = Group::new(now, group.carriage)?;
         for (to, delivery) in group.courses() {
             let route = self.add_part(now, (Local::Nowhere, Part::Member), to, &delivery)?;

@@ -5,6 +5,7 @@
 //! that intercepts its own host's datagrams marks those that it sends itself, and does not start
 //! where a relay or far gateway is on its host, whose datagrams carry no mark.
 
+use tradewind_config::packet::{DeliveryPolicy, Taken};
 use tradewind_grant::Hop;
 use tradewind_telemetry::limited;
 
@@ -12,7 +13,6 @@ use super::Engine;
 use super::local::Local;
 use super::routes::Route;
 use crate::NodeError;
-use crate::config::{DeliveryPolicy, Taken};
 
 impl Engine {
     /// Refuses to intercept this host's own datagrams where a relay or far endpoint of `delivery`
@@ -39,7 +39,7 @@ impl Engine {
             "{here}, a relay or the far gateway, is on this host: what it sends would be taken as \
              well, without end; leave `local_output` out, or run it on another host"
         );
-        Err(NodeError::Config { key: "tproxy.local_output", problem })
+        Err(NodeError::Config { key: "tproxy.local_output".into(), problem })
     }
 
     /// Returns whether route `at` must not lead over `hops`, as members place them: one is on this
@@ -67,9 +67,10 @@ mod tests {
 
     use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
     use super::*;
-    use crate::config::{NodeConfig, Path, TrafficSource};
+    use crate::config::NodeConfig;
     use crate::engine::now;
     use crate::handover::Handover;
+    use tradewind_config::packet::{Path, TrafficSource};
 
     fn taking(far: &str, local_output: bool) -> Path {
         let hop = Hop { address: far.parse().unwrap(), identity: identity(4).public() };

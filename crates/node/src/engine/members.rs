@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 
+use tradewind_config::packet::{DeliveryPolicy, Far, Via};
 use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_packet::message::NearRelay;
 use tradewind_packet::session::{Now, PeerId};
@@ -17,7 +18,6 @@ use tradewind_units::{Duration, Timestamp};
 use super::Engine;
 use super::registration::Registration;
 use super::routes::nobody;
-use crate::config::{DeliveryPolicy, Far, Via};
 use crate::membership::{Member, Members};
 use crate::status::{EndpointStatus, RelayStatus};
 

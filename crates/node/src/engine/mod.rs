@@ -39,6 +39,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
+use tradewind_config::packet::LegSeal;
 use tradewind_grant::{PublicIdentity, Sealer, Trust, Verifier};
 use tradewind_net::clock;
 use tradewind_net::udp::{Train, UdpPort};
@@ -55,7 +56,7 @@ use tradewind_telemetry::LogLimit;
 use tradewind_units::{Duration, SharedRate, Timestamp};
 
 use crate::NodeError;
-use crate::config::{LegSeal, NodeConfig};
+use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::listener::HeldQueue;
@@ -266,11 +267,11 @@ impl Engine {
         let config = Arc::clone(&self.config);
         for (at, path) in config.paths.iter().enumerate() {
             let added = self.add_path(now, handover, path);
-            added.map_err(|error| config.sections.in_path(at, error))?;
+            added.map_err(|error| error.of_section(config.sections.paths.get(at)))?;
         }
         for (at, group) in config.groups.iter().enumerate() {
             let added = self.add_group(now, handover, group);
-            added.map_err(|error| config.sections.in_group(at, error))?;
+            added.map_err(|error| error.of_section(config.sections.groups.get(at)))?;
         }
         self.add_rendezvous(now, handover)
     }

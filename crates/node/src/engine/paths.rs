@@ -12,6 +12,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use tradewind_config::packet::LegSeal;
 use tradewind_grant::{
     Destination, Hop, OpenHeader, PublicIdentity, ReceivedHeader, Target, VerifiedGrant,
 };
@@ -26,7 +27,6 @@ use super::Engine;
 use super::refusals::Objection;
 use super::routes::Far;
 use super::serving::{AROUND_DATAGRAM, Place};
-use crate::config::LegSeal;
 use crate::counts::add;
 
 /// Silence after which a label is forgotten. Chosen: on a path in use there are pings every 200 ms.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use tradewind_config::packet::{Deposits, Recipient};
 use tradewind_grant::{IdentityKey, PublicIdentity, SignedGrant, Target, Trust};
 use tradewind_net::entropy;
 use tradewind_net::udp::UdpPort;
@@ -20,7 +21,7 @@ use super::conversations::{IDLE, MOST, any_like};
 use super::local::Local;
 use super::{Engine, identities};
 use crate::NodeError;
-use crate::config::{Deposits, NodeConfig, Recipient};
+use crate::config::NodeConfig;
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::status::{Direction, FlowStatus};
@@ -169,7 +170,8 @@ impl Engine {
         now: Now,
         handover: &mut Handover,
     ) -> Result<(), NodeError> {
-        let full = || NodeError::Config { key: "rendezvous", problem: "too many relays".into() };
+        let full =
+            || NodeError::Config { key: "rendezvous".into(), problem: "too many relays".into() };
         let told = self.config.rendezvous.clone();
         for deposits in told.deposits {
             let hop = deposits.relay;

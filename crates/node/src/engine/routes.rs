@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use tradewind_config::packet::{Chosen, DeliveryPolicy};
 use tradewind_grant::{Destination, Hop, Nonce, Request};
 use tradewind_net::entropy;
 use tradewind_net::udp::Target;
@@ -20,7 +21,6 @@ use super::mtu::Mtus;
 use super::services::SELF;
 use super::{DEAD_AFTER, Engine};
 use crate::NodeError;
-use crate::config::{Chosen, DeliveryPolicy};
 
 /// Interval of the tries to open an overlay path. Chosen: the opening and the first ping take two
 /// round trips, and a path has to be back two seconds after its relay.
@@ -172,7 +172,7 @@ impl Engine {
     ) -> Result<u32, NodeError> {
         let full = || {
             let problem = "too many; expected at most 4096 relays and far gateways in all".into();
-            NodeError::Config { key: "packet", problem }
+            NodeError::Config { key: "packet".into(), problem }
         };
         let to = (!local.is_taken()).then_some(known);
         let (delivery, next_open) = (delivery.clone(), now.steady);

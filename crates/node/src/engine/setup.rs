@@ -16,7 +16,7 @@ use crate::{NodeError, neighbours_options};
 /// Returns the sealer of its own paths' headers, if it has a grant.
 pub(super) fn sealer(config: &NodeConfig) -> Result<Option<Sealer>, NodeError> {
     let Some(grant) = &config.grant else { return Ok(None) };
-    let refused = |error| NodeError::Config { key: "grant", problem: format!("{error}") };
+    let refused = |error| NodeError::Config { key: "grant".into(), problem: format!("{error}") };
     Sealer::new(config.identity.clone(), grant.clone()).map(Some).map_err(refused)
 }
 

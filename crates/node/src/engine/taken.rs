@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use tradewind_config::packet::{Chosen, Path, Taken, TrafficSource};
 use tradewind_grant::DestinationRule;
 use tradewind_net::interception::{ANSWERED_HOPS, Capture};
 use tradewind_net::udp::{UdpOptions, UdpPort};
@@ -17,7 +18,6 @@ use super::long::Ways;
 use super::mtu::NUMBER_BYTES;
 use super::routes::Route;
 use crate::NodeError;
-use crate::config::{Chosen, Path, Taken, TrafficSource};
 use crate::counts::Counts;
 use crate::handover::Handover;
 use crate::interceptor::{Gate, ranges};

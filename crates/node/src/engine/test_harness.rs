@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tradewind_config::packet::{Assumed, DeliveryPolicy};
 use tradewind_grant::{
     Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, Policy, Relays, Request, Route,
     Sealer, SignedGrant,
@@ -16,7 +17,7 @@ use tradewind_packet::session::{Now, PeerId};
 use tradewind_units::{Duration, FlowId, Timestamp};
 
 use super::{Engine, TICK, now};
-use crate::config::{Assumed, DeliveryPolicy, NodeConfig};
+use crate::config::NodeConfig;
 use crate::counts::Counts;
 use crate::flow::Flow;
 use crate::handover::Handover;

@@ -15,6 +15,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use tradewind_config::packet::{DeliveryPolicy, Tunnel};
 use tradewind_grant::{DestinationRule, Target};
 use tradewind_net::iproute::{Tool, ask};
 use tradewind_net::tun::Tun;
@@ -30,7 +31,6 @@ use super::long::Ways;
 use super::mtu::{FIRST_BYTES, NUMBER_BYTES, SOURCE_BYTES};
 use super::routes::{Far, Route};
 use crate::NodeError;
-use crate::config::{DeliveryPolicy, Tunnel};
 use crate::counts::{Counts, add};
 use crate::handover::Handover;
 use crate::interceptor::{Gate, LEAST_IPV6_MTU, range_of};

@@ -17,7 +17,7 @@ use tradewind_net::userns::become_root_inside;
 use tradewind_net::{NetError, descriptors, processes, sandbox, sysctl};
 use tradewind_node::{Node, NodeConfig};
 
-use super::{grant_with_sources, identity, operator};
+use super::{grant_with_sources, identity, of_gateway, of_relay};
 
 const CONFIG: &str = "TRADEWIND_TEST_NODE_CONFIG";
 /// Sources of the packets that a near gateway of a row sends: its client's and its own host's.
@@ -145,14 +145,14 @@ fn give_up_all_but(keep: &[Capability], of_workers: &[Capability]) {
 
 fn config_of(config: &toml::Table, destinations: &str) -> NodeConfig {
     if let Some(relay) = config.get("relay") {
-        return NodeConfig::of_relay(relay, identity(2), vec![operator().public()]).unwrap();
+        return of_relay(relay, identity(2)).unwrap();
     }
     let packets = config.get("packet").and_then(|value| value.as_array()).cloned();
     let (endpoint, is_near) = (config.get("packet_endpoint"), packets.is_some());
     let number = if is_near { 1 } else { 4 };
     let grant =
         is_near.then(|| grant_with_sources(identity(1).public(), destinations, NEAR_SOURCES));
-    NodeConfig::of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant).unwrap()
+    of_gateway(&packets.unwrap_or_default(), endpoint, identity(number), grant).unwrap()
 }
 
 /// A gateway or relay, which does not outlive the test.

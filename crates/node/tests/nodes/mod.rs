@@ -10,10 +10,11 @@ pub mod world;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_grant::{
     Extensions, Grant, Hop, IdentityKey, OperatorKey, Policy, PublicIdentity, Relays, SignedGrant,
 };
-use tradewind_node::NodeConfig;
+use tradewind_node::{NodeConfig, NodeError};
 use tradewind_units::Timestamp;
 
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -75,6 +76,30 @@ pub fn plain(number: u8, listen: SocketAddr, neighbours: &[u8]) -> NodeConfig {
     let relays = neighbours.iter().map(|number| identity(*number).public());
     let operators = vec![operator().public()];
     NodeConfig { policy, ..NodeConfig::of_listener(listen, identity(number), operators, relays) }
+}
+
+/// Returns a gateway's node from the sections of its file.
+pub fn of_gateway(
+    packets: &[toml::Value],
+    endpoint: Option<&toml::Value>,
+    identity: IdentityKey,
+    grant: Option<SignedGrant>,
+) -> Result<NodeConfig, NodeError> {
+    let mut file = toml::Table::new();
+    file.insert("packet".to_owned(), packets.to_vec().into());
+    file.extend(endpoint.map(|endpoint| ("packet_endpoint".to_owned(), endpoint.clone())));
+    let config = GatewayConfig::parse(&toml::to_string(&file).unwrap())?;
+    Ok(NodeConfig::of_gateway(&config.packets()?.unwrap(), identity, grant))
+}
+
+/// Returns a relay's node from the section of its file.
+pub fn of_relay(packet: &toml::Value, identity: IdentityKey) -> Result<NodeConfig, NodeError> {
+    let operators = vec![operator().public()];
+    let mut file: toml::Table = "listen = ['127.0.0.1:0']\nidentity_file = 'k'".parse().unwrap();
+    file.insert("operators".to_owned(), toml::Value::try_from(&operators).unwrap());
+    file.insert("packet".to_owned(), packet.clone());
+    let config = RelayConfig::parse(&toml::to_string(&file).unwrap())?;
+    Ok(NodeConfig::of_relay(&config.packets()?.unwrap(), identity, operators))
 }
 
 /// Starts an application that echoes every datagram; it ends with the test's process.

@@ -4,7 +4,6 @@
 //! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file
 //! or a collector: lines that find no room are dropped and counted.
 
-mod config;
 mod record;
 
 use std::io;
@@ -12,18 +11,18 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tradewind_config::{AccessLogConfig, AuditLogConfig, LogTarget};
 use tradewind_grant::OpenHeader;
 use tradewind_grant::date::Date;
 use tradewind_net::log_file;
 use tradewind_telemetry::LineQueue;
-use tradewind_telemetry::output::{LineFile, LineSocket, LineTarget, Rotation};
-use tradewind_units::Timestamp;
+use tradewind_telemetry::output::{LineFile, LineSocket, Rotation};
+use tradewind_units::{Bytes, Timestamp};
 
 use crate::RelayError;
 use crate::counts::Outcome;
 use crate::relay::unix_now;
 
-pub use config::{AccessLogConfig, AuditLogConfig};
 pub(crate) use record::{Follower, Goes, Record, SessionFacts, count, note, recorded};
 
 /// Most bytes of lines that wait for an output. Chosen: some ten thousand sessions.
@@ -50,7 +49,8 @@ impl AccessLog {
         config: Option<&AccessLogConfig>,
     ) -> Result<Option<Self>, RelayError> {
         let Some(config) = config else { return Ok(None) };
-        let queue = open("access", &config.to, config.rotation())?;
+        let rotation = |at: Bytes| Rotation { at_bytes: at.as_u64(), keep: config.keep };
+        let queue = open("access", &config.to, config.rotate_at.map(rotation))?;
         Ok(Some(Self { program, queue, one_in: config.one_in, ended: AtomicU64::new(0) }))
     }
 
@@ -138,18 +138,18 @@ impl AuditLog {
 
 fn open(
     name: &'static str,
-    to: &LineTarget,
+    to: &LogTarget,
     rotation: Option<Rotation>,
 ) -> Result<LineQueue, RelayError> {
     let queue = || match to {
-        LineTarget::File(path) => {
+        LogTarget::File(path) => {
             let file = LineFile::open(path, log_file::open_append, rotation)?;
             LineQueue::start(name, MOST_WAITING_BYTES, file)
         }
-        LineTarget::Unix(path) => {
+        LogTarget::Unix(path) => {
             LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_unix(path)?)
         }
-        LineTarget::Udp(to) => LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_udp(*to)?),
+        LogTarget::Udp(to) => LineQueue::start(name, MOST_WAITING_BYTES, LineSocket::to_udp(*to)?),
     };
     queue().map_err(|cause: io::Error| RelayError::LogTarget { name, to: to.to_string(), cause })
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tradewind_config::RelayConfig;
 use tradewind_grant::first_flight::PROOF_BYTES;
 use tradewind_grant::{
     Destination, Grant, Hop, IdentityKey, Nonce, OperatorKey, Relays, Request, Route, Sealer,
@@ -13,7 +14,7 @@ use tradewind_grant::{
 use tradewind_units::Timestamp;
 
 use super::*;
-use crate::{Handle, Relay, RelayConfig, Shutdown};
+use crate::{Handle, Relay, Shutdown};
 
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()

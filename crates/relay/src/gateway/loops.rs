@@ -11,7 +11,8 @@ use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_net::local_address::LocalAddresses;
 
 use crate::RelayError;
-use crate::config::Tproxy;
+use crate::error::refused;
+use tradewind_config::Tproxy;
 
 /// Returns whether `ip` is an address of this host. Binding to it is no test: with
 /// `net.ipv4.ip_nonlocal_bind` any address can be bound.
@@ -52,14 +53,12 @@ pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<
     });
     let is_here = |hop: &&Hop| hop.is_placed() && is_local(hop.address.ip());
     let Some(here) = hops.into_iter().find(is_here) else { return Ok(()) };
-    Err(RelayError::Config {
-        place: format!("tproxy[{index}].local_output"),
-        problem: format!(
-            "relay `{}` ({}) is on this host: what it dials would be taken as well, without end; \
-             leave `local_output` out, or run the relay on another host",
-            here.name, here.address
-        ),
-    })
+    let problem = format!(
+        "relay `{}` ({}) is on this host: what it dials would be taken as well, without end; leave \
+         `local_output` out, or run the relay on another host",
+        here.name, here.address
+    );
+    Err(refused(format!("tproxy[{index}].local_output"), problem))
 }
 
 #[cfg(test)]
@@ -67,7 +66,7 @@ mod tests {
     use tradewind_net::netns::Namespace;
 
     use super::*;
-    use crate::GatewayConfig;
+    use tradewind_config::GatewayConfig;
 
     #[test]
     fn what_can_be_bound_is_not_local_for_that() {

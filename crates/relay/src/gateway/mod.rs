@@ -40,6 +40,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tradewind_config::{GatewayConfig, Tproxy};
 use tradewind_desired::Route;
 use tradewind_grant::{Destination, GrantError, IdentityKey, PublicIdentity, Sealer, SignedGrant};
 use tradewind_net::NetError;
@@ -48,8 +49,8 @@ use tradewind_telemetry::Registry;
 use tradewind_units::FlowId;
 
 use crate::access_log::AccessLog;
-use crate::config::Tproxy;
 use crate::dial::{Dialler, try_options};
+use crate::keys::{self, HeldKeys};
 use crate::local_ports::LocalPorts;
 use crate::pool_metrics::PoolCollector;
 use crate::profile::Legs;
@@ -59,7 +60,7 @@ use crate::server::{Additions, Server, Setup};
 use crate::shutdown::Phase;
 use crate::timeouts::LiveTimeouts;
 use crate::upgrade::Handover;
-use crate::{GatewayConfig, Handle, RelayError, Shutdown};
+use crate::{Handle, RelayError, Shutdown};
 
 use paths::Routes;
 use session::{Answer, GatewayService, Host, Kind, Listener};
@@ -102,7 +103,8 @@ impl Gateway {
         handover: Handover,
         additions: &Additions<'_>,
     ) -> Result<Self, RelayError> {
-        let public = config.identity()?.as_ref().map(IdentityKey::public);
+        let held = additions.held.cloned().unwrap_or_default();
+        let public = keys::opening(config, &held)?.as_ref().map(IdentityKey::public);
         let routes = config.routes.clone();
         let routes = Arc::new(Routes::with_loopback(routes, false, config.allow_loopback)?);
         loops::check_own_host(&config.tproxy, &config.routes)?;
@@ -134,7 +136,7 @@ impl Gateway {
         let server = Server::bind(&setup, handover)?;
         let own_listeners = server.handle().own_listeners();
         let limits = Some(server.limits());
-        let host = Host { own_listeners, timeouts, local_ports, limits };
+        let host = Host { own_listeners, timeouts, local_ports, limits, held };
         let service = Arc::new(GatewayService::new(config, listeners, routes, legs, host)?);
         if let Some(pools) = &service.pools {
             let _first = warm.pools.set(Arc::clone(pools));
@@ -241,8 +243,8 @@ fn show(registry: &Registry, routes: &Arc<Routes>) {
 }
 
 /// Returns the sealer of this gateway's headers, if it has an identity and a grant.
-fn sealer(config: &GatewayConfig) -> Result<Option<Sealer>, RelayError> {
-    let (Some(identity), Some(grant)) = (config.identity()?, config.grant()?) else {
+fn sealer(config: &GatewayConfig, held: &HeldKeys) -> Result<Option<Sealer>, RelayError> {
+    let (Some(identity), Some(grant)) = (keys::opening(config, held)?, keys::grant(config)?) else {
         return Ok(None);
     };
     check_not_over(&grant)?;
@@ -261,7 +263,7 @@ fn check_not_over(grant: &SignedGrant) -> Result<(), GrantError> {
 /// applications would see nothing but resets.
 fn hopeless(config: &GatewayConfig) -> impl Iterator<Item = String> {
     // An unreadable file has been reported already.
-    let grant = config.grant().ok().flatten();
+    let grant = keys::grant(config).ok().flatten();
     let why = move |to: &Destination| match config.routes.routes_to(to).1.first() {
         None | Some(Route::Refuse) => Some("no route of `routes` covers it"),
         Some(Route::Relays(_)) => {

@@ -2,16 +2,18 @@
 
 use std::sync::{Arc, LazyLock, PoisonError};
 
+use tradewind_config::GatewayConfig;
 use tradewind_grant::Sealer;
 
 use super::check_not_over;
 use super::loops::check_own_host;
 use super::session::GatewayService;
-use crate::config::refused;
+use crate::RelayError;
+use crate::error::refused;
+use crate::keys;
 use crate::live_limits::{LIMITS_KEYS, LiveLimits};
 use crate::reload::{Prepared, Reload};
 use crate::timeouts::LiveTimeouts;
-use crate::{GatewayConfig, RelayError};
 
 /// The keys that a reload applies.
 static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
@@ -57,8 +59,8 @@ impl GatewayReloader {
             return Err(refused("user", problem));
         }
         let users = config.user.clone();
-        let own = service.dialler.own.prepare(&config.identities()?)?;
-        let (identity, grant) = (config.identity()?, config.grant()?);
+        let own = service.dialler.own.prepare(&keys::of_gateway(&config, &service.held)?)?;
+        let (identity, grant) = (keys::opening(&config, &service.held)?, keys::grant(&config)?);
         let routing = service.routes.prepare(config.routes)?;
         let sealer = match (&service.sealer, grant) {
             (Some(_), Some(grant)) => {
@@ -94,8 +96,6 @@ impl Reload for GatewayReloader {
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        let mut config = GatewayConfig::parse(text)?;
-        config.held = self.0.held.clone();
-        self.ready(config)
+        self.ready(GatewayConfig::parse(text)?)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tradewind_config::{GatewayConfig, Share, Tproxy};
 use tradewind_grant::reply::MESSAGE_LIMIT;
 use tradewind_grant::{Destination, DestinationRule, Sealer, Status};
 use tradewind_net::interception::OWN_MARK;
@@ -19,13 +20,14 @@ use super::proxy_header::{self, Ends, ProxyHeader};
 use super::udp_associate::Plane;
 use super::users::{Credentials, NotLetIn, Users};
 use super::{sealer, socks5};
+use crate::RelayError;
 use crate::access_log::note;
-use crate::config::{Share, Tproxy};
 use crate::connection::Connection;
 use crate::counts::Outcome;
 use crate::dial::Dialler;
 use crate::failure::{Failure, plain};
 use crate::head::{HeadError, ReadAhead};
+use crate::keys::{self, HeldKeys};
 use crate::live_limits::LiveLimits;
 use crate::local_ports::LocalPorts;
 use crate::opening::close_with;
@@ -36,13 +38,11 @@ use crate::profile::Legs;
 use crate::pump::Broken;
 use crate::quota::{Members, Meter};
 use crate::resolver::{Lookups, Resolver};
-use crate::rights::HeldKeys;
 use crate::server::Service;
 use crate::session::{Session, SessionSettings, broken};
 use crate::stripe::Offers;
 use crate::timeouts::LiveTimeouts;
 use crate::worker::{Cause, Permit, Worker};
-use crate::{GatewayConfig, RelayError};
 
 /// A listener: its protocol, and the flow that its connections belong to.
 #[derive(Debug)]
@@ -153,6 +153,7 @@ pub(super) struct Host {
     pub(super) timeouts: LiveTimeouts,
     pub(super) local_ports: LocalPorts,
     pub(super) limits: Option<LiveLimits>,
+    pub(super) held: HeldKeys,
 }
 
 /// A refused request: the reason, the answer to send, and the outcome to count.
@@ -176,10 +177,10 @@ impl GatewayService {
         legs: Arc<Legs>,
         host: Host,
     ) -> Result<Self, RelayError> {
-        let Host { own_listeners, timeouts, local_ports, limits } = host;
+        let Host { own_listeners, timeouts, local_ports, limits, held } = host;
         let key = tradewind_net::entropy::bytes().map_err(RelayError::Runtime)?;
         let takes_own = config.tproxy.iter().any(|tproxy| tproxy.local_output);
-        let sealer = sealer(config)?.map(|sealer| Arc::new(Mutex::new(sealer)));
+        let sealer = sealer(config, &held)?.map(|sealer| Arc::new(Mutex::new(sealer)));
         let session_settings =
             SessionSettings { timeouts: timeouts.clone(), legs: Arc::clone(&legs) };
         let dialler = Arc::new(Dialler {
@@ -189,7 +190,7 @@ impl GatewayService {
             resolver: Resolver::default(),
             mark: takes_own.then_some(OWN_MARK),
             local_ports,
-            own: Arc::new(OwnIdentities::new(&config.identities()?)?),
+            own: Arc::new(OwnIdentities::new(&keys::of_gateway(config, &held)?)?),
         });
         let greeter = sealer.clone().map(Greeter::Gateway);
         let pools = greeter.map(|greeter| Arc::new(Pools::new(Arc::clone(&dialler), greeter)));
@@ -205,7 +206,7 @@ impl GatewayService {
             askers: Members::new(Share::default()),
             relay_lookups: Lookups::of_one(),
             tproxy: config.tproxy.clone(),
-            held: config.held.clone(),
+            held,
             users: Users::new(&config.user, key),
             needs_users: config.has_open_proxies() && !config.expose_without_password,
             plane: OnceLock::new(),

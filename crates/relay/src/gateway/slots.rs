@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tradewind_units::Source;
 
-use crate::config::Share;
 use crate::quota::{Members, Place};
+use tradewind_config::Share;
 
 /// Most flows of all associations together. Chosen: each holds two queues and a descriptor.
 const MOST_FLOWS: usize = 1024;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tradewind_config::{GatewayConfig, LegProfiles};
 use tradewind_desired::{LegProfile, LegTo};
 use tradewind_grant::Destination;
 use tradewind_units::Duration;
@@ -14,13 +15,13 @@ use super::names;
 use super::paths::{PathOption, RelayPath};
 use super::report::{PathsReport, Source, report};
 use super::session::{GatewayService, Host};
+use crate::RelayError;
 use crate::buffer_pool::BufferPool;
-use crate::config::LegProfiles;
 use crate::dial::try_options;
+use crate::keys::HeldKeys;
 use crate::local_ports::LocalPorts;
 use crate::profile::Legs;
 use crate::timeouts::LiveTimeouts;
-use crate::{GatewayConfig, RelayError};
 
 /// Longest wait for one probe. Chosen: a lost handshake packet is sent again after a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
@@ -42,7 +43,13 @@ pub fn survey(
     let routes = Arc::new(Routes::new(config.routes.clone(), true)?);
     let timeouts = LiveTimeouts::new(&config.timeouts);
     let local_ports = LocalPorts::default();
-    let host = Host { own_listeners: Vec::new(), timeouts, local_ports, limits: None };
+    let host = Host {
+        own_listeners: Vec::new(),
+        timeouts,
+        local_ports,
+        limits: None,
+        held: HeldKeys::default(),
+    };
     let service = GatewayService::new(config, Vec::new(), Arc::clone(&routes), legs, host)?;
     let service = Arc::new(service);
     let runtime =

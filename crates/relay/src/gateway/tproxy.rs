@@ -7,13 +7,13 @@
 
 use std::net::SocketAddr;
 
+use tradewind_config::{GatewayConfig, Tproxy};
 use tradewind_net::interception::{Capture, Interception, make_transparent};
 
 use super::session::{Kind, Listener};
-use crate::config::Tproxy;
+use crate::RelayError;
 use crate::resolver::Lookups;
 use crate::server::Server;
-use crate::{GatewayConfig, RelayError};
 
 /// Returns the listeners of all entries, in order.
 pub(super) fn listeners(config: &GatewayConfig) -> Vec<(SocketAddr, Listener)> {

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tradewind_units::Source;
 
-use crate::config::users::{Hashed, User};
 use crate::live::Live;
+use tradewind_config::users::{Hashed, User};
 
 /// Number of passwords that are checked at a time. Chosen: two take 38 MiB, and leave most cores
 /// free.

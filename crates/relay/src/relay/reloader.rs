@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
+use tradewind_config::{RelayConfig, Share};
 use tradewind_grant::{IdentityKey, OperatorPublicKey, Revocations, Trust};
 
 use super::RelayService;
 use crate::authorization::Rules;
-use crate::config::Share;
+use crate::keys;
 use crate::live_limits::{LIMITS_KEYS, NewLimits};
 use crate::own_identities::OwnIdentity;
 use crate::reload::{Prepared, Reload};
 use crate::timeouts::LiveTimeouts;
-use crate::{RelayConfig, RelayError, revocations};
+use crate::{RelayError, revocations};
 
 /// The keys that a reload applies.
 static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
@@ -88,7 +89,7 @@ impl RelayReloader {
 
     fn read(&self, config: &RelayConfig) -> Result<New, RelayError> {
         let limits = self.0.limits.prepare(&config.limits, &config.timeouts)?;
-        let identities = config.identities()?;
+        let identities = keys::of_relay(config, &self.0.held)?;
         let own = self.0.own.prepare(&identities)?;
         Ok(New { rules: self.rules(config)?, limits, identities, own })
     }
@@ -135,8 +136,7 @@ impl Reload for RelayReloader {
     }
 
     fn prepare(&self, text: &str) -> Result<Prepared, RelayError> {
-        let mut config = RelayConfig::parse(text)?;
-        config.held = self.0.held.clone();
+        let config = RelayConfig::parse(text)?;
         let new = self.read(&config)?;
         let reloader = self.clone();
         Ok(Box::new(move || {

@@ -8,9 +8,9 @@ use tokio::time::{sleep, timeout};
 use tradewind_net::tcp::SocketOptions;
 
 use super::*;
-use crate::config::{LegProfiles, Limits, Timeouts};
 use crate::connection::tests::runtime;
 use crate::worker::SharedLimits;
+use tradewind_config::{LegProfiles, Limits, Timeouts};
 
 /// Returns the far end of a connection that is not encrypted, and the session's end.
 pub(crate) async fn plain_pair() -> (TcpStream, Connection) {

@@ -5,7 +5,8 @@ use super::*;
 pub(super) fn be_a_relay(file: &str) {
     let shutdown = be_a_child();
     let config = fs::read_to_string(file).unwrap();
-    let relay = RelayConfig::parse(&config).and_then(|config| Relay::bind(&config));
+    let relay = RelayConfig::parse(&config).map_err(RelayError::from);
+    let relay = relay.and_then(|config| Relay::bind(&config));
     let relay = relay.unwrap_or_else(|error| {
         // As the program `tradewind` does.
         tradewind_net::handover::decline(&error.to_string());

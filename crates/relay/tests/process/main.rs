@@ -35,12 +35,13 @@ use support::{
     gateway_config_text, grant_for, identity, loopback, relay_config, relay_config_text,
     relay_loopback, send, set_plain, unix_now, wait_for,
 };
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_desired::{Hop, Route, RouteTable};
 use tradewind_grant::{
     self as grant, Destination, Nonce, PublicIdentity, Request, RevocationList, Sealer, Status,
 };
 use tradewind_net::processes;
-use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Reloads, Shutdown};
+use tradewind_relay::{Gateway, Handle, Relay, RelayError, Reloads, Shutdown};
 use tradewind_telemetry::logs::FILTER_VARIABLE;
 use tradewind_telemetry::{LogFormat, init_logs};
 use upgrade::*;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use tradewind_relay::RelayConfig;
-use tradewind_relay::access_log::{AccessLogConfig, AuditLogConfig};
+use tradewind_config::RelayConfig;
+use tradewind_config::{AccessLogConfig, AuditLogConfig};
 
 use crate::support::{
     Running, closed_port, connect, destination, digest, echo, forward, gateway_config, loopback,

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
-use tradewind_relay::config::ProxyVersion;
+use tradewind_config::ProxyVersion;
 
 use crate::support::{
     Running, closed_port, connect, destination, forward, gateway_config, loopback, relay_config,

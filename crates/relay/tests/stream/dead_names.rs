@@ -3,9 +3,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_desired::Route;
 use tradewind_grant::Extensions;
-use tradewind_relay::{Gateway, GatewayConfig, Relay, RelayConfig, Resolver};
+use tradewind_relay::{Gateway, Relay, Resolver};
 
 use crate::support::names::{NameServer, Says};
 use crate::support::{

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tradewind_config::RelayConfig;
 use tradewind_desired::{Encryption, Hop, Route};
-use tradewind_relay::RelayConfig;
 
 use super::refusal::connect_through;
 use crate::support::{
@@ -178,10 +178,8 @@ fn two_sides_that_differ_say_so_both_and_carry_nothing() {
 fn a_listener_for_either_takes_both_and_one_of_its_own_differs_from_the_others() {
     let mut config = listening(Encryption::Either);
     config.listen = vec![loopback(), "[::1]:0".parse().unwrap()];
-    config.leg.at = vec![tradewind_relay::config::LegAt {
-        address: config.listen[1],
-        encryption: Encryption::None,
-    }];
+    config.leg.at =
+        vec![tradewind_config::LegAt { address: config.listen[1], encryption: Encryption::None }];
     let relay = Running::relay(&config);
     for plain in [false, true] {
         let line = told(&relay, plain);

@@ -259,7 +259,7 @@ fn a_destination_that_does_not_read_stops_the_source_and_then_gets_everything() 
 
 const BUFFER: tradewind_units::Bytes = tradewind_units::Bytes::new(256 * 1024);
 
-fn bounded(mut config: tradewind_relay::RelayConfig) -> tradewind_relay::RelayConfig {
+fn bounded(mut config: tradewind_config::RelayConfig) -> tradewind_config::RelayConfig {
     config.leg.accept.receive_buffer = Some(BUFFER);
     config.leg.dial.send_buffer = Some(BUFFER);
     config

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use tradewind_config::GatewayConfig;
 use tradewind_desired::{Encryption, Hop, Route, RouteTable};
 use tradewind_relay::gateway::report::{Source, WayReport};
-use tradewind_relay::{GatewayConfig, PathsReport, survey};
+use tradewind_relay::{PathsReport, survey};
 
 use crate::support::{
     Running, closed_port, connect, content, echo, forward, gateway_config, identity, loopback,

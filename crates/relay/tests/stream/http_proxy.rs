@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tradewind_relay::GatewayConfig;
+use tradewind_config::GatewayConfig;
 
 use crate::support::{
     Running, closed_port, connect, content, destination, gateway_config, hash, loopback, patient,

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
+use tradewind_config::{Limits, Share};
 use tradewind_desired::Route;
-use tradewind_relay::config::{Limits, Share};
 use tradewind_units::{Bandwidth, Bytes};
 
 use super::drain::get;

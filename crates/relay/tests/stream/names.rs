@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use tradewind_config::{Forward, GatewayConfig, RelayConfig};
 use tradewind_grant::IdentityKey;
-use tradewind_relay::config::Forward;
-use tradewind_relay::{Gateway, GatewayConfig, RelayConfig, Resolver};
+use tradewind_relay::{Gateway, Resolver};
 
 use crate::support::{
     Running, connect, echo, forward, gateway_config_text, identity, relay_config_text, wait_for,

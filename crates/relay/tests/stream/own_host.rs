@@ -7,10 +7,11 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_desired::{Route, RouteTable};
 use tradewind_net::iproute::{Tool, batch};
 use tradewind_net::netns::Namespace;
-use tradewind_relay::{Gateway, GatewayConfig, Relay, RelayConfig, Resolver};
+use tradewind_relay::{Gateway, Relay, Resolver};
 
 use crate::refusal::connect_through;
 use crate::support::{

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
+use tradewind_config::users::{Hashed, User};
 use tradewind_desired::Route;
 use tradewind_relay::Gateway;
-use tradewind_relay::config::users::{Hashed, User};
 
 use super::access_log::{Folder, access_log_in};
 use crate::support::{Running, connect, echo, gateway_config, loopback, relay_config, route_over};

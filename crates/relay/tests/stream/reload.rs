@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use tradewind_config::{RelayConfig, Share};
 use tradewind_desired::{Connections, Encryption, Hop, Route, RouteTable};
 use tradewind_grant::{Extensions, Grant};
-use tradewind_relay::config::Share;
-use tradewind_relay::{Gateway, Relay, RelayConfig, RelayReloader};
+use tradewind_relay::{Gateway, Relay, RelayReloader};
 use tradewind_units::Bytes;
 
 use crate::support::{

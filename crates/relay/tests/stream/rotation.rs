@@ -4,11 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
+use tradewind_config::{GatewayConfig, RelayConfig};
 use tradewind_desired::{Connections, Hop, Route, RouteTable};
 use tradewind_grant::IdentityKey;
-use tradewind_relay::{
-    Gateway, GatewayConfig, GatewayReloader, Handle, Relay, RelayConfig, RelayReloader,
-};
+use tradewind_relay::{Gateway, GatewayReloader, Handle, Relay, RelayReloader};
 use tradewind_units::Bytes;
 
 use crate::drain::get;

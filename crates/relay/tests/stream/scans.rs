@@ -6,9 +6,9 @@ use std::net::{Shutdown as Half, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tradewind_config::RelayConfig;
 use tradewind_desired::Encryption;
 use tradewind_grant::FirstFlightKey;
-use tradewind_relay::RelayConfig;
 
 use crate::support::{Running, connect, relay_config, skipped, wait_for};
 

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use tradewind_config::RelayConfig;
 use tradewind_desired::{Connections, Route};
-use tradewind_relay::RelayConfig;
 use tradewind_units::Bytes;
 
 use crate::support::proxy::Proxy;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tradewind_config::RelayConfig;
 use tradewind_desired::{Hop, Route};
 use tradewind_grant::header::{HEADER_PREFIX_BYTES, header_length};
 use tradewind_grant::reply::{REPLY_PREFIX_BYTES, reply_length};
@@ -17,7 +18,7 @@ use tradewind_grant::{
 };
 use tradewind_net::netns::Namespace;
 use tradewind_net::{sysctl, tcp};
-use tradewind_relay::{RelayConfig, survey};
+use tradewind_relay::survey;
 use tradewind_units::Segments;
 
 use crate::drain::get;

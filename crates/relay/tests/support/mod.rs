@@ -12,12 +12,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use tradewind_config::{Forward, GatewayConfig, LegProfiles, Limits, RelayConfig, Timeouts};
 use tradewind_desired::{Encryption, Hop, Route, RouteTable};
 use tradewind_grant::{Grant, IdentityKey, OperatorKey, PublicIdentity, Relays, SignedGrant};
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::netns::Namespace;
-use tradewind_relay::config::{Forward, LegProfiles, Limits, Timeouts};
-use tradewind_relay::{Gateway, GatewayConfig, Handle, Relay, RelayConfig, Shutdown};
+use tradewind_relay::{Gateway, Handle, Relay, Shutdown};
 use tradewind_units::Timestamp;
 
 /// Longer than anything here takes on a loaded machine; no test passes by waiting for it.
@@ -291,7 +291,6 @@ pub fn gateway_config(route: Route) -> GatewayConfig {
         identity: Some(key),
         identity_file: None,
         previous_identity: None,
-        held: Default::default(),
         previous_identity_file: None,
         revocations: None,
         forward: Vec::new(),

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_net::descriptors;
 use tradewind_packet::message::Carriage;
 use tradewind_units::Duration;
@@ -12,7 +13,6 @@ use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
 };
 use super::{Local, MOST, Written};
-use crate::config::DeliveryPolicy;
 use crate::listener::{HeldQueue, Queue};
 use crate::mailbox::Order;
 

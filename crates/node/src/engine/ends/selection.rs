@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use tradewind_config::packet::{Assumed, ServiceCosts};
 use tradewind_model::packet::{PacketPath, PacketService};
 use tradewind_packet::message::{Feedback, Service};
 use tradewind_plan::service::{
@@ -15,8 +16,6 @@ use tradewind_plan::service::{
     StandingQueue, ToldCosts, choose, offers,
 };
 use tradewind_units::{Duration, Ratio, Timestamp};
-
-use crate::config::{Assumed, ServiceCosts};
 
 /// Interval of the checks of delays and bills. Chosen: that of receivers' reports and relays'
 /// bills; round trips are smoothed over two seconds.

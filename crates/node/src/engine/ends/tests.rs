@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 
+use tradewind_config::packet::{DeliveryPolicy, RelayServices};
 use tradewind_packet::ingress::InStream;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::path_mtu::PathMtu;
@@ -12,7 +13,7 @@ use super::super::TICK;
 use super::super::conversations::Written;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
-use crate::config::{DeliveryPolicy, NodeConfig, RelayServices};
+use crate::config::NodeConfig;
 use crate::status::{Direction, FlowStatus};
 
 /// Packets of a flow in each tick: a hundred a second.

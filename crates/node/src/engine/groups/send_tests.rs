@@ -3,6 +3,7 @@
 
 use std::net::UdpSocket;
 
+use tradewind_config::packet::{Group, GroupMember};
 use tradewind_grant::Hop;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::path_mtu::PathMtu;
@@ -13,7 +14,6 @@ use super::super::conversations::{DATAGRAM_BYTES, Written};
 use super::super::mtu::NUMBER_BYTES;
 use super::super::test_harness::{Hosts, anybody, application, gateway, identity, loopback};
 use super::EITHER_WAY;
-use crate::config::{Group, GroupMember};
 use crate::handover::Handover;
 
 /// Gateway 1 with a group of one member: far endpoint 4, over relay 2 or one that is silent.

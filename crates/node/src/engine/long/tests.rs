@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_packet::message::Carriage;
 use tradewind_packet::path_mtu::PathMtu;
 use tradewind_packet::session::PeerId;
@@ -11,7 +12,6 @@ use super::super::conversations::Written;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
 use super::Ways;
-use crate::config::DeliveryPolicy;
 
 /// Gateway 1 and far endpoint 4, an application behind each, and a path that takes 1,200 bytes.
 struct World {

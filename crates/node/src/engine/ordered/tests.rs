@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::ops::Range;
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Duration, Ratio};
@@ -11,7 +12,6 @@ use super::super::TICK;
 use super::super::conversations::Written;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
-use crate::config::DeliveryPolicy;
 
 /// Gateway 1 and far endpoint 4 with a relay near each, and an application at the far side.
 struct World {

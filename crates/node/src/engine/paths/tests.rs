@@ -1,5 +1,6 @@
 //! Paths that nobody opens, and the number of labels of one gateway.
 
+use tradewind_config::packet::LegSeal;
 use tradewind_grant::Policy;
 use tradewind_net::udp::ReceiveBatch;
 use tradewind_packet::message::Message;
@@ -10,7 +11,7 @@ use super::super::DEAR_A_SECOND;
 use super::super::conversations::Written;
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway};
 use super::{GIVES_WAY_AFTER, IDLE, MOST_FOR_ONE, OPENS_WITHIN};
-use crate::config::{LegSeal, NodeConfig};
+use crate::config::NodeConfig;
 
 /// Returns an endpoint that knows no relay, and so answers none.
 fn deaf(number: u8) -> NodeConfig {

@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_grant::{Hop, OpenHeader};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
@@ -13,7 +14,6 @@ use super::super::local::Local;
 use super::super::test_harness::{
     Hosts, anybody, application, forwarded, gateway, identity, loopback,
 };
-use crate::config::DeliveryPolicy;
 use crate::record::{ConversationRecord, EndedBy, Journal, Outcome};
 
 /// A journal that keeps its records.

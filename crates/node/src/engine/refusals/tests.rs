@@ -1,11 +1,12 @@
 //! Refusals, with the node that refuses and the reason, as the asking side sees them.
 
+use tradewind_config::packet::DeliveryPolicy;
 use tradewind_packet::message::{Carriage, Refusal};
 use tradewind_units::Duration;
 
 use super::super::conversations::Written;
 use super::super::test_harness::{Hosts, anybody, forwarded, gateway, identity};
-use crate::config::{DeliveryPolicy, NodeConfig};
+use crate::config::NodeConfig;
 
 /// Returns a node that allows nothing: neither next hops nor destinations.
 fn closed(number: u8) -> NodeConfig {

@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 
+use tradewind_config::packet::{Copying, DeliveryPolicy};
 use tradewind_packet::message::{Carriage, Service};
 use tradewind_packet::sender::Paths;
 use tradewind_units::{Bandwidth, Duration};
@@ -10,7 +11,7 @@ use super::super::TICK;
 use super::super::conversations::Written;
 use super::super::local::Local;
 use super::super::test_harness::{Hosts, anybody, application, forwarded, gateway, loopback};
-use crate::config::{Copying, DeliveryPolicy, NodeConfig};
+use crate::config::NodeConfig;
 
 /// The uplink's bytes a second, and its burst.
 const RATE: u64 = 30_000;

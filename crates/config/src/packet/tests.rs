@@ -1,7 +1,9 @@
 //! The meaning of sections, and the errors of wrong ones.
 
+use tradewind_grant::IdentityKey;
+
 use super::*;
-use tradewind_plan::packets::BlockCoding;
+use crate::GatewayConfig;
 
 /// Returns a relay or far gateway; each number gives another.
 fn hop(number: u8) -> String {
@@ -9,17 +11,21 @@ fn hop(number: u8) -> String {
     format!("{{ address = '192.0.2.{number}:7001', identity = '{identity}' }}")
 }
 
+/// Returns the packet plane of a gateway with these sections, or why it is refused.
+fn gateway(packets: &[String], endpoint: Option<&str>) -> Result<GatewayPackets, String> {
+    let mut text: String = packets.iter().map(|keys| format!("[[packet]]\n{keys}\n")).collect();
+    text.extend(endpoint.map(|keys| format!("[packet_endpoint]\n{keys}\n")));
+    let config = GatewayConfig::parse(&text).map_err(|error| error.to_string())?;
+    Ok(config.packets().unwrap().unwrap())
+}
+
 /// Returns the assumptions of the last `[[packet]]` with these keys beside its port, or why it, or
 /// one before it, is refused.
 fn told(packets: &[String]) -> Result<Assumed, String> {
-    let packet = |keys: &String| {
-        let text = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{keys}");
-        toml::Value::Table(text.parse().unwrap())
-    };
-    let packets: Vec<_> = packets.iter().map(packet).collect();
-    let identity = IdentityKey::from_entropy([2; 32]);
-    let node = NodeConfig::of_gateway(&packets, None, identity, None);
-    node.map(|node| node.paths.last().unwrap().delivery.assumed).map_err(|error| error.to_string())
+    let packets = packets.iter().enumerate();
+    let packet = |(port, keys)| format!("listen = '127.0.0.1:{port}'\nto = '10.0.0.7:1'\n{keys}");
+    let packets: Vec<_> = packets.map(packet).collect();
+    gateway(&packets, None).map(|packets| packets.paths.last().unwrap().delivery.assumed)
 }
 
 /// Returns the same for a `[[packet]]` with one relay and these further keys.
@@ -32,7 +38,7 @@ fn what_can_be_no_path_is_refused_with_the_number_of_its_section() {
     let section = |relays: &[String]| format!("far = {}\nrelays = [{}]", hop(4), relays.join(", "));
     assert!(told(&[section(&[hop(3), hop(5)])]).is_ok());
     let twice = told(&[section(&[hop(3)]), section(&[hop(3), hop(3)])]).unwrap_err();
-    assert!(twice.starts_with("the 2. [[packet]]: relays: route"), "{twice}");
+    assert!(twice.starts_with("configuration, `packet[1].relays` (line 10): route"), "{twice}");
     assert!(twice.contains("expected no relay twice"), "{twice}");
     let is_far = told(&[section(&[hop(4)])]).unwrap_err();
     assert!(is_far.contains("expected no relay twice"), "{is_far}");
@@ -43,7 +49,10 @@ fn what_can_be_no_path_is_refused_with_the_number_of_its_section() {
     assert!(many.contains("expected 1 to 8 relays"), "{many}");
     let without = told(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
     let without = without.unwrap_err();
-    assert!(without.starts_with("the 2. [[packet]]: relays: missing"), "{without}");
+    assert!(
+        without.starts_with("configuration, `packet[1].relays` (line 6): missing"),
+        "{without}"
+    );
 }
 
 #[test]
@@ -67,9 +76,7 @@ fn a_neighbour_may_have_several_addresses() {
              far = {{ address = {addresses}, identity = '{identity}' }}",
             hop(3)
         );
-        let packet = toml::Value::Table(text.parse().unwrap());
-        let key = IdentityKey::from_entropy([2; 32]);
-        NodeConfig::of_gateway(&[packet], None, key, None).map_err(|error| error.to_string())
+        gateway(&[text], None)
     };
     let node = several("['192.0.2.4:7001', '[2001:db8::4]:7001']").unwrap();
     let identity = IdentityKey::from_entropy([4; 32]).public();
@@ -78,7 +85,6 @@ fn a_neighbour_may_have_several_addresses() {
         matches!(&node.paths[0].delivery.far, Far::At(hop) if hop.address.is_ipv4()),
         "the first"
     );
-    assert!(node.known_policy().relays.contains(&"[2001:db8::4]:7001".parse().unwrap()));
     assert!(several("['192.0.2.4:7001']").unwrap().further_addresses.is_empty());
     for (addresses, expected) in
         [("[]", "address: expected 1 to 4"), ("['192.0.2.4:7001', 'x']", "not `x`")]
@@ -107,10 +113,8 @@ fn groups_and_rendezvous_take_several_addresses() {
         key(6),
         several(5)
     );
-    let [group, waits, endpoint] = [group, waits, format!("rendezvous = [{}]", several(7))]
-        .map(|text| toml::Value::Table(text.parse().unwrap()));
-    let own = IdentityKey::from_entropy([2; 32]);
-    let node = NodeConfig::of_gateway(&[group, waits], Some(&endpoint), own, None).unwrap();
+    let endpoint = format!("rendezvous = [{}]", several(7));
+    let node = gateway(&[group, waits], Some(&endpoint)).unwrap();
     for number in [3, 4, 5, 7] {
         let expected = format!("[2001:db8::{number}]:7001").parse().unwrap();
         assert_eq!(node.further_addresses[&key(number)], [expected], "{number}");
@@ -120,68 +124,64 @@ fn groups_and_rendezvous_take_several_addresses() {
 #[test]
 fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
     let delivery = |keys: &str| {
-        let text = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
-        let told = NodeConfig::delivery(&toml::Value::Table(text.parse().unwrap()));
-        told.map_err(|error| error.to_string())
+        let section = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
+        let text = format!("socks5 = ['127.0.0.1:0']\n[socks5_udp]\n{section}");
+        let config = GatewayConfig::parse(&text).map_err(|error| error.to_string())?;
+        Ok::<_, String>(config.packets().unwrap().unwrap().socks5_udp.unwrap())
     };
     let told = delivery("service = 'caching'\nbudget = '150 ms'").unwrap();
     assert_eq!(told.carriage.service, Service::Caching);
     assert_eq!(told.carriage.budget_ms, 150);
     for (keys, expected) in [
-        ("to = '10.0.0.7:1'", "[socks5_udp]: expected no `listen`, `to`"),
-        ("service = 'rendezvous'", "[socks5_udp]: expected another service"),
-        ("keep = '1 h'", "[socks5_udp]: keep: expected only with"),
-        ("foo = 1", "[socks5_udp]: unknown field `foo`"),
+        ("to = '10.0.0.7:1'", "`socks5_udp.to` (line 5): expected no `listen`, `to`"),
+        ("service = 'rendezvous'", "`socks5_udp.service` (line 5): expected another service"),
+        ("keep = '1 h'", "`socks5_udp.keep` (line 5): expected only with"),
+        ("foo = 1", "`socks5_udp.foo` (line 5): unknown field `foo`"),
     ] {
         let line = delivery(keys).unwrap_err();
-        assert!(line.starts_with(expected), "{line}");
+        assert!(line.starts_with(&format!("configuration, {expected}")), "{line}");
     }
 }
 
 #[test]
 fn two_sections_cannot_have_one_port() {
     let check = |own: Option<&str>, ports: &[&str]| {
-        let section = |port: &&str| {
-            let text = format!("listen = '{port}'\nto = '10.0.0.7:1'\nfar = {}", hop(4));
-            toml::Value::Table(text.parse().unwrap())
-        };
+        let section =
+            |port: &&str| format!("listen = '{port}'\nto = '10.0.0.7:1'\nfar = {}", hop(4));
         let packets: Vec<_> = ports.iter().map(section).collect();
-        let key = IdentityKey::from_entropy([2; 32]);
-        let own = own.map(|own| toml::Value::Table(format!("listen = '{own}'").parse().unwrap()));
-        let node = NodeConfig::of_gateway(&packets, own.as_ref(), key, None);
-        node.map(drop).map_err(|error| error.to_string())
+        let own = own.map(|own| format!("listen = '{own}'"));
+        gateway(&packets, own.as_deref()).map(drop)
     };
-    let twice = |section: &str, address: &str, other: &str, taken: &str| {
+    let twice = |packet: usize, address: &str, other: &str, taken: &str| {
+        let line = 4 * packet + 2;
         Err(format!(
-            "{section}: listen: {address} is listened on twice: {other} has {taken} already; \
-             expected another address or port for one of them"
+            "configuration, `packet[{packet}].listen` (line {line}): {address} is listened on \
+             twice: `{other}.listen` has {taken} already; expected another address or port for \
+             one of them"
         ))
     };
     let (one, all) = ("127.0.0.1:5", "0.0.0.0:5");
     let found = check(None, &[one, "127.0.0.2:5", all]);
-    assert_eq!(found, twice("the 3. [[packet]]", all, "the 1. [[packet]]", one));
+    assert_eq!(found, twice(2, all, "packet[0]", one));
     let found = check(None, &["127.0.0.1:6", one, one]);
-    assert_eq!(found, twice("the 3. [[packet]]", one, "the 2. [[packet]]", one));
+    assert_eq!(found, twice(2, one, "packet[1]", one));
     check(None, &[one, "127.0.0.1:6", "127.0.0.1:0", "127.0.0.1:0"]).unwrap();
     // The node's own socket takes both families, applications' ports do not.
     let found = check(Some("[::]:5"), &[one]);
-    assert_eq!(found, twice("[[packet]]", one, "[packet_endpoint]", "[::]:5"));
+    assert_eq!(found, twice(0, one, "packet_endpoint", "[::]:5"));
     check(None, &["[::]:5", one]).unwrap();
     check(Some("[::1]:5"), &[one]).unwrap();
 }
 
 #[test]
 fn two_sections_cannot_have_one_device() {
-    let section = |to: &str| {
-        let text = format!("far = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4));
-        toml::Value::Table(text.parse().unwrap())
-    };
+    let section =
+        |to: &str| format!("far = {}\ntun = {{ name = 'tw0', destinations = ['{to}:*'] }}", hop(4));
     let packets = [section("10.1.0.0/16"), section("10.2.0.0/16")];
-    let key = IdentityKey::from_entropy([2; 32]);
-    let node = NodeConfig::of_gateway(&packets, None, key, None).unwrap();
-    let refused = node.check_devices().unwrap_err().to_string();
-    let expected = "tun.name: `tw0` is there twice; expected a device for each section";
-    assert_eq!(refused, format!("the 2. [[packet]]: {expected}"));
+    let refused = gateway(&packets, None).unwrap_err();
+    let expected = "configuration, `packet[1].tun.name` (line 6): `tw0` is there twice; expected a \
+                    device for each section";
+    assert_eq!(refused, expected);
 }
 
 #[test]
@@ -189,10 +189,7 @@ fn a_device_for_everything_is_refused_and_half_of_it_is_not() {
     let check = |destinations: &str| {
         let text =
             format!("far = {}\ntun = {{ name = 'tw0', destinations = [{destinations}] }}", hop(4));
-        let packet = toml::Value::Table(text.parse().unwrap());
-        let key = IdentityKey::from_entropy([2; 32]);
-        let node = NodeConfig::of_gateway(&[packet], None, key, None);
-        node.map(drop).map_err(|error| error.to_string())
+        gateway(&[text], None).map(drop)
     };
     let refused = check("'0.0.0.0/0:*'").unwrap_err();
     assert!(refused.contains("all that this host sends"), "{refused}");
@@ -216,9 +213,9 @@ fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
     let told = assumed(&format!("{auto}{at_loss}")).unwrap();
     assert_eq!(told.costs.map(|told| told.loss.as_f64()), Some(0.02));
     for (keys, expected) in [
-        (format!("service = 'caching'\n{costs}"), "costs: expected only with"),
-        (format!("service = 'coding'\n{coding}"), "coding: expected only with"),
-        (format!("{auto}coding = {{ across_gateways = true }}"), "only at relays"),
+        (format!("service = 'caching'\n{costs}"), "costs` (line 7): expected only with"),
+        (format!("service = 'coding'\n{coding}"), "coding` (line 7): expected only with"),
+        (format!("{auto}coding = {{ across_gateways = true }}"), "unknown field `across_gateways`"),
         (format!("{auto}coding = {{ within = '0 s' }}"), "expected `within` above 0"),
         (format!("{auto}costs = {{ coding = 1 }}"), "missing field `caching`"),
     ] {
@@ -241,8 +238,58 @@ fn in_order_is_refused_where_nothing_comes_back() {
         match told {
             Ok(_) => assert!(is_good, "{keys}"),
             Err(why) => {
-                assert!(!is_good && why.contains("in_order: expected only"), "{keys}: {why}")
+                assert!(
+                    !is_good && why.contains("in_order` (line 6): expected only"),
+                    "{keys}: {why}"
+                )
             }
         }
+    }
+}
+
+#[test]
+fn mistake_in_a_packet_section_has_its_own_line() {
+    let far = format!("far = {}", hop(4));
+    let good = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{far}");
+    let refused = |keys: &str| gateway(&[good.clone(), keys.to_owned()], None).unwrap_err();
+    let port = "listen = '127.0.0.1:2'\nto = '10.0.0.7:1'";
+    let relays = format!("relays = [{}]", hop(3));
+    for (keys, expected) in [
+        (format!("{port}\n{far}\nbudget = 7"), "`packet[1].budget` (line 9): "),
+        (
+            format!("{port}\n{far}\nbudget = '70 s'"),
+            "`packet[1].budget` (line 9): expected at most",
+        ),
+        (format!("{port}\nbudget = '1 s'"), "`packet[1]` (line 5): missing field `far`"),
+        (
+            format!("{port}\n{far}\nservice = 'fast'"),
+            "`packet[1].service` (line 9): unknown variant",
+        ),
+        (format!("{port}\n{far}\nservice = 7"), "`packet[1].service` (line 9): expected one of"),
+        (format!("{port}\n{far}\nkeep = '1 h'"), "`packet[1].keep` (line 9): expected only with"),
+        (
+            format!("{port}\n{far}\n{relays}\nservice = 'coding'\nways = 'both'"),
+            "`packet[1].ways` (line 11): expected only with `service = \"forwarding\"`",
+        ),
+        (
+            format!("{port}\n{far}\nto_all = 1"),
+            "`packet[1].to_all` (line 9): unknown field `to_all`",
+        ),
+        (format!("{far}\nto = '10.0.0.7:1'"), "`packet[1]` (line 5): expected `listen` and `to`"),
+        (
+            format!("{far}\n[packet.tproxy]\ndestinations = ['x']"),
+            "`packet[1].tproxy.destinations[0]` (line 8): destination rule `x`",
+        ),
+        (
+            format!("listen = '127.0.0.1:2'\n[[packet.group]]\n{far}\nto = 'x'"),
+            "`packet[1].group[0].to` (line 9): socket address",
+        ),
+        (
+            format!("listen = '127.0.0.1:2'\nkeep = '1 h'\n[[packet.group]]\n{far}"),
+            "`packet[1].keep` (line 7): expected only without `group`",
+        ),
+    ] {
+        let line = refused(&keys);
+        assert!(line.starts_with(&format!("configuration, {expected}")), "{keys}: {line}");
     }
 }

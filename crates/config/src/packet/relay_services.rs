@@ -6,7 +6,7 @@ use tradewind_plan::packets::BlockCoding;
 use tradewind_units::{Duration, PricePerGb};
 
 use super::{Assumed, rendezvous};
-use crate::NodeError;
+use crate::ConfigError;
 
 /// A relay's settings for caching and coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +50,18 @@ const MOST_SOURCES: usize = 32;
 const MOST_WITHIN: Duration = Duration::from_secs(10);
 impl RelayServices {
     /// Returns the assumptions of a flow whose relays code like this and whose prices are unknown.
-    pub(crate) fn assumed(&self) -> Assumed {
+    pub fn assumed(&self) -> Assumed {
         let Coding { repairs, packets, cross_stream_within: within, .. } = self.coding;
         let in_stream = self.in_stream.map_or([0, 1], |coding| [coding.repairs, coding.packets]);
         let coding = BlockCoding { cross_stream: [repairs, packets], in_stream, within };
         Assumed { costs: None, coding }
     }
 
-    pub(super) fn check(&self) -> Result<(), NodeError> {
+    /// Checks block lengths, and the storage.
+    ///
+    /// # Errors
+    /// The setting that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let is_right = |repairs: u8, packets: u8| {
             (1..=MOST_REPAIRS).contains(&usize::from(repairs))
                 && (1..=MOST_SOURCES).contains(&usize::from(packets))
@@ -67,12 +71,12 @@ impl RelayServices {
         if !is_right(coding.repairs, coding.packets)
             || in_stream.is_some_and(|coding| !is_right(coding.repairs, coding.packets))
         {
-            let problem = "expected 1 to 8 repair packets for 1 to 32 packets".to_owned();
-            return Err(NodeError::Config { key: "coding", problem });
+            let problem = "expected 1 to 8 repair packets for 1 to 32 packets";
+            return Err(ConfigError::new("coding", problem));
         }
         if coding.cross_stream_within.is_zero() || coding.cross_stream_within > MOST_WITHIN {
-            let problem = "expected `within` above 0 and at most 10 s".to_owned();
-            return Err(NodeError::Config { key: "coding", problem });
+            let problem = "expected `within` above 0 and at most 10 s";
+            return Err(ConfigError::new("coding", problem));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use tradewind_packet::sender::Copies;
 use tradewind_packet::sender::select::Rules;
 use tradewind_units::{Bandwidth, Duration};
 
-use crate::NodeError;
+use crate::ConfigError;
 
 /// The largest differentiated services code point.
 const MOST_DSCP: u8 = 63;
@@ -28,21 +28,25 @@ pub struct Chosen {
 
 impl Chosen {
     /// Returns the sender's setting for these.
-    pub(crate) fn copies(chosen: Option<&Self>) -> Copies {
+    pub fn copies(chosen: Option<&Self>) -> Copies {
         match chosen {
             Some(chosen) => Copies::Chosen { last_after: chosen.last_after },
             None => Copies::All,
         }
     }
 
-    pub(crate) fn looks_at_dscp(chosen: Option<&Self>) -> bool {
+    /// Returns whether the rules look at code points.
+    #[must_use]
+    pub fn looks_at_dscp(chosen: Option<&Self>) -> bool {
         chosen.is_some_and(|chosen| !chosen.rules.dscp.is_empty())
     }
 
     /// Checks the rules, for packets that are seen as datagrams only, or as whole IP packets.
-    pub(crate) fn check(&self, are_whole: bool) -> Result<(), NodeError> {
-        let refused =
-            |problem: &str| Err(NodeError::Config { key: "copies", problem: problem.into() });
+    ///
+    /// # Errors
+    /// The mistake in `copies`.
+    pub fn check(&self, are_whole: bool) -> Result<(), ConfigError> {
+        let refused = |problem: &str| Err(ConfigError::new("copies", problem));
         let Rules { marked, tcp_syn, rtp_key_frames, dscp, ports } = &self.rules;
         let is_any = *marked || *tcp_syn || *rtp_key_frames || self.last_after.is_some();
         if !is_any && dscp.is_empty() && ports.is_empty() {
@@ -70,7 +74,7 @@ pub struct Copying {
 
 impl Copying {
     /// Returns the sender's setting, in bytes.
-    pub(crate) fn uplink(&self) -> Option<Allowance> {
+    pub fn uplink(&self) -> Option<Allowance> {
         let whole = |bytes: f64| bytes.round().clamp(1.0, u32::MAX.into()) as u32;
         self.uplink.map(|rate| {
             let per_second = whole(rate.as_bytes_per_s());

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tradewind_packet::message::{Carriage, Service};
 
 use super::{Assumed, DeliveryPolicy, Far, Via};
-use crate::NodeError;
+use crate::ConfigError;
 
 /// Most members of a group. Chosen: each packet is sent this many times over the Internet.
 const MOST_IN_GROUP: usize = 256;
@@ -36,7 +36,7 @@ pub struct GroupMember {
 
 impl Group {
     /// Returns the delivery policy and the destination of each member.
-    pub(crate) fn courses(&self) -> impl Iterator<Item = (SocketAddr, DeliveryPolicy)> + '_ {
+    pub fn courses(&self) -> impl Iterator<Item = (SocketAddr, DeliveryPolicy)> + '_ {
         self.members.iter().map(|member| {
             let GroupMember { far, to, relays } = member.clone();
             let carriage = self.carriage;
@@ -54,9 +54,12 @@ impl Group {
         })
     }
 
-    pub(crate) fn check(&self) -> Result<(), NodeError> {
-        let refused =
-            |problem: &str| Err(NodeError::Config { key: "group", problem: problem.to_owned() });
+    /// Checks the group by itself.
+    ///
+    /// # Errors
+    /// The mistake in `group`.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refused = |problem: &str| Err(ConfigError::new("group", problem));
         if !(1..=MOST_IN_GROUP).contains(&self.members.len()) {
             return refused("expected 1 to 256 members");
         }

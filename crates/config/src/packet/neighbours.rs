@@ -1,14 +1,27 @@
-//! Relays and far gateways as sections give them.
+//! Relays and far gateways as files give them.
 
-use super::*;
+use std::net::SocketAddr;
+
+use serde::Deserialize;
+use tradewind_grant::{Hop, PublicIdentity};
+use tradewind_units::address;
+
+use super::{Far, Recipient, Via};
+use crate::ConfigError;
+
+/// Neighbours with several addresses, and the addresses after the first.
+pub(super) type Further = Vec<(PublicIdentity, Vec<SocketAddr>)>;
 
 /// `far` of a `[[packet]]`: an address and an identity, or the id of a member; for a rendezvous the
 /// identity suffices.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(super) enum FarSection {
+pub enum FarSection {
+    /// One address, or the id of a member.
     Placed(Far),
+    /// Several addresses.
     Several(Placed),
+    /// An identity without an address.
     Named(PublicIdentity),
 }
 
@@ -50,13 +63,13 @@ impl FarSection {
         }
     }
 
-    pub(super) fn placed(self) -> Result<Far, NodeError> {
+    pub(super) fn placed(self) -> Result<Far, ConfigError> {
         match self {
             Self::Placed(far) => Ok(far),
             Self::Several(placed) => Ok(Far::At(placed.hop)),
             Self::Named(_) => {
-                let problem = "missing field `address`; only a rendezvous does without".to_owned();
-                Err(NodeError::Config { key: "far", problem })
+                let problem = "missing field `address`; only a rendezvous does without";
+                Err(ConfigError::new("far", problem))
             }
         }
     }
@@ -81,14 +94,17 @@ const MOST_ADDRESSES: usize = 4;
 /// A relay or far gateway with one address or several.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct Placed {
-    pub(crate) hop: Hop,
-    pub(crate) others: Vec<SocketAddr>,
+pub struct Placed {
+    /// The first address, and the identity.
+    pub hop: Hop,
+    /// The further addresses.
+    pub others: Vec<SocketAddr>,
 }
 
 impl Placed {
     /// Returns the identity and the further addresses, if there are several.
-    pub(super) fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
+    #[must_use]
+    pub fn several(&self) -> Option<(PublicIdentity, Vec<SocketAddr>)> {
         (!self.others.is_empty()).then(|| (self.hop.identity, self.others.clone()))
     }
 }
@@ -96,9 +112,11 @@ impl Placed {
 /// One address or a list.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct Addresses {
-    pub(crate) first: SocketAddr,
-    pub(crate) others: Vec<SocketAddr>,
+pub struct Addresses {
+    /// The first.
+    pub first: SocketAddr,
+    /// The others.
+    pub others: Vec<SocketAddr>,
 }
 
 impl TryFrom<toml::Value> for Addresses {
@@ -151,7 +169,7 @@ struct OneAddress(#[serde(deserialize_with = "address::one")] SocketAddr);
 /// `relays` of a `[[packet]]`: a list, or `"nearest"`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(super) struct ViaSection(pub(super) Via, pub(super) Vec<Placed>);
+pub struct ViaSection(pub(super) Via, pub(super) Vec<Placed>);
 
 impl ViaSection {
     /// Returns those that have several addresses.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use tradewind_grant::{Destination, DestinationRule};
 use tradewind_units::{FlowId, address};
 
-use super::range_problem;
+use crate::checks::range_problem;
 
 /// Most ports of one forward. Chosen: each takes descriptors in every worker.
 const MOST_PORTS: usize = 1000;
@@ -37,7 +37,7 @@ pub struct Forward {
 
 impl Forward {
     /// Returns the key of its listening address.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         format!("forward[{}].listen", self.section)
     }
 }
@@ -74,7 +74,7 @@ fn flow() -> FlowId {
 struct Section(Vec<Forward>);
 
 /// Parses all sections.
-pub(super) fn list<'de, D: Deserializer<'de>>(sections: D) -> Result<Vec<Forward>, D::Error> {
+pub(crate) fn list<'de, D: Deserializer<'de>>(sections: D) -> Result<Vec<Forward>, D::Error> {
     let sections = Vec::<Section>::deserialize(sections)?;
     let numbered = |(section, Section(forwards)): (usize, Section)| {
         forwards.into_iter().map(move |forward| Forward { section, ..forward })

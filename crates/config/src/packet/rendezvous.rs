@@ -8,7 +8,7 @@ use tradewind_grant::{Hop, PublicIdentity};
 use tradewind_packet::rendezvous::{MOST_KEPT, MessageStoreConfig};
 use tradewind_units::{Bytes, Duration};
 
-use crate::NodeError;
+use crate::ConfigError;
 
 /// Most relays where packets of one node may wait. Chosen: it asks each of them every second.
 const MOST_RELAYS: usize = 8;
@@ -23,7 +23,7 @@ const MOST_BY_ONE: usize = 32;
 const LEAST_BYTES: Bytes = Bytes::new(100_000);
 /// The default time for which packets are worth storing, and a relay's default storage. Chosen: the
 /// time of a tunnel or a change of trains; a day of messages and pictures of some thousand senders.
-pub(crate) const KEEP: Duration = Duration::from_secs(600);
+pub(super) const KEEP: Duration = Duration::from_secs(600);
 const MESSAGE_STORE: MessageStoreConfig = MessageStoreConfig {
     bytes: Bytes::new(256_000_000),
     per_sender: Bytes::new(32_000_000),
@@ -63,18 +63,24 @@ pub enum Recipient {
     Member(String),
 }
 
-fn refused(key: &'static str, problem: &str) -> NodeError {
-    NodeError::Config { key, problem: problem.into() }
+fn refused(key: &'static str, problem: &str) -> ConfigError {
+    ConfigError::new(key, problem)
 }
 
 impl Rendezvous {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if there are no deposits and no relays.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.deposits.is_empty() && self.relays.is_empty()
     }
 
-    pub(super) fn check(&self) -> Result<(), NodeError> {
+    /// Checks the numbers of relays and deposits.
+    ///
+    /// # Errors
+    /// The number that is too high.
+    pub fn check(&self) -> Result<(), ConfigError> {
         if self.relays.len() > MOST_RELAYS {
-            return Err(refused("rendezvous", "expected at most 8 relays"));
+            return Err(refused("packet_endpoint.rendezvous", "expected at most 8 relays"));
         }
         if self.deposits.len() > MOST_DEPOSITS {
             return Err(refused("packet", "expected at most 256 with `service = \"rendezvous\"`"));
@@ -98,7 +104,7 @@ fn most_alike<T: Ord>(all: impl Iterator<Item = T>) -> usize {
     counts.into_values().max().unwrap_or(0)
 }
 
-pub(super) fn check_keep(keep: Duration) -> Result<(), NodeError> {
+pub(super) fn check_keep(keep: Duration) -> Result<(), ConfigError> {
     if keep < Duration::from_secs(1) || keep > MOST_KEPT {
         return Err(refused("keep", "expected 1 s to 24 h"));
     }
@@ -119,11 +125,11 @@ pub(super) fn message_store(
     }
 }
 
-pub(super) fn check_store(message_store: &MessageStoreConfig) -> Result<(), NodeError> {
+pub(super) fn check_store(message_store: &MessageStoreConfig) -> Result<(), ConfigError> {
     let MessageStoreConfig { bytes, per_sender, keep } = message_store;
     if *per_sender < LEAST_BYTES || bytes < per_sender {
         let problem = "expected `per_sender` of 100 kB at least, and `bytes` of no less";
         return Err(refused("rendezvous", problem));
     }
-    check_keep(*keep)
+    check_keep(*keep).map_err(|error| error.within("rendezvous"))
 }

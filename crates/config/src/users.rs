@@ -8,8 +8,7 @@ use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier 
 use argon2::{Argon2, Params};
 use serde::Deserialize;
 
-use super::refused;
-use crate::RelayError;
+use crate::ConfigError;
 
 /// Most bytes of a name or a password, the maximum of RFC 1929.
 const MOST_BYTES: usize = 255;
@@ -119,17 +118,17 @@ impl fmt::Debug for Hashed {
 }
 
 /// Refuses names that no client can send, and duplicates.
-pub(super) fn check(users: &[User]) -> Result<(), RelayError> {
+pub(crate) fn check(users: &[User]) -> Result<(), ConfigError> {
     let mut seen = BTreeSet::new();
     for (index, user) in users.iter().enumerate() {
         let key = format!("user[{index}].name");
         let is_sent = |c: char| c != ':' && !c.is_control();
         if !(1..=MOST_BYTES).contains(&user.name.len()) || !user.name.chars().all(is_sent) {
             let problem = format!("expected 1 to {MOST_BYTES} bytes without colon");
-            return Err(refused(&key, problem));
+            return Err(ConfigError::new(key, problem));
         }
         if !seen.insert(user.name.as_str()) {
-            return Err(refused(&key, format!("`{}` is there twice", user.name)));
+            return Err(ConfigError::new(key, format!("`{}` is there twice", user.name)));
         }
     }
     Ok(())
@@ -164,11 +163,11 @@ mod tests {
             ),
             (user("a", "$2b$12$abcdefghijklmnopqrstuv"), "configuration, `user[0].password`"),
             (user("a", &dear), "configuration, `user[0].password` (line 4): the hash costs more"),
-            (user("", &hash), "configuration, user[0].name: expected 1 to 255 bytes"),
-            (user("a:b", &hash), "configuration, user[0].name: expected"),
+            (user("", &hash), "configuration, `user[0].name` (line 3): expected 1 to 255 bytes"),
+            (user("a:b", &hash), "configuration, `user[0].name` (line 3): expected"),
             (
                 user("a", &hash) + &user("a", &hash),
-                "configuration, user[1].name: `a` is there twice",
+                "configuration, `user[1].name` (line 6): `a` is there twice",
             ),
         ] {
             let text = format!("socks5 = ['127.0.0.1:0']\n{users}");
@@ -183,7 +182,10 @@ mod tests {
         let hash = Hashed::cheap(b"x").unwrap();
         let open = "connect = ['0.0.0.0:8080']\nexpose = true\n";
         let line = GatewayConfig::parse(open).unwrap_err().to_string();
-        assert!(line.starts_with("configuration, connect: 0.0.0.0:8080 is no loopback"), "{line}");
+        assert!(
+            line.starts_with("configuration, `connect` (line 1): 0.0.0.0:8080 is no loopback"),
+            "{line}"
+        );
         assert!(line.contains("[[user]]") && line.contains("expose_without_password"), "{line}");
         let twice = format!("{open}expose_without_password = true");
         assert!(GatewayConfig::parse(&twice).is_ok());

@@ -1,13 +1,64 @@
 //! The configuration of the access log and the audit log.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::Deserialize;
-use tradewind_telemetry::output::{LineTarget, Rotation};
 use tradewind_units::Bytes;
 
-use crate::RelayError;
-use crate::config::refused;
+use crate::ConfigError;
+
+/// The destination of lines, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Appended to a file.
+    File(PathBuf),
+    /// Sent to a Unix datagram socket, a datagram a line.
+    Unix(PathBuf),
+    /// Sent to a UDP port, a datagram a line.
+    Udp(SocketAddr),
+}
+
+/// A text that is no [`LogTarget`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "expected a file such as `/var/log/x.log`, `unix:/run/x.sock` or `udp:127.0.0.1:514`, not `{0}`"
+)]
+pub struct BadTarget(String);
+
+impl FromStr for LogTarget {
+    type Err = BadTarget;
+
+    fn from_str(text: &str) -> Result<Self, BadTarget> {
+        let bad = || BadTarget(text.to_owned());
+        if let Some(address) = text.strip_prefix("udp:") {
+            return address.parse().map(Self::Udp).map_err(|_| bad());
+        }
+        let (make, path): (fn(PathBuf) -> Self, _) = match text.strip_prefix("unix:") {
+            Some(path) => (Self::Unix, path),
+            None => (Self::File, text),
+        };
+        // A relative path would depend on the process's working directory.
+        if path.starts_with('/') && !path.ends_with('/') {
+            Ok(make(path.into()))
+        } else {
+            Err(bad())
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Udp(address) => write!(f, "udp:{address}"),
+        }
+    }
+}
 
 /// The access log: a line for each session at its end.
 #[derive(Debug, Clone, Deserialize)]
@@ -15,7 +66,7 @@ use crate::config::refused;
 pub struct AccessLogConfig {
     /// The file or socket that its lines go to.
     #[serde(deserialize_with = "target")]
-    pub to: LineTarget,
+    pub to: LogTarget,
     /// Length at which a file is rotated; never when absent.
     #[serde(default)]
     pub rotate_at: Option<Bytes>,
@@ -33,7 +84,7 @@ pub struct AccessLogConfig {
 pub struct AuditLogConfig {
     /// The file or socket that its lines go to. The process never moves or removes the file.
     #[serde(deserialize_with = "target")]
-    pub to: LineTarget,
+    pub to: LogTarget,
 }
 
 /// Returns the default number of files. Chosen: with a length of 100 MB, half a gigabyte in all.
@@ -45,33 +96,34 @@ const fn all() -> NonZeroU64 {
     NonZeroU64::MIN
 }
 
-fn target<'de, D: serde::Deserializer<'de>>(text: D) -> Result<LineTarget, D::Error> {
+fn target<'de, D: serde::Deserializer<'de>>(text: D) -> Result<LogTarget, D::Error> {
     String::deserialize(text)?.parse().map_err(serde::de::Error::custom)
 }
 
 impl AccessLogConfig {
-    pub(super) fn rotation(&self) -> Option<Rotation> {
-        let keep = self.keep;
-        self.rotate_at.map(|at| Rotation { at_bytes: at.as_u64(), keep })
-    }
-
     /// Refuses inconsistent keys.
-    pub(crate) fn check(&self) -> Result<(), RelayError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         /// A shorter file would be rotated every few sessions.
         const LEAST: Bytes = Bytes::new(10_000);
         /// Each rotation renames as many files as are kept.
         const MOST_KEPT: u32 = 1000;
         if let Some(at) = self.rotate_at {
-            if !matches!(self.to, LineTarget::File(_)) {
+            if !matches!(self.to, LogTarget::File(_)) {
                 let problem = format!("{} is no file; expected none", self.to);
-                return Err(refused("access_log.rotate_at", problem));
+                return Err(ConfigError::new("access_log.rotate_at", problem));
             }
             if at < LEAST {
-                return Err(refused("access_log.rotate_at", format!("expected at least {LEAST}")));
+                return Err(ConfigError::new(
+                    "access_log.rotate_at",
+                    format!("expected at least {LEAST}"),
+                ));
             }
         }
         if !(1..=MOST_KEPT).contains(&self.keep) {
-            return Err(refused("access_log.keep", format!("expected 1 to {MOST_KEPT} files")));
+            return Err(ConfigError::new(
+                "access_log.keep",
+                format!("expected 1 to {MOST_KEPT} files"),
+            ));
         }
         Ok(())
     }
@@ -90,10 +142,21 @@ mod tests {
     #[test]
     fn an_access_log_is_told_of_all_sessions_and_never_rotated_unless_said() {
         let config = parsed("to = '/var/log/a.log'").unwrap();
-        assert_eq!((config.one_in.get(), config.rotation()), (1, None));
+        assert_eq!((config.one_in.get(), config.rotate_at), (1, None));
         let config = parsed("to = '/var/log/a.log'\nrotate_at = '1 MB'\none_in = 100").unwrap();
-        assert_eq!(config.rotation(), Some(Rotation { at_bytes: 1_000_000, keep: 4 }));
+        assert_eq!((config.rotate_at, config.keep), (Some(Bytes::new(1_000_000)), 4));
         assert_eq!(config.one_in.get(), 100);
+    }
+
+    #[test]
+    fn a_target_is_a_file_or_a_socket() {
+        for text in ["/var/log/a.log", "unix:/run/a.sock", "udp:[::1]:514", "udp:192.0.2.1:514"] {
+            assert_eq!(text.parse::<LogTarget>().unwrap().to_string(), text);
+        }
+        for text in ["", "a.log", "unix:a", "udp:localhost:514", "udp:192.0.2.1", "/var/log/"] {
+            let error = text.parse::<LogTarget>().unwrap_err().to_string();
+            assert!(error.ends_with(&format!("not `{text}`")), "{error}");
+        }
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! `tradewind config`: checks configuration files.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tradewind_config::{GatewayConfig, Kind, RelayConfig};
+use tradewind_jumpstart_daemon::DaemonConfig;
+
+use crate::output::{self, OrBadFile as _, Outcome, read_text};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check configurations of relays, gateways and jump-start's daemon
+    ///
+    /// Reads no file that they name, and needs nothing of this host. Ends with 2 at the first
+    /// mistake: the file, the line, the key and what would be right.
+    Check(CheckArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The files (TOML)
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The process that the files configure, instead of the one that their keys tell
+    #[arg(long, value_enum)]
+    kind: Option<KindArg>,
+}
+
+/// The process that a file configures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum KindArg {
+    /// A relay
+    Relay,
+    /// A gateway
+    Gateway,
+    /// The daemon of jump-start
+    Jumpstart,
+}
+
+impl From<KindArg> for Kind {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::Relay => Self::Relay,
+            KindArg::Gateway => Self::Gateway,
+            KindArg::Jumpstart => Self::Jumpstart,
+        }
+    }
+}
+
+pub(crate) fn run(command: &ConfigCommand) -> Outcome {
+    match command {
+        ConfigCommand::Check(args) => {
+            args.files.iter().try_for_each(|file| check(file, args.kind.map(Kind::from)))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checks one file, and says what it is.
+fn check(file: &Path, kind: Option<Kind>) -> anyhow::Result<()> {
+    let text = read_text(file)?;
+    let name = match kind.unwrap_or_else(|| Kind::of(&text)) {
+        Kind::Relay => {
+            RelayConfig::parse(&text).or_bad(file)?;
+            DaemonConfig::of_section(&text).or_bad(file)?;
+            "a relay's"
+        }
+        Kind::Gateway => {
+            GatewayConfig::parse(&text).or_bad(file)?;
+            DaemonConfig::of_section(&text).or_bad(file)?;
+            "a gateway's"
+        }
+        Kind::Jumpstart => {
+            DaemonConfig::parse(&text).or_bad(file)?;
+            "jump-start's"
+        }
+    };
+    output::line(format_args!("{}: {name} configuration, without mistakes", file.display()))
+}

@@ -1,0 +1,47 @@
+//! The configuration files of every process, parsed and checked.
+//!
+//! A file is parsed once, from its text, into one type; reading files is the caller's part. A
+//! mistake is one line: the key, its line in the file, and what would be right.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`relay`], [`gateway`] | the files of a relay and of a gateway |
+//! | [`forward`] | port forwards of a gateway |
+//! | `kind` | which process a file configures |
+//! | [`keys`] | secret identities |
+//! | [`legs`] | profiles of legs |
+//! | [`limits`] | limits and timeouts |
+//! | [`logs`] | access log and audit log |
+//! | [`packet`] | the packet plane of relays and gateways |
+//! | [`users`] | users of a gateway's proxies |
+//! | [`listeners`] | listeners that cannot exist beside each other |
+//! | `checks` | checks that several files share |
+//! | [`document`] | parsing, and the lines of keys |
+
+mod checks;
+pub mod document;
+mod error;
+pub mod forward;
+pub mod gateway;
+pub mod keys;
+mod kind;
+pub mod legs;
+pub mod limits;
+pub mod listeners;
+pub mod logs;
+pub mod packet;
+pub mod relay;
+#[cfg(test)]
+mod tests;
+pub mod users;
+
+pub use checks::{check_exposed, check_twice};
+pub use error::ConfigError;
+pub use forward::{Forward, ProxyVersion};
+pub use gateway::{GatewayConfig, Tproxy};
+pub use keys::{KeySource, Keys};
+pub use kind::Kind;
+pub use legs::{LegAt, LegProfiles};
+pub use limits::{Limits, Share, Timeouts};
+pub use logs::{AccessLogConfig, AuditLogConfig, LogTarget};
+pub use relay::{PolicyConfig, RelayConfig};
