@@ -314,3 +314,47 @@ fn without_plan(problem: &Problem, least: Duration, least_cost: Money) -> SolveE
         None => SolveError::WorkLimit { best: None, bound: least },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tradewind_model::StartUp;
+    use tradewind_model::cost::Prices;
+    use tradewind_units::PricePerGb;
+
+    use super::*;
+    use crate::candidates::example;
+    use crate::problem::{Inputs, Place};
+    use crate::solver::Exhaustive;
+
+    #[test]
+    fn cheapest_of_equally_fast_plans_is_kept() {
+        // The flow takes as long over each region, and pays the more the higher its number.
+        let mut inputs = example::problem(3, StartUp::Ignored).inputs().clone();
+        inputs.max_relays = 1;
+        for ((from, to), leg) in &mut inputs.legs {
+            let is_direct = matches!((from, to), (Place::Site(_), Place::Site(_)));
+            leg.rtt = Duration::from_millis(if is_direct { 300 } else { 40 });
+        }
+        let price = |at: usize| PricePerGb::from_usd_per_gb(at as f64).unwrap();
+        let pairs = inputs.regions.iter().enumerate();
+        let pairs = pairs.map(|(at, region)| ((region.clone(), None), price(at))).collect();
+        let otherwise = Box::new(inputs.prices.clone());
+        inputs.prices = Prices::Stated { pairs, otherwise };
+        let over = |at: usize| {
+            let regions = vec![inputs.regions[at].clone()];
+            let alone = Problem::new(Inputs { regions, ..inputs.clone() }).unwrap();
+            Exhaustive.solve(&alone, &Limits::work(1_000_000)).unwrap()
+        };
+        let (cheap, dear) = (over(1), over(4));
+        let problem = Problem::new(inputs.clone()).unwrap();
+        let [best, other] = [&cheap, &dear].map(|plan| plan.score(&problem));
+        assert!(best.0 == other.0 && best.1 < other.1, "{best:?}, {other:?}");
+        let table = Table::new(&problem).unwrap();
+        let bound = Ascent::new(&table).best;
+        for plans in [[&cheap, &dear], [&dear, &cheap]] {
+            let plans = plans.map(Clone::clone).to_vec();
+            let kept = finish(&problem, None, plans, &bound).unwrap();
+            assert_eq!(kept.score(&problem), best);
+        }
+    }
+}
