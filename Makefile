@@ -9,7 +9,7 @@ TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 TRADEWIND := $(TARGET_DIR)/release/tradewind
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-docs setup-lint setup-bench build build-papers demo test test-long test-lab lint docs reference bench smoke fuzz clean
+.PHONY: help setup setup-docs setup-lint setup-release setup-bench build build-papers demo test test-long test-lab lint docs reference release bench smoke fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -22,6 +22,9 @@ setup-docs: setup
 
 setup-lint: setup
 	@scripts/setup.sh lint
+
+setup-release: setup
+	@scripts/setup.sh release
 
 setup-bench: setup
 	@scripts/setup.sh bench
@@ -72,6 +75,9 @@ docs: setup-docs ## the book, from docs/: its links checked, its pages in TARGET
 reference: build ## docs/reference/commands.md, from the definitions of the commands
 	$(TRADEWIND) generate reference > $(TARGET_DIR)/commands.md
 	cp $(TARGET_DIR)/commands.md docs/reference/commands.md
+
+release: setup-release build ## the binary to ship, its size, bill of materials and checksums, in TARGET/release-files
+	@scripts/release.sh $(TRADEWIND) $(TARGET_DIR)/release-files
 
 bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; times of the planner and of jump-start
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)

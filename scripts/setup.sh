@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that, for one purpose: build, docs, lint, bench or fuzz.
+# Installs what is missing, and only that, for one purpose: build, docs, lint, release, bench or fuzz.
 # Says what it installs; says nothing when all is there.
 set -euo pipefail
 
@@ -96,6 +96,7 @@ case $purpose in
   lint)
     cargo_tool cargo-deny cargo-deny
     book ;;
+  release) cargo_tool cargo-cyclonedx cargo-cyclonedx --version 0.5.9 ;;
   bench)
     debian haproxy haproxy
     # The experiment jq-video: a real video, and SRT to compare with.
@@ -109,5 +110,5 @@ case $purpose in
   fuzz)
     rustup toolchain list | grep -q nightly || { say "installing nightly Rust"; rustup toolchain install nightly --profile minimal; }
     cargo_tool cargo-fuzz cargo-fuzz ;;
-  *) say "unknown purpose '$purpose': build, docs, lint, bench or fuzz"; exit 2 ;;
+  *) say "unknown purpose '$purpose': build, docs, lint, release, bench or fuzz"; exit 2 ;;
 esac
