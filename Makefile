@@ -76,8 +76,9 @@ reference: build ## docs/reference/commands.md, from the definitions of the comm
 	$(TRADEWIND) generate reference > $(TARGET_DIR)/commands.md
 	cp $(TARGET_DIR)/commands.md docs/reference/commands.md
 
-release: setup-release build ## the binary to ship, its size, bill of materials and checksums, in TARGET/release-files
-	@scripts/release.sh $(TRADEWIND) $(TARGET_DIR)/release-files
+release: setup-release ## the binary to ship, its size, bill of materials and checksums, in TARGET/release-files
+	$(CARGO) build --locked --profile dist -p tradewind
+	@scripts/release.sh $(TARGET_DIR)/dist/tradewind $(TARGET_DIR)/release-files
 
 bench: setup-bench build ## side by side with HAProxy, nginx and plain TCP; capacity of the lab; times of the planner and of jump-start
 	$(CARGO) run --locked --release --quiet -p tradewind-bench-relay -- --tradewind $(TRADEWIND) $(BENCH_FLAGS)
