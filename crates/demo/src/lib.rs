@@ -95,7 +95,8 @@ pub fn run(options: &DemoOptions, observer: &mut dyn Observer) -> Result<DemoRep
     let steps = watch.end();
 
     let results = flow_results(&choice, &flows, volume, &transfers, &carried);
-    Ok(report(options, &topology, &choice, results, carried.invalid_because(), steps))
+    let invalid_because = carried.invalid_because(&flows);
+    Ok(report(options, &topology, &choice, results, invalid_because, steps))
 }
 
 /// Parses the scenario's topology, in which each of its sites and regions has a host.
@@ -150,10 +151,16 @@ fn predict(choice: &Choice, flows: &[Flow], volume: Bytes) -> Vec<Transfer> {
                 choice.plan.offers_of(&choice.problem, &choice.plan.flows[index])
             }
         };
-        let legs = path.and_then(|path| choice.problem.legs(index, &path));
+        let relays = path.iter().flatten().map(|offer| {
+            let region = choice.problem.offers()[*offer].region.clone();
+            host_of(&region.into())
+        });
+        let [source, destination] = [&flows[index].source, &flows[index].destination].map(host_of);
+        let hosts = [source].into_iter().chain(relays).chain([destination]).collect();
+        let legs = path.as_ref().and_then(|path| choice.problem.legs(index, path));
         let legs = legs.expect("direct legs were measured, and those of the plan were verified");
         let predicted = path_fct(&legs, volume, StartUp::Cold);
-        Transfer { flow: index, way, legs: legs.len(), rate: path_rate(&legs), volume, predicted }
+        Transfer { flow: index, way, hosts, rate: path_rate(&legs), volume, predicted }
     };
     let direct = (0..flows.len()).map(|index| transfer(index, CarriedOver::Direct));
     let planned = (0..flows.len())
@@ -219,7 +226,7 @@ fn flow_results(
                     .unwrap_or(predicted_direct_s),
                 egress_usd: planned.egress.as_usd(),
                 sha256_ok: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.sha256_ok)),
-                valid: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.valid)),
+                valid: outcomes.iter().all(|o| o.is_some_and(|outcome| outcome.reasons.is_empty())),
             }
         })
         .collect()

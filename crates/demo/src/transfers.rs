@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tradewind_plan::Flow;
-use tradewind_units::{Bandwidth, Bytes};
+use tradewind_units::{Bandwidth, Bytes, HostId};
 
 use super::deploy::Deployment;
 use super::{host_of, lanes};
@@ -48,8 +48,8 @@ pub(super) struct Transfer {
     pub(super) flow: usize,
     /// The path kind.
     pub(super) way: CarriedOver,
-    /// The number of legs of its path.
-    pub(super) legs: usize,
+    /// The hosts of its path, from the source to the destination.
+    pub(super) hosts: Vec<HostId>,
     /// The expected rate: its slowest leg's.
     pub(super) rate: Bandwidth,
     /// The volume.
@@ -65,22 +65,20 @@ pub(super) struct Outcome {
     pub(super) fct: Duration,
     /// `true` when the content arrived unchanged.
     pub(super) sha256_ok: bool,
-    /// `true` when the lab's validity record held meanwhile.
-    pub(super) valid: bool,
+    /// The reasons of the lab's validity record against it.
+    pub(super) reasons: Vec<String>,
 }
 
 /// All outcomes so far.
 #[derive(Debug, Default)]
 pub(super) struct Carriage {
     outcomes: BTreeMap<(usize, CarriedOver), Outcome>,
-    reasons: Vec<String>,
 }
 
 impl Carriage {
     /// Adds the outcomes of `other`.
     pub(super) fn add(&mut self, other: Self) {
         self.outcomes.extend(other.outcomes);
-        self.reasons.extend(other.reasons);
     }
 
     /// Returns the outcome of a flow's transfer.
@@ -88,9 +86,13 @@ impl Carriage {
         self.outcomes.get(&(flow, way))
     }
 
-    /// Returns every bound that the lab broke.
-    pub(super) fn invalid_because(&self) -> Vec<String> {
-        self.reasons.clone()
+    /// Returns every bound that the lab broke, with the flow.
+    pub(super) fn invalid_because(&self, flows: &[Flow]) -> Vec<String> {
+        let of = |((flow, way), outcome): (&(usize, CarriedOver), &Outcome)| {
+            let name = format!("{} ({})", flows[*flow].id, way.name());
+            outcome.reasons.iter().map(|why| format!("{name}: {why}")).collect::<Vec<_>>()
+        };
+        self.outcomes.iter().flat_map(of).collect()
     }
 }
 
@@ -115,18 +117,20 @@ pub(super) fn carry(
         let outcomes =
             carry_group(context, deployment, flows, &members, |bytes| done(arrived + bytes))?;
         let record = context.lab.validity()?;
-        if !record.valid && attempt < TRIES && Instant::now() < repeats_until {
-            for half in group.chunks(group.len().div_ceil(2)).rev() {
-                waiting.push_front((attempt + 1, half.to_vec()));
+        let may_repeat = attempt < TRIES && Instant::now() < repeats_until;
+        let mut again = Vec::new();
+        for ((index, transfer), mut outcome) in group.iter().zip(&members).zip(outcomes) {
+            outcome.reasons = record.reasons_over(&transfer.hosts, outcome.fct);
+            if may_repeat && !outcome.reasons.is_empty() {
+                again.push(*index);
+                continue;
             }
-            continue;
-        }
-        for (transfer, mut outcome) in members.iter().zip(outcomes) {
-            outcome.valid = record.valid;
             carriage.outcomes.insert((transfer.flow, transfer.way), outcome);
+            arrived += transfer.volume.as_u64();
         }
-        carriage.reasons.extend(record.reasons);
-        arrived += members.iter().map(|transfer| transfer.volume.as_u64()).sum::<u64>();
+        for half in again.chunks(group.len().div_ceil(2)).rev() {
+            waiting.push_front((attempt + 1, half.to_vec()));
+        }
     }
     Ok(carriage)
 }
@@ -135,7 +139,7 @@ pub(super) fn carry(
 fn work(flows: &[Flow], transfer: &Transfer) -> lanes::Work {
     let flow = &flows[transfer.flow];
     let rate = Bandwidth::from_transfer(transfer.volume, transfer.predicted);
-    let load = rate.map_or(Bandwidth::MAX, |rate| rate.scaled(transfer.legs as f64));
+    let load = rate.map_or(Bandwidth::MAX, |rate| rate.scaled((transfer.hosts.len() - 1) as f64));
     lanes::Work {
         source: flow.source.clone(),
         destination: flow.destination.clone(),
@@ -197,7 +201,9 @@ fn carry_one(
     match carried {
         Err(CarryError::Stopped) if context.stop.is_set() => Err(ProcessError::Stopped),
         Err(source) => Err(failed(source)),
-        Ok(carried) => Ok(Outcome { fct: carried.fct, sha256_ok: carried.sha256_ok, valid: false }),
+        Ok(carried) => {
+            Ok(Outcome { fct: carried.fct, sha256_ok: carried.sha256_ok, reasons: Vec::new() })
+        }
     }
 }
 

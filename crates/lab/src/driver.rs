@@ -21,9 +21,12 @@ use tradewind_wan::{
 };
 
 use crate::address;
+use crate::delays::Delays;
 use crate::error::LabError;
 use crate::host::Attachment;
 use crate::icmp;
+use crate::lateness::Crossed;
+use crate::options::AddedLateness;
 use crate::packet::{Layout, Version};
 use crate::rebuild::{self, Edits};
 use crate::validity::{Meters, RingDrops};
@@ -86,6 +89,8 @@ struct Content {
     virtio: VirtioHeader,
     layout: Layout,
     window: Option<u16>,
+    /// The time at which the frame entered the network.
+    entered: Timestamp,
 }
 
 /// The thread's state.
@@ -102,6 +107,8 @@ pub(crate) struct Driver {
     urgency: Urgency,
     drops_before: RingDrops,
     wakeful_cpus: Option<Arc<WakefulCpus>>,
+    /// Deliveries that are held back on purpose.
+    delays: Option<Delays<Delivery<Content>>>,
 }
 
 impl Driver {
@@ -138,6 +145,7 @@ impl Driver {
             urgency,
             drops_before: RingDrops::default(),
             wakeful_cpus,
+            delays: network.late.map(|late| Delays::new(late, network.seed)),
         };
         driver.drops_before = driver.read_ring_drops()?;
         Ok(driver)
@@ -194,6 +202,8 @@ impl Driver {
     fn rest(&mut self, now: Timestamp, ready: &mut Vec<u64>) -> Result<Timestamp, LabError> {
         ready.clear();
         let due = self.wan.next_deadline().map(|deadline| self.to_machine_time(deadline));
+        let held = self.delays.as_ref().and_then(Delays::next_release);
+        let due = due.into_iter().chain(held).min();
         let (sleep, early) = match due.map(|due| due.since(now)) {
             Some(span) if span < REST => (span, Duration::ZERO),
             Some(span) if span < HEARTBEAT => (span - EARLY, EARLY),
@@ -281,7 +291,7 @@ impl Driver {
             payload_bytes: layout.total_bytes - u32::from(layout.header_bytes),
             segment_bytes: u32::from(virtio.segment_bytes),
             ecn: layout.ecn,
-            content: Content { frame: frame.clone(), virtio, layout, window },
+            content: Content { frame: frame.clone(), virtio, layout, window, entered: now },
         };
         match self.wan.push(self.to_network_time(now), bundle) {
             Admission::Accepted => {}
@@ -303,9 +313,15 @@ impl Driver {
     /// clock.
     fn deliver_due(&mut self, now: Timestamp) -> Timestamp {
         let mut now = now;
-        while let Some(delivery) = self.wan.pop_due(self.to_network_time(now)) {
+        while let Some(delivery) = self.next_due(now) {
             let due = self.to_machine_time(delivery.due);
-            self.meters.note_delivery(now.since(due), delivery.segments.len() as u64);
+            self.meters.note_delivery(&Crossed {
+                source: delivery.source,
+                destination: delivery.destination,
+                transit: due.since(delivery.content.entered),
+                late: now.since(due),
+                segments: delivery.segments.len() as u64,
+            });
             self.deliver(&delivery);
             let looked = clock::monotonic();
             self.meters.note_gap(looked.since(now));
@@ -314,8 +330,21 @@ impl Driver {
         now
     }
 
+    /// Returns the next delivery that is due and not held back.
+    fn next_due(&mut self, now: Timestamp) -> Option<Delivery<Content>> {
+        let Some(delays) = &mut self.delays else {
+            return self.wan.pop_due(self.to_network_time(now));
+        };
+        let network_now = Timestamp::ZERO + now.since(self.zero);
+        while let Some(delivery) = self.wan.pop_due(network_now) {
+            let due = self.zero + delivery.due.since(Timestamp::ZERO);
+            delays.hold(due, delivery);
+        }
+        delays.release(now)
+    }
+
     fn deliver(&mut self, delivery: &Delivery<Content>) {
-        let Content { frame, virtio, layout, window } = &delivery.content;
+        let Content { frame, virtio, layout, window, .. } = &delivery.content;
         let prefix = self.hosts[usize::from(delivery.source.0)].port.prefix_bytes();
         let packet = &frame.as_bytes()[prefix..];
         let segments = delivery.segments.clone();
@@ -363,6 +392,7 @@ impl Driver {
                 Request::Reset(answer) => {
                     self.drops_before = self.read_ring_drops()?;
                     self.meters = Meters::start(clock::thread_cpu());
+                    self.wan.reset_losses();
                     let _ = answer.send(());
                 }
                 Request::Stop => return Ok(false),
@@ -374,6 +404,7 @@ impl Driver {
     fn measure(&mut self) -> Result<Measurement, LabError> {
         let mut meters = self.meters.clone();
         meters.stop(clock::thread_cpu());
+        meters.legs.set_losses(|from, to| self.wan.losses(from, to));
         let ring_drops = self.read_ring_drops()?.since(&self.drops_before);
         Ok(Measurement {
             meters,
@@ -401,4 +432,5 @@ pub(crate) struct NetworkSettings<'a> {
     pub(crate) topology: &'a tradewind_wan::Topology,
     pub(crate) seed: u64,
     pub(crate) coalesce: Option<Duration>,
+    pub(crate) late: Option<AddedLateness>,
 }

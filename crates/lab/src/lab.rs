@@ -15,8 +15,7 @@ use tradewind_net::iproute::{self, Tool};
 use tradewind_net::lifeline::Lifeline;
 use tradewind_net::netns::Namespace;
 use tradewind_net::tun::{Offloads, Tun};
-use tradewind_units::{Duration, HostId};
-use tradewind_wan::topology::SiteIndex;
+use tradewind_units::HostId;
 use tradewind_wan::{Counters, HostIndex, PairChange, Topology};
 
 use crate::address;
@@ -24,7 +23,7 @@ use crate::driver::{Driver, Measurement, NetworkSettings, Request};
 use crate::error::LabError;
 use crate::host::{self, Attachment, HostHandle, Wiring};
 use crate::options::{Backend, LabOptions, Passage};
-use crate::validity::{self, Bounds, MachineMark, MachineUse, ValidityRecord};
+use crate::validity::{self, MachineMark, MachineUse, ValidityRecord};
 
 /// A running lab. Dropping it ends the programs on its hosts and removes everything.
 #[derive(Debug)]
@@ -36,7 +35,6 @@ pub struct Lab {
     waker: Arc<Waker>,
     lifeline: Option<Lifeline>,
     machine_before: Mutex<MachineMark>,
-    bounds: Bounds,
     wakeful_cpus: Option<Arc<WakefulCpus>>,
     notes: Vec<String>,
     attached_by: Backend,
@@ -86,6 +84,7 @@ impl Lab {
                     topology: &topology,
                     seed: options.seed.unwrap_or(topology.seed),
                     coalesce: options.coalesce,
+                    late: options.late,
                 };
                 let driver = Driver::new(attachments, network, waker, inbox, wakeful_cpus)?;
                 // The receiver waits until this message arrives, so sending cannot fail.
@@ -98,7 +97,6 @@ impl Lab {
             .spawn(work)
             .map_err(|e| NetError::system("start the emulator's thread", e))?;
         let mut lab = Self {
-            bounds: Bounds::for_shortest_rtt(shortest_rtt(&topology)),
             attached_by: match wiring {
                 Wiring::Tun(_) => Backend::Tun,
                 Wiring::Packet { .. } => Backend::PacketSocket,
@@ -230,7 +228,8 @@ impl Lab {
         let before = *self.machine_before.lock().unwrap_or_else(PoisonError::into_inner);
         let after = MachineMark::set(self.wakeful_cpus.as_deref())?;
         let machine = MachineUse { before, after, tcp_memory: counters::tcp_memory() };
-        Ok(validity::judge(&measured, &machine, self.bounds))
+        let name = |host: HostIndex| self.hosts[usize::from(host.0)].id.clone();
+        Ok(validity::judge(&measured, &machine, name))
     }
 
     /// Starts a new validity record.
@@ -344,14 +343,6 @@ fn set_up_hosts(
     let indices = (0..topology.hosts.len() as u16).map(HostIndex);
     let hosts = indices.map(|index| host::set_up(topology, index, wiring, options));
     Ok(hosts.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
-}
-
-/// Returns the shortest RTT between two sites.
-fn shortest_rtt(topology: &Topology) -> Duration {
-    let sites = topology.sites.len() as u16;
-    let one_way = |from, to| topology.pair(SiteIndex(from), SiteIndex(to)).delay;
-    let pairs = (0..sites).flat_map(|a| (a + 1..sites).map(move |b| (a, b)));
-    pairs.map(|(a, b)| one_way(a, b) + one_way(b, a)).min().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -13,12 +13,14 @@
 //! | [`lab`] | [`Lab`]: start, addresses, commands, changes |
 //! | [`options`] | [`LabOptions`]: the choices for one run |
 //! | [`validity`] | [`ValidityRecord`]: the trustworthiness of a run's figures |
+//! | [`lateness`] | [`ErrorBound`]: what late deliveries may change in a figure |
 //! | [`address`] | the address plan |
 //! | [`privilege`] | becoming root, or root inside a user namespace |
 //! | [`supervisor`] | a lab that outlives the command that started it |
 //! | `host`, `port` | a namespace's set-up; TUN device or packet socket |
 //! | `driver` | the thread between the ports and the emulated network |
 //! | `packet`, `rebuild`, `checksum`, `icmp` | parsing, splitting and answering packets |
+//! | `delays` | lateness that is added on purpose |
 //! | `window` | bounds on bytes in flight |
 //!
 //! `docs/explanation/lab.md` lists what is emulated and what is not.
@@ -26,12 +28,14 @@
 pub mod address;
 pub mod error;
 pub mod lab;
+pub mod lateness;
 pub mod options;
 pub mod privilege;
 pub mod supervisor;
 pub mod validity;
 
 mod checksum;
+mod delays;
 mod driver;
 mod host;
 mod icmp;
@@ -42,5 +46,6 @@ mod window;
 
 pub use error::LabError;
 pub use lab::Lab;
-pub use options::{Backend, LabOptions, Passage};
+pub use lateness::ErrorBound;
+pub use options::{AddedLateness, Backend, LabOptions, Passage};
 pub use validity::ValidityRecord;

@@ -27,7 +27,7 @@ pub enum Passage {
 }
 
 /// Settings of a lab. The default is what `tradewind lab up` uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LabOptions {
     /// Seed of all randomness; `None` selects the topology's.
     pub seed: Option<u64>,
@@ -46,6 +46,20 @@ pub struct LabOptions {
     /// buffer only the topology's windows bound a connection. An experiment on initial windows
     /// needs the kernel's value.
     pub first_receive_buffer: Option<Bytes>,
+    /// Lateness that is added on purpose, to test what the validity record says of it; `None`
+    /// adds none.
+    pub late: Option<AddedLateness>,
+}
+
+/// Lateness that is added to deliveries, on top of what the machine causes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AddedLateness {
+    /// The share of deliveries that are late, from 0 to 1; those behind a late one wait for it.
+    pub share: f64,
+    /// Their least lateness.
+    pub least: Duration,
+    /// Their largest lateness; each is drawn evenly between the two.
+    pub most: Duration,
 }
 
 /// A buffer for a window of some 6 MB with the kernel's overhead. Chosen: twice the windows that
@@ -60,6 +74,7 @@ impl Default for LabOptions {
             passage: Passage::default(),
             coalesce: None,
             first_receive_buffer: Some(WIDE_RECEIVE_BUFFER),
+            late: None,
         }
     }
 }

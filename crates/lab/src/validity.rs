@@ -1,27 +1,27 @@
 //! The validity record: evidence that a run's figures can be trusted.
 //!
 //! An emulator that shares its machine with the emulated programs is only correct while it gets
-//! enough CPU time. So every run keeps a record of how late deliveries were, what was lost for
-//! other reasons than the topology's, and how busy the machine was; a run that broke a bound is
-//! invalid, whatever it measured (the idea of Mininet-HiFi, CoNEXT 2012). A record covers
-//! everything since the last reset.
+//! enough CPU time. So every run keeps a record of what late deliveries may have changed in its
+//! figures (see [`crate::lateness`]), what was lost for other reasons than the topology's, and how
+//! busy the machine was; a run that broke a bound is invalid, whatever it measured (the idea of
+//! Mininet-HiFi, CoNEXT 2012). A record covers everything since the last reset.
 
 use hdrhistogram::Histogram;
 use tradewind_net::NetError;
 use tradewind_net::clock::{self, Urgency};
 use tradewind_net::counters::{self, MachineCpu, TcpMemory};
 use tradewind_net::idle::WakefulCpus;
-use tradewind_units::{Duration, Timestamp};
-use tradewind_wan::Counters;
+use tradewind_units::{Duration, HostId, Timestamp};
+use tradewind_wan::{Counters, HostIndex};
 
 use crate::driver::Measurement;
+use crate::lateness::{Crossed, ErrorBound, LegMeters, LegRecord};
 
 /// The bounds of a valid run. Source of each: measured on two cores, 2026-11.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Bounds {
-    /// The bound on the 99th percentile of lateness, in microseconds: the larger of 500 and 1 % of
-    /// the shortest RTT.
-    pub lateness_us_p99: f64,
+    /// The bound on the error that follows from late deliveries, as a share of the figure.
+    pub error_ratio: f64,
     /// The bound on the longest time, in microseconds, between two checks of what is due: a quarter
     /// of TCP's shortest retransmission time-out.
     pub gap_us_max: f64,
@@ -34,15 +34,11 @@ pub struct Bounds {
 /// The span below which shares of CPU time are meaningless: the kernel counts the machine's CPU
 /// time in ticks of 10 ms.
 const LEAST_SPAN: Duration = Duration::from_millis(100);
-const LEAST_LATENESS_BOUND_US: f64 = 500.0;
-const LATENESS_SHARE_OF_RTT: f64 = 0.01;
 
-impl Bounds {
-    /// Returns the bounds for a network with this shortest RTT between two sites.
-    #[must_use]
-    pub fn for_shortest_rtt(rtt: Duration) -> Self {
+impl Default for Bounds {
+    fn default() -> Self {
         Self {
-            lateness_us_p99: (micros(rtt) * LATENESS_SHARE_OF_RTT).max(LEAST_LATENESS_BOUND_US),
+            error_ratio: 0.02,
             gap_us_max: 50_000.0,
             emulator_cpu_ratio: 0.7,
             machine_busy_ratio: 0.8,
@@ -69,6 +65,10 @@ pub struct ValidityRecord {
     pub lateness_us_p99: f64,
     /// The largest lateness, in microseconds.
     pub lateness_us_max: f64,
+    /// The bound on the error, by late deliveries, of a figure that took the whole run.
+    pub error: ErrorBound,
+    /// The lateness of deliveries by leg, of all that carried any.
+    pub legs: Vec<LegRecord>,
     /// The longest time between two checks of what is due, in microseconds.
     pub gap_us_max: f64,
     /// Packets lost between a host and the emulator, outside the topology's model.
@@ -102,6 +102,20 @@ pub struct ValidityRecord {
 }
 
 impl ValidityRecord {
+    /// Returns the bound on the error, by late deliveries, of a figure that took `took` over the
+    /// legs between these hosts, given from end to end.
+    #[must_use]
+    pub fn error_over(&self, path: &[HostId], took: Duration) -> ErrorBound {
+        ErrorBound::over_path(&self.legs, path, took.as_secs_f64())
+    }
+
+    /// Returns the reasons against such a figure: the broken bounds, with this error instead of
+    /// the whole run's.
+    #[must_use]
+    pub fn reasons_over(&self, path: &[HostId], took: Duration) -> Vec<String> {
+        broken_bounds(&Self { error: self.error_over(path, took), ..self.clone() })
+    }
+
     /// Returns whether the run was too short for shares of CPU time.
     fn is_too_short(&self) -> bool {
         self.span_s < LEAST_SPAN.as_secs_f64()
@@ -117,8 +131,10 @@ impl std::fmt::Display for ValidityRecord {
         let word = if self.valid { "valid" } else { "INVALID" };
         write!(
             f,
-            "{word}: late p50 {:.0} us, p99 {:.0} us, max {:.1} ms; gap {:.1} ms; emulator {:.0} % \
-             of a CPU, machine {:.0} % busy; {} segments in {:.1} s, {} ring drops",
+            "{word}: error below {:.2} %; late p50 {:.0} us, p99 {:.0} us, max {:.1} ms; gap {:.1} \
+             ms; emulator {:.0} % of a CPU, machine {:.0} % busy; {} segments in {:.1} s, {} ring \
+             drops",
+            self.error.ratio * 100.0,
             self.lateness_us_p50,
             self.lateness_us_p99,
             self.lateness_us_max / 1e3,
@@ -140,6 +156,7 @@ impl std::fmt::Display for ValidityRecord {
 #[derive(Debug, Clone)]
 pub(crate) struct Meters {
     lateness_ns: Histogram<u64>,
+    pub(crate) legs: LegMeters,
     segments: u64,
     gap: Duration,
     started: Timestamp,
@@ -162,6 +179,7 @@ impl Meters {
             Histogram::new_with_bounds(1, LONGEST_LATENESS_NS, 2).expect("bounds in order");
         Self {
             lateness_ns,
+            legs: LegMeters::default(),
             segments: 0,
             gap: Duration::ZERO,
             started: clock::monotonic(),
@@ -181,11 +199,12 @@ impl Meters {
         self.cpu = cpu.saturating_sub(self.cpu);
     }
 
-    /// Records a delivery of `segments` segments and its lateness.
-    pub(crate) fn note_delivery(&mut self, late: Duration, segments: u64) {
-        let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+    /// Records a delivery.
+    pub(crate) fn note_delivery(&mut self, crossed: &Crossed) {
+        let nanos = u64::try_from(crossed.late.as_nanos()).unwrap_or(u64::MAX);
         self.lateness_ns.saturating_record(nanos);
-        self.segments += segments;
+        self.segments += crossed.segments;
+        self.legs.note(crossed);
     }
 
     /// Records the time between two checks of what is due.
@@ -245,13 +264,14 @@ pub(crate) struct MachineUse {
     pub(crate) tcp_memory: Option<TcpMemory>,
 }
 
-/// Builds the record and checks it against `bounds`.
+/// Builds the record and checks it against its bounds; `name` returns a host's name.
 pub(crate) fn judge(
     measured: &Measurement,
     machine: &MachineUse,
-    bounds: Bounds,
+    name: impl Fn(HostIndex) -> HostId,
 ) -> ValidityRecord {
     let meters = &measured.meters;
+    let legs = meters.legs.records(name);
     let spun = machine.after.spun.saturating_sub(machine.before.spun);
     let memory_ratio = |memory: TcpMemory| memory.used as f64 / memory.pressure.max(1) as f64;
     let mut record = ValidityRecord {
@@ -263,6 +283,8 @@ pub(crate) fn judge(
         lateness_us_p50: meters.lateness_us(0.5),
         lateness_us_p99: meters.lateness_us(0.99),
         lateness_us_max: meters.lateness_ns.max() as f64 / 1e3,
+        error: ErrorBound::over(&legs, meters.span.as_secs_f64()),
+        legs,
         gap_us_max: micros(meters.gap),
         ring_drops: measured.ring_drops.sent,
         receive_drops: measured.ring_drops.received,
@@ -276,7 +298,7 @@ pub(crate) fn judge(
         unconserved_links: unconserved(&measured.counters),
         arena_bytes: measured.arena_bytes as u64,
         urgency: measured.urgency,
-        bounds,
+        bounds: Bounds::default(),
     };
     record.reasons = broken_bounds(&record);
     record.valid = record.reasons.is_empty();
@@ -301,8 +323,12 @@ fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
             reasons.push(reason);
         }
     };
-    let (late, most_late) = (record.lateness_us_p99, bounds.lateness_us_p99);
-    require(late <= most_late, format!("lateness p99 {late:.0} us > {most_late:.0} us"));
+    let (error, most) = (record.error.ratio * 100.0, bounds.error_ratio * 100.0);
+    let millis = record.error.error_ms;
+    require(
+        error <= most,
+        format!("late deliveries may change it by {error:.1} % ({millis:.1} ms) > {most} %"),
+    );
     let (gap, most_gap) = (record.gap_us_max, bounds.gap_us_max);
     require(gap <= most_gap, format!("emulator stood still for {gap:.0} us > {most_gap:.0} us"));
     let too_short = record.is_too_short();
@@ -336,10 +362,21 @@ fn micros(span: Duration) -> f64 {
 mod tests {
     use super::*;
 
+    /// Returns a delivery of three segments over a leg of 20 ms.
+    fn late_by(micros: u64) -> Crossed {
+        Crossed {
+            source: HostIndex(0),
+            destination: HostIndex(1),
+            transit: Duration::from_millis(10),
+            late: Duration::from_micros(micros),
+            segments: 3,
+        }
+    }
+
     fn quiet_run() -> (Measurement, MachineUse) {
         let mut meters = Meters::start(Duration::ZERO);
         for _ in 0..1000 {
-            meters.note_delivery(Duration::from_micros(20), 3);
+            meters.note_delivery(&late_by(20));
         }
         meters.span = Duration::from_secs(10);
         meters.cpu = Duration::from_secs(2);
@@ -365,7 +402,8 @@ mod tests {
     }
 
     fn judge_run(measured: &Measurement, machine: &MachineUse) -> ValidityRecord {
-        judge(measured, machine, Bounds::for_shortest_rtt(Duration::from_millis(20)))
+        let name = |host: HostIndex| HostId::new(format!("h{}", host.0)).unwrap();
+        judge(measured, machine, name)
     }
 
     #[test]
@@ -374,6 +412,7 @@ mod tests {
         let record = judge_run(&measured, &machine);
         assert!(record.valid, "{record}");
         assert_eq!((record.deliveries, record.segments), (1000, 3000));
+        assert_eq!((record.legs.len(), record.legs[0].there.deliveries), (1, 1000));
         assert!((record.lateness_us_p99 - 20.0).abs() < 0.5, "{}", record.lateness_us_p99);
         assert!((record.emulator_cpu_ratio - 0.2).abs() < 1e-9);
         assert!((record.machine_busy_ratio - 0.5).abs() < 1e-9);
@@ -384,8 +423,8 @@ mod tests {
         type Spoil = fn(&mut Measurement, &mut MachineUse);
         let spoils: [(Spoil, &str); 8] = [
             (
-                |m, _| (0..20).for_each(|_| m.meters.note_delivery(Duration::from_millis(2), 1)),
-                "lateness",
+                |m, _| (0..200).for_each(|_| m.meters.note_delivery(&late_by(3000))),
+                "late deliveries",
             ),
             (|m, _| m.meters.note_gap(Duration::from_millis(60)), "stood still"),
             (|m, _| m.meters.cpu = Duration::from_secs(8), "of a CPU"),
@@ -417,12 +456,5 @@ mod tests {
         measured.ring_drops.add(1, 0);
         let record = judge_run(&measured, &machine);
         assert!(record.to_string().starts_with("INVALID: "), "{record}");
-    }
-
-    #[test]
-    fn lateness_bound_grows_with_rtt() {
-        let bound = |millis| Bounds::for_shortest_rtt(Duration::from_millis(millis));
-        assert!((bound(1).lateness_us_p99 - 500.0).abs() < 1e-6);
-        assert!((bound(200).lateness_us_p99 - 2000.0).abs() < 1e-6);
     }
 }

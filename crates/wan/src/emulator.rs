@@ -47,6 +47,8 @@ pub struct Wan<P> {
     names: Vec<LinkName>,
     tallies: Vec<Tally>,
     total: Tally,
+    /// Segments lost since the last reset, by ordered pair of sites.
+    losses: Vec<u64>,
     agenda: Agenda,
     bundles: Bundles<P>,
     connections: BTreeMap<(HostIndex, HostIndex, u64), usize>,
@@ -61,6 +63,7 @@ impl<P: Clone> Wan<P> {
         let Fabric { routes, links, names, tallies } = Builder::new(topology, seed).build();
         Self {
             now: 0,
+            losses: vec![0; routes.pairs.len()],
             routes,
             links,
             names,
@@ -120,6 +123,18 @@ impl<P: Clone> Wan<P> {
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Delivery<P>> {
         self.run_until(now.as_nanos());
         self.bundles.pop_ready()
+    }
+
+    /// Returns the segments lost between the sites of two hosts, in this direction, since the last
+    /// [`Self::reset_losses`].
+    #[must_use]
+    pub fn losses(&self, source: HostIndex, destination: HostIndex) -> u64 {
+        self.routes.pair_between(source, destination).map_or(0, |pair| self.losses[pair])
+    }
+
+    /// Starts to count losses anew.
+    pub fn reset_losses(&mut self) {
+        self.losses.fill(0);
     }
 
     /// Returns the counters at the latest time seen.
@@ -295,6 +310,7 @@ impl<P: Clone> Wan<P> {
     fn lose(&mut self, index: usize, segment: Segment, cause: DropCause) {
         self.tallies[self.links[index].tally].drop_many(cause, 1);
         self.total.drop_many(cause, 1);
+        self.losses[segment.pair as usize] += 1;
         self.bundles.lose(segment.bundle);
     }
 

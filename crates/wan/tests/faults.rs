@@ -246,3 +246,15 @@ fn changes_that_the_topology_cannot_take_are_refused() {
         assert!(error.contains(tells), "{error}");
     }
 }
+
+#[test]
+fn losses_are_counted_by_direction_until_reset() {
+    let mut wan = Wan::new(&two_sites("rtt = '2 ms'\nloss = 0.5"), 11);
+    for n in 0..100 {
+        push(&mut wan, at(n * 10), packet(A, B, 1500, n));
+    }
+    let arrived = drain(&mut wan).len() as u64;
+    assert_eq!((wan.losses(A, B), wan.losses(B, A)), (100 - arrived, 0));
+    wan.reset_losses();
+    assert_eq!(wan.losses(A, B), 0);
+}

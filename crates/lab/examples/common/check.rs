@@ -26,6 +26,8 @@ pub enum Bound {
     WithinShare(f64),
     /// At least the expected value.
     AtLeast,
+    /// At most the expected value, and this much more.
+    AtMost(f64),
 }
 
 impl Figure {
@@ -36,6 +38,7 @@ impl Figure {
                 (self.measured - self.expected).abs() <= share * self.expected.abs()
             }
             Bound::AtLeast => self.measured >= self.expected,
+            Bound::AtMost(more) => self.measured <= self.expected + more,
         }
     }
 }
@@ -47,6 +50,7 @@ impl fmt::Display for Figure {
             Bound::Within(most) => format!("+-{most} {}", self.unit),
             Bound::WithinShare(share) => format!("+-{:.0} %", share * 100.0),
             Bound::AtLeast => "at least".to_owned(),
+            Bound::AtMost(more) => format!("at most, +{more} {}", self.unit),
         };
         write!(
             f,

@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod lateness;
 mod leftovers;
 mod mechanisms;
 mod statistics;
@@ -30,6 +31,7 @@ const CHECKS: &[Check] = &[
     Check { name: "changes while running", run: mechanisms::changes },
     Check { name: "path MTU is discovered", run: mechanisms::path_mtu },
     Check { name: "marks instead of losses", run: mechanisms::marks },
+    Check { name: "late deliveries", run: lateness::late_deliveries },
     Check { name: "nothing remains", run: leftovers::nothing_remains },
     Check { name: "a busy machine is noticed", run: mechanisms::busy_machine },
 ];
