@@ -14,6 +14,7 @@ use tradewind_net::idle::WakefulCpus;
 use tradewind_net::iproute::{self, Tool};
 use tradewind_net::lifeline::Lifeline;
 use tradewind_net::netns::Namespace;
+use tradewind_net::precedence::Precedence;
 use tradewind_net::tun::{Offloads, Tun};
 use tradewind_units::HostId;
 use tradewind_wan::{Counters, HostIndex, PairChange, Topology};
@@ -23,6 +24,7 @@ use crate::driver::{Driver, Measurement, NetworkSettings, Request};
 use crate::error::LabError;
 use crate::host::{self, Attachment, HostHandle, Wiring};
 use crate::options::{Backend, LabOptions, Passage};
+use crate::programs::Programs;
 use crate::validity::{self, MachineMark, MachineUse, ValidityRecord};
 
 /// A running lab. Dropping it ends the programs on its hosts and removes everything.
@@ -35,6 +37,8 @@ pub struct Lab {
     waker: Arc<Waker>,
     lifeline: Option<Lifeline>,
     machine_before: Mutex<MachineMark>,
+    programs: Programs,
+    _precedence: Precedence,
     wakeful_cpus: Option<Arc<WakefulCpus>>,
     notes: Vec<String>,
     attached_by: Backend,
@@ -52,6 +56,7 @@ impl Lab {
             return Err(LabError::TooManyHosts { hosts, most });
         }
         require_tools(topology)?;
+        let precedence = Precedence::take();
         let topology = Arc::new(topology.clone());
         let lifeline = Lifeline::new()?;
         let mut notes = Vec::new();
@@ -63,16 +68,7 @@ impl Lab {
                  most {rate}"
             ));
         }
-        let wakeful_cpus = match WakefulCpus::hold() {
-            Ok(cpus) => Some(Arc::new(cpus)),
-            Err(error) => {
-                notes.push(format!(
-                    "CPUs may sleep ({error}), so round trips are some 0.2 ms longer than \
-                     stated, and more in a virtual machine"
-                ));
-                None
-            }
-        };
+        let wakeful_cpus = keep_cpus_awake(&mut notes);
         let waker = Arc::new(Waker::new()?);
         let (requests, inbox) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
@@ -96,6 +92,7 @@ impl Lab {
             .name("lab-emulator".to_owned())
             .spawn(work)
             .map_err(|e| NetError::system("start the emulator's thread", e))?;
+        let programs = Programs::watch(hosts.iter().map(|it| it.namespace.clone()).collect())?;
         let mut lab = Self {
             attached_by: match wiring {
                 Wiring::Tun(_) => Backend::Tun,
@@ -108,6 +105,8 @@ impl Lab {
             waker,
             lifeline: Some(lifeline),
             machine_before: Mutex::new(MachineMark::set(wakeful_cpus.as_deref())?),
+            programs,
+            _precedence: precedence,
             wakeful_cpus,
             notes,
         };
@@ -227,7 +226,9 @@ impl Lab {
         let measured: Measurement = self.ask(Request::Measure)?;
         let before = *self.machine_before.lock().unwrap_or_else(PoisonError::into_inner);
         let after = MachineMark::set(self.wakeful_cpus.as_deref())?;
-        let machine = MachineUse { before, after, tcp_memory: counters::tcp_memory() };
+        let programs = self.programs.used();
+        let tcp_memory = counters::tcp_memory();
+        let machine = MachineUse { before, after, tcp_memory, programs };
         let name = |host: HostIndex| self.hosts[usize::from(host.0)].id.clone();
         Ok(validity::judge(&measured, &machine, name))
     }
@@ -238,6 +239,7 @@ impl Lab {
     /// When the emulator has stopped.
     pub fn reset_validity(&self) -> Result<(), LabError> {
         self.ask(Request::Reset)?;
+        self.programs.restart();
         let now = MachineMark::set(self.wakeful_cpus.as_deref())?;
         *self.machine_before.lock().unwrap_or_else(PoisonError::into_inner) = now;
         Ok(())
@@ -285,6 +287,19 @@ impl Drop for Lab {
         self.waker.ring();
         if let Some(emulator) = self.emulator.take() {
             let _ = emulator.join();
+        }
+    }
+}
+
+fn keep_cpus_awake(notes: &mut Vec<String>) -> Option<Arc<WakefulCpus>> {
+    match WakefulCpus::hold() {
+        Ok(cpus) => Some(Arc::new(cpus)),
+        Err(error) => {
+            notes.push(format!(
+                "CPUs may sleep ({error}), so round trips are some 0.2 ms longer than stated, and \
+                 more in a virtual machine"
+            ));
+            None
         }
     }
 }

@@ -13,13 +13,14 @@
 //! | [`lab`] | [`Lab`]: start, addresses, commands, changes |
 //! | [`options`] | [`LabOptions`]: the choices for one run |
 //! | [`validity`] | [`ValidityRecord`]: the trustworthiness of a run's figures |
-//! | [`lateness`] | [`ErrorBound`]: what late deliveries may change in a figure |
+//! | [`lateness`] | [`ErrorBound`]: what late deliveries and busy CPUs may change in a figure |
 //! | [`address`] | the address plan |
 //! | [`privilege`] | becoming root, or root inside a user namespace |
 //! | [`supervisor`] | a lab that outlives the command that started it |
 //! | `host`, `port` | a namespace's set-up; TUN device or packet socket |
 //! | `driver` | the thread between the ports and the emulated network |
 //! | `packet`, `rebuild`, `checksum`, `icmp` | parsing, splitting and answering packets |
+//! | `programs` | the programs' waits for a CPU |
 //! | `delays` | lateness that is added on purpose |
 //! | `window` | bounds on bytes in flight |
 //!
@@ -41,6 +42,7 @@ mod host;
 mod icmp;
 mod packet;
 mod port;
+mod programs;
 mod rebuild;
 mod window;
 

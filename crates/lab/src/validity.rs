@@ -1,10 +1,10 @@
 //! The validity record: evidence that a run's figures can be trusted.
 //!
-//! An emulator that shares its machine with the emulated programs is only correct while it gets
-//! enough CPU time. So every run keeps a record of what late deliveries may have changed in its
-//! figures (see [`crate::lateness`]), what was lost for other reasons than the topology's, and how
-//! busy the machine was; a run that broke a bound is invalid, whatever it measured (the idea of
-//! Mininet-HiFi, CoNEXT 2012). A record covers everything since the last reset.
+//! An emulator that shares its machine with the emulated programs is only correct while both get
+//! enough CPU time. So every run keeps a record of what late deliveries and the programs' waits for
+//! a CPU may have changed in its figures (see [`crate::lateness`]), and of what was lost for other
+//! reasons than the topology's. A run that broke a bound is invalid, whatever it measured (the idea
+//! of Mininet-HiFi, CoNEXT 2012). A record covers everything since the last reset.
 
 use hdrhistogram::Histogram;
 use tradewind_net::NetError;
@@ -16,6 +16,7 @@ use tradewind_wan::{Counters, HostIndex};
 
 use crate::driver::Measurement;
 use crate::lateness::{Crossed, ErrorBound, LegMeters, LegRecord};
+use crate::programs::ProgramUse;
 
 /// The bounds of a valid run. Source of each: measured on two cores, 2026-11.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -27,8 +28,11 @@ pub struct Bounds {
     pub gap_us_max: f64,
     /// The bound on the emulator thread's share of one CPU: above it, its queues grow in bursts.
     pub emulator_cpu_ratio: f64,
-    /// The bound on the busy share of all CPUs: above it, programs on the hosts wait for a CPU.
+    /// The busy share of all CPUs above which programs' waits for one count.
     pub machine_busy_ratio: f64,
+    /// The bound on the share of the time in which one thread of a program ran or waited, on such a
+    /// machine.
+    pub program_cpu_ratio: f64,
 }
 
 /// The span below which shares of CPU time are meaningless: the kernel counts the machine's CPU
@@ -42,6 +46,7 @@ impl Default for Bounds {
             gap_us_max: 50_000.0,
             emulator_cpu_ratio: 0.7,
             machine_busy_ratio: 0.8,
+            program_cpu_ratio: 0.7,
         }
     }
 }
@@ -88,6 +93,11 @@ pub struct ValidityRecord {
     /// The busy share of all CPUs, including the emulator's; time spent only to keep CPUs awake is
     /// left out.
     pub machine_busy_ratio: f64,
+    /// The time, in microseconds, for which programs waited for a CPU, per delivery; `None` where
+    /// the kernel does not count it.
+    pub program_wait_us: Option<f64>,
+    /// The share of the time in which the busiest thread of a program ran or waited for a CPU.
+    pub program_cpu_ratio: Option<f64>,
     /// TCP's memory on the whole machine as a share of the threshold of memory pressure; `None`
     /// where it is not visible, for example inside a user namespace.
     pub tcp_memory_ratio: Option<f64>,
@@ -106,7 +116,7 @@ impl ValidityRecord {
     /// legs between these hosts, given from end to end.
     #[must_use]
     pub fn error_over(&self, path: &[HostId], took: Duration) -> ErrorBound {
-        ErrorBound::over_path(&self.legs, path, took.as_secs_f64())
+        ErrorBound::over_path(&self.legs, path, took.as_secs_f64(), self.wait_us())
     }
 
     /// Returns the reasons against such a figure: the broken bounds, with this error instead of
@@ -114,6 +124,13 @@ impl ValidityRecord {
     #[must_use]
     pub fn reasons_over(&self, path: &[HostId], took: Duration) -> Vec<String> {
         broken_bounds(&Self { error: self.error_over(path, took), ..self.clone() })
+    }
+
+    /// Returns the programs' waits for a CPU per delivery, in microseconds, where they count: not
+    /// on a machine with CPUs to spare.
+    fn wait_us(&self) -> f64 {
+        let is_busy = self.machine_busy_ratio > self.bounds.machine_busy_ratio;
+        self.program_wait_us.filter(|_| is_busy || self.is_too_short()).unwrap_or_default()
     }
 
     /// Returns whether the run was too short for shares of CPU time.
@@ -132,8 +149,8 @@ impl std::fmt::Display for ValidityRecord {
         write!(
             f,
             "{word}: error below {:.2} %; late p50 {:.0} us, p99 {:.0} us, max {:.1} ms; gap {:.1} \
-             ms; emulator {:.0} % of a CPU, machine {:.0} % busy; {} segments in {:.1} s, {} ring \
-             drops",
+             ms; emulator {:.0} % of a CPU, machine {:.0} % busy, programs waited {:.0} us per \
+             delivery; {} segments in {:.1} s, {} ring drops",
             self.error.ratio * 100.0,
             self.lateness_us_p50,
             self.lateness_us_p99,
@@ -141,6 +158,7 @@ impl std::fmt::Display for ValidityRecord {
             self.gap_us_max / 1e3,
             self.emulator_cpu_ratio * 100.0,
             self.machine_busy_ratio * 100.0,
+            self.program_wait_us.unwrap_or_default(),
             self.segments,
             self.span_s,
             self.ring_drops,
@@ -262,6 +280,7 @@ pub(crate) struct MachineUse {
     pub(crate) before: MachineMark,
     pub(crate) after: MachineMark,
     pub(crate) tcp_memory: Option<TcpMemory>,
+    pub(crate) programs: Option<ProgramUse>,
 }
 
 /// Builds the record and checks it against its bounds; `name` returns a host's name.
@@ -274,16 +293,19 @@ pub(crate) fn judge(
     let legs = meters.legs.records(name);
     let spun = machine.after.spun.saturating_sub(machine.before.spun);
     let memory_ratio = |memory: TcpMemory| memory.used as f64 / memory.pressure.max(1) as f64;
+    let span_s = meters.span.as_secs_f64();
+    let deliveries = meters.lateness_ns.len();
+    let per_delivery = |used: ProgramUse| micros(used.waited) / deliveries.max(1) as f64;
     let mut record = ValidityRecord {
         valid: true,
         reasons: Vec::new(),
-        span_s: meters.span.as_secs_f64(),
-        deliveries: meters.lateness_ns.len(),
+        span_s,
+        deliveries,
         segments: meters.segments,
         lateness_us_p50: meters.lateness_us(0.5),
         lateness_us_p99: meters.lateness_us(0.99),
         lateness_us_max: meters.lateness_ns.max() as f64 / 1e3,
-        error: ErrorBound::over(&legs, meters.span.as_secs_f64()),
+        error: ErrorBound::default(),
         legs,
         gap_us_max: micros(meters.gap),
         ring_drops: measured.ring_drops.sent,
@@ -292,14 +314,19 @@ pub(crate) fn judge(
         read_errors: meters.read_errors,
         unroutable: meters.unroutable,
         foreign_frames: meters.foreign_frames,
-        emulator_cpu_ratio: meters.cpu.as_secs_f64() / meters.span.as_secs_f64().max(1e-9),
+        emulator_cpu_ratio: meters.cpu.as_secs_f64() / span_s.max(1e-9),
         machine_busy_ratio: machine.after.cpu.busy_ratio_since(&machine.before.cpu, spun),
+        program_wait_us: machine.programs.map(per_delivery),
+        program_cpu_ratio: machine
+            .programs
+            .map(|used| used.busiest.as_secs_f64() / span_s.max(1e-9)),
         tcp_memory_ratio: machine.tcp_memory.map(memory_ratio),
         unconserved_links: unconserved(&measured.counters),
         arena_bytes: measured.arena_bytes as u64,
         urgency: measured.urgency,
         bounds: Bounds::default(),
     };
+    record.error = ErrorBound::over(&record.legs, span_s, record.wait_us());
     record.reasons = broken_bounds(&record);
     record.valid = record.reasons.is_empty();
     record
@@ -327,7 +354,10 @@ fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
     let millis = record.error.error_ms;
     require(
         error <= most,
-        format!("late deliveries may change it by {error:.1} % ({millis:.1} ms) > {most} %"),
+        format!(
+            "late deliveries and waits for a CPU may change it by {error:.1} % ({millis:.1} ms) > \
+             {most} %"
+        ),
     );
     let (gap, most_gap) = (record.gap_us_max, bounds.gap_us_max);
     require(gap <= most_gap, format!("emulator stood still for {gap:.0} us > {most_gap:.0} us"));
@@ -335,8 +365,14 @@ fn broken_bounds(record: &ValidityRecord) -> Vec<String> {
     let (cpu, most_cpu) = (record.emulator_cpu_ratio, bounds.emulator_cpu_ratio);
     require(too_short || cpu <= most_cpu, format!("emulator used {cpu:.2} of a CPU > {most_cpu}"));
     let (busy, most_busy) = (record.machine_busy_ratio, bounds.machine_busy_ratio);
-    let keeps = too_short || busy <= most_busy;
-    require(keeps, format!("machine was {busy:.2} busy > {most_busy}"));
+    let told = match record.program_cpu_ratio {
+        Some(ratio) if ratio <= bounds.program_cpu_ratio => None,
+        Some(ratio) => Some(format!("a program ran or waited {ratio:.2} of the time")),
+        None => Some("the programs' waits are not known".to_owned()),
+    };
+    let is_short_of_cpus = !too_short && busy > most_busy && told.is_some();
+    let told = told.unwrap_or_default();
+    require(!is_short_of_cpus, format!("machine was {busy:.2} busy > {most_busy}, and {told}"));
     for (count, what) in [
         (record.ring_drops, "packets lost before the emulator"),
         (record.receive_drops, "packets lost in a host's kernel"),
@@ -397,6 +433,7 @@ mod tests {
                 spun: Duration::from_secs(5),
             },
             tcp_memory: Some(TcpMemory { used: 10, pressure: 100 }),
+            programs: None,
         };
         (measurement, machine)
     }
@@ -441,6 +478,31 @@ mod tests {
             assert!(!record.valid && record.reasons.len() == 1, "{word}: {record}");
             assert!(record.reasons[0].contains(word), "{word}: {record}");
         }
+    }
+
+    #[test]
+    fn busy_machine_is_judged_by_what_programs_waited() {
+        let (measured, mut machine) = quiet_run();
+        machine.after.spun = Duration::from_secs(1);
+        let mut judge_waits = |waited_ms, busiest_s| {
+            machine.programs = Some(ProgramUse {
+                waited: Duration::from_millis(waited_ms),
+                busiest: Duration::from_secs(busiest_s),
+            });
+            judge_run(&measured, &machine)
+        };
+        let quick = judge_waits(20, 6);
+        assert!(quick.valid && quick.program_wait_us == Some(20.0), "{quick}");
+        // Of the chain's 500 deliveries each is late by 20 us and eight waits.
+        let deviation_ms = 0.16 * 500_f64.sqrt();
+        assert!((quick.error.error_ms - 90.0 - 3.0 * deviation_ms).abs() < 1e-2, "{quick}");
+        let slow = judge_waits(500, 6);
+        assert!(slow.reasons[0].starts_with("late deliveries and waits for a CPU"), "{slow}");
+        let bound_by_cpu = judge_waits(20, 8);
+        assert!(bound_by_cpu.reasons[0].contains("ran or waited 0.80"), "{bound_by_cpu}");
+        machine.after.spun = Duration::from_secs(5);
+        let idle = judge_run(&measured, &machine);
+        assert!(idle.valid && (idle.error.error_ms - 10.0).abs() < 1e-2, "{idle}");
     }
 
     #[test]

@@ -87,6 +87,13 @@ pub fn stand_back() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
 }
 
+/// Returns whether a thread has the scheduling class of ordinary programs.
+pub(crate) fn is_ordinary(thread: u32) -> bool {
+    // SAFETY: a plain number.
+    let policy = unsafe { libc::sched_getscheduler(thread as libc::pid_t) };
+    [libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(policy & !libc::SCHED_RESET_ON_FORK))
+}
+
 /// Sleeps until `deadline` on the monotonic clock.
 ///
 /// # Errors

@@ -36,6 +36,7 @@ pub mod packet_socket;
 pub mod periodic;
 pub mod pidns;
 pub mod pipe_pool;
+pub mod precedence;
 pub mod private_directory;
 pub mod privileges;
 pub mod processes;

@@ -1,28 +1,82 @@
-//! Processes found by their network namespace.
+//! Processes found by their network namespace, and their threads' CPU times.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tradewind_units::Duration;
 
+use crate::clock;
 use crate::error::{NetError, Result};
 use crate::netns::Namespace;
 
 /// Returns the processes other than this one whose main thread is inside `namespace`.
 #[must_use]
 pub fn inside(namespace: &Namespace) -> Vec<u32> {
-    let Ok(identity) = fs::read_link(format!("/proc/self/fd/{}", namespace.as_raw_fd())) else {
-        return Vec::new();
+    inside_any([namespace])
+}
+
+/// Returns the processes other than this one whose main thread is inside one of `namespaces`.
+#[must_use]
+pub fn inside_any<'a>(namespaces: impl IntoIterator<Item = &'a Namespace>) -> Vec<u32> {
+    let link = |namespace: &Namespace| {
+        fs::read_link(format!("/proc/self/fd/{}", namespace.as_raw_fd())).ok()
     };
+    let identities: BTreeSet<PathBuf> = namespaces.into_iter().filter_map(link).collect();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes
         .filter(|process| *process != std::process::id())
         .filter(|process| {
-            fs::read_link(format!("/proc/{process}/ns/net")).is_ok_and(|link| link == identity)
+            fs::read_link(format!("/proc/{process}/ns/net"))
+                .is_ok_and(|link| identities.contains(&link))
         })
         .collect()
+}
+
+/// The time for which a thread ran, and for which it was ready to run but had no CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTimes {
+    /// The time on a CPU.
+    pub ran: Duration,
+    /// The time in a queue for a CPU.
+    pub waited: Duration,
+}
+
+impl CpuTimes {
+    /// Returns the times since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            ran: self.ran.saturating_sub(earlier.ran),
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+}
+
+/// Returns the CPU times of a process's ordinary threads by their ids, those aside that have not
+/// run yet. Threads of real-time or idle priority wait by other rules and are left out.
+#[must_use]
+pub fn cpu_times(process: u32) -> Vec<(u32, CpuTimes)> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let threads = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let read = |thread: u32| {
+        let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+        Some((thread, parse_cpu_times(&text)?))
+    };
+    threads.filter(|thread| clock::is_ordinary(*thread)).filter_map(read).collect()
+}
+
+/// Parses the nanoseconds on a CPU, those in a queue, and the number of turns.
+fn parse_cpu_times(text: &str) -> Option<CpuTimes> {
+    let mut numbers = text.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+    let (ran, waited, turns) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    // A kernel that does not count them reports zeroes.
+    (turns > 0)
+        .then(|| CpuTimes { ran: Duration::from_nanos(ran), waited: Duration::from_nanos(waited) })
 }
 
 /// Kills all processes other than this one whose main thread is inside `namespace`.
@@ -91,6 +145,30 @@ mod tests {
         child.wait().unwrap();
         let error = pause(child.id()).unwrap_err().to_string();
         assert!(error.contains("SIGSTOP"), "{error}");
+    }
+
+    #[test]
+    fn cpu_times_of_running_threads_grow() {
+        let mine = || cpu_times(std::process::id()).iter().map(|(_, times)| times.ran).sum();
+        let before: Duration = mine();
+        if before.is_zero() {
+            crate::skipped("processes: this kernel does not count CPU times of threads");
+            return;
+        }
+        let begun = clock::thread_cpu();
+        while clock::thread_cpu() < begun + Duration::from_millis(30) {
+            std::hint::spin_loop();
+        }
+        assert!(mine() > before);
+        assert_eq!(cpu_times(u32::MAX), []);
+    }
+
+    #[test]
+    fn cpu_times_are_parsed() {
+        let [ran, waited] = [937_539, 94_320].map(Duration::from_nanos);
+        assert_eq!(parse_cpu_times("937539 94320 1\n"), Some(CpuTimes { ran, waited }));
+        assert_eq!(parse_cpu_times("0 0 0\n"), None);
+        assert_eq!(parse_cpu_times("1 2"), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! What late deliveries do to a transfer's time, and what the validity record says of it.
+//! What late deliveries do to a transfer's time, and waits for a CPU, and what the validity record
+//! says of it.
 
 use std::fmt::Write;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,14 +39,35 @@ const CASES: [Case; 6] = [
     Case { rtts_ms: &[10, 80], bytes: 8_000_000 },
 ];
 
+/// Numbers of programs that want a CPU beside a transfer.
+const HOGS: [usize; 3] = [1, 2, 4];
+
 /// Lateness to add: evenly to all deliveries, and much of it to a few.
 const ADDED: [(f64, u64, u64); 4] =
     [(1.0, 1000, 1000), (1.0, 0, 3000), (0.02, 4000, 8000), (1.0, 3000, 6000)];
 
 /// A transfer's time, and its validity record.
+#[derive(Clone)]
 struct Carried {
     millis: f64,
     record: ValidityRecord,
+}
+
+impl Carried {
+    fn took(&self) -> Duration {
+        Duration::from_secs_f64(self.millis / 1e3)
+    }
+
+    /// Returns the bound on the error that the record says.
+    fn said_ms(&self, case: &Case) -> f64 {
+        self.record.error_over(&hosts(case), self.took()).error_ms
+    }
+
+    /// Returns the record, judged by all but that error.
+    fn apart_from_the_error(self) -> ValidityRecord {
+        let reasons = self.record.reasons_over(&[], self.took());
+        ValidityRecord { valid: reasons.is_empty(), reasons, ..self.record }
+    }
 }
 
 /// Checks that added lateness changes a transfer's time by no more than the validity record says.
@@ -56,8 +79,6 @@ pub(crate) fn late_deliveries() -> Result<Findings, LabError> {
             let [least_late, most_late] = [least, most].map(Duration::from_micros);
             let added = AddedLateness { share, least: least_late, most: most_late };
             let late = fastest(case, Some(added))?;
-            let took = Duration::from_secs_f64(late.millis / 1e3);
-            let said_ms = late.record.error_over(&hosts(case), took).error_ms;
             found.figures.push(Figure {
                 what: format!(
                     "{} kB, {:?} ms, {share} late by {:.1}-{:.1} ms",
@@ -66,15 +87,66 @@ pub(crate) fn late_deliveries() -> Result<Findings, LabError> {
                     least as f64 / 1e3,
                     most as f64 / 1e3
                 ),
-                expected: said_ms,
+                expected: late.said_ms(case),
                 measured: late.millis - in_time.millis,
                 unit: "ms",
                 bound: Bound::AtMost(OF_THE_MACHINE_MS),
             });
         }
-        found.records.push(in_time.record);
+        found.records.push(in_time.apart_from_the_error());
     }
     Ok(found)
+}
+
+/// Checks that beside CPU hogs a transfer takes no longer than its record says. Leaves out records
+/// that are invalid for another reason, and those of a machine with CPUs to spare.
+pub(crate) fn waits_for_a_cpu() -> Result<Findings, LabError> {
+    let mut found = Findings { figures: Vec::new(), records: Vec::new() };
+    for case in &CASES {
+        let in_time = fastest(case, None)?;
+        for number in HOGS {
+            let hogs = Hogs::start(number);
+            let beside = carry_once(case, 1, None)?;
+            drop(hogs);
+            println!("       {}", beside.record);
+            let judged = beside.clone().apart_from_the_error();
+            if !judged.valid || judged.machine_busy_ratio <= judged.bounds.machine_busy_ratio {
+                println!("       left out: {number} hogs; {}", judged.reasons.join("; "));
+                continue;
+            }
+            found.figures.push(Figure {
+                what: format!(
+                    "{} kB, {:?} ms, beside {number} hogs",
+                    case.bytes / 1000,
+                    case.rtts_ms
+                ),
+                expected: beside.said_ms(case),
+                measured: beside.millis - in_time.millis,
+                unit: "ms",
+                bound: Bound::AtMost(OF_THE_MACHINE_MS),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Processes that use all CPU time they get; dropping them ends them.
+struct Hogs(Vec<Child>);
+
+impl Hogs {
+    fn start(number: usize) -> Self {
+        let hog = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+        Self((0..number).map(hog).map(|hog| hog.expect("a shell")).collect())
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        for hog in &mut self.0 {
+            hog.kill().expect("it runs until now");
+            hog.wait().expect("it was killed");
+        }
+    }
 }
 
 /// Carries a case's bytes a few times, each time in a lab of its own; returns the fastest.

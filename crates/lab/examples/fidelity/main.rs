@@ -33,6 +33,7 @@ const CHECKS: &[Check] = &[
     Check { name: "marks instead of losses", run: mechanisms::marks },
     Check { name: "late deliveries", run: lateness::late_deliveries },
     Check { name: "nothing remains", run: leftovers::nothing_remains },
+    Check { name: "waits for a CPU", run: lateness::waits_for_a_cpu },
     Check { name: "a busy machine is noticed", run: mechanisms::busy_machine },
 ];
 
