@@ -30,6 +30,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("packet", "grant"),
     ("config", "desired"),
     ("config", "grant"),
+    ("config", "jumpstart"),
     ("config", "packet"),
     ("config", "plan"),
 ];

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tradewind_config::{GatewayConfig, Kind, RelayConfig};
-use tradewind_jumpstart_daemon::DaemonConfig;
+use tradewind_config::{GatewayConfig, JumpstartConfig, Kind, RelayConfig};
 
 use crate::output::{self, OrBadFile as _, Outcome, read_text};
 
@@ -63,16 +62,14 @@ fn check(file: &Path, kind: Option<Kind>) -> anyhow::Result<()> {
     let name = match kind.unwrap_or_else(|| Kind::of(&text)) {
         Kind::Relay => {
             RelayConfig::parse(&text).or_bad(file)?;
-            DaemonConfig::of_section(&text).or_bad(file)?;
             "a relay's"
         }
         Kind::Gateway => {
             GatewayConfig::parse(&text).or_bad(file)?;
-            DaemonConfig::of_section(&text).or_bad(file)?;
             "a gateway's"
         }
         Kind::Jumpstart => {
-            DaemonConfig::parse(&text).or_bad(file)?;
+            JumpstartConfig::parse(&text).or_bad(file)?;
             "jump-start's"
         }
     };

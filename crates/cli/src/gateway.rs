@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tradewind_config::GatewayConfig;
-use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{
@@ -45,7 +44,6 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     let place = || args.config.display().to_string();
     let config = GatewayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
-    let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
     let socks5_udp = config.packets().or_bad(&args.config)?.and_then(|packets| packets.socks5_udp);
     let mut handover = Handover::take()?;
     let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
@@ -62,7 +60,8 @@ pub(crate) fn run(args: &GatewayArgs) -> Outcome {
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;
-    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut handover));
+    let learner =
+        config.jumpstart.clone().map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::Value;
+use tradewind_config::JumpstartConfig;
+use tradewind_config::jumpstart::Through;
 use tradewind_jumpstart::figures::{PAPER_SEGMENT, WindowFigures, figures};
 use tradewind_jumpstart::{IpNet, Order, prefix};
-use tradewind_jumpstart_daemon::config::Through;
-use tradewind_jumpstart_daemon::{Daemon, DaemonConfig, DaemonError, Request, Switch, ask};
+use tradewind_jumpstart_daemon::{Daemon, DaemonError, Request, Switch, ask};
 use tradewind_net::capability::{may_change_routes, user_id};
 use tradewind_net::privileges::Capability;
 use tradewind_net::route::Routes;
@@ -178,9 +179,9 @@ fn daemon(args: &RunArgs) -> anyhow::Result<()> {
     let mut config = match &args.config {
         Some(file) => {
             let text = read_text(file)?;
-            DaemonConfig::parse(&text).or_bad(file)?
+            JumpstartConfig::parse(&text).or_bad(file)?
         }
-        None => DaemonConfig::default(),
+        None => JumpstartConfig::default(),
     };
     if args.dry_run {
         config.act.through = Through::None;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tradewind_jumpstart_daemon::{DaemonConfig, Embedded};
+use tradewind_config::JumpstartConfig;
+use tradewind_jumpstart_daemon::Embedded;
 use tradewind_net::jumpstart::OwnSockets;
 use tradewind_relay::{Handover, RelayError, Shutdown};
 use tradewind_telemetry::Registry;
@@ -16,7 +17,7 @@ pub(crate) struct Learner(Result<Embedded, String>);
 impl Learner {
     /// Starts it by `config`, the section of `file`, with the control socket of the previous
     /// process if there was one. If that fails the process carries sessions without it.
-    pub(crate) fn start(config: DaemonConfig, file: &Path, handover: &mut Handover) -> Self {
+    pub(crate) fn start(config: JumpstartConfig, file: &Path, handover: &mut Handover) -> Self {
         let socket = config.socket.clone().unwrap_or_else(|| own_socket(file));
         let name = format!("jumpstart {}", socket.display());
         let handed_on = handover.sockets(&name).pop().map(|(_, socket)| socket);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tradewind_config::RelayConfig;
-use tradewind_jumpstart_daemon::DaemonConfig;
 use tradewind_net::sandbox;
 use tradewind_node::{Node, NodeConfig};
 use tradewind_relay::{
@@ -53,7 +52,6 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     let place = || args.config.display().to_string();
     let config = RelayConfig::parse(&text).or_bad(&args.config)?;
     check_readers(&args.config, &text).or_bad(&args.config)?;
-    let learn = DaemonConfig::of_section(&text).or_bad(&args.config)?;
     let mut handover = Handover::take()?;
     let held = HeldKeys::hold(&config.keys(), &mut handover).with_context(place)?;
     let user = args.user.as_deref().or(config.run_as.as_deref());
@@ -69,7 +67,8 @@ pub(crate) fn run(args: &RelayArgs) -> Outcome {
     start_log(args.log)?;
     let shutdown = Shutdown::on_signals()?;
     let packets = packets((&config, &text), &held, &mut handover).with_context(place)?;
-    let learner = learn.map(|learn| Learner::start(learn, &args.config, &mut handover));
+    let learner =
+        config.jumpstart.clone().map(|learn| Learner::start(learn, &args.config, &mut handover));
     let learned = learner.as_ref().and_then(Learner::own_sockets);
     let register = |registry: &_| {
         packets.iter().for_each(|node| node.show_at(registry));

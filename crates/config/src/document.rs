@@ -1,6 +1,10 @@
 //! A configuration's text: parsed into a type, and the lines of its keys.
 
-use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -36,6 +40,33 @@ pub(crate) fn parse_shaped<T: DeserializeOwned>(
     let source = toml::Deserializer::from(document);
     serde_path_to_error::deserialize(source)
         .map_err(|error| refuse(key_of(error.path()), error.inner()))
+}
+
+/// Deserializes a table. By itself serde takes an array, such as that of `[[section]]`, as the
+/// table's values in the order of their declaration.
+///
+/// # Errors
+/// For all but tables, and those of the type.
+pub(crate) fn table<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Only<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Only<T> {
+        type Value = T;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("one table")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Only(PhantomData))
 }
 
 /// Appends a step to a key.

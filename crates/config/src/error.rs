@@ -35,6 +35,12 @@ impl ConfigError {
         }
     }
 
+    /// Returns the place and the problem, for files that are no configuration.
+    #[must_use]
+    pub fn in_its_file(&self) -> String {
+        format!("{}: {}", self.place(), self.problem)
+    }
+
     fn place(&self) -> String {
         match (self.key.as_str(), self.line) {
             ("", Some(line)) => format!("line {line}"),

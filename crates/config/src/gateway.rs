@@ -10,6 +10,7 @@ use tradewind_units::{FlowId, address};
 
 use crate::checks::{check_common, check_exposed, check_ranges, check_twice};
 use crate::forward::{self, Forward, ProxyVersion};
+use crate::jumpstart::{self, JumpstartConfig};
 use crate::keys::{Keys, identity_text};
 use crate::packet::sections::DeliverySection;
 use crate::packet::shape::shape;
@@ -84,7 +85,7 @@ pub struct GatewayConfig {
     #[serde(default)]
     pub timeouts: Timeouts,
     /// Profiles of its connections.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "document::table")]
     pub leg: LegProfiles,
     /// The address that serves metrics and health; none when absent.
     #[serde(default, deserialize_with = "address::option")]
@@ -104,9 +105,9 @@ pub struct GatewayConfig {
     pub packet_endpoint: Option<EndpointSection>,
     /// The way of the datagrams of SOCKS5 clients; UDP is refused when absent.
     pub socks5_udp: Option<DeliverySection>,
-    /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
-    /// when absent.
-    pub jumpstart: Option<toml::Value>,
+    /// The learning of its legs' initial windows; none when absent.
+    #[serde(default, deserialize_with = "jumpstart::section")]
+    pub jumpstart: Option<JumpstartConfig>,
     /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
 }
@@ -213,6 +214,8 @@ impl GatewayConfig {
         self.keys().check()?;
         self.leg.check()?;
         self.access_log.iter().try_for_each(AccessLogConfig::check)?;
+        let learner = self.jumpstart.as_ref().map_or(Ok(()), JumpstartConfig::check);
+        learner.map_err(|error| error.within("jumpstart"))?;
         if self.grant.is_some() && self.grant_file.is_some() {
             return Err(ConfigError::new("grant", "give either `grant_file` or `grant`"));
         }

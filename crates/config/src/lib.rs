@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`relay`], [`gateway`] | the files of a relay and of a gateway |
 //! | [`forward`] | port forwards of a gateway |
+//! | [`jumpstart`] | jump-start's file, and its section of the others |
 //! | `kind` | which process a file configures |
 //! | [`keys`] | secret identities |
 //! | [`legs`] | profiles of legs |
@@ -23,6 +24,7 @@ pub mod document;
 mod error;
 pub mod forward;
 pub mod gateway;
+pub mod jumpstart;
 pub mod keys;
 mod kind;
 pub mod legs;
@@ -39,6 +41,7 @@ pub use checks::{check_exposed, check_twice};
 pub use error::ConfigError;
 pub use forward::{Forward, ProxyVersion};
 pub use gateway::{GatewayConfig, Tproxy};
+pub use jumpstart::JumpstartConfig;
 pub use keys::{KeySource, Keys};
 pub use kind::Kind;
 pub use legs::{LegAt, LegProfiles};

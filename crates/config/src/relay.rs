@@ -8,6 +8,7 @@ use tradewind_grant::{DestinationRule, IdentityKey, OperatorPublicKey, Policy};
 use tradewind_units::address;
 
 use crate::checks::{check_common, check_exposed, check_ranges, check_twice};
+use crate::jumpstart::{self, JumpstartConfig};
 use crate::keys::{Keys, identity_text};
 use crate::packet::{RelayPackets, RelaySection};
 use crate::{
@@ -48,7 +49,7 @@ pub struct RelayConfig {
     #[serde(default)]
     pub timeouts: Timeouts,
     /// Profiles of its connections.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "document::table")]
     pub leg: LegProfiles,
     /// The address that serves metrics and health; none when absent.
     #[serde(default, deserialize_with = "address::option")]
@@ -63,9 +64,9 @@ pub struct RelayConfig {
     pub workers: Option<usize>,
     /// The packet plane; none when absent.
     pub packet: Option<RelaySection>,
-    /// The learning of its legs' initial windows, which `tradewind-jumpstart-daemon` reads; none
-    /// when absent.
-    pub jumpstart: Option<toml::Value>,
+    /// The learning of its legs' initial windows; none when absent.
+    #[serde(default, deserialize_with = "jumpstart::section")]
+    pub jumpstart: Option<JumpstartConfig>,
     /// The access log, which records sessions at their end; none when absent.
     pub access_log: Option<AccessLogConfig>,
     /// The audit log, which records sessions when they are admitted; none when absent.
@@ -146,6 +147,8 @@ impl RelayConfig {
         }
         self.leg.check()?;
         self.access_log.iter().try_for_each(AccessLogConfig::check)?;
+        let learner = self.jumpstart.as_ref().map_or(Ok(()), JumpstartConfig::check);
+        learner.map_err(|error| error.within("jumpstart"))?;
         check_ranges("policy.next_hops", &self.policy.next_hops)?;
         self.packets()?;
         for (index, LegAt { address, .. }) in self.leg.at.iter().enumerate() {

@@ -86,6 +86,7 @@ fn errors_of_a_relays_configuration_name_the_key() {
              '192.0.2.2:1'\ndial = { connections = 4 }",
             "`leg.to[1].address` (line 8): 192.0.2.2:1 is there twice",
         ),
+        ("[[leg]]\nencryption = 'none'", "`leg` (line 4): invalid type: "),
         (
             "[leg.dial]\nwarm = 0",
             "`leg.dial.warm` (line 5): invalid value: integer `0`, expected a \

@@ -6,7 +6,7 @@ use tradewind_net::route::Routes;
 
 use crate::DaemonError;
 use crate::actuate::{Actuator, ByRoute, BySockops, Nothing};
-use crate::config::{DaemonConfig, Scope, Through};
+use tradewind_config::jumpstart::{JumpstartConfig, Scope, Through};
 
 /// The chosen actuator, and in one line why a better one was not chosen.
 pub(crate) struct Chosen {
@@ -15,7 +15,7 @@ pub(crate) struct Chosen {
 }
 
 /// Returns the configured actuator, or the first that works.
-pub(crate) fn choose(config: &DaemonConfig, learn: &Config) -> Result<Chosen, DaemonError> {
+pub(crate) fn choose(config: &JumpstartConfig, learn: &Config) -> Result<Chosen, DaemonError> {
     match config.scope {
         Scope::Host => for_the_host(config, learn),
         Scope::Process => for_this_process(config, learn),
@@ -23,7 +23,7 @@ pub(crate) fn choose(config: &DaemonConfig, learn: &Config) -> Result<Chosen, Da
 }
 
 /// Chooses for one process: leaves routes alone, also those of a daemon.
-fn for_this_process(config: &DaemonConfig, learn: &Config) -> Result<Chosen, DaemonError> {
+fn for_this_process(config: &JumpstartConfig, learn: &Config) -> Result<Chosen, DaemonError> {
     if config.act.through == Through::None {
         return Ok(Chosen { actuator: Box::new(Nothing), why: None });
     }
@@ -39,7 +39,7 @@ fn for_this_process(config: &DaemonConfig, learn: &Config) -> Result<Chosen, Dae
 
 /// Chooses for the host; also removes the routes that an earlier daemon left, whichever actuator is
 /// chosen.
-fn for_the_host(config: &DaemonConfig, learn: &Config) -> Result<Chosen, DaemonError> {
+fn for_the_host(config: &JumpstartConfig, learn: &Config) -> Result<Chosen, DaemonError> {
     if config.act.through != Through::None && may_change_routes() {
         let swept = Routes::open()?.sweep()?;
         if swept > 0 {
@@ -58,7 +58,7 @@ fn for_the_host(config: &DaemonConfig, learn: &Config) -> Result<Chosen, DaemonE
     }
 }
 
-fn first_that_works(config: &DaemonConfig, learn: &Config) -> Result<Chosen, DaemonError> {
+fn first_that_works(config: &JumpstartConfig, learn: &Config) -> Result<Chosen, DaemonError> {
     let no_sockops = match by_sockops(config, learn) {
         Ok(actuator) => return Ok(Chosen { actuator, why: None }),
         Err(error) => error,
@@ -79,7 +79,7 @@ fn first_that_works(config: &DaemonConfig, learn: &Config) -> Result<Chosen, Dae
 }
 
 /// Returns the parts of the configuration that routes ignore, if any.
-fn left_out(config: &DaemonConfig, learn: &Config) -> Option<String> {
+fn left_out(config: &JumpstartConfig, learn: &Config) -> Option<String> {
     let all = [
         (learn.mode == Mode::Paced, "set windows without a rate"),
         (config.act.receive_buffer.is_some(), "leave `receive_buffer` out"),
@@ -90,7 +90,7 @@ fn left_out(config: &DaemonConfig, learn: &Config) -> Option<String> {
 }
 
 /// Checks that routes can keep to the configuration: what they would apply more widely is refused.
-fn suits_routes(config: &DaemonConfig, learn: &Config) -> Result<(), DaemonError> {
+fn suits_routes(config: &JumpstartConfig, learn: &Config) -> Result<(), DaemonError> {
     if learn.mode == Mode::Strict {
         return Err(DaemonError::NeedsPacing);
     }
@@ -100,11 +100,11 @@ fn suits_routes(config: &DaemonConfig, learn: &Config) -> Result<(), DaemonError
     }
 }
 
-fn by_sockops(config: &DaemonConfig, learn: &Config) -> Result<Box<dyn Actuator>, DaemonError> {
-    Ok(Box::new(BySockops::attach(&config.options(learn))?))
+fn by_sockops(config: &JumpstartConfig, learn: &Config) -> Result<Box<dyn Actuator>, DaemonError> {
+    Ok(Box::new(BySockops::attach(&crate::kernel::options(config, learn))?))
 }
 
-fn by_routes(config: &DaemonConfig, learn: &Config) -> Result<Box<dyn Actuator>, DaemonError> {
+fn by_routes(config: &JumpstartConfig, learn: &Config) -> Result<Box<dyn Actuator>, DaemonError> {
     suits_routes(config, learn)?;
     if !may_change_routes() {
         return Err(DaemonError::NoRight);
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
 
     fn routes(text: &str) -> (Result<(), String>, Option<String>) {
-        let config = DaemonConfig::parse(text).unwrap();
-        let learn = config.learn().unwrap();
+        let config = JumpstartConfig::parse(text).unwrap();
+        let learn = Config::resolve(&config.learn).unwrap();
         let suits = suits_routes(&config, &learn).map_err(|error| error.to_string());
         (suits, left_out(&config, &learn))
     }

@@ -19,15 +19,16 @@ use tradewind_units::{Duration, Segments, Timestamp};
 use crate::DaemonError;
 use crate::actuate::{Actuator, Outcome};
 use crate::choose::{Chosen, choose};
-use crate::config::DaemonConfig;
 use crate::control::{Control, Request};
 use crate::hints::HintFile;
+use crate::kernel;
 use crate::metrics::Metrics;
 use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
 use crate::receive;
 use crate::seldom::Seldom;
 use crate::switch::Switch;
+use tradewind_config::JumpstartConfig;
 
 /// Tokens of the loop's event sources.
 const STOP: u64 = 0;
@@ -87,16 +88,16 @@ impl Daemon {
     ///
     /// # Errors
     /// When something is missing: in one line what, and what works without it.
-    pub fn open(config: &DaemonConfig, socket: &Path) -> Result<Self, DaemonError> {
+    pub fn open(config: &JumpstartConfig, socket: &Path) -> Result<Self, DaemonError> {
         Self::over(config, Control::open(socket)?)
     }
 
     /// Opens the same over a control socket that is open.
-    pub(crate) fn over(config: &DaemonConfig, control: Control) -> Result<Self, DaemonError> {
+    pub(crate) fn over(config: &JumpstartConfig, control: Control) -> Result<Self, DaemonError> {
         let switch = Switch::beside(control.path())?;
-        let learn = config.learn()?;
-        config.check_groups()?;
-        let observer = Box::new(SocketTable::open(config.filter())?);
+        let learn = Config::resolve(&config.learn)?;
+        kernel::check_groups(config)?;
+        let observer = Box::new(SocketTable::open(kernel::filter(config))?);
         let mut chosen = choose(config, &learn)?;
         if let Some(why) = &chosen.why {
             tracing::warn!("{why}");
@@ -109,9 +110,9 @@ impl Daemon {
         Self::of(config, Parts { control, switch, observer, chosen, limit })
     }
 
-    fn of(config: &DaemonConfig, parts: Parts) -> Result<Self, DaemonError> {
+    fn of(config: &JumpstartConfig, parts: Parts) -> Result<Self, DaemonError> {
         let Parts { control, switch, observer, chosen: Chosen { actuator, why }, limit } = parts;
-        let learner = learner_for(config.learn()?, actuator.as_ref());
+        let learner = learner_for(Config::resolve(&config.learn)?, actuator.as_ref());
         let (metrics, health) = (Metrics::default(), Health::new());
         let registry = Registry::new("jumpstart", env!("CARGO_PKG_VERSION"));
         metrics.register(&registry);

@@ -17,11 +17,11 @@ use tradewind_net::jumpstart::OwnSockets;
 use tradewind_telemetry::Registry;
 
 use crate::actuate::Actuator;
-use crate::config::DaemonConfig;
 use crate::control::Control;
 use crate::metrics::Metrics;
 use crate::notify::Watchdog;
 use crate::{Daemon, DaemonError};
+use tradewind_config::JumpstartConfig;
 
 /// A process's own learner. Dropping it ends it and removes its settings.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Embedded {
     /// When something is missing: in one line what, and what works without it; it is logged as
     /// well.
     pub fn start(
-        config: DaemonConfig,
+        config: JumpstartConfig,
         socket: &Path,
         handed_on: Option<OwnedFd>,
     ) -> Result<Self, DaemonError> {
@@ -76,7 +76,7 @@ impl Embedded {
     }
 
     fn stand(
-        config: DaemonConfig,
+        config: JumpstartConfig,
         socket: &Path,
         handed_on: Option<OwnedFd>,
     ) -> Result<Self, DaemonError> {
@@ -149,7 +149,7 @@ impl Drop for Embedded {
 /// Runs the thread: sets up, reports to `told`, and learns until `rung`; returns the actuator,
 /// which has nothing set any more.
 fn learn(
-    config: &DaemonConfig,
+    config: &JumpstartConfig,
     socket: &Path,
     handed_on: Option<OwnedFd>,
     told: &Sender<Result<Standing, DaemonError>>,

@@ -3,29 +3,19 @@
 use std::io;
 use std::path::PathBuf;
 
-use tradewind_jumpstart::ConfigError;
+use tradewind_config::ConfigError;
 use tradewind_net::NetError;
 use tradewind_telemetry::TelemetryError;
-
-/// An error in a file, and its place.
-#[derive(Debug, thiserror::Error)]
-#[error("{place}: {problem}")]
-pub struct Mistake {
-    /// The key, or the line.
-    pub place: String,
-    /// The error there.
-    pub problem: String,
-}
 
 /// Errors that a caller can tell apart.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The configuration cannot be read.
-    #[error("configuration, {0}")]
-    Config(#[from] Mistake),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A setting of `[learn]` makes no sense.
     #[error("configuration, `learn`: {0}")]
-    Learn(#[from] ConfigError),
+    Learn(#[from] tradewind_jumpstart::ConfigError),
     /// The mode paces, and the configured actuator cannot.
     #[error(
         "mode `strict` paces every jump (RFC 9959 asks for it), and routes cannot: \

@@ -13,11 +13,9 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use tradewind_config::{ConfigError, document};
 use tradewind_jumpstart::{Hint, Order, prefix};
 use tradewind_units::{Ratio, Segments, Timestamp};
-
-use crate::config::read_toml;
-use crate::error::Mistake;
 
 /// State of a file: its inode number, length, and time of change, of its permissions as well.
 type State = (u64, u64, i64, i64);
@@ -69,7 +67,7 @@ impl HintFile {
                 return (before != Found::Nothing).then(Vec::new);
             }
             (_, Some(error)) => Err(error),
-            (_, None) => read().and_then(|text| parse(&text).map_err(|error| error.to_string())),
+            (_, None) => read().and_then(|text| parse(&text).map_err(|error| error.in_its_file())),
         };
         let problem = hints.as_ref().err().map(|error| format!("{error}; those before it stand"));
         self.tell(problem.as_deref());
@@ -108,22 +106,22 @@ struct Entry {
     scale: Option<Ratio>,
 }
 
-fn parse(text: &str) -> Result<Vec<Hint>, Mistake> {
-    let file: File = read_toml(text)?;
+fn parse(text: &str) -> Result<Vec<Hint>, ConfigError> {
+    let file: File = document::parse(text)?;
     let entries = file.hint.iter().enumerate();
-    entries.map(|(number, entry)| hint_of(number, entry)).collect()
+    let hints: Result<_, ConfigError> =
+        entries.map(|(number, entry)| hint_of(number, entry)).collect();
+    hints.map_err(|error| error.located(text))
 }
 
-fn hint_of(number: usize, entry: &Entry) -> Result<Hint, Mistake> {
+fn hint_of(number: usize, entry: &Entry) -> Result<Hint, ConfigError> {
     let order = match (entry.freeze, entry.at_most, entry.scale) {
         (true, None, None) => Order::Freeze,
         (false, Some(most), None) => Order::AtMost(most),
         (false, None, Some(share)) => Order::Scale(share),
         _ => {
-            return Err(Mistake {
-                place: format!("`hint[{number}]`"),
-                problem: "one of `freeze = true`, `at_most` and `scale`".to_owned(),
-            });
+            let problem = "expected one of `freeze = true`, `at_most` and `scale`";
+            return Err(ConfigError::new(format!("hint[{number}]"), problem));
         }
     };
     // It holds for as long as it is in the file.
@@ -146,14 +144,17 @@ mod tests {
         assert_eq!(told.len(), 3);
         assert!(parse("").unwrap().is_empty());
         for (text, expected) in [
-            ("[[hint]]\nwithin = \"10.0.0.0/8\"", "`hint[0]`: one of `freeze = true`"),
-            ("[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\nscale = 0.5", "`hint[0]`: one of"),
+            ("[[hint]]\nwithin = \"10.0.0.0/8\"", "`hint[0]` (line 1): expected one of"),
+            (
+                "[[hint]]\nwithin = \"10.0.0.0/8\"\nfreeze = true\nscale = 0.5",
+                "`hint[0]` (line 1): expected one of",
+            ),
             ("[[hint]]\nfreeze = true", "`within`"),
             ("[[hint]]\nwithin = \"10.0.0.0\"\nfreeze = true", "`hint[0].within`"),
             ("[[hint]]\nwithin = \"10.0.0.1/8\"\nfreeze = true", "`hint[0].within` (line 2): exp"),
             ("[[hints]]", "unknown field `hints`"),
         ] {
-            let error = parse(text).unwrap_err().to_string();
+            let error = parse(text).unwrap_err().in_its_file();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
         }
     }

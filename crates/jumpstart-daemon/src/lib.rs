@@ -12,7 +12,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`config`] | the configuration file, each default with its reason |
 //! | [`observe`] | the source of samples |
 //! | [`actuate`] | how decisions are carried out: [`actuate::Actuator`] |
 //! | `choose` | the actuator that works here |
@@ -23,17 +22,18 @@
 //! | [`control`] | requests and commands from the command line |
 //! | [`switch`] | the kill switch |
 //! | [`notify`] | notification of systemd that it is ready and alive |
+//! | [`kernel`] | the configuration as the kernel takes it |
 //! | `metrics` | counters and gauges |
 //! | `seldom` | rate-limited logging of a count |
 
 pub mod actuate;
 mod choose;
-pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod embedded;
 pub mod error;
 mod hints;
+pub mod kernel;
 mod metrics;
 pub mod notify;
 pub mod observe;
@@ -41,7 +41,6 @@ mod receive;
 mod seldom;
 pub mod switch;
 
-pub use config::DaemonConfig;
 pub use control::{Request, ask};
 pub use daemon::Daemon;
 pub use embedded::Embedded;

@@ -4,14 +4,14 @@ use tradewind_jumpstart::Config;
 use tradewind_net::sysctl;
 use tradewind_units::{Bytes, Segments};
 
-use crate::config::DaemonConfig;
+use tradewind_config::JumpstartConfig;
 
 /// Payload of a segment on most paths.
 const SEGMENT: u64 = 1448;
 
 /// Returns the limit in one line; `None` when there is none, or when the actuator `through`
 /// prepares nothing.
-pub(crate) fn limit(config: &DaemonConfig, learn: &Config, through: &str) -> Option<String> {
+pub(crate) fn limit(config: &JumpstartConfig, learn: &Config, through: &str) -> Option<String> {
     if through == "none" {
         return None;
     }
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn actuator_without_buffers_has_no_limit() {
         let limit = |text: &str, through| {
-            let config = DaemonConfig::parse(text).unwrap();
-            super::limit(&config, &config.learn().unwrap(), through)
+            let config = JumpstartConfig::parse(text).unwrap();
+            super::limit(&config, &Config::resolve(&config.learn).unwrap(), through)
         };
         let most = "[act]\nreceive_buffer = \"1 GiB\"";
         assert!(limit(most, "sockops").unwrap().contains("rmem_max"));

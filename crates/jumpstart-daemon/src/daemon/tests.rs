@@ -106,7 +106,7 @@ impl Place {
             chosen: Chosen { actuator, why: None },
             limit: None,
         };
-        Daemon::of(&DaemonConfig::parse(config).unwrap(), parts).unwrap()
+        Daemon::of(&JumpstartConfig::parse(config).unwrap(), parts).unwrap()
     }
 }
 

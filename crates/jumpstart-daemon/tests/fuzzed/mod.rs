@@ -4,14 +4,15 @@
 #![allow(dead_code, reason = "a fuzz target takes one of these")]
 #![allow(clippy::unwrap_used, reason = "a panic is what a fuzzer looks for")]
 
-use tradewind_jumpstart::{Hint, Learner, Sample};
-use tradewind_jumpstart_daemon::{DaemonConfig, Request};
+use tradewind_config::{GatewayConfig, JumpstartConfig};
+use tradewind_jumpstart::{Config, Hint, Learner, Sample};
+use tradewind_jumpstart_daemon::{Request, kernel};
 use tradewind_units::{Bandwidth, Bytes, Duration, Segments, Timestamp};
 
 /// Checks that a request is refused in one line, or has one meaning, which a learner can carry out.
 pub(crate) fn control(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let mut learner = Learner::new(DaemonConfig::default().learn().unwrap());
+    let mut learner = Learner::new(Config::resolve(&JumpstartConfig::default().learn).unwrap());
     let now = Timestamp::ZERO + Duration::from_secs(1);
     learn(&mut learner, now);
     for line in text.lines() {
@@ -51,20 +52,21 @@ fn carry_out(learner: &mut Learner, now: Timestamp, request: Request) {
 pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // As a section of another file, whose other keys are not its own.
-    if let Err(error) = DaemonConfig::of_section(&text.replace("[", "[jumpstart.")) {
+    let section = format!("socks5 = ['127.0.0.1:0']\n{}", text.replace('[', "[jumpstart."));
+    if let Err(error) = GatewayConfig::parse(&section) {
         let error = error.to_string();
         assert!(!error.contains('\n'), "{error}");
     }
-    let config = match DaemonConfig::parse(text) {
+    let config = match JumpstartConfig::parse(text) {
         Ok(config) => config,
         Err(error) => {
             let error = error.to_string();
             return assert!(!error.contains('\n'), "{error}");
         }
     };
-    let learn_by = config.learn().unwrap();
+    let learn_by = Config::resolve(&config.learn).unwrap();
     let (least, most) = (learn_by.window_min, learn_by.window_max);
-    let _acts = (config.filter(), config.options(&learn_by));
+    let _acts = (kernel::filter(&config), kernel::options(&config, &learn_by));
     let mut learner = Learner::new(learn_by);
     for second in 1..5 {
         let now = Timestamp::ZERO + Duration::from_secs(second);
