@@ -144,7 +144,7 @@ impl Session {
         loop {
             match self.stream.read(&mut buffer[filled..])? {
                 0 => break,
-                taken => filled += taken,
+                count => filled += count,
             }
         }
         let received = &buffer[..filled];

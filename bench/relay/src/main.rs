@@ -2,9 +2,9 @@
 //!
 //! Three network namespaces (client, relay, server) are joined by bare veth pairs: no emulated
 //! delay hides a relay's cost. Each proxy is a process of its own in the middle namespace; the load
-//! generator's threads live in the outer two. In every round each measurement is taken of each
+//! generator's threads live in the outer two. In every round each measurement is made of each
 //! subject in turn, in an order that rotates too, so that a disturbance of the machine affects all;
-//! ratios are taken within a round.
+//! ratios are formed within a round.
 //!
 //! `cargo run --release -p tradewind-bench-relay` (`make bench` builds `tradewind` first).
 

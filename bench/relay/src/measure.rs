@@ -272,7 +272,7 @@ fn is_answered_early(access: &mut Access) -> io::Result<bool> {
     while stream.write_all(&block).is_ok() {}
     let mut answer = Vec::new();
     // The write has already reported how the connection ended.
-    let _told = stream.read_to_end(&mut answer);
+    let _read = stream.read_to_end(&mut answer);
     Ok(answer == EARLY_ANSWER)
 }
 

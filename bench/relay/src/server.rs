@@ -119,9 +119,9 @@ fn answer_early(mut stream: TcpStream) -> io::Result<()> {
 /// sender to a blocked thread pays for waking it on another CPU, which no sender over a real wire
 /// does.
 fn sink(stream: &TcpStream, counts: &Counts) {
-    while let Ok(taken @ 1..) = discard(stream, SINK_BYTES) {
-        counts.sunk.fetch_add(taken as u64, Relaxed);
-        if taken < SINK_BYTES / 2 {
+    while let Ok(count @ 1..) = discard(stream, SINK_BYTES) {
+        counts.sunk.fetch_add(count as u64, Relaxed);
+        if count < SINK_BYTES / 2 {
             thread::sleep(SINK_PAUSE);
         }
     }
@@ -130,8 +130,8 @@ fn sink(stream: &TcpStream, counts: &Counts) {
 fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 4096];
     drop(stream.set_nodelay(true));
-    while let Ok(taken @ 1..) = stream.read(&mut buffer) {
-        if stream.write_all(&buffer[..taken]).is_err() {
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        if stream.write_all(&buffer[..count]).is_err() {
             return;
         }
     }

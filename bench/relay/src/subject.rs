@@ -306,13 +306,13 @@ impl Running {
             let child = self.children.last_mut().expect("a proxy is a process");
             let ended = child.try_wait().context("look after a proxy")?;
             if ended.is_some() || begin.elapsed() > READY_LIMIT {
-                let mut said = String::new();
+                let mut error_line = String::new();
                 drop(child.kill());
                 if let Some(stderr) = &mut child.stderr {
-                    drop(std::io::Read::read_to_string(stderr, &mut said));
+                    drop(std::io::Read::read_to_string(stderr, &mut error_line));
                 }
-                let said = said.lines().last().unwrap_or("it says nothing");
-                bail!("{} does not listen at {address}: {said}", self.subject.name());
+                let error_line = error_line.lines().last().unwrap_or("it says nothing");
+                bail!("{} does not listen at {address}: {error_line}", self.subject.name());
             }
             thread::sleep(std::time::Duration::from_millis(10));
         }

@@ -83,9 +83,9 @@ pub(crate) fn check_workers(workers: Option<usize>) -> Result<(), ConfigError> {
 pub fn check_twice<K: Clone + AsRef<str>>(
     listeners: impl IntoIterator<Item = (K, SocketAddr)>,
 ) -> Result<(), ConfigError> {
-    let Some([(other, taken), (key, address)]) = first_clash(listeners) else { return Ok(()) };
+    let Some([(other, used), (key, address)]) = first_clash(listeners) else { return Ok(()) };
     let problem = format!(
-        "{address} is listened on twice: `{}` has {taken} already; expected another address or \
+        "{address} is listened on twice: `{}` has {used} already; expected another address or \
          port for one of them",
         other.as_ref()
     );

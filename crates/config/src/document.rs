@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_or_the_section_that_lacks_it_has_a_line() {
+    fn missing_key_has_the_line_of_its_section() {
         let text = "identity_file = 'k'\n\n[[packet]]\nlisten = '127.0.0.1:1'\n\n[[packet]]\n\
                     budget = '0 s'\nfar = { address = 'x' }\n\n[packet_endpoint]\n\
                     relays = ['a',\n'b']\n[packet_endpoint.tun]\nname = 'tw0'\n";

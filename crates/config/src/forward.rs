@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_ports_is_a_forward_for_each() {
+    fn port_range_is_one_forward_each() {
         let of = |listen: &str, to: &str| forwards(&format!("listen = '{listen}'\nto = '{to}'"));
         let found = of("127.0.0.1:8000-8002", "db.example.com:9000-9002").unwrap();
         let expected = [(8000, 9000), (8001, 9001), (8002, 9002)]
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_do_not_match_or_make_no_sense_are_refused() {
+    fn invalid_port_ranges_are_refused() {
         for (listen, to, expected) in [
             (
                 "127.0.0.1:8000-8010",

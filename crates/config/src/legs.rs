@@ -45,8 +45,8 @@ impl LegProfiles {
     /// Returns the encryption that the listener of `address` requires of dialling peers.
     #[must_use]
     pub fn encryption_at(&self, address: SocketAddr) -> Encryption {
-        let told = self.at.iter().find(|at| at.address == address).map(|at| at.encryption);
-        told.or(self.accept.encryption).unwrap_or_default()
+        let own = self.at.iter().find(|at| at.address == address).map(|at| at.encryption);
+        own.or(self.accept.encryption).unwrap_or_default()
     }
 
     /// Checks that dialled legs choose one encryption, and that no neighbour or listener is listed

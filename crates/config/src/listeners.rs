@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_clash_by_address_and_by_wildcard_of_their_family() {
+    fn listeners_clash_by_address_and_wildcard() {
         let clash = |texts: &[&str]| {
             let all = texts.iter().enumerate().map(|(at, text)| (at, text.parse().unwrap()));
             first_clash(all).map(|[(first, _), (second, _)]| [first, second])

@@ -71,7 +71,7 @@ pub struct AccessLogConfig {
     #[serde(default)]
     pub rotate_at: Option<Bytes>,
     /// Files kept beside the current one.
-    #[serde(default = "files_kept")]
+    #[serde(default = "default_files")]
     pub keep: u32,
     /// Of sessions that ended in order one in so many is logged; all others are logged always.
     #[serde(default = "all")]
@@ -88,7 +88,7 @@ pub struct AuditLogConfig {
 }
 
 /// Returns the default number of files. Chosen: with a length of 100 MB, half a gigabyte in all.
-const fn files_kept() -> u32 {
+const fn default_files() -> u32 {
     4
 }
 
@@ -105,8 +105,8 @@ impl AccessLogConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         /// A shorter file would be rotated every few sessions.
         const LEAST: Bytes = Bytes::new(10_000);
-        /// Each rotation renames as many files as are kept.
-        const MOST_KEPT: u32 = 1000;
+        /// Each rotation renames as many files as are retained.
+        const MOST_FILES: u32 = 1000;
         if let Some(at) = self.rotate_at {
             if !matches!(self.to, LogTarget::File(_)) {
                 let problem = format!("{} is no file; expected none", self.to);
@@ -119,10 +119,10 @@ impl AccessLogConfig {
                 ));
             }
         }
-        if !(1..=MOST_KEPT).contains(&self.keep) {
+        if !(1..=MOST_FILES).contains(&self.keep) {
             return Err(ConfigError::new(
                 "access_log.keep",
-                format!("expected 1 to {MOST_KEPT} files"),
+                format!("expected 1 to {MOST_FILES} files"),
             ));
         }
         Ok(())
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_log_is_told_of_all_sessions_and_never_rotated_unless_said() {
+    fn access_log_defaults() {
         let config = parsed("to = '/var/log/a.log'").unwrap();
         assert_eq!((config.one_in.get(), config.rotate_at), (1, None));
         let config = parsed("to = '/var/log/a.log'\nrotate_at = '1 MB'\none_in = 100").unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_file_or_a_socket() {
+    fn target_is_a_file_or_a_socket() {
         for text in ["/var/log/a.log", "unix:/run/a.sock", "udp:[::1]:514", "udp:192.0.2.1:514"] {
             assert_eq!(text.parse::<LogTarget>().unwrap().to_string(), text);
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused_by_its_key() {
+    fn incompatible_keys_are_refused() {
         for (text, key) in [
             ("to = 'udp:127.0.0.1:514'\nrotate_at = '1 MB'", "access_log.rotate_at"),
             ("to = '/var/log/a.log'\nrotate_at = '1 kB'", "access_log.rotate_at"),

@@ -20,7 +20,7 @@ fn line(result: Result<impl Sized, ConfigError>) -> String {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn absent_keys_have_defaults() {
     let config = RelayConfig::parse(&relay_text("[timeouts]\nidle = '2 h'")).unwrap();
     assert_eq!(config.timeouts.idle, Some(Duration::from_secs(7200)));
     assert_eq!(config.timeouts.header, Duration::from_secs(5));
@@ -29,7 +29,7 @@ fn what_is_not_said_has_its_default() {
 }
 
 #[test]
-fn timeouts_that_may_be_missing_are_turned_off() {
+fn optional_timeouts_may_be_off() {
     let off = "idle = 'off'\nhalf_closed = 'off'\nuser = 'off'\nkeepalive = 'off'";
     let timeouts = RelayConfig::parse(&relay_text(&format!("[timeouts]\n{off}"))).unwrap().timeouts;
     let Timeouts { idle, half_closed, user, keepalive, .. } = timeouts;
@@ -41,7 +41,7 @@ fn timeouts_that_may_be_missing_are_turned_off() {
 }
 
 #[test]
-fn errors_of_a_relays_configuration_name_the_key() {
+fn relay_errors_name_the_key() {
     for (rest, expected) in [
         ("foo = 1", "`foo` (line 4): unknown field `foo`"),
         ("[limits]\nsessions = 'x'", "`limits.sessions` (line 5): invalid type"),
@@ -134,15 +134,15 @@ fn link_local_address_without_an_interface_is_refused() {
 }
 
 #[test]
-fn an_address_that_is_listened_on_twice_is_told_with_both_places() {
+fn duplicate_listener_names_both_places() {
     let relay = |listen: &str, rest: &str| {
         let text = relay_text(rest).replace("['127.0.0.1:0']", listen);
         RelayConfig::parse(&text)
     };
-    let twice = |(key, line): (&str, usize), address: &str, other: &str, taken: &str| {
+    let twice = |(key, line): (&str, usize), address: &str, other: &str, used: &str| {
         format!(
             "configuration, `{key}` (line {line}): {address} is listened on twice: `{other}` \
-             has {taken} \
+             has {used} \
              already; expected another address or port for one of them"
         )
     };
@@ -178,7 +178,7 @@ fn an_address_that_is_listened_on_twice_is_told_with_both_places() {
 }
 
 #[test]
-fn where_only_addresses_make_sense_names_are_refused() {
+fn names_are_refused_where_addresses_are_needed() {
     for (rest, key) in [
         ("metrics = 'relay.example.com:7000'", "`metrics` (line 4)"),
         ("[policy]\nnever = ['relay.example.com:7000']", "`policy.never[0]` (line 5)"),
@@ -193,7 +193,7 @@ fn where_only_addresses_make_sense_names_are_refused() {
 }
 
 #[test]
-fn a_secret_never_shows_in_an_error() {
+fn errors_hide_secrets() {
     let secret = IdentityKey::from_entropy([7; 32]).to_secret_text();
     let cut = &secret[..secret.len() - 3];
     let text = format!("listen = ['127.0.0.1:0']\noperators = []\nidentity = '{cut}'");
@@ -202,7 +202,7 @@ fn a_secret_never_shows_in_an_error() {
 }
 
 #[test]
-fn a_gateway_must_mean_what_opens_it_to_others() {
+fn open_gateway_needs_an_explicit_key() {
     for (text, expected) in [
         (
             "",
@@ -270,7 +270,7 @@ fn a_gateway_must_mean_what_opens_it_to_others() {
 }
 
 #[test]
-fn the_manuals_examples_are_valid() {
+fn manuals_examples_are_valid() {
     let manual = concat!(
         include_str!("../../../docs/reference/relay.md"),
         include_str!("../../../docs/reference/gateway.md")

@@ -140,7 +140,7 @@ mod tests {
     use crate::GatewayConfig;
 
     #[test]
-    fn a_hash_knows_its_password_and_no_other() {
+    fn hash_matches_only_its_password() {
         let hash = Hashed::of(b"correct horse", &[1; 16]).unwrap();
         let read: Hashed = hash.to_string().parse().unwrap();
         assert!(read.is_of(b"correct horse") && !read.is_of(b"correct horsf") && !read.is_of(b""));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn users_that_make_no_sense_are_refused_without_showing_the_password() {
+    fn invalid_users_are_refused_without_the_password() {
         let hash = Hashed::cheap(b"x").unwrap().to_string();
         let dear = hash.replace("t=1", "t=1000");
         let user =
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_for_others_needs_users_or_two_words() {
+    fn open_proxy_needs_users_or_an_explicit_key() {
         let hash = Hashed::cheap(b"x").unwrap();
         let open = "connect = ['0.0.0.0:8080']\nexpose = true\n";
         let line = GatewayConfig::parse(open).unwrap_err().to_string();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_host_gives_the_window_that_plans_assume() {
+    fn stock_host_matches_the_planned_window() {
         let window = tradewind_model::leg::DEFAULT_WINDOW;
         assert!(stock().window() >= window);
         let asked = LegProfile { window: Some(window), ..LegProfile::default() };
@@ -158,9 +158,12 @@ mod tests {
             needs.sysctls(),
             "net.ipv4.tcp_rmem = 4096 131072 1000000000\nnet.ipv4.tcp_wmem = 4096 16384 625000000\n"
         );
-        let told = needs.shortfalls(&stock());
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("tcp_rmem ends at 6291456 B") && told[0].contains("1000000000"));
+        let shortfalls = needs.shortfalls(&stock());
+        assert_eq!(shortfalls.len(), 2, "{shortfalls:?}");
+        assert!(
+            shortfalls[0].contains("tcp_rmem ends at 6291456 B")
+                && shortfalls[0].contains("1000000000")
+        );
         let enough = HostBuffers {
             tuned_receive: Bytes::new(1_000_000_000),
             tuned_send: Bytes::new(625_000_000),
@@ -175,8 +178,10 @@ mod tests {
         let jump = NamedProfile::QuickStart.profile();
         let needs = BufferNeeds::of([&jump]);
         assert_eq!(needs.sysctls(), "net.core.rmem_max = 16000000\nnet.core.wmem_max = 16000000\n");
-        let told = needs.shortfalls(&stock());
-        assert!(told[0].contains("`receive_buffer`") && told[1].contains("`send_buffer`"));
+        let shortfalls = needs.shortfalls(&stock());
+        assert!(
+            shortfalls[0].contains("`receive_buffer`") && shortfalls[1].contains("`send_buffer`")
+        );
         let privileged = HostBuffers { set_receive: None, set_send: None, ..stock() };
         assert!(needs.shortfalls(&privileged).is_empty());
         assert!(BufferNeeds::default().sysctls().is_empty());

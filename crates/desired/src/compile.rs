@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn planned_connections_are_dialled_within_a_region_too() {
+    fn intra_region_connections_are_dialled() {
         let (mut plan, flows) = planned();
         let mut inventory = inventory();
         let names = ["gcp:europe-north1.1", "gcp:asia-northeast1.1", "gcp:europe-north1.2"];

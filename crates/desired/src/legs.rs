@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_window_is_paced_so_that_all_flows_fit_the_leg() {
+    fn initial_window_is_paced_for_all_flows() {
         let mut fast = leg().with_connections(2).capped_at("100 Mbit/s".parse().unwrap());
         fast.initial_window = Segments::new(400).unwrap();
         let profile = dialled(&LegProfile::default(), &fast, 1);

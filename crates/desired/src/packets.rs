@@ -170,7 +170,7 @@ pub fn compile_packets(
             grant.add_relay(far.identity);
         }
         for (at, hop) in hops.iter().enumerate() {
-            let told = desired.relays.entry(hop.name.clone()).or_insert_with(|| RelayPacket {
+            let relay = desired.relays.entry(hop.name.clone()).or_insert_with(|| RelayPacket {
                 listen: any_address(hop.address),
                 relays: Vec::new(),
                 next_hops: Vec::new(),
@@ -179,11 +179,11 @@ pub fn compile_packets(
             });
             let before = at.checked_sub(1).and_then(|before| hops.get(before));
             let next = hops.get(at + 1);
-            told.take(before.copied(), next.copied(), &ends.far);
+            relay.take(before.copied(), next.copied(), &ends.far);
             let region = |id: &RelayId| region_of(streams, plan, id);
             let Some(here) = region(&hop.name) else { continue };
             let there = next.and_then(|next| region(&next.name));
-            told.usd_per_gb.take(packets, inputs, (here, there), &flow.destination)?;
+            relay.usd_per_gb.take(packets, inputs, (here, there), &flow.destination)?;
         }
     }
     Ok(desired)

@@ -27,7 +27,7 @@ pub const DEFAULT_NOTSENT_LOWAT: Bytes = Bytes::new(2 << 20);
 pub const LARGEST_BUFFER: Bytes = Bytes::new(1 << 30);
 
 /// Least buffer that a profile may set. Source: the first value of `tcp_rmem` and `tcp_wmem`, a
-/// page, below which no full packet has room.
+/// page, below which no full packet fits.
 pub const LEAST_BUFFER: Bytes = Bytes::new(4096);
 
 /// Default of the bytes that a stream carries before its leg is striped. Chosen: a smaller stream
@@ -174,28 +174,28 @@ struct ProfileTable {
 impl TryFrom<ProfileTable> for LegProfile {
     type Error = &'static str;
 
-    fn try_from(told: ProfileTable) -> Result<Self, Self::Error> {
-        let base = told.profile.unwrap_or(NamedProfile::Default).profile();
-        if told.profile == Some(NamedProfile::PacedStart) && told.pacing_rate.is_none() {
+    fn try_from(table: ProfileTable) -> Result<Self, Self::Error> {
+        let base = table.profile.unwrap_or(NamedProfile::Default).profile();
+        if table.profile == Some(NamedProfile::PacedStart) && table.pacing_rate.is_none() {
             return Err(
                 "`paced-start` needs `pacing_rate`, the rate that the leg is known to carry, \
                  e.g. \"200 Mbit/s\"",
             );
         }
         let profile = Self {
-            congestion_control: told.congestion_control.or(base.congestion_control),
-            initial_window: told.initial_window.or(base.initial_window),
-            window: told.window.or(base.window),
-            receive_buffer: told.receive_buffer.or(base.receive_buffer),
-            send_buffer: told.send_buffer.or(base.send_buffer),
-            pacing_rate: told.pacing_rate.or(base.pacing_rate),
-            pacing_rtts: told.pacing_rtts.or(base.pacing_rtts),
-            notsent_lowat: told.notsent_lowat.unwrap_or(base.notsent_lowat),
-            fast_open: told.fast_open.unwrap_or(base.fast_open),
-            warm: told.warm.or(base.warm),
-            encryption: told.encryption.or(base.encryption),
-            connections: told.connections.unwrap_or(base.connections),
-            stripe_after: told.stripe_after.unwrap_or(base.stripe_after),
+            congestion_control: table.congestion_control.or(base.congestion_control),
+            initial_window: table.initial_window.or(base.initial_window),
+            window: table.window.or(base.window),
+            receive_buffer: table.receive_buffer.or(base.receive_buffer),
+            send_buffer: table.send_buffer.or(base.send_buffer),
+            pacing_rate: table.pacing_rate.or(base.pacing_rate),
+            pacing_rtts: table.pacing_rtts.or(base.pacing_rtts),
+            notsent_lowat: table.notsent_lowat.unwrap_or(base.notsent_lowat),
+            fast_open: table.fast_open.unwrap_or(base.fast_open),
+            warm: table.warm.or(base.warm),
+            encryption: table.encryption.or(base.encryption),
+            connections: table.connections.unwrap_or(base.connections),
+            stripe_after: table.stripe_after.unwrap_or(base.stripe_after),
         };
         if profile.pacing_rtts.is_some() && profile.pacing_rate.is_none() {
             return Err("`pacing_rtts` needs `pacing_rate`, the cap that it lifts");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_survives_a_round_trip() {
+    fn profile_survives_a_round_trip() {
         let mut paced = NamedProfile::PacedStart.profile();
         paced.pacing_rate = Some("50 Mbit/s".parse().unwrap());
         let open = LegProfile { fast_open: true, ..LegProfile::default() };

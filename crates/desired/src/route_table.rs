@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_covers_a_destination_decides() {
+    fn first_matching_rule_decides() {
         let table = parse(
             "default = 'direct'
             [[route]]
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_holds_its_routes_in_order_and_survives_a_round_trip() {
+    fn rule_with_ordered_routes_round_trips() {
         let table = parse(
             "default = ['tokyo']\ndefault_fallback = ['direct']
             [[route]]
@@ -497,13 +497,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_refuses_everything() {
+    fn empty_table_refuses_everything() {
         let table: RouteTable = toml::from_str("").unwrap();
         assert_eq!(table.route(&"192.0.2.1:80".parse().unwrap()), &Route::Refuse);
     }
 
     #[test]
-    fn a_table_survives_a_round_trip() {
+    fn table_survives_a_round_trip() {
         let table = parse(
             "default = ['tokyo']\n[[route]]\ndestination = '10.0.0.0/8:*'\n\
              via = ['hamina', 'tokyo']",
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_tables_are_refused_with_route_and_value() {
+    fn invalid_tables_are_refused() {
         for (text, expected) in [
             ("default = ['lima']", "default: relay `lima` is not listed under `relay`"),
             ("default = ['tokyo', 'tokyo']", "default: relay `tokyo` is on the path twice"),

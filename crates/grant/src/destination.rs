@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn host_bits_behind_a_prefix_are_refused_with_the_range() {
+    fn host_bits_are_refused_with_the_range() {
         for (text, range, one) in [
             ("10.0.0.1/8:443", "10.0.0.0/8:443", "10.0.0.1:443"),
             ("192.0.2.7/0:*", "0.0.0.0/0:*", "192.0.2.7:*"),

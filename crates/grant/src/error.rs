@@ -16,7 +16,7 @@ use crate::{KeyId, PublicIdentity};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
     /// A key or grant in text form cannot be parsed. The text itself may be a secret: it is not
-    /// kept.
+    /// stored.
     #[error("{what}: {problem}; expected {expected}")]
     BadText {
         /// The expected kind, e.g. `public identity`.

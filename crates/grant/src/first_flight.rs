@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_altered_byte_anywhere_voids_it() {
+    fn altered_byte_is_refused() {
         let bytes = flight(1, [9; 16], &hello());
         for at in 0..bytes.len() {
             let mut altered = bytes.clone();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_first_flight_is_waited_for() {
+    fn unfinished_first_flight_is_incomplete() {
         let bytes = flight(1, [9; 16], &hello());
         for length in 0..bytes.len() {
             assert_eq!(key(1).open(&bytes[..length]).unwrap(), None, "{length}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nonce_never_begins_like_a_plain_protocol() {
+    fn nonce_differs_from_plain_protocols() {
         let bytes = flight(1, [b'T'; 16], &hello());
         assert!(!is_plain(bytes[0]));
         assert_eq!(key(1).open(&bytes).unwrap(), Some(&hello()[..]));

@@ -67,7 +67,10 @@ impl IdentityKey {
     }
 
     /// Returns the shared secret with `other`; `None` for a weak `other`.
-    pub(crate) fn agree(&self, other: &PublicIdentity) -> Option<x25519_dalek::SharedSecret> {
+    pub(crate) fn shared_secret(
+        &self,
+        other: &PublicIdentity,
+    ) -> Option<x25519_dalek::SharedSecret> {
         let secret = self.0.diffie_hellman(&x25519_dalek::PublicKey::from(other.0));
         secret.was_contributory().then_some(secret)
     }

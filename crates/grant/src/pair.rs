@@ -37,7 +37,7 @@ impl PairKey {
     /// # Errors
     /// When `theirs` is a point of low order, with which everybody shares the same secret.
     pub fn derive(mine: &IdentityKey, theirs: &PublicIdentity) -> Result<Self, GrantError> {
-        let secret = mine.agree(theirs).ok_or(GrantError::WeakIdentity(*theirs))?;
+        let secret = mine.shared_secret(theirs).ok_or(GrantError::WeakIdentity(*theirs))?;
         let own = mine.public();
         let (low, high) = if own < *theirs { (&own, theirs) } else { (theirs, &own) };
         let mut material = [0; 96];

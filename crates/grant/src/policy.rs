@@ -145,7 +145,7 @@ impl<'a> Check<'a> {
         }
         let is_covered = self.rules(target).any(|rule| target.is_covered_by(rule));
         match target.address() {
-            Some(address) if is_covered => self.check_own_host(target, address.ip()),
+            Some(address) if is_covered => self.check_local_host(target, address.ip()),
             Some(address) if self.is_unnamed_private(target, address.ip()) => {
                 Err(GrantError::UnnamedPrivate(address.ip()))
             }
@@ -155,7 +155,7 @@ impl<'a> Check<'a> {
     }
 
     /// Returns whether a name rule covers this name: one of the grant, or an own one where no grant
-    /// is needed. Such a requester may be told of a refusal.
+    /// is needed. Such a requester may be sent the reason of a refusal.
     #[must_use]
     pub fn names(&self, name: &HostName, port: u16) -> bool {
         let own = || self.rules(Target::Name(name, port)).any(|rule| rule.covers_name(name, port));
@@ -218,7 +218,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    fn check_own_host(&self, target: Target<'_>, ip: IpAddr) -> Result<(), GrantError> {
+    fn check_local_host(&self, target: Target<'_>, ip: IpAddr) -> Result<(), GrantError> {
         // Where loopback is allowed, its rules decide.
         let is_lab = class_of(ip) == Class::Loopback;
         let names_it = |rule: &DestinationRule| rule.is_one(ip) && target.is_covered_by(rule);

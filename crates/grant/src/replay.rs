@@ -1,15 +1,15 @@
 //! The table of headers seen before, within the time in which a header is accepted at all.
 //!
 //! A header is accepted within [`SKEW`] of the reader's clock, so it needs to be remembered only
-//! until its own time is that far in the past. Nonces are kept in generations by the header's time
-//! of issue: a replay has the same time and so falls into the same generation, and a generation is
-//! dropped whole. A dropped header is never accepted again: where the clock was set back by more
-//! than [`SKEW`], all headers that may have been issued before are refused.
+//! until its own time is that far in the past. Nonces are stored in generations by the header's
+//! time of issue: a replay has the same time and so falls into the same generation, and a
+//! generation is dropped whole. A dropped header is never accepted again: where the clock was set
+//! back by more than [`SKEW`], all headers that may have been issued before are refused.
 //!
 //! One gateway's headers must not shut the others out, so a gateway gets a share of the table by a
 //! dynamic threshold (`units::share`).
 //!
-//! Of a nonce's 128 bits the first 64 are kept. Two honest headers of one generation collide once
+//! Of a nonce's 128 bits the first 64 are stored. Two honest headers of one generation collide once
 //! in some 10^13 (a million remembered), and a collision only refuses a header; it never accepts
 //! one.
 
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn future_header_is_remembered_until_its_time_has_passed() {
+    fn future_header_is_remembered_until_its_time() {
         let mut table = ReplayTable::new(100);
         table.admit(at(1000), &gateway(1), at(1030), &nonce(1)).unwrap();
         for later in 1001..=1060 {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn correcting_a_clock_that_was_ahead_costs_only_the_skew() {
+    fn corrected_clock_costs_only_the_skew() {
         let opened_at = |table: &mut ReplayTable| {
             let fresh = |second: &u64| {
                 table.admit(at(*second), &gateway(1), at(*second), &nonce(*second)).is_ok()
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_forgets_with_time() {
+    fn table_is_bounded_and_forgets() {
         let mut table = ReplayTable::new(100);
         for number in 0..50 {
             table.admit(at(1000), &gateway(1), at(1000), &nonce(number)).unwrap();
@@ -271,16 +271,16 @@ mod tests {
     #[test]
     fn greedy_gateways_leave_a_share_for_others() {
         let mut table = ReplayTable::new(1200);
-        let mut taken = [0; 5];
+        let mut admitted = [0; 5];
         for number in 0..1200 {
-            for (index, taken) in taken.iter_mut().enumerate() {
+            for (index, admitted) in admitted.iter_mut().enumerate() {
                 let gateway = gateway(index as u8 + 1);
                 if table.admit(at(1000), &gateway, at(1000), &nonce(number)).is_ok() {
-                    *taken += 1;
+                    *admitted += 1;
                 }
             }
         }
-        assert_eq!(taken, [200; 5], "a sixth of the table each");
+        assert_eq!(admitted, [200; 5], "a sixth of the table each");
         for number in 0..100 {
             table.admit(at(1000), &gateway(9), at(1000), &nonce(number)).unwrap();
         }

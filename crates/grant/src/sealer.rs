@@ -52,7 +52,8 @@ impl Sealer {
         &self.grant
     }
 
-    /// Takes over the identity and grant of `new`. The shared keys are kept if the identity stays.
+    /// Takes over the identity and grant of `new`. The shared keys are retained if the identity
+    /// stays.
     pub fn replace(&mut self, new: Self) {
         if new.keys.public() == self.keys.public() {
             self.grant = new.grant;

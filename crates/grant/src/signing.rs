@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_of_low_order_has_no_key() {
+    fn identity_of_low_order_has_no_key() {
         for weak in [[0; 32], std::array::from_fn(|at| u8::from(at == 0))] {
             assert_eq!(PublicIdentity::from_bytes(weak).verifying_key(), None);
         }

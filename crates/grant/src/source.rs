@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_range_holds_its_addresses_in_both_spellings() {
+    fn source_range_covers_mapped_addresses() {
         let range: SourceRange = "10.1.0.0/16".parse().unwrap();
         for (ip, expected) in [
             ("10.1.255.1", true),

@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_rounded_up_and_has_a_longest() {
+    fn limit_is_rounded_up_and_has_a_longest() {
         let ms = Duration::from_millis;
-        for (asked, said) in
+        for (asked, rounded) in
             [(0, 500), (500, 500), (501, 1000), (1000, 1000), (1801, 2000), (99_000, 7500)]
         {
-            assert_eq!(DialLimit::covering(ms(asked)).duration(), ms(said), "{asked} ms");
+            assert_eq!(DialLimit::covering(ms(asked)).duration(), ms(rounded), "{asked} ms");
         }
     }
 }

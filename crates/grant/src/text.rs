@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_form_survives_a_round_trip(
+        fn text_form_round_trip(
             bytes in proptest::collection::vec(any::<u8>(), 0..600),
         ) {
             let text = encode("twid_", &bytes);
@@ -150,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_with_one_changed_or_missing_character_is_refused(
+        fn altered_text_is_refused(
             bytes in any::<[u8; 32]>(), position in 5usize..63, digit in 0usize..32,
         ) {
             let text = encode("twid_", &bytes);

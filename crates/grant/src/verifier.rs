@@ -166,7 +166,8 @@ impl Verifier {
 
     /// Replaces the trusted operators, and drops grants of others.
     pub fn set_trust(&mut self, trust: Arc<Trust>) {
-        // Revoked grants are kept, so that their holders are told of the revocation each time.
+        // Revoked grants are retained, so that their holders are notified of the revocation each
+        // time.
         let is_trusted =
             |_: &GrantId, known: &mut VerifiedGrant| trust.check_operator(known).is_ok();
         self.young_grants.retain(is_trusted);
@@ -201,7 +202,7 @@ impl Verifier {
     }
 
     /// Sets the relay's identities, the main one first: during a rotation there are two. The shared
-    /// keys of identities that stay are kept.
+    /// keys of identities that stay are retained.
     ///
     /// # Panics
     /// Without an identity.
@@ -231,7 +232,7 @@ impl Verifier {
 
     /// Returns whether the grant that `header` carries is known. If not, callers that share a
     /// verifier verify the grant's signature outside it and then add the grant, so that signatures
-    /// of strangers block nobody:
+    /// of unauthenticated peers block nobody:
     ///
     /// ```text
     /// if !verifier.knows_grant_of(&header) { verifier.learn(header.verify_grant(&operators)?); }
@@ -330,8 +331,8 @@ impl Verifier {
         Ok(Opening::Open(Box::new(header)))
     }
 
-    /// Opens a header of which the process that holds the replay table has said whether it was seen
-    /// before.
+    /// Opens a header of which the process that holds the replay table has reported whether it was
+    /// seen before.
     ///
     /// # Errors
     /// The refusal of that process.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_a_known_neighbour_is_answered_once_and_in_time() {
+    fn hello_is_accepted_once_and_in_time() {
         let (mut near, mut far) = (verifier(1), far_that_knows_1());
         let (bytes, key) = hello_of(&mut near, nonce(7), &far.public()).unwrap();
         assert_eq!(bytes.len(), HELLO_BYTES);
@@ -194,8 +194,8 @@ mod tests {
         let unknown = |far: &mut Verifier, who: u8| {
             let bytes = hello_of(&mut verifier(who), nonce(7), &far.public()).unwrap().0;
             let refused = far.open_hello(at(1000), &bytes).unwrap_err();
-            let stranger = identity(who).public();
-            assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == stranger));
+            let named = identity(who).public();
+            assert!(matches!(refused, GrantError::UnknownNeighbour(who) if who == named));
         };
         let mut far = far_that_knows_1();
         // This relay has sent it a hello, or forwarded a session to it.
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gateways_hello_is_a_relays_hello() {
+    fn gateways_hello_is_a_relays_hello() {
         let (mut near, far) = (verifier(1), verifier(2));
         let gateways = gateway(1).hello(at(1000), nonce(7), &near.public(), &far.public()).unwrap();
         assert_eq!(gateways.0, hello_of(&mut near, nonce(7), &far.public()).unwrap().0);
     }
 
     #[test]
-    fn a_changed_bit_anywhere_and_a_cut_are_refused() {
+    fn bit_flips_and_truncation_are_refused() {
         let (mut near, mut far) = (verifier(1), far_that_knows_1());
         let (bytes, _) = hello_of(&mut near, nonce(7), &far.public()).unwrap();
         for index in 0..bytes.len() {

@@ -50,9 +50,9 @@ impl<'a> Reader<'a> {
         what: &'static str,
     ) -> Result<&'a [u8], GrantError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let taken = rest.get(..count).ok_or_else(|| self.malformed(what))?;
+        let part = rest.get(..count).ok_or_else(|| self.malformed(what))?;
         self.at += count;
-        Ok(taken)
+        Ok(part)
     }
 
     pub(crate) fn array<const N: usize>(

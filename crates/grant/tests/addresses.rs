@@ -42,7 +42,7 @@ fn open_grant() -> Grant {
 }
 
 #[test]
-fn every_form_of_a_forbidden_destination_is_refused() {
+fn forbidden_destinations_are_refused_in_every_form() {
     for Entry { request, answers, why } in entries() {
         let Some(last) = answers.last() else {
             match Destination::new(request, 80) {
@@ -115,7 +115,7 @@ fn destinations_are_written_in_one_way() {
 }
 
 #[test]
-fn a_private_network_opens_only_to_a_rule_of_its_own() {
+fn private_network_needs_its_own_rule() {
     for (text, rule) in [
         ("10.1.2.3:443", "10.0.0.0/8:443"),
         ("172.31.0.1:443", "172.16.0.0/12:443"),
@@ -150,7 +150,7 @@ fn source_is_covered_for_any_port_and_class() {
 }
 
 #[test]
-fn rules_that_mean_two_things_are_refused() {
+fn ambiguous_rules_are_refused() {
     for text in [
         "10.0.0.1/8:443",
         "10.0.0.0/33:443",
@@ -188,7 +188,7 @@ fn rules_that_mean_two_things_are_refused() {
 
 proptest! {
     #[test]
-    fn an_ipv4_address_is_no_safer_inside_ipv6(octets in any::<[u8; 4]>()) {
+    fn mapped_ipv4_addresses_are_checked(octets in any::<[u8; 4]>()) {
         let [a, b, c, d] = octets;
         let v4 = IpAddr::from(octets);
         let mapped: IpAddr = format!("::ffff:{a}.{b}.{c}.{d}").parse().unwrap();
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_rule_panic(text in "\\PC{0,60}") {
+    fn rule_parser_never_panics(text in "\\PC{0,60}") {
         let _ = text.parse::<DestinationRule>();
         let _ = text.parse::<Destination>();
     }

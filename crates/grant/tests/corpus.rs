@@ -10,26 +10,26 @@ mod replay;
 use replay::replay;
 
 #[test]
-fn the_corpus_of_hop_headers_holds() {
+fn corpus_of_hop_headers_holds() {
     replay("hop_header", fuzzed::hop_header);
 }
 
 #[test]
-fn the_corpus_of_grants_holds() {
+fn corpus_of_grants_holds() {
     replay("grant_token", fuzzed::grant_token);
 }
 
 #[test]
-fn the_corpus_of_revocation_lists_holds() {
+fn corpus_of_revocation_lists_holds() {
     replay("revocation_list", fuzzed::revocation_list);
 }
 
 #[test]
-fn the_corpus_of_replies_holds() {
+fn corpus_of_replies_holds() {
     replay("hop_reply", fuzzed::hop_reply);
 }
 
 #[test]
-fn the_corpus_of_joins_holds() {
+fn corpus_of_joins_holds() {
     replay("join", fuzzed::join);
 }

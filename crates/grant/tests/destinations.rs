@@ -172,7 +172,7 @@ fn asked(policy: &Policy, grant: Option<&Grant>, text: &str) -> &'static str {
 }
 
 #[test]
-fn each_case_of_the_table_has_its_answer() {
+fn table_of_destinations() {
     for (granted, own, target, expected) in TABLE {
         let policy = Policy {
             destinations: rules(own),

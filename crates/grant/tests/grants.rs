@@ -13,7 +13,7 @@ use tradewind_grant::{
 use tradewind_units::{Duration, Timestamp};
 
 #[test]
-fn a_signed_grant_survives_a_round_trip() {
+fn signed_grant_survives_a_round_trip() {
     let signed = signed_grant();
     let read = SignedGrant::from_bytes(signed.as_bytes()).unwrap();
     assert_eq!(read.verify(&[operator().public()]).unwrap(), &grant());
@@ -23,7 +23,7 @@ fn a_signed_grant_survives_a_round_trip() {
 }
 
 #[test]
-fn every_single_bit_flip_of_a_grant_is_refused() {
+fn bit_flips_of_a_grant_are_refused() {
     let signed = signed_grant();
     for bit in 0..signed.as_bytes().len() * 8 {
         let mut bytes = signed.as_bytes().to_vec();
@@ -35,7 +35,7 @@ fn every_single_bit_flip_of_a_grant_is_refused() {
 }
 
 #[test]
-fn an_extension_that_is_not_known_is_refused() {
+fn unknown_extension_is_refused() {
     let extensions =
         Extensions { session_max_age: Some(Duration::from_secs(60)), ..Extensions::default() };
     let signed = Grant { extensions, ..grant() }.sign(&operator()).unwrap();
@@ -77,7 +77,7 @@ fn truncated_or_extended_grant_is_refused() {
 }
 
 #[test]
-fn an_unknown_key_and_a_false_signature_are_told_apart() {
+fn unknown_key_differs_from_bad_signature() {
     let signed = signed_grant();
     let other = OperatorKey::from_entropy([5; 32]).public();
     let key_id = operator().public().key_id();
@@ -93,7 +93,7 @@ fn an_unknown_key_and_a_false_signature_are_told_apart() {
 }
 
 #[test]
-fn a_grant_is_in_force_from_its_beginning_until_its_end() {
+fn grant_is_valid_within_its_times() {
     let grant = grant();
     let milli = 1_000_000;
     assert!(grant.check_time(NOW).is_ok());
@@ -135,7 +135,7 @@ fn with_sources(sources: &[&str]) -> Grant {
 }
 
 #[test]
-fn a_grant_with_sources_survives_a_round_trip() {
+fn grant_with_sources_survives_a_round_trip() {
     let grant = with_sources(&["10.1.0.0/16", "fd00:1::/64", "10.2.0.7"]);
     let signed = grant.clone().sign(&operator()).unwrap();
     assert_eq!(signed.as_bytes()[3], 2, "who reads version 1 alone refuses it");
@@ -152,7 +152,7 @@ fn a_grant_with_sources_survives_a_round_trip() {
 }
 
 #[test]
-fn an_empty_list_of_relays_allows_none() {
+fn empty_relay_list_allows_none() {
     let nobody = Relays::listed(&[]);
     assert!(!nobody.contain(&relay(1).public()));
     assert!(Relays::Any.contain(&relay(1).public()));
@@ -179,7 +179,7 @@ fn secrets_do_not_show_in_debug_or_errors() {
 }
 
 #[test]
-fn a_key_of_the_wrong_kind_or_cut_short_is_named() {
+fn bad_key_text_is_named() {
     let secret = gateway().to_secret_text();
     let error = secret.parse::<PublicIdentity>().unwrap_err().to_string();
     assert!(error.starts_with("public identity: this is a secret identity key;"), "{error}");
@@ -203,7 +203,7 @@ fn keys_survive_their_text_form() {
 }
 
 #[test]
-fn an_operator_writes_a_grant_in_toml() {
+fn grant_is_specified_in_toml() {
     let spec = format!(
         "gateway = \"{}\"\ndestinations = [\"10.0.0.0/8:443\", \"*.example.com:443\"]\n\
          relays = [\"{}\"]\nexpires = \"24 h\"\nsessions = 100\n",
@@ -221,7 +221,7 @@ fn an_operator_writes_a_grant_in_toml() {
 }
 
 #[test]
-fn a_grant_may_begin_and_end_on_a_date() {
+fn grant_times_may_be_dates() {
     let spec = |expires: &str| {
         let gateway = gateway().public();
         let text = format!(
@@ -239,7 +239,7 @@ fn a_grant_may_begin_and_end_on_a_date() {
 }
 
 #[test]
-fn a_bad_specification_gives_one_line_with_its_place() {
+fn bad_specification_gives_one_line() {
     let gateway = gateway().public();
     let good = format!(
         "gateway = \"{gateway}\"\ndestinations = [\"10.0.0.0/8:443\"]\nrelays = \"any\"\n\
@@ -273,7 +273,7 @@ fn a_bad_specification_gives_one_line_with_its_place() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_grant_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn grant_parser_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         prop_assert!(SignedGrant::from_bytes(&bytes).is_err());
         let framed = [b"TWG\x01".as_slice(), &bytes].concat();
         if let Ok(grant) = SignedGrant::from_bytes(&framed) {

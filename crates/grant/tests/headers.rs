@@ -63,7 +63,7 @@ fn dial_terms_reach_every_relay_of_the_path() {
 }
 
 #[test]
-fn every_single_bit_flip_is_refused_at_every_hop() {
+fn bit_flips_are_refused_at_every_hop() {
     let first = sealed(&[1, 2], TO);
     let second = {
         let mut relay = verifier(1);
@@ -83,7 +83,7 @@ fn every_single_bit_flip_is_refused_at_every_hop() {
 }
 
 #[test]
-fn every_truncation_and_every_trailing_byte_is_refused() {
+fn truncation_and_trailing_bytes_are_refused() {
     let header = sealed(&[1], TO);
     for length in 0..header.bytes.len() {
         assert!(verifier(1).open(NOW, &header.bytes[..length]).is_err(), "{length}");
@@ -104,7 +104,7 @@ fn prefix_gives_the_length() {
 }
 
 #[test]
-fn a_reordered_route_is_refused() {
+fn reordered_route_is_refused() {
     // The same gateway seals both routes under one nonce; parts of one are put into the other.
     let [one, other] = [[1, 2], [2, 1]].map(|relays| sealed(&relays, TO).bytes);
     let tags_at = one.len() - 17 - 32;
@@ -115,7 +115,7 @@ fn a_reordered_route_is_refused() {
 }
 
 #[test]
-fn a_relay_that_is_not_the_hop_refuses() {
+fn header_for_another_hop_is_refused() {
     let header = sealed(&[1, 2], TO);
     for number in [2, 3] {
         let refused = opened(number, &header).unwrap_err();
@@ -155,7 +155,7 @@ fn rotating_relay_opens_and_forwards_under_either_identity() {
 }
 
 #[test]
-fn a_hello_is_for_either_identity_of_a_relay() {
+fn hello_is_for_either_identity_of_a_relay() {
     let mut rotating = verifier(1);
     rotating.open(NOW, &sealed(&[1], TO).bytes).unwrap();
     rotating.set_identities(&[relay(9), relay(1)]);
@@ -167,7 +167,7 @@ fn a_hello_is_for_either_identity_of_a_relay() {
 }
 
 #[test]
-fn header_that_skips_a_hop_or_has_no_proven_sender_is_refused() {
+fn header_that_skips_a_hop_is_refused() {
     // Relay 1 forwards to relay 2; relay 3 gets hold of that copy and sends it as if at hop 2.
     let header = sealed(&[1, 2, 3], TO);
     let mut first = verifier(1);
@@ -181,7 +181,7 @@ fn header_that_skips_a_hop_or_has_no_proven_sender_is_refused() {
 }
 
 #[test]
-fn a_replay_is_refused_with_an_answer() {
+fn replay_is_refused_with_a_reply() {
     let header = sealed(&[1], TO);
     let mut relay = verifier(1);
     relay.open(NOW, &header.bytes).unwrap();
@@ -191,7 +191,7 @@ fn a_replay_is_refused_with_an_answer() {
 }
 
 #[test]
-fn a_header_more_than_thirty_seconds_old_or_early_is_refused() {
+fn header_outside_the_skew_is_refused() {
     let header = sealed(&[1], TO);
     let at = |nanos: u64| Timestamp::from_nanos(nanos);
     let skew = 30_000_000_000;
@@ -231,7 +231,7 @@ fn expired_grant_is_refused_even_if_cached() {
 }
 
 #[test]
-fn a_grant_that_is_not_yet_valid_is_refused() {
+fn future_grant_is_refused() {
     let mut later = grant();
     later.not_before = NOW + Duration::from_secs(60);
     let refused = seal_with(later.sign(&operator()).unwrap(), &[1], TO).unwrap_err();
@@ -239,16 +239,16 @@ fn a_grant_that_is_not_yet_valid_is_refused() {
 }
 
 #[test]
-fn a_grant_of_an_unknown_operator_is_refused_in_silence() {
-    let stranger = OperatorKey::from_entropy([99; 32]);
-    let header = seal_with(grant().sign(&stranger).unwrap(), &[1], TO).unwrap();
+fn grant_of_unknown_operator_gets_no_reply() {
+    let unknown_operator = OperatorKey::from_entropy([99; 32]);
+    let header = seal_with(grant().sign(&unknown_operator).unwrap(), &[1], TO).unwrap();
     let refused = opened(1, &header).unwrap_err();
-    assert_eq!(refused.cause, GrantError::UnknownKey(stranger.public().key_id()));
+    assert_eq!(refused.cause, GrantError::UnknownKey(unknown_operator.public().key_id()));
     assert!(refused.upstream.is_none());
 }
 
 #[test]
-fn a_stolen_grant_is_of_no_use() {
+fn stolen_grant_is_refused() {
     let thief = IdentityKey::from_entropy([66; 32]);
     let refused = Sealer::new(thief.clone(), signed_grant()).unwrap_err();
     assert!(matches!(refused, GrantError::WrongGateway { .. }));
@@ -280,7 +280,7 @@ fn gateway_refuses_relays_and_destinations_without_a_grant() {
 }
 
 #[test]
-fn a_weak_identity_on_the_route_is_refused() {
+fn weak_identity_on_the_route_is_refused() {
     let mut open = grant();
     open.relays = Relays::Any;
     let identity = PublicIdentity::from_bytes([0; 32]);
@@ -365,7 +365,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_relay_panic(bytes in proptest::collection::vec(any::<u8>(), 0..1100)) {
+    fn header_parser_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..1100)) {
         let _ = verifier(1).open(NOW, &bytes);
         let framed = [b"TWH\x01".as_slice(), &(bytes.len() as u16 + 6).to_be_bytes(), &bytes];
         prop_assert!(verifier(1).open(NOW, &framed.concat()).is_err());

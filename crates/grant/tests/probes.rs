@@ -30,15 +30,15 @@ fn probe_passes_every_relay_and_its_echo_returns() {
     assert_eq!(last.destination, itself, "whoever forgot that it is a probe would dial the relay");
 
     let echo = Echo::last(Duration::from_micros(7));
-    let heard = next.downstream.open(&last.upstream.seal(&Reply::alive(1, &echo))).unwrap();
-    assert_eq!((heard.status, heard.dialled), (Status::Ok, false));
-    assert_eq!(Echo::parse(&heard.message).unwrap(), echo);
-    let heard = header.downstream.open(&open.upstream.seal(&heard)).unwrap();
-    assert_eq!(heard.hop, 1);
+    let forwarded = next.downstream.open(&last.upstream.seal(&Reply::alive(1, &echo))).unwrap();
+    assert_eq!((forwarded.status, forwarded.dialled), (Status::Ok, false));
+    assert_eq!(Echo::parse(&forwarded.message).unwrap(), echo);
+    let forwarded = header.downstream.open(&open.upstream.seal(&forwarded)).unwrap();
+    assert_eq!(forwarded.hop, 1);
 }
 
 #[test]
-fn a_probe_is_accepted_once_and_only_unchanged() {
+fn probe_is_accepted_once_and_unaltered() {
     let header = probe(signed_grant(), &[1], 1).unwrap();
     let mut relay = verifier(1);
     for bit in 0..header.bytes.len() * 8 {
@@ -56,7 +56,7 @@ fn a_probe_is_accepted_once_and_only_unchanged() {
 }
 
 #[test]
-fn a_probe_needs_a_grant_that_allows_every_relay() {
+fn probe_needs_a_grant_for_every_relay() {
     let mut narrow = grant();
     narrow.relays = Relays::listed(&[relay(1).public()]);
     let narrow = narrow.sign(&operator()).unwrap();
@@ -75,8 +75,8 @@ fn dialled_flag_passes_back_over_each_hop() {
     let failed = Reply::failed(Status::TimedOut, 1, "resolve db.example.com: no answer in time");
     assert!(failed.dialled, "the safe side unless somebody knows better");
     for reply in [failed.clone(), failed.before_dial()] {
-        let heard = next.downstream.open(&last.upstream.seal(&reply)).unwrap();
-        assert_eq!(header.downstream.open(&open.upstream.seal(&heard)).unwrap(), reply);
+        let forwarded = next.downstream.open(&last.upstream.seal(&reply)).unwrap();
+        assert_eq!(header.downstream.open(&open.upstream.seal(&forwarded)).unwrap(), reply);
     }
     let mut talkative = Reply::ok(1);
     talkative.message = "ok".to_owned();

@@ -26,14 +26,14 @@ fn session() -> (ReplyKey, ReplyKey, ReplyKey, ReplyKey) {
 fn reply_passes_back_unchanged_over_each_hop() {
     let (gateway, first_up, first_down, last_up) = session();
     for reply in [Reply::ok(1), Reply::failed(Status::ConnectionRefused, 1, "10.1.2.3:443: no")] {
-        let heard = first_down.open(&last_up.seal(&reply)).unwrap();
-        assert_eq!(heard, reply);
-        assert_eq!(gateway.open(&first_up.seal(&heard)).unwrap(), reply);
+        let forwarded = first_down.open(&last_up.seal(&reply)).unwrap();
+        assert_eq!(forwarded, reply);
+        assert_eq!(gateway.open(&first_up.seal(&forwarded)).unwrap(), reply);
     }
 }
 
 #[test]
-fn every_single_bit_flip_of_a_reply_is_refused() {
+fn bit_flips_of_a_reply_are_refused() {
     let (gateway, first_up, ..) = session();
     let bytes = first_up.seal(&Reply::failed(Status::TimedOut, 1, "10.1.2.3:443 after 5 s"));
     assert_eq!(reply_length(&bytes[..REPLY_PREFIX_BYTES]), Ok(bytes.len()));
@@ -48,7 +48,7 @@ fn every_single_bit_flip_of_a_reply_is_refused() {
 }
 
 #[test]
-fn a_reply_of_another_hop_session_or_direction_is_refused() {
+fn reply_of_another_hop_or_session_is_refused() {
     let (gateway, first_up, first_down, last_up) = session();
     let ok = Reply::ok(1);
     assert_eq!(gateway.open(&last_up.seal(&ok)).unwrap_err(), GrantError::ReplyTag(0));
@@ -64,14 +64,14 @@ fn a_reply_of_another_hop_session_or_direction_is_refused() {
 }
 
 #[test]
-fn a_hop_cannot_blame_one_before_it() {
+fn hop_cannot_blame_an_earlier_one() {
     let (_, _, first_down, last_up) = session();
     let blame = last_up.seal(&Reply::failed(Status::Internal, 0, ""));
     assert_eq!(first_down.open(&blame).unwrap().hop, 1, "the sealing hop takes it on itself");
 }
 
 #[test]
-fn a_message_is_cut_to_one_short_line() {
+fn message_is_one_short_line() {
     let reply = Reply::failed(Status::Internal, 0, &"line\nü".repeat(100));
     assert!(reply.message.len() <= MESSAGE_LIMIT && !reply.message.contains('\n'));
     let (gateway, first_up, ..) = session();
@@ -90,7 +90,7 @@ fn refusal_status_names_the_cause() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_a_reply_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn reply_parser_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let (gateway, ..) = session();
         prop_assert!(gateway.open(&bytes).is_err());
         let framed = [b"TWR\x01".as_slice(), &(bytes.len() as u16 + 6).to_be_bytes(), &bytes];

@@ -66,7 +66,7 @@ fn grant_is_revoked_by_id_gateway_or_time_of_issue() {
 }
 
 #[test]
-fn a_grant_for_later_is_revoked_by_when_it_was_issued() {
+fn future_grant_is_revoked_by_issue_time() {
     let later = NOW + Duration::from_secs(86_400);
     let extensions = Extensions { issued_at: Some(NOW), ..Extensions::default() };
     let granted = Grant {
@@ -98,7 +98,7 @@ fn list_applies_only_to_its_operators_grants() {
 }
 
 #[test]
-fn an_older_list_never_replaces_a_newer_one() {
+fn older_list_is_refused() {
     let operators = [operator().public()];
     let by_gateway = RevocationList { gateways: [gateway().public()].into(), ..list(7) };
     let newer = in_force(&by_gateway);
@@ -117,14 +117,14 @@ fn an_older_list_never_replaces_a_newer_one() {
 
 #[test]
 fn altered_or_truncated_list_is_refused() {
-    let told = RevocationList {
+    let original = RevocationList {
         grants: [signed_grant().id()].into(),
         gateways: [gateway().public(), relay(1).public()].into(),
         issued_before: Some(NOW),
         ..list(3)
     };
-    let signed = told.sign(&operator()).unwrap();
-    assert_eq!(signed.verify(&[operator().public()]), Ok(&told));
+    let signed = original.sign(&operator()).unwrap();
+    assert_eq!(signed.verify(&[operator().public()]), Ok(&original));
     assert_eq!(signed.to_string().parse::<SignedRevocations>().as_ref(), Ok(&signed));
     let bytes = signed.as_bytes();
     for bit in 0..bytes.len() * 8 {
@@ -140,12 +140,12 @@ fn altered_or_truncated_list_is_refused() {
     assert!(SignedRevocations::from_bytes(&[bytes, &[0]].concat()).is_err());
     let none = list(0).sign(&operator()).unwrap_err().to_string();
     assert!(none.contains("expected a version from 1 on"), "{none}");
-    let forged = told.sign(&other_operator()).unwrap();
+    let forged = original.sign(&other_operator()).unwrap();
     assert!(matches!(forged.verify(&[operator().public()]), Err(GrantError::UnknownKey(_))));
 }
 
 #[test]
-fn proven_gateway_is_told_of_a_revocation() {
+fn proven_gateway_gets_the_revocation() {
     let by_gateway = RevocationList { gateways: [gateway().public()].into(), ..list(2) };
     let trust = Trust::new(vec![operator().public()], in_force(&by_gateway));
     let mut verifier = verifier(1);
@@ -155,13 +155,13 @@ fn proven_gateway_is_told_of_a_revocation() {
     let refusal = verifier.open(NOW, &first.bytes).unwrap_err();
     assert_eq!(Status::from(&refusal.cause), Status::GrantRevoked);
     assert!(refusal.upstream.is_some() && refusal.hop == Some(0));
-    let told = refusal.cause.to_string();
+    let message = refusal.cause.to_string();
     let key = operator().public().key_id();
     let expected = format!(
         "gateway {} was revoked by operator key {key}, in version 2 of its list",
         gateway().public()
     );
-    assert_eq!(told, expected);
+    assert_eq!(message, expected);
 }
 
 #[test]
@@ -180,7 +180,7 @@ proptest! {
         version in 1u64.., grants: Vec<u128>, gateways: Vec<[u8; 32]>,
         before in 0u64..4_000_000_000_000,
     ) {
-        let told = RevocationList {
+        let original = RevocationList {
             version,
             grants: grants.iter().map(|id| format!("{id:032x}").parse().unwrap()).collect(),
             gateways: gateways
@@ -190,7 +190,7 @@ proptest! {
             issued_before: (before > 0)
                 .then(|| tradewind_units::Timestamp::from_nanos(before * 1_000_000)),
         };
-        let signed = told.sign(&operator()).unwrap();
-        prop_assert_eq!(signed.verify(&[operator().public()]), Ok(&told));
+        let signed = original.sign(&operator()).unwrap();
+        prop_assert_eq!(signed.verify(&[operator().public()]), Ok(&original));
     }
 }

@@ -15,7 +15,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_formats_are_those_that_were_written_down() {
+fn formats_match_the_vectors() {
     let header = sealed(&[1, 2], "10.1.2.3:443");
     let named = sealed(&[1], "db.example.com:443");
     let mut sealer = Sealer::new(gateway(), signed_grant()).unwrap();

@@ -97,7 +97,7 @@ pub trait Actuator {
     }
 
     /// Passes its pending events to `each`.
-    fn hear(&mut self, _each: &mut dyn FnMut(ProgramEvent)) {}
+    fn read_events(&mut self, _each: &mut dyn FnMut(ProgramEvent)) {}
 }
 
 /// An actuator that changes nothing: dry run.
@@ -178,8 +178,8 @@ impl Actuator for BySockops {
         Some(self.starts.own_sockets())
     }
 
-    fn hear(&mut self, each: &mut dyn FnMut(ProgramEvent)) {
-        self.starts.hear(each);
+    fn read_events(&mut self, each: &mut dyn FnMut(ProgramEvent)) {
+        self.starts.read_events(each);
     }
 }
 

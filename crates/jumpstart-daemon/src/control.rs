@@ -99,7 +99,7 @@ enum Found {
     /// A socket whose process has ended.
     Dead,
     /// A socket with a listener.
-    Taken,
+    InUse,
 }
 
 impl Found {
@@ -121,10 +121,10 @@ impl Found {
         socket.set_nonblocking(true)?;
         match socket.connect(&SockAddr::unix(path)?) {
             // The queue of the listener is full.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Self::Taken),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Self::InUse),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Self::Dead),
             Err(error) => Err(error),
-            Ok(()) => Ok(Self::Taken),
+            Ok(()) => Ok(Self::InUse),
         }
     }
 }
@@ -134,7 +134,7 @@ impl Control {
     pub(crate) fn open(path: &Path) -> Result<Self, DaemonError> {
         let refused = |source| DaemonError::Socket { path: path.to_owned(), source };
         let found = Found::at(path).map_err(refused)?;
-        if found == Found::Taken {
+        if found == Found::InUse {
             return Err(DaemonError::Running(path.to_owned()));
         }
         let make = || {

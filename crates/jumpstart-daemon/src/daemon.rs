@@ -20,13 +20,13 @@ use crate::DaemonError;
 use crate::actuate::{Actuator, Outcome};
 use crate::choose::{Chosen, choose};
 use crate::control::{Control, Request};
+use crate::count_log::CountLog;
 use crate::hints::HintFile;
 use crate::kernel;
 use crate::metrics::Metrics;
 use crate::notify::{self, Watchdog};
 use crate::observe::{Observer, SocketTable};
 use crate::receive;
-use crate::seldom::Seldom;
 use crate::switch::Switch;
 use tradewind_config::JumpstartConfig;
 
@@ -58,7 +58,7 @@ pub struct Daemon {
     started: Timestamp,
     samples: u64,
     /// Log of the sockets that the actuator could not record.
-    unremembered: Seldom,
+    unremembered: CountLog,
 }
 
 /// Parts that a daemon is put together from.
@@ -141,7 +141,7 @@ impl Daemon {
             server,
             started: monotonic(),
             samples: 0,
-            unremembered: Seldom::default(),
+            unremembered: CountLog::default(),
         })
     }
 
@@ -248,13 +248,13 @@ impl Daemon {
             self.metrics.failed_rounds.inc();
             tracing::warn!(%error, "the table of connections could not be read");
         }
-        self.hear(now);
+        self.pass_events(now);
         let changes = match observed {
             Ok(()) => self.learner.decide(now),
             Err(_) => self.learner.leave_out(now),
         };
         if self.is_off || self.to_take_back {
-            // Nothing is set, so nothing is kept: it is learned anew in one round.
+            // Nothing is set, so nothing is retained: it is learned anew in one round.
             self.learner.flush(None);
         } else {
             self.remove_what_is_left();
@@ -269,20 +269,20 @@ impl Daemon {
     }
 
     /// Passes the actuator's events to the learner.
-    fn hear(&mut self, now: Timestamp) {
+    fn pass_events(&mut self, now: Timestamp) {
         let Self { actuator, learner, metrics, .. } = self;
         metrics.count_lost_events(actuator.lost_events());
         metrics.count_unremembered(actuator.unremembered());
-        if let Some(sockets) = self.unremembered.news(now, actuator.unremembered()) {
+        if let Some(sockets) = self.unremembered.growth(now, actuator.unremembered()) {
             tracing::warn!(
                 sockets,
                 "the kernel had no room to remember sockets as this process's own: \
                  they begin by default"
             );
         }
-        actuator.hear(&mut |told| {
-            metrics.count_told(told);
-            match told {
+        actuator.read_events(&mut |event| {
+            metrics.count_event(event);
+            match event {
                 ProgramEvent::Jumped { connection, window } => {
                     if let Ok(window) = Segments::new(window) {
                         learner.began(connection, Begun::Jumped(window));

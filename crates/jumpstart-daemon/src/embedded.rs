@@ -81,11 +81,11 @@ impl Embedded {
         handed_on: Option<OwnedFd>,
     ) -> Result<Self, DaemonError> {
         let (waker, rung) = UnixStream::pair().map_err(DaemonError::Thread)?;
-        let (told, standing) = channel();
+        let (report, standing) = channel();
         let (process, gone) = channel();
         let path = socket.to_owned();
         let body = move || {
-            let actuator = learn(&config, &path, handed_on, &told, &rung);
+            let actuator = learn(&config, &path, handed_on, &report, &rung);
             let _process_is_over = gone.recv();
             drop(actuator);
         };
@@ -146,13 +146,13 @@ impl Drop for Embedded {
     }
 }
 
-/// Runs the thread: sets up, reports to `told`, and learns until `rung`; returns the actuator,
+/// Runs the thread: sets up, reports to `report`, and learns until `rung`; returns the actuator,
 /// which has nothing set any more.
 fn learn(
     config: &JumpstartConfig,
     socket: &Path,
     handed_on: Option<OwnedFd>,
-    told: &Sender<Result<Standing, DaemonError>>,
+    report: &Sender<Result<Standing, DaemonError>>,
     rung: &UnixStream,
 ) -> Option<Box<dyn Actuator>> {
     let stand = || {
@@ -167,11 +167,11 @@ fn learn(
     let daemon = match stand() {
         Ok((daemon, standing)) => {
             // The thread that started this one waits for it.
-            let _heard = told.send(Ok(standing));
+            let _sent = report.send(Ok(standing));
             daemon
         }
         Err(error) => {
-            let _heard = told.send(Err(error));
+            let _sent = report.send(Err(error));
             return None;
         }
     };

@@ -138,10 +138,10 @@ mod tests {
                     [[hint]]\nwithin = \"2001:db8::/32\"\nat_most = 20\n\
                     [[hint]]\nwithin = \"192.0.2.0/24\"\nscale = 0.5\n";
         let shown = |hint: Hint| format!("{}: {}", hint.within, hint.order);
-        let told: Vec<String> = parse(text).unwrap().into_iter().map(shown).collect();
+        let parsed: Vec<String> = parse(text).unwrap().into_iter().map(shown).collect();
         let expected = ["10.0.0.0/8: freeze", "2001:db8::/32: at most 20 segments"];
-        assert_eq!(told[..2], expected);
-        assert_eq!(told.len(), 3);
+        assert_eq!(parsed[..2], expected);
+        assert_eq!(parsed.len(), 3);
         assert!(parse("").unwrap().is_empty());
         for (text, expected) in [
             ("[[hint]]\nwithin = \"10.0.0.0/8\"", "`hint[0]` (line 1): expected one of"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_hints_are_read_and_bad_ones_keep_the_last() {
+    fn bad_hints_leave_the_last_in_force() {
         let path = std::env::temp_dir().join(format!("tw-hints-{}.toml", std::process::id()));
         let mut file = HintFile::at(path.clone());
         assert_eq!(file.changed(), None, "no file, no hints");

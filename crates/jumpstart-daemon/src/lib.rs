@@ -24,11 +24,12 @@
 //! | [`notify`] | notification of systemd that it is ready and alive |
 //! | [`kernel`] | the configuration as the kernel takes it |
 //! | `metrics` | counters and gauges |
-//! | `seldom` | rate-limited logging of a count |
+//! | `count_log` | rate-limited logging of a count |
 
 pub mod actuate;
 mod choose;
 pub mod control;
+mod count_log;
 pub mod daemon;
 pub mod embedded;
 pub mod error;
@@ -38,7 +39,6 @@ mod metrics;
 pub mod notify;
 pub mod observe;
 mod receive;
-mod seldom;
 pub mod switch;
 
 pub use control::{Request, ask};

@@ -23,7 +23,7 @@ pub(crate) struct Metrics {
     pub(crate) destinations: Gauge,
     pub(crate) off: Gauge,
     outcomes: Family<Labels, Counter>,
-    told: Family<Labels, Counter>,
+    events: Family<Labels, Counter>,
     connections: Family<Labels, Counter>,
     acked: Family<Labels, Counter>,
     retransmitted: Family<Labels, Counter>,
@@ -46,7 +46,7 @@ impl Metrics {
             all.register("changes", help, self.outcomes.clone());
             all.register("off", "1 while the kill switch is turned", self.off.clone());
             let help = "What the program in the kernel told of connections";
-            all.register("starts", help, self.told.clone());
+            all.register("starts", help, self.events.clone());
             let help = "Ended connections, by how they began";
             all.register("connections", help, self.connections.clone());
             let help = "Payload acknowledged on ended connections, by how they began";
@@ -63,23 +63,23 @@ impl Metrics {
         self.outcomes.get_or_create(&vec![("outcome", name)]).inc();
     }
 
-    pub(crate) fn count_told(&self, told: ProgramEvent) {
-        let name = match told {
+    pub(crate) fn count_event(&self, event: ProgramEvent) {
+        let name = match event {
             ProgramEvent::Jumped { .. } => "jumped",
             ProgramEvent::Control { .. } => "control",
             ProgramEvent::FirstFlightLost { .. } => "first_flight_lost",
         };
-        self.told.get_or_create(&vec![("what", name)]).inc();
+        self.events.get_or_create(&vec![("what", name)]).inc();
     }
 
     /// Raises the counter of events that the program in the kernel lost to `total`.
     pub(crate) fn count_lost_events(&self, total: u64) {
-        catch_up(&self.told, &vec![("what", "lost_events")], total);
+        catch_up(&self.events, &vec![("what", "lost_events")], total);
     }
 
     /// Raises the counter of the process's own sockets that it could not record to `total`.
     pub(crate) fn count_unremembered(&self, total: u64) {
-        catch_up(&self.told, &vec![("what", "unremembered")], total);
+        catch_up(&self.events, &vec![("what", "unremembered")], total);
     }
 
     /// Raises the arms' counters to the learner's totals.
@@ -155,8 +155,8 @@ mod tests {
         metrics.rounds.inc();
         metrics.count(Some(Outcome::Done));
         metrics.count(None);
-        metrics.count_told(ProgramEvent::Jumped { connection: 1, window: 50 });
-        metrics.count_told(ProgramEvent::FirstFlightLost { connection: 1, prefix: None });
+        metrics.count_event(ProgramEvent::Jumped { connection: 1, window: 50 });
+        metrics.count_event(ProgramEvent::FirstFlightLost { connection: 1, prefix: None });
         (0..2).for_each(|_| metrics.count_lost_events(5));
         metrics.count_unremembered(7);
         let text = registry.encode();

@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn the_state_arrives_at_an_abstract_socket() {
+    fn state_arrives_at_an_abstract_socket() {
         let name = format!("tradewind-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let systemd = UnixDatagram::bind_addr(&address).unwrap();
         send(OsStr::new(&format!("@{name}")), "READY=1").unwrap();
-        let mut room = [0; 16];
-        let length = systemd.recv(&mut room).unwrap();
-        assert_eq!(&room[..length], b"READY=1");
+        let mut buffer = [0; 16];
+        let length = systemd.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"READY=1");
         drop(systemd);
         assert!(send(OsStr::new(&format!("@{name}")), "READY=1").is_err());
     }

@@ -41,10 +41,10 @@ fn of_set_buffers(most: u64, wanted: Bytes) -> Option<String> {
 
 /// Checks the kernel's usual buffers, of which it opens half for payload.
 fn of_usual_buffers(middle: u64, c_max: Segments) -> Option<String> {
-    let (room, segments) = (middle / 2, c_max.as_u32());
-    (room < u64::from(segments) * SEGMENT).then(|| {
+    let (space, segments) = (middle / 2, c_max.as_u32());
+    (space < u64::from(segments) * SEGMENT).then(|| {
         format!(
-            "what others send at first ends at {room} bytes, half of the middle value of \
+            "what others send at first ends at {space} bytes, half of the middle value of \
              net.ipv4.tcp_rmem, below c_max, {segments} segments; \
              raise it, or set `receive_buffer` (through sockops)"
         )
@@ -56,14 +56,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_below_the_configuration_are_reported_in_one_line() {
+    fn limit_shortfall_is_one_line() {
         let wanted = Bytes::new(8_000_000);
-        let told = of_set_buffers(212_992, wanted).unwrap();
-        assert!(told.contains("212992") && told.contains("rmem_max") && !told.contains('\n'));
+        let shortfall = of_set_buffers(212_992, wanted).unwrap();
+        assert!(
+            shortfall.contains("212992")
+                && shortfall.contains("rmem_max")
+                && !shortfall.contains('\n')
+        );
         assert_eq!(of_set_buffers(8_000_000, wanted), None);
         let c_max = Segments::new(100).unwrap();
-        let told = of_usual_buffers(131_072, c_max).unwrap();
-        assert!(told.contains("65536") && told.contains("tcp_rmem") && !told.contains('\n'));
+        let shortfall = of_usual_buffers(131_072, c_max).unwrap();
+        assert!(
+            shortfall.contains("65536")
+                && shortfall.contains("tcp_rmem")
+                && !shortfall.contains('\n')
+        );
         assert_eq!(of_usual_buffers(289_600, c_max), None);
         assert!(of_usual_buffers(289_599, c_max).is_some());
     }
@@ -79,7 +87,7 @@ mod tests {
         assert_eq!(limit(most, "none"), None);
         // Through routes no buffer is set, so the usual ones apply.
         let routes = limit("[learn]\nc_max = 65535\n[act]\nreceive_buffer = \"1 GiB\"", "routes");
-        assert!(routes.is_none_or(|told| told.contains("tcp_rmem")));
+        assert!(routes.is_none_or(|shortfall| shortfall.contains("tcp_rmem")));
         assert_eq!(limit("[learn]\nc_max = 65535\n[act]\nreceive = false", "routes"), None);
     }
 }

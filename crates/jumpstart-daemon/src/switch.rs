@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_in_its_place_is_not_followed() {
+    fn symbolic_link_is_not_followed() {
         let name = format!("tw-switch-link-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         fs::create_dir(&directory).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_not_its_own_switch() {
+    fn socket_is_not_its_own_switch() {
         let error = Switch::beside(Path::new("/run/x.off")).unwrap_err().to_string();
         assert!(
             error.starts_with("control socket /run/x.off: ") && !error.contains('\n'),

@@ -129,16 +129,16 @@ pub struct Config {
     /// The control group. Default 5 % (chosen: one in twenty shows a difference within a day and
     /// costs little); Algorithm 1 of the paper has none.
     pub control: Control,
-    /// Share of the value before below which a round's value is taken as it is, without history
+    /// Share of the value before below which a round's value is used as it is, without history
     /// `[RT V]`. Default never in `riptide`, 0.5 in the other modes (chosen: CUBIC and Reno give
     /// back 30 to 50 % at an ordinary loss; more than half on the average of all connections is a
     /// change of the path).
     pub fall_below: Option<Ratio>,
     /// Share of the learned rate that all connections that start at once may use together, in
-    /// `paced` and `strict`. Default 0.85 (chosen: leaves room for the connections that were
+    /// `paced` and `strict`. Default 0.85 (chosen: leaves capacity for the connections that were
     /// measured, and for error).
     pub pacing_share: Ratio,
-    /// Most destinations kept; further ones are counted and not learned. Default 100 000 (chosen:
+    /// Most destinations stored; further ones are counted and not learned. Default 100 000 (chosen:
     /// some 40 MB). From 1 to 1 000 000 (chosen: ten times as much; beyond that, prefixes serve
     /// better than hosts).
     pub max_destinations: usize,

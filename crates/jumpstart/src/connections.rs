@@ -42,7 +42,7 @@ struct EarlyReport {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: BTreeMap<u64, Tracked>,
-    told: BTreeMap<u64, EarlyReport>,
+    early: BTreeMap<u64, EarlyReport>,
     arms: Arms,
     round: u64,
 }
@@ -56,20 +56,20 @@ impl Connections {
         sample: &Sample,
         guess: impl FnOnce() -> (Arm, u32),
     ) -> (u64, Option<FirstFlight>) {
-        let (round, told) = (self.round, &mut self.told);
+        let (round, early) = (self.round, &mut self.early);
         let mut before = 0;
         let tracked = self
             .open
             .entry(sample.connection)
             .and_modify(|tracked| before = tracked.last.acked.as_u64())
             .or_insert_with(|| {
-                let told = told.remove(&sample.connection).unwrap_or_default();
-                let (arm, given) = match told.begun {
+                let early = early.remove(&sample.connection).unwrap_or_default();
+                let (arm, given) = match early.begun {
                     Some(begun) => arm_of(begun),
                     None if round == 0 => (Arm::Earlier, 0),
                     None => guess(),
                 };
-                let first_flight = if told.lost { FirstFlight::Lost } else { FirstFlight::Open };
+                let first_flight = if early.lost { FirstFlight::Lost } else { FirstFlight::Open };
                 Tracked { arm, given, first_flight, last: *sample, round }
             });
         (tracked.last, tracked.round) = (*sample, round);
@@ -85,8 +85,8 @@ impl Connections {
         if let Some(tracked) = self.open.get_mut(&connection) {
             (tracked.arm, tracked.given) = arm_of(begun);
         } else {
-            let told = self.told.entry(connection).or_default();
-            (told.begun, told.round) = (Some(begun), self.round);
+            let early = self.early.entry(connection).or_default();
+            (early.begun, early.round) = (Some(begun), self.round);
         }
     }
 
@@ -96,9 +96,9 @@ impl Connections {
             let before = std::mem::replace(&mut tracked.first_flight, FirstFlight::Lost);
             return before != FirstFlight::Lost;
         }
-        let told = self.told.entry(connection).or_default();
-        told.round = self.round;
-        !std::mem::replace(&mut told.lost, true)
+        let early = self.early.entry(connection).or_default();
+        early.round = self.round;
+        !std::mem::replace(&mut early.lost, true)
     }
 
     /// Counts connections that were not sampled in this round as ended, and begins the next round.
@@ -111,8 +111,9 @@ impl Connections {
             }
             open
         });
-        // Reported while this round's samples were taken: seen by the next round, or ended before.
-        self.told.retain(|_, told| told.round == round);
+        // Reported while this round's samples were collected: seen by the next round, or ended
+        // before.
+        self.early.retain(|_, early| early.round == round);
         self.round += 1;
     }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_flight_is_judged_once() {
+    fn first_flight_is_judged_once() {
         let mut connections = looking();
         let open = Some(FirstFlight::Open);
         assert_eq!(connections.see(&seen(1, 10_000, 0), jumped), (0, open));
@@ -229,9 +230,9 @@ mod tests {
         connections.began(7, Begun::Jumped(window(50)));
         connections.end_round();
         // It may have begun after this round's samples: the next round still knows of it.
-        assert_eq!(connections.told.len(), 1);
+        assert_eq!(connections.early.len(), 1);
         connections.end_round();
-        assert!(connections.told.is_empty());
+        assert!(connections.early.is_empty());
         connections.see(&seen(7, 1000, 0), by_default);
         connections.end_round();
         connections.end_round();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_100_kilobytes_match_the_papers_model() {
+    fn times_match_the_papers_model() {
         // [RT Fig. 6, II-B]: at the median round-trip time of 125 ms a window of 10 costs 100 KB
         // over 240 ms more than one of 100: two round trips (the paper reads "over 280 ms" off its
         // distribution).

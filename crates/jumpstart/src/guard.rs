@@ -81,7 +81,7 @@ mod tests {
     use tradewind_units::{Bytes, Segments};
 
     #[test]
-    fn a_loss_halves_and_clean_starts_give_back_slowly() {
+    fn loss_halves_and_clean_starts_recover() {
         let guard = Guard::default().after(3, 0);
         assert_eq!(guard.share(), 0.5);
         assert_eq!(guard.after(0, 0), guard);

@@ -114,7 +114,7 @@ pub struct Learner {
     new: usize,
     destinations: BTreeMap<IpNet, Destination>,
     connections: Connections,
-    told_of_each: bool,
+    reports_each: bool,
     hints: Vec<Hint>,
     refused: u64,
 }
@@ -129,7 +129,7 @@ impl Learner {
             new: 0,
             destinations: BTreeMap::new(),
             connections: Connections::default(),
-            told_of_each: false,
+            reports_each: false,
             hints: Vec::new(),
             refused: 0,
         }
@@ -147,7 +147,7 @@ impl Learner {
     /// Logarithmic in destinations and connections.
     pub fn observe(&mut self, sample: &Sample) {
         let prefix = self.prefix_of(sample.remote);
-        if !self.has_room_for(&prefix) {
+        if !self.has_capacity_for(&prefix) {
             self.refused += 1;
             return;
         }
@@ -182,20 +182,20 @@ impl Learner {
         group.rtt = Some(group.rtt.map_or(evidence.rtt, |rtt| rtt.min(evidence.rtt)));
     }
 
-    /// Returns whether `prefix` is known or there is room for it; it then counts as one of this
+    /// Returns whether `prefix` is known or there is capacity for it; it then counts as one of this
     /// round's new ones.
-    fn has_room_for(&mut self, prefix: &IpNet) -> bool {
+    fn has_capacity_for(&mut self, prefix: &IpNet) -> bool {
         if self.destinations.contains_key(prefix) || self.observed.contains_key(prefix) {
             return true;
         }
-        let room = self.destinations.len() + self.new < self.config.max_destinations;
-        self.new += usize::from(room);
-        room
+        let is_free = self.destinations.len() + self.new < self.config.max_destinations;
+        self.new += usize::from(is_free);
+        is_free
     }
 
     fn track(&mut self, prefix: &IpNet, sample: &Sample) -> (u64, Option<FirstFlight>) {
         let guess = || match self.destinations.get(prefix) {
-            _ if self.told_of_each => (Arm::Unlearned, 0),
+            _ if self.reports_each => (Arm::Unlearned, 0),
             Some(known) if known.control => (Arm::Control, 0),
             Some(known) if known.in_force => (Arm::Jumped, known.window.as_u32()),
             Some(_) | None => (Arm::Unlearned, 0),
@@ -206,7 +206,7 @@ impl Learner {
     /// Declares that an actuator will report each connection that it acted on ([`Learner::began`]),
     /// so that none is inferred to have jumped.
     pub fn expect_to_be_told(&mut self) {
-        self.told_of_each = true;
+        self.reports_each = true;
     }
 
     /// Records how a connection began. Must be called between [`Learner::observe`] and
@@ -238,7 +238,8 @@ impl Learner {
 
     /// Skips a round whose sampling failed: nothing is learned of its samples, and connections that
     /// it missed do not count as ended. Values still expire, hints still begin and end, and the
-    /// states of first flights are kept for the next round. Called in place of [`Learner::decide`].
+    /// states of first flights are retained for the next round. Called in place of
+    /// [`Learner::decide`].
     pub fn leave_out(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
         self.settle(now, &mut changes);
@@ -301,7 +302,7 @@ impl Learner {
         self.hints.push(hint);
     }
 
-    /// Replaces the standing hints; those with an end are kept.
+    /// Replaces the standing hints; those with an end are retained.
     pub fn stand(&mut self, hints: impl IntoIterator<Item = Hint>) {
         self.hints.retain(|hint| !hint.stands());
         let standing = |hint| Hint { until: Timestamp::FAR_FUTURE, ..hint };

@@ -75,7 +75,7 @@ mod tests {
     use tradewind_units::{Bandwidth, Bytes};
 
     #[test]
-    fn a_sample_shows_no_more_than_was_acknowledged() {
+    fn sample_is_bounded_by_acknowledged_bytes() {
         let mut seen = sample(1, "10.0.0.1");
         seen.delivery_rate = Some(Bandwidth::from_mbps(100.0).unwrap());
         seen.rtt_min = Some(Duration::from_millis(100));

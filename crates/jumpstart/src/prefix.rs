@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_behind_a_prefix_are_refused_with_both_meanings() {
+    fn host_bits_are_refused_with_both_meanings() {
         for text in ["10.0.0.0/8", "10.1.2.3/32", "0.0.0.0/0", "2001:db8::/32", "::1/128", "::/0"] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }

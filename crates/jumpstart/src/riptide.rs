@@ -33,7 +33,7 @@ impl Weighted {
     }
 
     /// Combines the values into one; `None` without any. Without traffic there are no weights, and
-    /// the mean is taken.
+    /// the mean is used.
     #[must_use]
     pub fn combined(&self, by: Combine) -> Option<f64> {
         if self.count == 0 {

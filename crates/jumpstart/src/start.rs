@@ -31,7 +31,7 @@ pub struct Start {
 /// The loans of one destination.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loans {
-    /// Borrowers and bits per second, by end. Loans that end at once are kept as one.
+    /// Borrowers and bits per second, by end. Loans that end at once are stored as one.
     open: BTreeMap<Timestamp, (u32, f64)>,
     crowd: u32,
     crowd_until: Timestamp,

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restricted_thread_runs_where_it_may() {
+    fn restricted_thread_has_allowed_cpus() {
         std::thread::spawn(|| {
             let last = *allowed().unwrap().last().unwrap();
             restrict(&[last]).unwrap();

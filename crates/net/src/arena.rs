@@ -131,16 +131,16 @@ mod tests {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         receiver.set_nonblocking(true).unwrap();
         let mut arena = Arena::default();
-        let mut kept = Vec::new();
+        let mut retained = Vec::new();
         for round in 0..200u32 {
             let packet = vec![round as u8; 60_000];
             sender.send(&packet).unwrap();
             let slice = arena.read_packet(&receiver).unwrap().unwrap();
             if round % 50 == 0 {
-                kept.push((round as u8, slice));
+                retained.push((round as u8, slice));
             }
         }
-        for (value, slice) in kept {
+        for (value, slice) in retained {
             assert!(slice.as_bytes().iter().all(|b| *b == value) && slice.len == 60_000);
         }
         assert!(arena.read_packet(&receiver).unwrap().is_none());

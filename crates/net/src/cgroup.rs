@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_and_the_group_make_the_path() {
+    fn group_path_joins_mount_and_group() {
         let mounts = "24 1 0:22 / /proc rw - proc proc rw\n\
                       30 25 0:27 / /tmp rw,nosuid shared:9 - cgroup2 cgroup2 rw";
         assert_eq!(path_of(mounts, "3:cpu:/x\n0::/\n"), Some("/tmp/".into()));

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_monotonic_clock_never_runs_back() {
+    fn monotonic_clock_never_runs_back() {
         let earlier = monotonic();
         assert!(monotonic() >= earlier);
     }

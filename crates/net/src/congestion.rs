@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reno_is_always_there_and_nonsense_never() {
+    fn reno_is_available_and_nonsense_is_not() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         set(&socket, "reno").unwrap();
         assert_eq!(of(&socket).unwrap(), "reno");

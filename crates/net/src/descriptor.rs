@@ -32,11 +32,11 @@ pub fn send(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
 pub fn receive(stream: &UnixStream) -> Result<Vec<OwnedFd>> {
     let mut byte = [0u8];
     let mut payload = [IoSliceMut::new(&mut byte)];
-    let mut room = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
+    let mut control = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let failed = |errno| NetError::system("receive descriptors", errno);
-    let message =
-        recvmsg::<()>(stream.as_raw_fd(), &mut payload, Some(&mut room), flags).map_err(failed)?;
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut payload, Some(&mut control), flags)
+        .map_err(failed)?;
     let mut received = Vec::new();
     for part in message.cmsgs().map_err(failed)? {
         if let ControlMessageOwned::ScmRights(raw) = part {
@@ -54,7 +54,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_descriptor_works_on_the_other_side() {
+    fn descriptor_works_on_the_other_side() {
         let (here, there) = UnixStream::pair().unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();
         send(&here, &[writer.as_fd()]).unwrap();

@@ -58,7 +58,7 @@ pub fn limit(process: u32, limit: u64) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_limit_is_at_least_what_it_was() {
+    fn raised_limit_is_not_lower() {
         let limit = super::raise_limit().unwrap();
         assert!(limit >= 64, "{limit}");
         assert_eq!(super::raise_limit().unwrap(), limit);

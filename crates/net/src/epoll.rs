@@ -65,7 +65,7 @@ impl Epoll {
             tv_nsec: i64::from(span.subsec_nanos()),
         });
         let time_pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: `events` has room for BATCH events, `time` outlives the call, no signal mask.
+        // SAFETY: `events` has space for BATCH events, `time` outlives the call, no signal mask.
         let count = unsafe {
             libc::epoll_pwait2(
                 self.descriptor.as_raw_fd(),

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_kept_awake_when_asked() {
+    fn cpus_are_kept_awake_on_request() {
         let Ok(wakeful) = WakefulCpus::hold() else {
             crate::skipped("idle: CPU time is rationed here");
             return;

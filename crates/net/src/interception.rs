@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_rules_are_ours() {
+    fn foreign_rules_are_not_ours() {
         let rules = "0:\tfrom all lookup local
 84:\tfrom all fwmark 0x54570007 lookup 1414987783 proto 84
 85:\tfrom all fwmark 0x54570008 lookup 100
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_has_its_listener_and_own_traffic_is_optional() {
+    fn listener_per_family_and_optional_own_traffic() {
         let capture = Capture {
             destinations: vec![
                 ([198, 51, 100, 0].into(), 24, 443..=443),

@@ -266,7 +266,7 @@ impl JumpStarts {
     /// Sets the start values of connections to `prefix`. Loans of its rate stay lent.
     ///
     /// # Errors
-    /// When the kernel has no room for it.
+    /// When the kernel has no memory for it.
     pub fn set(&mut self, prefix: IpNet, values: Values) -> Result<()> {
         let known = self.ours.get(&prefix).map(|setting| setting.id);
         let id = known.unwrap_or(self.next_id);
@@ -361,11 +361,11 @@ impl JumpStarts {
 
     /// Calls `each` with the reports since the last call. If it is not called for long, the latest
     /// are lost and counted.
-    pub fn hear(&mut self, mut each: impl FnMut(ProgramEvent)) {
+    pub fn read_events(&mut self, mut each: impl FnMut(ProgramEvent)) {
         let Self { events, prefixes, .. } = self;
         while let Some(event) = events.next() {
-            if let Some(told) = told_by(&event, prefixes) {
-                each(told);
+            if let Some(parsed) = parse_event(&event, prefixes) {
+                each(parsed);
             }
         }
     }
@@ -412,7 +412,7 @@ fn lent_of(budget: &Budget, now: Timestamp) -> u64 {
 }
 
 /// Parses `struct event` of the C file.
-fn told_by(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<ProgramEvent> {
+fn parse_event(event: &[u8], prefixes: &BTreeMap<u32, IpNet>) -> Option<ProgramEvent> {
     let connection = u64::from_ne_bytes(event.get(..8)?.try_into().ok()?);
     let number = |at: usize| Some(u32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
     match number(8)? {
@@ -461,12 +461,12 @@ mod tests {
             let words = [&9_u64.to_ne_bytes()[..], &what.to_ne_bytes(), &7_u32.to_ne_bytes()];
             [&words.concat()[..], &80_u32.to_ne_bytes()].concat()
         };
-        let told = |what| told_by(&event(what), &prefixes);
-        assert_eq!(told(1), Some(ProgramEvent::Jumped { connection: 9, window: 80 }));
-        assert_eq!(told(2), Some(ProgramEvent::Control { connection: 9 }));
+        let parse = |what| parse_event(&event(what), &prefixes);
+        assert_eq!(parse(1), Some(ProgramEvent::Jumped { connection: 9, window: 80 }));
+        assert_eq!(parse(2), Some(ProgramEvent::Control { connection: 9 }));
         let prefix = prefixes.get(&7).copied();
-        assert_eq!(told(3), Some(ProgramEvent::FirstFlightLost { connection: 9, prefix }));
-        assert_eq!(told(4), None);
-        assert!((0..12).all(|length| told_by(&event(3)[..length], &prefixes).is_none()));
+        assert_eq!(parse(3), Some(ProgramEvent::FirstFlightLost { connection: 9, prefix }));
+        assert_eq!(parse(4), None);
+        assert!((0..12).all(|length| parse_event(&event(3)[..length], &prefixes).is_none()));
     }
 }

@@ -66,5 +66,5 @@ pub use error::NetError;
 #[cfg(test)]
 pub(crate) fn skipped(why: &str) {
     use std::io::Write as _;
-    let _heard = std::io::stderr().write_all(format!("SKIPPED {why}\n").as_bytes());
+    let _written = std::io::stderr().write_all(format!("SKIPPED {why}\n").as_bytes());
 }

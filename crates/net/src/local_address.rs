@@ -23,7 +23,7 @@ use crate::route::kernel::{address, family_of, is_unreachable};
 /// Groups of changes that may make an address local, or stop it (`linux/rtnetlink.h`): links,
 /// addresses, routes and rules of both families.
 const CHANGES: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
-/// Most addresses that are kept. Chosen: some 50 KB, above the destinations of most relays.
+/// Most addresses that are stored. Chosen: some 50 KB, above the destinations of most relays.
 const MOST_KNOWN: usize = 1024;
 
 /// A look-up of local addresses in the network namespace where it was opened. It needs no
@@ -99,8 +99,8 @@ impl Known {
     fn has_changed(&self) -> bool {
         let mut has_changed = false;
         loop {
-            let mut room = [0_u8; 64];
-            match self.changes.recv(&mut &mut room[..], libc::MSG_DONTWAIT) {
+            let mut buffer = [0_u8; 64];
+            match self.changes.recv(&mut &mut buffer[..], libc::MSG_DONTWAIT) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return has_changed,
                 // A message is truncated to its head: its arrival suffices.
                 Ok(_) => has_changed = true,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_appears_later_is_local_from_then_on() {
+    fn added_address_becomes_local() {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error) => return crate::skipped(&format!("addresses of a host: {error}")),
@@ -205,28 +205,28 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_are_kept_until_something_changes() {
+    fn lookups_are_cached_until_a_change() {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error) => return crate::skipped(&format!("addresses of a host: {error}")),
         };
         let addresses = host.run(LocalAddresses::open).unwrap().unwrap();
-        let kept = || addresses.0.lock().unwrap().addresses.len();
+        let known = || addresses.0.lock().unwrap().addresses.len();
         for last in 0..5 {
             addresses.contains(IpAddr::from([192, 0, 2, last])).unwrap();
         }
-        assert_eq!(kept(), 5);
+        assert_eq!(known(), 5);
         batch(&host, Tool::Ip, &["link set lo up".to_owned()]).unwrap();
         addresses.contains(IpAddr::from([192, 0, 2, 1])).unwrap();
-        assert_eq!(kept(), 1);
+        assert_eq!(known(), 1);
         for number in 0..2 * MOST_KNOWN as u32 {
             addresses.contains(IpAddr::from(number.to_be_bytes())).unwrap();
         }
-        assert!(kept() <= MOST_KNOWN);
+        assert!(known() <= MOST_KNOWN);
     }
 
     #[test]
-    fn generation_is_another_after_each_change_whoever_notices_it() {
+    fn generation_changes_with_each_change() {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error) => return crate::skipped(&format!("addresses of a host: {error}")),

@@ -8,7 +8,7 @@ use netlink_sys::{Socket, SocketAddr};
 use crate::error::{NetError, Result};
 
 /// Buffer size of one read. The kernel fills at most 32 KiB of a dump at once.
-const ROOM: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 const HEADER: usize = 16;
 /// Message types of the protocol itself (`linux/netlink.h`).
 const NLMSG_ERROR: u16 = 2;
@@ -26,7 +26,7 @@ pub(crate) const NLM_F_DUMP: u16 = 0x300;
 pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Netlink {
@@ -39,7 +39,7 @@ impl Netlink {
             Ok::<_, io::Error>(socket)
         };
         let socket = open().map_err(|source| NetError::system("open a netlink socket", source))?;
-        Ok(Self { socket, sequence: 0, room: Vec::with_capacity(ROOM) })
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
     }
 
     /// Sends `request`, whose header is complete except for its sequence number, and calls `each`
@@ -54,9 +54,9 @@ impl Netlink {
         let acknowledged = u16_at(request, 6) & NLM_F_ACK != 0;
         self.socket.send(request, 0)?;
         loop {
-            self.room.clear();
-            self.socket.recv(&mut self.room, 0)?;
-            for message in messages(&self.room) {
+            self.buffer.clear();
+            self.socket.recv(&mut self.buffer, 0)?;
+            for message in messages(&self.buffer) {
                 // The rest of an earlier answer that was given up.
                 if u32_at(message, 8) != self.sequence {
                     continue;

@@ -85,8 +85,8 @@ impl Table {
     /// When the owner has ended.
     pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
         let stdin = self.tool.stdin.as_mut().expect("standard input was asked to be a pipe");
-        let told = stdin.write_all(format!("{command}\n").as_bytes());
-        told.map_err(|source| NetError::system("change an nftables table", source))
+        let written = stdin.write_all(format!("{command}\n").as_bytes());
+        written.map_err(|source| NetError::system("change an nftables table", source))
     }
 
     /// Returns its name.

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_slow_and_fast_caps() {
+    fn kernel_takes_slow_and_fast_caps() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for text in ["1 bit/s", "1 Gbit/s", "100 Tbit/s"] {
             cap(&socket, text.parse().unwrap()).unwrap();

@@ -75,7 +75,7 @@ impl PacketSocket {
     /// Sends one frame (virtio header first), given in parts.
     ///
     /// # Errors
-    /// When the kernel refuses the frame, has no room for it, or the device is down.
+    /// When the kernel refuses the frame, has no buffer for it, or the device is down.
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let fd = self.socket.as_raw_fd();
         // SAFETY: IoSlice has the layout of iovec, and the parts live through the call.

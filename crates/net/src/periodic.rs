@@ -59,21 +59,21 @@ mod tests {
 
     #[test]
     fn action_repeats_until_dropped() {
-        let (tell, told) = mpsc::channel();
-        let act = move || tell.send(()).unwrap();
+        let (notify, runs) = mpsc::channel();
+        let act = move || notify.send(()).unwrap();
         let periodic = Periodic::start("again", Duration::from_millis(1), act).unwrap();
-        assert_eq!(told.iter().take(3).count(), 3);
+        assert_eq!(runs.iter().take(3).count(), 3);
         drop(periodic);
-        told.iter().for_each(drop);
+        runs.iter().for_each(drop);
     }
 
     #[test]
     fn dropping_does_not_wait_for_the_next_run() {
-        let (tell, told) = mpsc::channel();
-        let act = move || tell.send(()).unwrap();
+        let (notify, runs) = mpsc::channel();
+        let act = move || notify.send(()).unwrap();
         let periodic = Periodic::start("seldom", Duration::from_secs(3600), act).unwrap();
-        told.recv().unwrap();
+        runs.recv().unwrap();
         drop(periodic);
-        assert_eq!(told.iter().count(), 0);
+        assert_eq!(runs.iter().count(), 0);
     }
 }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_and_removed_in_a_directory_of_ones_own() {
+    fn private_file_is_written_and_removed() {
         let folder = folder("own");
         let directory = PrivateDirectory::make(&folder.join("deep").join("er")).unwrap();
         let name = OsStr::new("switch");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_is_not_followed() {
+    fn symbolic_link_is_not_followed() {
         let folder = folder("link");
         let (real, link, victim) =
             (folder.join("real"), folder.join("link"), folder.join("victim"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_another_user_or_open_to_others_is_refused() {
+    fn shared_directory_is_refused() {
         let folder = folder("other");
         let open = folder.join("open");
         std::fs::create_dir(&open).unwrap();

@@ -149,20 +149,24 @@ pub fn become_user(account: &Account, keep: &[Capability]) -> Result<()> {
 pub fn keep_only(keep: &[Capability]) -> Result<Vec<Capability>> {
     check_alone("give capabilities up")?;
     let held = permitted()?;
-    let (kept, lacking): (Vec<Capability>, _) =
+    let (remaining, lacking): (Vec<Capability>, _) =
         keep.iter().copied().partition(|capability| held & capability.bit() != 0);
-    let wanted = bits_of(&kept);
+    let wanted = bits_of(&remaining);
     cut_bounding_set(keep)?;
     let ambient = |order: i32, capability: Option<&Capability>| {
         let number = capability.map_or(0, |capability| *capability as u64);
         prctl(libc::PR_CAP_AMBIENT, u64::from(order.unsigned_abs()), number)
     };
     let is_ambient = |capability| ambient(libc::PR_CAP_AMBIENT_IS_SET, Some(capability));
-    if held != wanted || !kept.iter().all(|kept| is_ambient(kept).is_ok_and(|is_set| is_set == 1)) {
+    if held != wanted
+        || !remaining
+            .iter()
+            .all(|capability| is_ambient(capability).is_ok_and(|is_set| is_set == 1))
+    {
         // Programs that this process starts would regain an ambient capability.
         ambient(libc::PR_CAP_AMBIENT_CLEAR_ALL, None)?;
         set_capabilities(wanted)?;
-        for capability in &kept {
+        for capability in &remaining {
             ambient(libc::PR_CAP_AMBIENT_RAISE, Some(capability))?;
         }
     }
@@ -184,17 +188,17 @@ pub fn keep_in_thread(keep: &[Capability]) -> Result<()> {
 /// the kernel lets every holder of a map write to it (since Linux 5.19).
 #[must_use]
 pub fn of_sockets(wanted: &[Capability]) -> Vec<Capability> {
-    let mut taken = wanted.to_vec();
-    if taken.contains(&Capability::NetRaw) && !works_with(&[Capability::NetRaw], may_spoof) {
-        taken.retain(|capability| *capability != Capability::NetRaw);
-        taken.push(Capability::NetAdmin);
+    let mut needed = wanted.to_vec();
+    if needed.contains(&Capability::NetRaw) && !works_with(&[Capability::NetRaw], may_spoof) {
+        needed.retain(|capability| *capability != Capability::NetRaw);
+        needed.push(Capability::NetAdmin);
     }
-    if taken.contains(&Capability::Bpf) && works_with(&[], may_write_to_maps) {
-        taken.retain(|capability| *capability != Capability::Bpf);
+    if needed.contains(&Capability::Bpf) && works_with(&[], may_write_to_maps) {
+        needed.retain(|capability| *capability != Capability::Bpf);
     }
-    taken.sort_unstable();
-    taken.dedup();
-    taken
+    needed.sort_unstable();
+    needed.dedup();
+    needed
 }
 
 /// Returns whether `works` is true for a thread with the capabilities `keep`.
@@ -240,8 +244,8 @@ fn check_alone(purpose: &str) -> Result<()> {
 fn cut_bounding_set(keep: &[Capability]) -> Result<()> {
     /// One more than any kernel has.
     const MOST: u64 = 64;
-    let kept = bits_of(keep);
-    for number in (0..MOST).filter(|number| kept & (1 << number) == 0) {
+    let bits = bits_of(keep);
+    for number in (0..MOST).filter(|number| bits & (1 << number) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, number, 0) {
             Err(NetError::System { source, .. }) => match source.raw_os_error() {
                 // The kernel has no more.
@@ -279,7 +283,7 @@ const VERSION: u32 = 0x2008_0522;
 fn permitted() -> Result<u64> {
     let mut data = [Data::default(); 2];
     let header = Header { version: VERSION, process: 0 };
-    // SAFETY: both live through the call, and have the layout that this version says.
+    // SAFETY: both live through the call, and have the layout of this version.
     let got = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
     if got != 0 {
         return Err(last_error("capabilities"));
@@ -295,7 +299,7 @@ fn set_capabilities(bits: u64) -> Result<()> {
     };
     let data = [half(bits), half(bits >> 32)];
     let header = Header { version: VERSION, process: 0 };
-    // SAFETY: both live through the call, and have the layout that this version says.
+    // SAFETY: both live through the call, and have the layout of this version.
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     if set == 0 { Ok(()) } else { Err(last_error("capabilities")) }
 }
@@ -317,14 +321,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_found_and_nobody_else_is_root() {
+    fn root_is_recognised() {
         assert!(Account::find("root").unwrap().unwrap().is_root());
         assert_eq!(Account::find("tradewind-no-such-user").unwrap(), None);
         assert!(Account::find("nobody").unwrap().is_none_or(|nobody| !nobody.is_root()));
     }
 
     #[test]
-    fn a_user_that_is_not_mapped_is_told_from_one_that_is() {
+    fn unmapped_user_is_distinguished() {
         let whole = "         0          0 4294967295\n";
         assert!(is_covered(whole, 0) && is_covered(whole, 998));
         let root_alone = "0 1000 1\n";
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_gives_capabilities_up_and_the_others_keep_theirs() {
+    fn capabilities_are_dropped_per_thread() {
         let before = permitted().unwrap();
         std::thread::spawn(|| {
             keep_in_thread(&[Capability::NetRaw]).unwrap();
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_take_the_least_that_this_kernel_asks_for() {
+    fn sockets_need_the_fewest_capabilities() {
         use Capability::{Bpf, NetAdmin, NetBindService, NetRaw};
         assert_eq!(of_sockets(&[]), []);
         assert_eq!(of_sockets(&[NetAdmin, NetBindService]), [NetBindService, NetAdmin]);

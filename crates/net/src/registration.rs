@@ -7,14 +7,15 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a non-blocking socket for writing only: the runtime is notified of room to write and
+/// Registers a non-blocking socket for writing only: the runtime is notified of space to write and
 /// of failure, and never of arriving data. Must be called inside a runtime.
 ///
 /// # Errors
-/// When the runtime or the kernel has no room; the socket is closed then.
+/// When the runtime or the kernel has no memory; the socket is closed then.
 pub fn for_writing(stream: TcpStream) -> io::Result<AsyncFd<TcpStream>> {
     // SAFETY: a `TcpStream` owns its descriptor, names the same one throughout its life and closes
-    // it only when dropped, which `AsyncFd` does after it has taken the descriptor off the runtime.
+    // it only when dropped, which `AsyncFd` does after it has removed the descriptor from the
+    // runtime.
     unsafe { AsyncFd::register_with_interest(stream, Interest::WRITABLE) }.map_err(io::Error::from)
 }
 
@@ -24,7 +25,7 @@ pub fn for_writing(stream: TcpStream) -> io::Result<AsyncFd<TcpStream>> {
 /// As [`for_writing`].
 pub fn for_reading(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` names one descriptor throughout its life and closes it only when
-    // dropped, which `AsyncFd` does after it has taken the descriptor off the runtime.
+    // dropped, which `AsyncFd` does after it has removed the descriptor from the runtime.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
         .map_err(io::Error::from)
 }
@@ -46,8 +47,9 @@ mod tests {
             let near = for_writing(near).unwrap();
             drop(near.writable().await.unwrap());
             far.write_all(b"data").unwrap();
-            let heard = tokio::time::timeout(std::time::Duration::from_millis(50), near.readable());
-            assert!(heard.await.is_err());
+            let readable =
+                tokio::time::timeout(std::time::Duration::from_millis(50), near.readable());
+            assert!(readable.await.is_err());
             socket2::SockRef::from(&far).set_linger(Some(std::time::Duration::ZERO)).unwrap();
             drop(far);
             drop(near.readable().await.unwrap());

@@ -35,9 +35,9 @@ use crate::netlink::{listen, messages, u16_at};
 use crate::sysctl;
 
 pub(crate) mod kernel;
+pub(crate) mod metrics;
 mod rules;
 mod snapshot;
-pub(crate) mod told;
 use kernel::{Kernel, Mark, OwnWindows, prefix_of};
 use rules::Suppressions;
 use snapshot::Snapshot;
@@ -220,7 +220,7 @@ impl Routes {
     /// # Cost
     /// Reads all routes where a link or next hop has changed.
     pub fn follow(&mut self) -> Vec<(IpNet, Result<Placed>)> {
-        let RouteChanges { mut prefixes, silently, rules, lost_events } = self.heard();
+        let RouteChanges { mut prefixes, silently, rules, lost_events } = self.read_changes();
         let compared =
             if silently || lost_events { self.changed_silently() } else { Some(Vec::new()) };
         if rules || lost_events {
@@ -264,23 +264,23 @@ impl Routes {
     }
 
     /// Reads the kernel's notifications of changes that are not ours.
-    fn heard(&mut self) -> RouteChanges {
-        let mut heard = RouteChanges::default();
-        let mut room = Vec::with_capacity(64 * 1024);
+    fn read_changes(&mut self) -> RouteChanges {
+        let mut changes = RouteChanges::default();
+        let mut buffer = Vec::with_capacity(64 * 1024);
         loop {
-            room.clear();
-            match self.changes.recv(&mut room, 0) {
+            buffer.clear();
+            match self.changes.recv(&mut buffer, 0) {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // The kernel's buffer overflowed, and messages were lost (ENOBUFS).
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    (heard.lost_events, self.links) = (true, Links::default());
+                    (changes.lost_events, self.links) = (true, Links::default());
                 }
                 Err(_) => break,
             }
-            for message in messages(&room) {
+            for message in messages(&buffer) {
                 if OF_RULES.contains(&u16_at(message, 4)) {
-                    heard.rules = true;
+                    changes.rules = true;
                     continue;
                 }
                 match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).map(|m| m.payload)
@@ -289,22 +289,22 @@ impl Routes {
                         RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route),
                     )) => {
                         if route.header.protocol != self.kernel.protocol() {
-                            heard.prefixes.extend(prefix_of(&route));
+                            changes.prefixes.extend(prefix_of(&route));
                         }
                     }
                     // IPv4 routes vanish with their link or next hop without a notification.
                     Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => {
-                        heard.silently |= self.links.has_turned(&link);
+                        changes.silently |= self.links.has_turned(&link);
                     }
                     Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => {
                         self.links.0.remove(&link.header.index);
-                        heard.silently = true;
+                        changes.silently = true;
                     }
-                    _ => heard.silently = true,
+                    _ => changes.silently = true,
                 }
             }
         }
-        heard
+        changes
     }
 
     /// Returns the route that leads to all of `prefix` now, or why there is none to copy.

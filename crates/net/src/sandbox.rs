@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_never_made_fail_and_others_do_not() {
+    fn unused_calls_are_refused() {
         on_a_thread(|| {
             bind(&[]);
             let unshared = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_for_the_kernel_take_the_capability() {
+    fn loading_programs_needs_the_capability() {
         on_a_thread(|| {
             bind(&[Capability::Bpf]);
             assert_eq!(call(libc::SYS_bpf, [9999, 0, 0]), Some(nix::Error::EINVAL));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_typed_at_a_terminal() {
+    fn terminal_injection_is_refused() {
         on_a_thread(|| {
             bind(&[]);
             for request in TYPING {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_have_a_name_of_their_own() {
+    fn filter_names_are_distinct() {
         let named = |keep: &[Capability]| {
             name_of(&[filter(never(keep).unwrap()).unwrap(), other_numbers()])
         };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_starts_no_programs() {
+    fn worker_starts_no_programs() {
         on_a_thread(|| {
             no_new_privileges();
             seccompiler::apply_filter(&filter(always(PROGRAMS)).unwrap()).unwrap();

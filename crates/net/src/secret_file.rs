@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_secret_that_others_may_read_is_refused() {
+    fn readable_secret_is_refused() {
         let name = format!("tradewind-secret-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, "secret\n").unwrap();

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_of_a_service_are_told_apart() {
+    fn service_signals_are_distinguished() {
         // A blocked signal that is sent to a thread stays with that thread.
         let thread = std::thread::spawn(|| {
             let signals = Signals::take_of_service().unwrap();
@@ -133,10 +133,10 @@ mod tests {
             assert_eq!(signals.read().unwrap(), None);
             arrived
         });
-        let told = thread.join().unwrap();
-        let names: Vec<&str> = told.iter().map(|(_, name)| name.as_str()).collect();
+        let handled = thread.join().unwrap();
+        let names: Vec<&str> = handled.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names[..3], ["SIGUSR1", "SIGUSR2", "SIGRTMIN+3"]);
-        let ends: Vec<bool> = told.iter().map(|(ends, _)| *ends).collect();
+        let ends: Vec<bool> = handled.iter().map(|(ends, _)| *ends).collect();
         assert_eq!(ends, [false, false, false, true]);
     }
 }

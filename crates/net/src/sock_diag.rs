@@ -101,7 +101,7 @@ impl SockDiag {
         // Groups come and go, so they are looked up each time.
         let groups = filter.cgroup.as_deref().map(cgroup::numbers_below).transpose()?;
         let own = filter.own.then(own_inodes).transpose()?;
-        let mut group_untold = false;
+        let mut lacks_group = false;
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut question = question(family as u8);
             let answered = self.netlink.ask(&mut question, |message| {
@@ -114,7 +114,7 @@ impl SockDiag {
                     (None, _) => each(&connection),
                     (Some(wanted), Some(group)) if wanted.contains(&group) => each(&connection),
                     (Some(_), Some(_)) => {}
-                    (Some(_), None) => group_untold = true,
+                    (Some(_), None) => lacks_group = true,
                 }
             });
             match answered {
@@ -127,7 +127,7 @@ impl SockDiag {
                 other => other.map_err(|e| NetError::system("list TCP connections", e))?,
             }
         }
-        if group_untold {
+        if lacks_group {
             return Err(NetError::Unsupported {
                 kernel_feature: "control groups in its list of TCP connections",
                 needs: "Linux 5.9; without it, filter by ports or prefixes",
@@ -174,9 +174,9 @@ fn inode_of(answer: &[u8]) -> u64 {
 fn own_inodes() -> Result<HashSet<u64>> {
     let refused = |source| NetError::system("read /proc/self/status", source);
     let status = std::fs::read_to_string("/proc/self/status").map_err(refused)?;
-    let room = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
-    let room: i32 = room.ok_or_else(|| refused(std::io::Error::other("no `FDSize`")))?;
-    Ok((0..room).filter_map(socket_inode).collect())
+    let most = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
+    let most: i32 = most.ok_or_else(|| refused(std::io::Error::other("no `FDSize`")))?;
+    Ok((0..most).filter_map(socket_inode).collect())
 }
 
 /// Returns the inode of `descriptor`, if it is an open socket. Other threads may close it
@@ -184,7 +184,7 @@ fn own_inodes() -> Result<HashSet<u64>> {
 fn socket_inode(descriptor: i32) -> Option<u64> {
     // SAFETY: all zero is a valid `stat`.
     let mut file: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `file` has room for the answer; what is no open descriptor is refused.
+    // SAFETY: `file` has space for the answer; what is no open descriptor is refused.
     let answer = unsafe { libc::fstat(descriptor, &raw mut file) };
     (answer == 0 && file.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(file.st_ino)
 }

@@ -34,7 +34,7 @@ impl Pipe {
     /// When no descriptor is left.
     pub fn new() -> io::Result<Self> {
         let mut ends = [0; 2];
-        // SAFETY: `ends` has room for the two descriptors that the kernel writes.
+        // SAFETY: `ends` has space for the two descriptors that the kernel writes.
         let status = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) };
         if status < 0 {
             return Err(io::Error::last_os_error());
@@ -72,19 +72,19 @@ impl Pipe {
     /// When the kernel cannot read the pipe.
     pub fn take_out(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.held];
-        let mut taken = 0;
-        while taken < bytes.len() {
-            let count = nix::unistd::read(&self.reader, &mut bytes[taken..])?;
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let count = nix::unistd::read(&self.reader, &mut bytes[filled..])?;
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            taken += count;
+            filled += count;
         }
         self.held = 0;
         Ok(bytes)
     }
 
-    /// Moves the pipe's content into the send queue of `socket`, as far as there is room.
+    /// Moves the pipe's content into the send queue of `socket`, as far as there is space.
     ///
     /// # Errors
     /// `WouldBlock` when the socket is full; any other error is the socket's.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_no_more_leaves_the_rest_in_the_pipe() {
+    fn full_socket_leaves_the_rest_in_the_pipe() {
         let (mut source, inlet) = pair();
         let (_sink, outlet) = pair();
         let feeder = std::thread::spawn(move || {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_shows_as_an_error() {
+    fn reset_shows_as_an_error() {
         let (source, inlet) = pair();
         crate::tcp::reset_on_close(&source).unwrap();
         drop(source);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_setting_is_named_in_the_error() {
+    fn missing_setting_is_named() {
         let error = set("net.ipv4.no_such_setting", "1").unwrap_err().to_string();
         assert!(error.contains("net.ipv4.no_such_setting=1"), "{error}");
     }

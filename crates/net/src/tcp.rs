@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_socket_inherits_the_options_of_its_listener() {
+    fn accepted_socket_inherits_options() {
         let options = SocketOptions {
             congestion_control: Some("reno".into()),
             notsent_lowat: Some(Bytes::new(131_072)),
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_congestion_control_is_named() {
+    fn unknown_congestion_control_is_named() {
         let options =
             SocketOptions { congestion_control: Some("wind".into()), ..SocketOptions::default() };
         let error = listen("127.0.0.1:0".parse().unwrap(), 1, 16, &options).unwrap_err();
@@ -477,11 +477,11 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_named_even_when_its_user_would_share_it() {
+    fn port_in_use_is_named() {
         let options = SocketOptions::default();
-        let taken = listen("127.0.0.1:0".parse().unwrap(), 2, 16, &options).unwrap();
-        let address = taken[0].local_addr().unwrap();
-        assert_eq!(taken[1].local_addr().unwrap(), address);
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 2, 16, &options).unwrap();
+        let address = listeners[0].local_addr().unwrap();
+        assert_eq!(listeners[1].local_addr().unwrap(), address);
         let error = listen(address, 1, 16, &options).unwrap_err();
         assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use tradewind_units::{Bandwidth, Bytes, Duration, Segments};
 
 /// Buffer size for the structure as it may grow; Linux 6.18 gives 280 bytes.
-const ROOM: usize = 512;
+const BUFFER_BYTES: usize = 512;
 /// `TCPI_OPT_TIMESTAMPS`: the connection carries timestamps, 12 bytes a segment.
 const OPTION_TIMESTAMPS: u8 = 1;
 /// `TCPI_OPT_SYN_DATA`: the peer accepted data in this side's SYN.
@@ -81,24 +81,24 @@ impl TcpInfo {
     /// # Errors
     /// When `socket` is no TCP socket.
     pub fn of(socket: &impl AsFd) -> io::Result<Self> {
-        let mut room = [0u8; ROOM];
-        let mut length = libc::socklen_t::try_from(room.len()).expect("512 fits");
-        // SAFETY: the descriptor is borrowed for the call; the kernel writes at most `length`
-        // bytes into `room`, which is that long, and tells how many it wrote.
+        let mut buffer = [0u8; BUFFER_BYTES];
+        let mut length = libc::socklen_t::try_from(buffer.len()).expect("512 fits");
+        // SAFETY: the descriptor is borrowed for the call; the kernel writes at most `length` bytes
+        // into `buffer`, which is that long, and tells how many it wrote.
         let status = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
                 libc::IPPROTO_TCP,
                 libc::TCP_INFO,
-                room.as_mut_ptr().cast(),
+                buffer.as_mut_ptr().cast(),
                 &raw mut length,
             )
         };
         if status != 0 {
             return Err(io::Error::last_os_error());
         }
-        let length = usize::try_from(length).unwrap_or(0).min(ROOM);
-        Self::parse(&room[..length])
+        let length = usize::try_from(length).unwrap_or(0).min(BUFFER_BYTES);
+        Self::parse(&buffer[..length])
             .ok_or_else(|| io::Error::other(format!("TCP_INFO of {length} bytes is too short")))
     }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_peer_of_an_idle_connection_is_told_from_one_that_acknowledges_nothing() {
+    fn idle_silence_differs_from_lost_acknowledgements() {
         let hosts = Namespace::create().and_then(|near| Ok([near, Namespace::create()?]));
         let hosts = match hosts {
             Ok(hosts) => hosts,

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_memory_and_a_missing_one_is_named() {
+    fn memory_use_of_a_process() {
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.proportional.as_u64() > 0 && memory.resident >= memory.proportional);
         let error = cpu_time(u32::MAX).unwrap_err().to_string();

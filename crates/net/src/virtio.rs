@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_survives_a_round_trip() {
+    fn header_round_trip() {
         let header = VirtioHeader {
             needs_checksum: true,
             segmentation: Some(Segmentation::Tcp6),

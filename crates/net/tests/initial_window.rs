@@ -69,7 +69,7 @@ fn accepted_connections_inherit_the_window() {
 }
 
 #[test]
-fn a_rate_makes_the_window_what_a_round_trip_holds() {
+fn window_follows_rate_and_rtt() {
     let Some(windows) = attached() else { return };
     let Some(hosts) = Hosts::new() else { return };
     let listener = hosts.listen(&SocketOptions::default());
@@ -84,8 +84,8 @@ fn a_rate_makes_the_window_what_a_round_trip_holds() {
         let rtt_us = u64::try_from(info.rtt.unwrap().as_micros()).unwrap();
         let held = rate.as_bps() / 8 / 1000 * rtt_us / 1000 / info.send_mss.as_u64();
         let expected = (held + held / 4).max(USUAL.into()).min(most.into());
-        let told = u64::from(info.congestion_window.unwrap().as_u32());
-        assert_eq!(told, expected, "{text} in {rtt_us} us, at most {most}");
+        let reported = u64::from(info.congestion_window.unwrap().as_u32());
+        assert_eq!(reported, expected, "{text} in {rtt_us} us, at most {most}");
     }
 }
 
@@ -101,7 +101,7 @@ fn program_is_detached_with_its_last_owner() {
 }
 
 #[test]
-fn the_whole_window_leaves_before_the_first_acknowledgement() {
+fn whole_window_is_sent_at_once() {
     let Some(windows) = attached() else { return };
     let Some(hosts) = Hosts::new() else { return };
     // The peer's window must hold the flight, which needs a large buffer from the start.
@@ -136,7 +136,7 @@ fn keep(hosts: &Hosts, there: &str) -> (WindowRoutes, mpsc::Receiver<String>) {
 }
 
 #[test]
-fn a_route_sets_the_window_of_one_address_until_it_is_dropped() {
+fn route_sets_the_window_of_one_address() {
     let Some(hosts) = Hosts::new() else { return };
     let plain = SocketOptions::default();
     let listener = hosts.listen(&plain);
@@ -207,7 +207,7 @@ fn window_routes_follow_rules_and_routes() {
         };
         assert!((0..3000).any(is_so), "{parts:?} in {}", way());
     };
-    let kept = keep(&hosts, THERE);
+    let windows = keep(&hosts, THERE);
     goes(["dev near0", "initcwnd 120"]);
     ip(&["link add vpn type veth peer name far", "link set vpn up", "link set far up"]);
     ip(&["route add default dev vpn table 777", "rule add not fwmark 777 table 777"]);
@@ -217,6 +217,6 @@ fn window_routes_follow_rules_and_routes() {
     goes(["dev near0", "initcwnd 120"]);
     ip(&[&format!("route add {THERE}/31 dev vpn")]);
     goes(["dev vpn", "initcwnd 120"]);
-    drop(kept);
+    drop(windows);
     assert!(!way().contains("initcwnd"), "{}", way());
 }

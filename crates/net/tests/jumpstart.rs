@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use common::jumps::{LONG, limit, paced, told, values};
+use common::jumps::{LONG, events, limit, paced, values};
 use common::{Hosts, THERE, THERE_IPV6, USUAL, window};
 use tradewind_net::clock::monotonic;
 use tradewind_net::iproute::{self, Tool};
@@ -30,7 +30,7 @@ fn initial_window(hosts: &Hosts, listener: &TcpListener) -> u32 {
 }
 
 #[test]
-fn window_is_that_of_the_longest_prefix_until_removed() {
+fn longest_prefix_sets_the_window() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let plain = SocketOptions::default();
     for (address, wide, narrow) in
@@ -65,7 +65,7 @@ fn accepted_connections_jump_and_other_namespaces_do_not() {
 }
 
 #[test]
-fn with_own_alone_other_connections_are_unchanged() {
+fn own_only_leaves_other_connections() {
     let Some(hosts) = Hosts::new() else { return };
     let options = Options { own_alone: true, ..Options::default() };
     let Some(mut program) = hosts.attach(&options) else { return };
@@ -96,7 +96,7 @@ fn with_own_alone_other_connections_are_unchanged() {
 }
 
 #[test]
-fn a_value_ends_by_the_programs_own_clock() {
+fn value_expires_in_the_kernel() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
     let prefix = "10.82.0.2/32".parse().unwrap();
@@ -186,13 +186,13 @@ fn one_of_two_programs_holds_a_connection() {
 }
 
 #[test]
-fn a_handshake_over_another_path_starts_by_default() {
+fn handshake_over_another_path_starts_by_default() {
     let Some((hosts, mut program)) = world(&Options::default()) else { return };
     let listener = hosts.listen(&SocketOptions::default());
     let prefix = "10.82.0.2/32".parse().unwrap();
     program.set(prefix, paced(90, 1000.0, Duration::from_secs(100))).unwrap();
     assert_eq!(initial_window(&hosts, &listener), USUAL);
-    assert_eq!(told(&mut program), []);
+    assert_eq!(events(&mut program), []);
 }
 
 #[test]
@@ -206,9 +206,11 @@ fn control_share_starts_by_default_and_is_reported() {
     let windows: Vec<u32> = (0..200).map(|_| initial_window(&hosts, &listener)).collect();
     let by_default = windows.iter().filter(|window| **window == USUAL).count();
     assert!((30..=90).contains(&by_default), "{by_default} of 200");
-    let told = told(&mut program);
-    let control = told.iter().filter(|told| matches!(told, ProgramEvent::Control { .. })).count();
-    let jumped = told.iter().filter(|told| matches!(told, ProgramEvent::Jumped { window: 50, .. }));
+    let events = events(&mut program);
+    let control =
+        events.iter().filter(|event| matches!(event, ProgramEvent::Control { .. })).count();
+    let jumped =
+        events.iter().filter(|event| matches!(event, ProgramEvent::Jumped { window: 50, .. }));
     assert_eq!((control, jumped.count()), (by_default, 200 - by_default));
 }
 
@@ -227,14 +229,14 @@ fn lost_reports_are_counted() {
         // Reset, so that no port stays in TIME_WAIT.
         socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
     }
-    let told = told(&mut program).len() as u64;
-    assert!(told > 0 && program.lost_events() > 0);
+    let count = events(&mut program).len() as u64;
+    assert!(count > 0 && program.lost_events() > 0);
     // All are held back, except for the one number in four billion that no share reaches.
-    assert_eq!(told + program.lost_events(), connections);
+    assert_eq!(count + program.lost_events(), connections);
 }
 
 #[test]
-fn the_receiving_side_is_prepared_before_it_dials_or_listens() {
+fn receiver_is_prepared_before_dial_and_listen() {
     let bytes = Bytes::new(1_000_000);
     let options = Options { receive_buffer: Some(bytes), ..Options::default() };
     let Some((hosts, mut program)) = world(&options) else { return };

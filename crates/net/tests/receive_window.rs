@@ -72,7 +72,7 @@ fn by_sockops(hosts: &Hosts, options: &Options) -> Option<JumpStarts> {
 }
 
 #[test]
-fn a_route_holds_no_buffer_back() {
+fn route_does_not_limit_the_buffer() {
     let Some(hosts) = prepared() else { return };
     let plain = SocketOptions::default();
     let own = SocketOptions { receive_buffer: Some(Bytes::new(2_000_000)), ..plain.clone() };
@@ -104,7 +104,7 @@ fn program_reduces_neither_buffer_nor_route_window() {
 }
 
 #[test]
-fn a_buffer_that_was_asked_for_is_offered_as_a_whole() {
+fn requested_buffer_is_advertised_whole() {
     let Some(hosts) = Hosts::new() else { return };
     let plain = SocketOptions::default();
     let listener = hosts.listen(&plain);

@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::jumps::{limit, paced, told};
+use common::jumps::{events, limit, paced};
 use common::{HERE, Hosts, THERE, USUAL, window};
 use socket2::{Domain, Socket, Type};
 use tradewind_net::iproute::{self, Tool};
@@ -111,7 +111,7 @@ fn begin_to_dial(to: SocketAddr) -> Socket {
 }
 
 #[test]
-fn shares_of_those_that_start_at_once_never_exceed_the_rate() {
+fn simultaneous_shares_stay_within_the_rate() {
     let Some(world) = World::new(&Options::default(), 80.0) else { return };
     // More than the number of separate loans.
     let (rate, crowd) = (10_000_000, 10);
@@ -139,14 +139,14 @@ fn number_of_borrowers_is_limited() {
 }
 
 #[test]
-fn share_below_the_least_window_is_not_given() {
+fn share_below_least_window_is_refused() {
     // Ten segments of 1448 bytes in 100 ms are 144,800 bytes a second.
     let Some(mut world) = World::new(&Options::default(), 4.0) else { return };
     assert_eq!(world.open(8).shares(), [500_000]);
     sleep(LOANS_ENDED);
-    told(&mut world.program);
+    events(&mut world.program);
     assert_eq!(world.open(8).shares(), []);
-    assert_eq!(told(&mut world.program), []);
+    assert_eq!(events(&mut world.program), []);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn lost_first_flight_is_reported_once() {
     let opened = world.open(1);
     assert_eq!(opened.shares(), [10_000_000]);
     let Some(&ProgramEvent::Jumped { connection, window: WINDOW }) =
-        told(&mut world.program).first()
+        events(&mut world.program).first()
     else {
         panic!("it jumped, and that is not told");
     };
@@ -170,5 +170,5 @@ fn lost_first_flight_is_reported_once() {
     });
     assert!(twice, "{} segments sent again", sent_again());
     let lost = ProgramEvent::FirstFlightLost { connection, prefix: Some(prefix()) };
-    assert_eq!(told(&mut world.program), [lost]);
+    assert_eq!(events(&mut world.program), [lost]);
 }

@@ -76,7 +76,7 @@ fn datagrams_arrive_in_order_at_each_next_hop() {
 /// Trains are sent on in the buffers that they arrived in, between copied datagrams, in their
 /// order.
 #[test]
-fn trains_change_hands_whole_and_keep_their_order() {
+fn trains_are_received_whole_and_in_order() {
     for local in LOCAL {
         for (gso, gro) in [(true, true), (false, true), (true, false)] {
             let options = UdpOptions { gso, gro, ..UdpOptions::default() };
@@ -133,8 +133,8 @@ fn unwritten_datagrams_are_not_sent() {
             .enumerate()
     {
         let datagram = vec![number as u8; length];
-        let written = batch.push_if(to, length, |room| {
-            room.copy_from_slice(&datagram);
+        let written = batch.push_if(to, length, |space| {
+            space.copy_from_slice(&datagram);
             is_sent
         });
         assert_eq!(written, is_sent);
@@ -166,7 +166,7 @@ fn trains_to_one_next_hop_are_few_calls() {
 }
 
 #[test]
-fn datagrams_beyond_the_mtu_are_counted_and_stop_no_trains() {
+fn oversized_datagrams_stop_no_trains() {
     // Loopback's MTU is 65,536; a namespace with a smaller one would need privileges.
     let (sender, receiver) =
         (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], UdpOptions::default()));
@@ -203,10 +203,10 @@ fn full_batch_is_reported_and_socket_drops_are_counted() {
     let (sender, receiver) = (port(LOCAL[0], UdpOptions::default()), port(LOCAL[0], options));
     let mut batch = SendBatch::new(2);
     for (length, takes) in [(100, true), (200, true), (300, false)] {
-        let room = batch.push(receiver.address(), length);
-        assert_eq!(room.is_some(), takes, "{length}");
-        if let Some(room) = room {
-            room.fill(0);
+        let space = batch.push(receiver.address(), length);
+        assert_eq!(space.is_some(), takes, "{length}");
+        if let Some(space) = space {
+            space.fill(0);
         }
     }
     batch.flush(&sender);
@@ -231,7 +231,7 @@ fn full_batch_is_reported_and_socket_drops_are_counted() {
 }
 
 #[test]
-fn datagrams_tell_their_code_points_where_that_is_asked_for() {
+fn dscp_is_received_on_request() {
     for local in LOCAL {
         for tells_dscp in [true, false] {
             let receiver = port(local, UdpOptions { tells_dscp, ..UdpOptions::default() });
@@ -249,9 +249,9 @@ fn datagrams_tell_their_code_points_where_that_is_asked_for() {
             epoll.watch(&receiver, 0).unwrap();
             assert_eq!(epoll.wait(Some(Duration::from_secs(5))).unwrap().count(), 1);
             incoming.receive(&receiver).unwrap();
-            let mut told = Vec::new();
-            incoming.for_each(|arrival, _| told.push(arrival.dscp));
-            assert_eq!(told, [tells_dscp.then_some(46)]);
+            let mut dscps = Vec::new();
+            incoming.for_each(|arrival, _| dscps.push(arrival.dscp));
+            assert_eq!(dscps, [tells_dscp.then_some(46)]);
         }
     }
 }
@@ -282,7 +282,7 @@ fn sockets_that_share_an_address_share_its_senders() {
 }
 
 #[test]
-fn an_address_that_is_not_here_is_named() {
+fn foreign_address_is_named() {
     let error = UdpPort::bind("192.0.2.1:9".parse().unwrap(), &UdpOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("bind the socket of udp 192.0.2.1:9: "), "{error}");
 }
@@ -290,7 +290,7 @@ fn an_address_that_is_not_here_is_named() {
 /// An answer from another of the host's addresses does not reach the sender, which is connected to
 /// the one that it wrote to.
 #[test]
-fn answers_leave_from_the_address_that_was_written_to() {
+fn replies_have_the_destination_as_source() {
     let Ok(host) = tradewind_net::netns::Namespace::create() else {
         return common::skipped(&"no right to make network namespaces");
     };

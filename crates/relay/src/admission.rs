@@ -1,9 +1,9 @@
 //! Admission of connections within limits, and eviction of some for others.
 //!
 //! A connection arrives unauthenticated, is admitted once its peer has shown that it may be here,
-//! and may rest in between: a warm connection, whose neighbour has said hello and has brought no
-//! session yet. Unauthenticated connections have a limit of their own; admitted and resting ones
-//! share the limit of sessions.
+//! and may rest in between: a warm connection, whose neighbour has sent its hello and no session
+//! yet. Unauthenticated connections have a limit of their own; admitted and resting ones share the
+//! limit of sessions.
 //!
 //! When there are too many unauthenticated connections, or a session needs a place that a resting
 //! connection takes, the source that holds most of them loses its oldest. So a host that opens
@@ -20,7 +20,7 @@ use tradewind_units::eviction::{EvictionQueue, Holder};
 pub(crate) enum Stage {
     /// Its peer is not authenticated yet.
     Unauthenticated,
-    /// Its neighbour has said hello, and has brought no session yet.
+    /// Its neighbour has sent its hello, and no session yet.
     Resting,
     /// It has a place among the sessions.
     Admitted,
@@ -29,7 +29,7 @@ pub(crate) enum Stage {
 /// The reason that a connection was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
-    /// All places are taken by sessions.
+    /// Sessions use all places.
     Full,
     /// It was evicted a moment ago.
     Evicted,
@@ -45,6 +45,14 @@ pub(crate) struct Admission<T> {
     sessions: usize,
     unauthenticated: EvictionQueue<T>,
     resting: EvictionQueue<T>,
+}
+
+/// A connection that has got a place among the sessions, and the task of the resting one that is
+/// evicted for it.
+struct Placed<T> {
+    holder: Holder,
+    task: T,
+    evicted: Option<T>,
 }
 
 impl<T> Admission<T> {
@@ -97,7 +105,7 @@ impl<T> Admission<T> {
     /// that is evicted for it, if one is.
     pub(crate) fn admit(&mut self, number: u64, stage: Stage) -> Result<Option<T>, NotAdmitted> {
         match stage {
-            Stage::Unauthenticated => self.take_place(number).map(|(_, _, evicted)| evicted),
+            Stage::Unauthenticated => self.take_place(number).map(|placed| placed.evicted),
             // It has a place already.
             Stage::Resting => match self.resting.remove(number) {
                 Some(_) => Ok(None),
@@ -119,7 +127,7 @@ impl<T> Admission<T> {
     /// Lets an unauthenticated connection rest in a place from which it may be evicted; returns the
     /// task of the resting connection that is evicted for it, if one is.
     pub(crate) fn rest(&mut self, number: u64) -> Result<Option<T>, NotAdmitted> {
-        let (holder, task, evicted) = self.take_place(number)?;
+        let Placed { holder, task, evicted } = self.take_place(number)?;
         self.resting.insert(number, holder, task);
         Ok(evicted)
     }
@@ -140,7 +148,7 @@ impl<T> Admission<T> {
         }
     }
 
-    fn take_place(&mut self, number: u64) -> Result<(Holder, T, Option<T>), NotAdmitted> {
+    fn take_place(&mut self, number: u64) -> Result<Placed<T>, NotAdmitted> {
         if !self.unauthenticated.contains(number) {
             return Err(NotAdmitted::Evicted);
         }
@@ -151,7 +159,7 @@ impl<T> Admission<T> {
         }
         let (holder, task) = self.unauthenticated.remove(number).ok_or(NotAdmitted::Evicted)?;
         self.sessions += 1;
-        Ok((holder, task, evicted))
+        Ok(Placed { holder, task, evicted })
     }
 }
 
@@ -175,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_that_holds_most_pays_with_its_oldest() {
+    fn oldest_of_the_largest_source_is_evicted() {
         let mut admission = Admission::new(100, 4);
         let (honest, _) = arrive(&mut admission, holder(1));
         let flood: Vec<_> = (0..3).map(|_| arrive(&mut admission, holder(9)).0).collect();
@@ -185,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_evicts_none_but_its_own_however_long_others_take() {
+    fn flood_evicts_only_its_own() {
         let mut admission = Admission::new(8000, 1000);
         let slow: Vec<_> = (0..24).map(|_| arrive(&mut admission, holder(1)).0).collect();
         for _ in 0..100_000 {
@@ -198,21 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn among_equals_the_oldest_goes_and_the_trusted_stay() {
+    fn oldest_untrusted_of_equals_is_evicted() {
         let mut admission = Admission::new(100, 3);
-        let (kept, _) = arrive(&mut admission, trusted(7));
+        let (admitted, _) = arrive(&mut admission, trusted(7));
         let (first, _) = arrive(&mut admission, holder(1));
         let (second, _) = arrive(&mut admission, holder(2));
         assert_eq!(arrive(&mut admission, trusted(7)).1, Some(first));
         assert_eq!(arrive(&mut admission, trusted(7)).1, Some(second));
-        // If all are trusted one of them is evicted, and an unknown source finds no room.
-        assert_eq!(arrive(&mut admission, trusted(7)).1, Some(kept));
-        let (stranger, evicted) = arrive(&mut admission, holder(3));
-        assert_eq!(evicted, Some(stranger));
+        // If all are trusted one of them is evicted, and an unknown source is rejected.
+        assert_eq!(arrive(&mut admission, trusted(7)).1, Some(admitted));
+        let (unknown, evicted) = arrive(&mut admission, holder(3));
+        assert_eq!(evicted, Some(unknown));
     }
 
     #[test]
-    fn a_session_takes_the_place_of_a_resting_connection_and_of_no_other() {
+    fn session_evicts_only_resting_connections() {
         let mut admission = Admission::new(3, 10);
         let of = |admission: &mut Admission<u64>, last| arrive(admission, holder(last)).0;
         let resting = [9, 9, 1].map(|last| of(&mut admission, last));
@@ -230,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resting_connection_keeps_its_place_when_it_brings_a_session() {
+    fn resting_connection_is_admitted_in_place() {
         let mut admission = Admission::new(1, 10);
         let (warm, _) = arrive(&mut admission, holder(1));
         assert_eq!(admission.rest(warm), Ok(None));
@@ -242,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_limits_end_no_session_and_admit_none_until_there_is_room() {
+    fn lower_limits_apply_to_new_sessions() {
         let mut admission = Admission::new(4, 4);
         let numbers = [1; 4].map(|last| arrive(&mut admission, holder(last)).0);
         let [first, second, third, resting] = numbers;
@@ -265,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_evicted_is_not_admitted_and_leaves_no_trace() {
+    fn evicted_connection_is_not_admitted() {
         let mut admission = Admission::new(1, 1);
         let (first, _) = arrive(&mut admission, holder(1));
         let (second, evicted) = arrive(&mut admission, holder(2));

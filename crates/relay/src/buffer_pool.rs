@@ -18,7 +18,7 @@ pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 /// data at the same instant; unprivileged users may have four times as many.
 const MOST_RESTING_PIPES: usize = 32;
 
-/// The buffer and pipes of one worker. Its lock is taken by that worker's thread alone while it
+/// The buffer and pipes of one worker. Its lock is acquired by that worker's thread alone while it
 /// serves, and never held across a wait.
 #[derive(Debug)]
 pub(crate) struct BufferPool(Mutex<Shared>);
@@ -65,10 +65,10 @@ impl BufferPool {
         let mut shared = self.lock();
         let (front, buffer) = shared.buffer.split_at_mut(before.len());
         front.copy_from_slice(before);
-        let room = most.min(buffer.len());
-        let bytes = side.try_receive(&mut buffer[..room])?;
+        let space = most.min(buffer.len());
+        let bytes = side.try_receive(&mut buffer[..space])?;
         // An encrypted one may hold more without its socket knowing.
-        let has_emptied = bytes < room && side.seal().is_none();
+        let has_emptied = bytes < space && side.seal().is_none();
         let received = Received { bytes, has_emptied };
         Ok(act(&shared.buffer[..before.len() + bytes], received))
     }

@@ -72,13 +72,13 @@ impl Capacity {
         let Some(limit) = self.descriptors else { return Ok(wanted) };
         let affordable = sessions_of(limit, self.open, self.listening, limits.unauthenticated);
         let Listening { addresses, workers } = self.listening;
-        let taken = EACH_LISTENER * self.listening.listeners();
+        let used = EACH_LISTENER * self.listening.listeners();
         if affordable == 0 {
-            return Err(RelayError::Descriptors { limit, taken, addresses, workers });
+            return Err(RelayError::Descriptors { limit, used, addresses, workers });
         }
         if affordable < wanted {
             tracing::warn!(
-                "{limit} descriptors, {taken} of them for {addresses} listeners of {workers} \
+                "{limit} descriptors, {used} of them for {addresses} listeners of {workers} \
                  workers each, allow {affordable} sessions, not {wanted}; raise the limit \
                  (ulimit -n) or lower `workers`"
             );
@@ -88,8 +88,8 @@ impl Capacity {
 }
 
 /// Returns the sessions that `limit` descriptors allow of which `open` are open already, listeners
-/// included: two for each, with an eighth of all kept for pipes, and one for each unauthenticated
-/// connection.
+/// included: two for each, with an eighth of all reserved for pipes, and one for each
+/// unauthenticated connection.
 fn sessions_of(limit: usize, open: usize, listening: Listening, unauthenticated: usize) -> usize {
     let later = EACH_LISTENER_LATER * listening.listeners() + EACH_WORKER * listening.workers;
     // Where there are more of these than pipes they find no descriptor, and are shed.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_of_listeners_are_not_promised_to_sessions() {
+    fn listener_descriptors_are_reserved() {
         let of = |addresses, workers| {
             let listening = Listening { addresses, workers };
             sessions_of(20_000, 10 + 2 * listening.listeners(), listening, 1000)
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn few_descriptors_leave_some_for_sessions_whatever_is_unauthenticated() {
+    fn few_descriptors_leave_some_for_sessions() {
         let listening = Listening { addresses: 1, workers: 4 };
         assert_eq!(sessions_of(1024, 20, listening, 1_000_000), (896 - 20 - 20 - 24 - 128) / 2);
         assert_eq!(sessions_of(0, 20, listening, 1000), 0);

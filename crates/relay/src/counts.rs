@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
     Forged,
     /// The path could not be opened, for the reason reported upstream.
     Failed(Status),
-    /// There was no room for it.
+    /// There was no free capacity for it.
     Full,
     /// It did not show the name and password of a user.
     NotLetIn,
@@ -108,8 +108,8 @@ const FAILURES: [Status; 14] = [
 ];
 
 impl Outcome {
-    /// Returns the message for a peer that is rejected for want of room.
-    pub(crate) const fn no_room(self) -> &'static str {
+    /// Returns the message for a peer that is rejected for want of capacity.
+    pub(crate) const fn rejection(self) -> &'static str {
         match self {
             Self::GrantFull => "the grant's sessions are all in use",
             Self::GatewayFull => "this gateway has its share of the sessions",
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_is_counted_under_a_name_of_its_own() {
+    fn outcome_names_are_distinct() {
         let counts = Counts::default();
         let plain = [
             Outcome::Ended,

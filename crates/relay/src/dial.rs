@@ -179,7 +179,8 @@ impl Dialler {
     /// Connects to `destination`, if `check` allows it. A name that it allows is resolved once, as
     /// one of `lookups`; of its addresses those that `check` allows are dialled, until one answers
     /// or the time is over. An address that is never dialled condemns the name: no honest name has
-    /// one. If the dial fails, `dialling` says whether the destination may have received something.
+    /// one. If the dial fails, `dialling` tells whether the destination may have received
+    /// something.
     ///
     /// The failure that is reported for a name holds none of its addresses.
     pub(crate) async fn dial_destination(
@@ -202,7 +203,7 @@ impl Dialler {
             }
             Destination::Name { name, port } => (name, *port),
         };
-        // On the heap: addresses, which most destinations are, need none of its room.
+        // On the heap: addresses, which most destinations are, need none of its memory.
         Box::pin(self.dial_name((name, port), (speaker, deadline), lookups, check, dialling)).await
     }
 
@@ -222,13 +223,14 @@ impl Dialler {
         })?;
         let nowhere = |why: &str| {
             let failure = Failure::new(Status::NameNotFound, format!("resolve {name}: {why}"));
-            failure.telling(format!("resolve {name}: no address"))
+            failure.with_peer_message(format!("resolve {name}: no address"))
         };
         let addresses = found.map_err(|error| nowhere(&plain(&error)))?;
         // A gateway that was not granted this name does not learn that it resolves here.
         let refused = |cause: GrantError| {
             if check.names(name, port) {
-                Failure::from(cause).telling(format!("{name}: no address that may be dialled"))
+                Failure::from(cause)
+                    .with_peer_message(format!("{name}: no address that may be dialled"))
             } else {
                 nowhere(&cause.to_string())
             }
@@ -250,8 +252,8 @@ impl Dialler {
             dialled.map_err(|error| {
                 let failure = Failure::dial(address, &error);
                 let own = format!("dial {address}");
-                let told = failure.message.replacen(&own, &format!("dial {name}:{port}"), 1);
-                failure.telling(told)
+                let message = failure.message.replacen(&own, &format!("dial {name}:{port}"), 1);
+                failure.with_peer_message(message)
             })
         };
         let dialled = first_of(in_turns_of_families(allowed), dial).await;
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn dial_outlives_a_reload_that_takes_its_identity_away() {
+    fn dial_outlives_identity_reload() {
         let dialler = dialler(Resolver::default(), &[key(1)]);
         runtime().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_no_local_port_is_left_for_has_not_been_dialled() {
+    fn exhausted_local_ports_are_not_a_dial() {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error) => return eprintln!("SKIPPED: {error}"),
@@ -406,10 +408,10 @@ mod tests {
             let to = listener.local_addr().unwrap();
             sysctl::set("net.ipv4.ip_local_port_range", "61000 61003").unwrap();
             let connect = |_| std::net::TcpStream::connect(to).ok();
-            let taken: Vec<_> = (0..9).map_while(connect).collect();
-            assert!((1..9).contains(&taken.len()), "{}", taken.len());
+            let used: Vec<_> = (0..9).map_while(connect).collect();
+            assert!((1..9).contains(&used.len()), "{}", used.len());
             assert_eq!(dial_by_name(to.port()), (Status::Overloaded, false));
-            drop((taken, listener));
+            drop((used, listener));
             // A destination that refuses has received the SYN.
             assert_eq!(dial_by_name(9), (Status::ConnectionRefused, true));
         };

@@ -66,13 +66,13 @@ pub enum RelayError {
     /// The process may have too few descriptors for its listeners.
     #[error(
         "{limit} descriptors are too few: {addresses} listeners of {workers} workers each take \
-         {taken}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"
+         {used}, and none is left for sessions; raise the limit (ulimit -n) or lower `workers`"
     )]
     Descriptors {
         /// The limit of the process.
         limit: usize,
         /// The number that the listeners take.
-        taken: usize,
+        used: usize,
         /// Addresses that are listened on.
         addresses: usize,
         /// Threads, each with listeners of its own.

@@ -18,12 +18,12 @@ pub(crate) struct Failure {
     /// True if a leg to a relay failed, and not the last leg, to the destination.
     pub(crate) is_of_overlay: bool,
     /// The message for the other side, where `message` is for this host's log alone.
-    told: Option<String>,
+    peer_message: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), is_of_overlay: false, told: None }
+        Self { status, message: message.into(), is_of_overlay: false, peer_message: None }
     }
 
     /// Creates the same, of a leg to a relay.
@@ -37,20 +37,20 @@ impl Failure {
         self.status == Status::Unreachable && self.message.ends_with("network is unreachable")
     }
 
-    /// Has `told` reported to the other side in place of the message.
-    pub(crate) fn telling(self, told: impl Into<String>) -> Self {
-        Self { told: Some(told.into()), ..self }
+    /// Has `peer_message` sent to the other side in place of the message.
+    pub(crate) fn with_peer_message(self, peer_message: impl Into<String>) -> Self {
+        Self { peer_message: Some(peer_message.into()), ..self }
     }
 
     /// Returns the message for the other side.
-    pub(crate) fn told(&self) -> &str {
-        self.told.as_ref().unwrap_or(&self.message)
+    pub(crate) fn peer_message(&self) -> &str {
+        self.peer_message.as_ref().unwrap_or(&self.message)
     }
 
     /// Prefixes both messages with the hop that failed.
     pub(crate) fn of(self, who: &str) -> Self {
         let before = |text: String| format!("{who}: {text}");
-        Self { message: before(self.message), told: self.told.map(before), ..self }
+        Self { message: before(self.message), peer_message: self.peer_message.map(before), ..self }
     }
 
     /// Creates the failure of a dial to `address`.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_error_reads_as_plain_words() {
+    fn system_errors_are_plain_words() {
         let refused = io::Error::from_raw_os_error(111);
         let failure = Failure::dial("10.0.0.9:80".parse().unwrap(), &refused);
         assert_eq!(failure.message, "dial 10.0.0.9:80: connection refused");

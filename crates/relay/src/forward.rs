@@ -71,9 +71,9 @@ impl Forwarder {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let mut phase = shutdown.watch();
         shutdown.begin();
-        let told = async { phase.wait_for(|phase| *phase > Phase::Running).await.map(drop) };
+        let stopping = async { phase.wait_for(|phase| *phase > Phase::Running).await.map(drop) };
         // A dropped sender counts as a shutdown.
-        let _told = runtime.map_err(RelayError::Runtime)?.block_on(told);
+        let _stopped = runtime.map_err(RelayError::Runtime)?.block_on(stopping);
         drop(self.rules);
         Ok(())
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_names_two_places_and_the_second_may_be_dialled() {
+    fn forward_rule_target_must_be_dialable() {
         assert!("0.0.0.0:7000=192.0.2.9:443".parse::<ForwardRule>().is_ok());
         assert!("[::]:7000=[2001:db8::9]:443".parse::<ForwardRule>().is_ok());
         for (text, expected) in [

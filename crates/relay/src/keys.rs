@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn held_key_counts_while_its_own_file_may_not_be_read() {
+    fn loaded_key_stays_while_its_file_is_unreadable() {
         let [own, other] = [1, 2].map(|seed| IdentityKey::from_entropy([seed; 32]));
         let file = KeyFile::new("held-key", &own);
         let number = number_of(file.0.metadata());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn key_that_others_may_read_is_refused_at_a_reload() {
+    fn readable_key_is_refused_at_reload() {
         let key = IdentityKey::from_entropy([3; 32]);
         let file = KeyFile::new("open-key", &key);
         let held = HeldKeys::default();

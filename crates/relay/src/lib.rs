@@ -25,7 +25,7 @@
 //! | `connection` | a leg's connection, encrypted or not |
 //! | [`keys`] | the keys and the grant that a configuration points to |
 //! | `head`, `dial`, `opening` | the parts of a session until its path is open |
-//! | `own_host` | this host's own addresses, which are refused as destinations |
+//! | `local_host` | this host's own addresses, which are refused as destinations |
 //! | `own_identities` | the identities of this process: two during a rotation |
 //! | `probe_leg` | probes of a path, from one relay to the next |
 //! | `session`, `pump`, `side`, `buffer_pool` | an open session, and its bytes |
@@ -59,10 +59,10 @@ mod head;
 pub mod keys;
 mod live;
 mod live_limits;
+mod local_host;
 pub mod local_ports;
 mod memory;
 mod opening;
-mod own_host;
 mod own_identities;
 mod pacing_ramp;
 mod pool;

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_without_an_address_of_a_family_is_told_from_one_without_a_local_port() {
+    fn missing_family_differs_from_no_local_port() {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error) => return eprintln!("SKIPPED: {error}"),
@@ -173,15 +173,15 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let to = listener.local_addr().unwrap();
             sysctl::set(RANGE, "61000 61003").unwrap();
-            let taken: Vec<_> = (0..9).map_while(|_| TcpStream::connect(to).ok()).collect();
-            assert!((1..9).contains(&taken.len()), "{}", taken.len());
+            let used: Vec<_> = (0..9).map_while(|_| TcpStream::connect(to).ok()).collect();
+            assert!((1..9).contains(&used.len()), "{}", used.len());
             assert_eq!(cause(to), io::ErrorKind::AddrNotAvailable);
         };
         host.run(test).unwrap();
     }
 
     #[test]
-    fn sessions_to_one_next_hop_are_held_against_the_ports_for_it() {
+    fn sessions_are_checked_against_local_ports() {
         let limits = Limits { sessions: 10, ..Limits::default() };
         let mut legs = LegProfiles::default();
         assert_eq!(shortfalls(&limits, &legs, 10), [""; 0]);
@@ -191,8 +191,8 @@ mod tests {
               net.ipv4.ip_local_port_range has 9"]
         );
         legs.dial.connections = Connections::fixed(4).unwrap();
-        let told = shortfalls(&limits, &legs, 39);
-        assert!(told[0].starts_with("leg.dial: 10 sessions of 4 connections"), "{told:?}");
+        let found = shortfalls(&limits, &legs, 39);
+        assert!(found[0].starts_with("leg.dial: 10 sessions of 4 connections"), "{found:?}");
         assert!(shortfalls(&limits, &legs, 40).is_empty());
     }
 }

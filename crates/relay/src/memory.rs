@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_in_turn_never_hold_more_than_the_limit() {
+    fn alternating_reads_stay_within_the_limit() {
         let limit = Bytes::new(1 << 20);
         let sessions = Memory::sessions(limit);
         assert_eq!(sessions, 32);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_bound_twice_holds_no_more_than_the_tighter_limit() {
+    fn tighter_of_two_limits_applies() {
         let (all, own) =
             (Memory::new(Bytes::new(64 << 20), 0), Memory::new(Bytes::new(1 << 20), 0));
         let both = Memory::joint(vec![Arc::clone(&all), Arc::clone(&own)]).unwrap();

@@ -183,5 +183,5 @@ pub(crate) async fn close_with(connection: Connection, worker: &Worker, word: &[
         Ok::<_, io::Error>(())
     };
     // Whether the message arrived or not, the connection ends here.
-    let _heard = timeout(PARTING_TIME, parting).await;
+    let _result = timeout(PARTING_TIME, parting).await;
 }

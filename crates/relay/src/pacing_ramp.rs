@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_is_kept_then_rises_and_goes_in_the_end() {
+    fn cap_rises_and_is_removed() {
         let mut ramp = PacingRamp::new(4);
         let mut cap = mbps(20.0);
         for round in 1..=100 {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_queue_grows_it_falls_to_what_arrives_and_never_below_where_it_began() {
+    fn growing_queue_lowers_the_cap_to_its_start() {
         let late = RTT + Duration::from_millis(5);
         let mut ramp = PacingRamp::new(1);
         assert_eq!(ramp.next(&info(1, RTT, 20.0), mbps(20.0), RTT), Next::Cap(mbps(22.5)));
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_when_the_window_holds_the_connection_back() {
+    fn window_limited_connection_loses_its_cap() {
         let full = TcpInfo { unacked_segments: 190, ..info(9, RTT, 20.0) };
         assert_eq!(PacingRamp::new(4).next(&full, mbps(20.0), RTT), Next::None);
         assert_eq!(PacingRamp::new(40).next(&full, mbps(20.0), RTT), Next::Same);
     }
 
     #[test]
-    fn time_in_which_nothing_was_sent_does_not_count() {
+    fn idle_time_does_not_count() {
         let mut ramp = PacingRamp::new(4);
         for _ in 0..100 {
             ramp.next(&info(1, RTT, 20.0), mbps(20.0), RTT);

@@ -101,11 +101,11 @@ pub(crate) struct PoolCounts {
 /// The dialling identity, and the next relay's address and identity.
 type Key = (PublicIdentity, SocketAddr, PublicIdentity);
 
-/// A connection taken from a pool.
+/// A connection removed from a pool.
 #[derive(Debug)]
 pub(crate) struct Warm {
     pub(crate) connection: Connection,
-    /// The bytes that the other end had acknowledged when it was taken.
+    /// The bytes that the other end had acknowledged when it was removed.
     acknowledged: Option<Bytes>,
 }
 
@@ -151,7 +151,7 @@ impl Demand {
     }
 
     /// Returns the number of connections to keep: the takes of the busiest second in the time that
-    /// it takes to make one, and one more, up to `most`; none if none was taken for long.
+    /// it takes to make one, and one more, up to `most`; none if none was used for long.
     fn target(&mut self, now: Instant, most: usize) -> usize {
         self.pass(now);
         if now.saturating_duration_since(self.last) > LONGEST_REST {
@@ -194,7 +194,7 @@ impl Warm {
         }
     }
 
-    /// Returns true if the other end has acknowledged no byte since this was taken: it has not
+    /// Returns true if the other end has acknowledged no byte since this was removed: it has not
     /// received the session, which may go over another connection.
     pub(crate) fn is_untouched(&self) -> bool {
         let now = TcpInfo::of(&self.connection).ok().and_then(|info| info.bytes_acked);
@@ -345,15 +345,15 @@ impl Pools {
         let hello = self.greeter.hello(Nonce::from_entropy(entropy), &from, &identity);
         let (hello, key) = hello.map_err(|error| error.to_string())?;
         let mut reply = vec![0; key.seal(&Reply::ok(0)).len()];
-        let said = async {
+        let exchange = async {
             connection.write_all(&hello).await?;
             connection.read_exact(&mut reply).await?;
             self.dialler.legs.to(address).settled.apply(&connection)?;
             tcp::acknowledge_at_once(&connection)
         };
         let late = || Err(io::ErrorKind::TimedOut.into());
-        let said = timeout(self.dialler.limit(), said).await.unwrap_or_else(|_| late());
-        said.map_err(|error| crate::failure::plain(&error))?;
+        let exchange = timeout(self.dialler.limit(), exchange).await.unwrap_or_else(|_| late());
+        exchange.map_err(|error| crate::failure::plain(&error))?;
         match key.open(&reply).map_err(|error| error.to_string())?.status {
             Status::Ok => connection.rest().map_err(|error| error.to_string()),
             status => Err(status.to_string()),
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_second_and_the_time_to_make_one_say_how_many_are_kept() {
+    fn pool_size_follows_busiest_second() {
         let start = Instant::now();
         let after = |seconds: u64| start + Duration::from_secs(seconds);
         let mut demand = Demand::new(start);

@@ -157,7 +157,7 @@ fn windows(profiles: &LegProfiles, routes: &mut Option<WindowRoutes>) -> Option<
     if !by_route.is_empty() {
         let refuse = |address, error| tracing::warn!("no initial window to {address}: {error}");
         match WindowRoutes::keep(by_route, refuse) {
-            Ok(kept) => *routes = Some(kept),
+            Ok(window_routes) => *routes = Some(window_routes),
             Err(error) => tracing::warn!("no initial windows by route: {error}"),
         }
     }

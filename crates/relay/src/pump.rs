@@ -1,18 +1,18 @@
 //! The pump: moves the two directions of a session until both have ended.
 //!
-//! Each direction holds at most one load between its sockets: bytes read and not yet taken by the
-//! other side, or the content of a pipe. While a load waits nothing more is read, so a slow side
-//! stops the fast one through TCP's own window. A direction ends after the load with the end of
-//! file that it read; the other goes on. Any error ends both.
+//! Each direction holds at most one load between its sockets: bytes read and not yet accepted by
+//! the other side, or the content of a pipe. While a load waits nothing more is read, so a slow
+//! side stops the fast one through TCP's own window. A direction ends after the load with the end
+//! of file that it read; the other goes on. Any error ends both.
 
 mod batching;
 mod broken;
 mod ending;
 mod idle;
 mod io_context;
-mod kept;
 mod leave;
 mod linger;
+mod retained;
 mod run;
 mod yielding;
 
@@ -43,9 +43,9 @@ use ending::poll_end;
 pub(crate) use idle::IdleLimits;
 use idle::{IdleEvent, IdleWatch};
 pub(crate) use io_context::IoContext;
-use kept::Kept;
-pub(crate) use leave::{Stopped, Taken};
+pub(crate) use leave::{Stopped, StoppedDirection};
 pub(crate) use linger::{LINGER_TIMEOUT, acknowledged};
+use retained::Retained;
 pub(crate) use yielding::Yielding;
 
 /// A direction is bulky, and moves by splice, once it has moved this much. Chosen: eight times a
@@ -69,7 +69,7 @@ enum Load {
         given: usize,
     },
     Piped(Pipe),
-    /// Data that the other connection has enciphered, and its socket has not taken.
+    /// Data that the other connection has enciphered, and its socket has not accepted.
     Sealed,
     /// The end of file.
     End,
@@ -89,7 +89,8 @@ pub(crate) struct Direction {
     /// The number of its last bulky move among those of its worker.
     last_bulky: u64,
     ended: bool,
-    /// Set when a write has failed and no caller could be told; the next write fails alike.
+    /// Set when a write has failed and it could be reported to no caller; the next write fails
+    /// alike.
     failed: bool,
     /// Set when its session is over: it writes what has arrived, and no end of file.
     lingers: bool,
@@ -99,7 +100,7 @@ pub(crate) struct Direction {
     meter: Option<Box<Meter>>,
     /// The load, where memory is limited.
     held: Option<Held>,
-    kept: Option<Box<Kept>>,
+    retained: Option<Box<Retained>>,
     /// The record of its session; absent without an access log.
     follower: Option<Follower>,
 }
@@ -112,7 +113,7 @@ impl Direction {
         } else {
             Load::Bytes { buffer: leading, given: 0 }
         };
-        let (meter, held, kept, follower) = (None, None, None, None);
+        let (meter, held, retained, follower) = (None, None, None, None);
         let (overhead, moved, last_move, last_bulky) = (0, 0, 0, 0);
         let (ended, failed, lingers, throttled) = (false, false, false, false);
         Self {
@@ -128,7 +129,7 @@ impl Direction {
             throttled,
             meter,
             held,
-            kept,
+            retained,
             follower,
         }
     }
@@ -204,14 +205,14 @@ impl Direction {
         self.moved >= BULKY_AFTER_BYTES
     }
 
-    /// Keeps a copy of what it takes from now on, and takes no more than [`Kept`] allows.
+    /// Retains a copy of what it reads from now on, and reads no more than [`Retained`] allows.
     pub(crate) fn keep(&mut self) {
-        self.kept = Some(Box::default());
+        self.retained = Some(Box::default());
     }
 
-    /// Takes the kept copy; the direction keeps and holds back no more.
-    pub(crate) fn take_kept(&mut self) -> Vec<u8> {
-        self.kept.take().map(|kept| kept.into_bytes()).unwrap_or_default()
+    /// Takes the retained copy; the direction keeps and holds back no more.
+    pub(crate) fn take_retained(&mut self) -> Vec<u8> {
+        self.retained.take().map(|retained| retained.into_bytes()).unwrap_or_default()
     }
 
     /// Returns true if its end of file has been passed on.
@@ -219,7 +220,7 @@ impl Direction {
         self.ended
     }
 
-    /// Returns true if it holds data that the other side has not taken.
+    /// Returns true if it holds data that the other side has not accepted.
     const fn load_waits(&self) -> bool {
         !matches!(self.load, Load::Nothing)
     }
@@ -289,9 +290,10 @@ impl Direction {
         is_bulk && io_context.yielding.moved(&mut self.last_bulky, is_behind)
     }
 
-    /// Counts the load as held while it waits, and the kept copy; `waits` is the enciphered bytes.
+    /// Counts the load as held while it waits, and the retained copy; `waits` is the enciphered
+    /// bytes.
     fn account(&mut self, memory: &Arc<Memory>, waits: usize) {
-        self.kept.iter_mut().for_each(|kept| kept.account(memory));
+        self.retained.iter_mut().for_each(|retained| retained.account(memory));
         let held = match &self.load {
             Load::Nothing | Load::End => 0,
             Load::Bytes { buffer, .. } => buffer.len(),
@@ -322,7 +324,7 @@ impl Direction {
         to: &Side<'_>,
         io_context: IoContext<'_>,
     ) -> Poll<Result<Option<usize>, MoveError>> {
-        if self.kept.as_ref().is_some_and(|kept| kept.is_full(io_context.memory)) {
+        if self.retained.as_ref().is_some_and(|retained| retained.is_full(io_context.memory)) {
             // The caller that keeps a copy also ends that, and polls again.
             return Poll::Pending;
         }
@@ -340,24 +342,24 @@ impl Direction {
                 }
             }
             // A pipe has no length limit, and no copy is made of its content.
-            let by_pipe = self.kept.is_none()
+            let by_pipe = self.retained.is_none()
                 && self.bulky()
                 && self.last_move >= SPLICE_AT_LEAST_BYTES
                 && from.seal().is_none()
                 && to.seal().is_none();
-            let taken = if by_pipe && most > BUFFER_BYTES {
+            let outcome = if by_pipe && most > BUFFER_BYTES {
                 self.take_by_pipe(cx, from, to, io_context, most)
             } else {
                 self.take_by_copy(cx, from, to, io_context, most)
             };
             if let Some(meter) = &mut self.meter {
-                meter.settle(if matches!(taken, Ok(Some(_))) { self.last_move } else { 0 });
+                meter.settle(if matches!(outcome, Ok(Some(_))) { self.last_move } else { 0 });
             }
-            match taken {
+            match outcome {
                 Err(MoveError::Taking(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    from.hear().map_err(MoveError::Taking)?;
+                    from.enable_reads().map_err(MoveError::Taking)?;
                 }
-                taken => return Poll::Ready(taken),
+                outcome => return Poll::Ready(outcome),
             }
         }
     }
@@ -374,15 +376,15 @@ impl Direction {
     ) -> Result<Option<usize>, MoveError> {
         let answer = std::mem::take(&mut self.answer);
         // A limit that delays the next read would delay these bytes, too.
-        let reads_on = self.meter.is_none() && self.kept.is_none();
-        let taken =
+        let reads_on = self.meter.is_none() && self.retained.is_none();
+        let outcome =
             io_context.buffer_pool.receive_behind(&answer, from, most, |bytes, received| {
                 if received.bytes == 0 {
                     return Ok(None);
                 }
                 self.last_move = received.bytes;
-                if let Some(kept) = &mut self.kept {
-                    kept.add(bytes);
+                if let Some(retained) = &mut self.retained {
+                    retained.add(bytes);
                 }
                 let given = if reads_on && received.has_emptied && from.is_ended(cx) {
                     to.try_write_with_next(bytes)
@@ -397,14 +399,14 @@ impl Direction {
                 };
                 Ok(Some(given))
             });
-        if !answer.is_empty() && !matches!(taken, Ok(Ok(Some(_)))) {
+        if !answer.is_empty() && !matches!(outcome, Ok(Ok(Some(_)))) {
             self.answer = answer;
-            if matches!(taken, Ok(Ok(None))) {
+            if matches!(outcome, Ok(Ok(None))) {
                 self.answer_alone();
                 return Ok(Some(0));
             }
         }
-        taken.map_err(MoveError::Taking)?.map_err(MoveError::Giving)
+        outcome.map_err(MoveError::Taking)?.map_err(MoveError::Giving)
     }
 
     fn take_by_pipe(
@@ -425,9 +427,9 @@ impl Direction {
                 io_context.buffer_pool.put_pipe(pipe);
                 return self.take_by_copy(cx, from, to, io_context, BUFFER_BYTES);
             }
-            taken => {
+            filled => {
                 io_context.buffer_pool.put_pipe(pipe);
-                return taken.map(|_| None).map_err(MoveError::Taking);
+                return filled.map(|_| None).map_err(MoveError::Taking);
             }
         }
         self.last_move = pipe.held();
@@ -503,7 +505,7 @@ impl Direction {
 }
 
 impl Load {
-    /// Returns what is left when `to` has taken all of a load.
+    /// Returns what is left when `to` has accepted all of a load.
     fn left_at(to: &Side<'_>) -> Self {
         if to.waits() > 0 { Self::Sealed } else { Self::Nothing }
     }

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_has_its_share_of_sessions_and_its_neighbour_has_one_too() {
+    fn members_have_separate_shares() {
         let members = Members::new(share(2));
         let places: Vec<_> = (0..3).map(|_| members.enter(1, None)).collect();
         assert_eq!(places.iter().flatten().count(), 2);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_takes_all_it_gets_leaves_room_for_the_next() {
+    fn greedy_member_leaves_capacity() {
         let members = Members::sharing(8, Share::default());
         let take =
             |key: u8| -> Vec<_> { (0..100).map_while(|_| members.enter(key, None)).collect() };
@@ -419,13 +419,13 @@ mod tests {
         assert!(members.enter(1, None).is_none(), "half is what one gets");
         drop(first);
         assert_eq!(take(3).len(), 4);
-        let told = Members::sharing(8, share(8));
-        let all: Vec<_> = (0..100).map_while(|_| told.enter(1, None)).collect();
+        let fixed = Members::sharing(8, share(8));
+        let all: Vec<_> = (0..100).map_while(|_| fixed.enter(1, None)).collect();
         assert_eq!(all.len(), 8, "who is told a number has that");
     }
 
     #[test]
-    fn a_members_memory_is_its_own_and_bounds_its_sessions() {
+    fn member_memory_bounds_its_sessions() {
         let limit = Bytes::new(1 << 20);
         let members = Members::new(Share { memory: Some(limit), ..Share::default() });
         let places: Vec<_> = (0..100).map_while(|_| members.enter(1, None)).collect();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_outlives_the_sessions_that_used_it_up() {
+    fn rate_outlives_its_sessions() {
         let rate = Bandwidth::from_bps(8).unwrap();
         let members = Members::new(Share { rate: Some(rate), ..Share::default() });
         let place = members.enter(1, None).unwrap();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn another_share_binds_open_sessions_rates_and_no_more_than_new_sessions() {
+    fn changed_share_binds_rates_and_new_sessions() {
         let rate = |bps| Bandwidth::from_bps(bps).ok();
         let members = Members::new(Share { rate: rate(8), ..share(3) });
         let open: Vec<_> = (0..3).map(|_| members.enter(1, None).unwrap()).collect();
@@ -463,11 +463,11 @@ mod tests {
         let due = held.due_of(now, 1) - now;
         assert!(due < Duration::from_secs(2), "{due:?}");
         drop(open);
-        let taken: Vec<_> = (0..9).map_while(|_| members.enter(1, None)).collect();
-        assert_eq!(taken.len(), 2);
+        let admitted: Vec<_> = (0..9).map_while(|_| members.enter(1, None)).collect();
+        assert_eq!(admitted.len(), 2);
         // A removed rate delays none of its sessions.
         members.set(Some(8), Share::default());
-        let held = taken[0].rate.as_ref().unwrap();
+        let held = admitted[0].rate.as_ref().unwrap();
         held.book(Instant::now(), 1_000_000);
         assert!(held.is_idle(Instant::now()));
         let others: Vec<_> = (0..9).map_while(|_| members.enter(2, None)).collect();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn bookings_are_served_in_turn_and_what_did_not_move_is_given_back() {
+    fn bookings_are_fair_and_refunded() {
         let rate = rate(8_000);
         let now = rate.lock().at;
         // 1,000 bytes a second: the burst holds 100 bytes, each later hundred comes a tenth of a
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_moves_what_is_booked_by_as_many_bytes_as_are_before_it() {
+    fn changed_rate_moves_bookings() {
         let rate = rate(8_000);
         let now = rate.lock().at;
         // A second of this rate each.
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_after_a_rate_was_cut_takes_nothing_from_others() {
+    fn refund_after_rate_cut_is_neutral() {
         let (rate, low) = (rate(8_000_000), Bandwidth::from_bps(8_000).ok());
         let now = rate.lock().at;
         let start = rate.book(now, 10_000);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_already_goes_by_a_rate_that_is_raised() {
+    fn raised_rate_speeds_up_waiters() {
         let rate = Arc::new(rate(8));
         runtime().block_on(async {
             let mut meter = Meter::through(&[Arc::clone(&rate)], 1_000_000).unwrap();

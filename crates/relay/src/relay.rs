@@ -46,9 +46,9 @@ use crate::head::{HeadError, ReadAhead};
 use crate::keys::{self, HeldKeys};
 use crate::live::Live;
 use crate::live_limits::LiveLimits;
+use crate::local_host::LocalHost;
 use crate::local_ports::LocalPorts;
 use crate::opening::close_with;
-use crate::own_host::OwnHost;
 use crate::own_identities::OwnIdentities;
 use crate::pool::{Greeter, Pools};
 use crate::pool_metrics::PoolCollector;
@@ -146,7 +146,7 @@ impl Relay {
             successor: Mutex::default(),
             rules: Live::new(rules),
             authorizations: Arc::default(),
-            own_host: OwnHost::open()?,
+            local_host: LocalHost::open()?,
             session_settings: SessionSettings { timeouts, legs },
             limits: server.limits(),
             dialler,
@@ -218,7 +218,7 @@ impl Relay {
     /// When a thread cannot be started, or ends by a bug.
     pub fn run(self, shutdown: &Shutdown) -> Result<(), RelayError> {
         // Set nowhere else: a relay runs once.
-        let _told = self.service.phase.set(shutdown.watch());
+        let _set = self.service.phase.set(shutdown.watch());
         let authorizations = Arc::clone(&self.service.authorizations);
         let end_due = move || authorizations.end_due(Instant::now());
         let _ends = Periodic::start("expiry", EXPIRY_LOOK, end_due)?;
@@ -236,7 +236,7 @@ fn verifier_of(config: &RelayConfig, identities: &[IdentityKey]) -> Verifier {
     verifier
 }
 
-/// Returns the socket options of `config`, once the kernel has taken them for a trial.
+/// Returns the socket options of `config`, once the kernel has accepted them for a trial.
 fn legs_of(config: &RelayConfig, additions: &Additions<'_>) -> Result<Arc<Legs>, RelayError> {
     let mut legs = Legs::new(&config.leg, &config.timeouts, additions.learned);
     // A relay's neighbour sends its header and the first data in one flight. (A gateway is dialled
@@ -262,7 +262,7 @@ struct RelayService {
     rules: Live<Rules>,
     /// The open sessions, and the facts by which they were authorized.
     authorizations: Arc<Authorizations>,
-    own_host: OwnHost,
+    local_host: LocalHost,
     dialler: Arc<Dialler>,
     pools: Arc<Pools>,
     /// The phase of the shutdown; idle connections end with its first step.
@@ -272,7 +272,7 @@ struct RelayService {
     gateways: Arc<Members<PublicIdentity>>,
     /// Gateways whose probes arrive here.
     probing: Arc<Members<PublicIdentity>>,
-    /// Neighbours whose warm connections are kept here, and the share of each.
+    /// Neighbours whose warm connections are held here, and the share of each.
     resting: Arc<Members<PublicIdentity>>,
     most_resting: AtomicU32,
     /// Sessions of striped legs.
@@ -433,7 +433,7 @@ impl RelayService {
     fn next_header(&self, header: &OpenHeader) -> Result<Option<SealedHeader>, Failure> {
         let Some(next) = header.next_hop() else { return Ok(None) };
         let refused = |cause: GrantError| Failure::new(Status::NextHopRefused, cause.to_string());
-        let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
+        let (rules, is_local) = (self.rules.current(), |ip| self.local_host.holds(ip));
         let check = self.check(&rules, &is_local);
         check.allows(Target::NextHop(next.address)).map_err(refused)?;
         // A probe has nothing to carry.
@@ -499,7 +499,7 @@ impl RelayService {
     /// Checks that `rules` would admit a session.
     fn allows(&self, rules: &Rules, basis: &Basis) -> Result<(), GrantError> {
         rules.trust.check(&basis.verified)?;
-        let is_local = |ip| self.own_host.holds(ip);
+        let is_local = |ip| self.local_host.holds(ip);
         let check = Check { grant: Some(&basis.verified.grant), ..self.check(rules, &is_local) };
         check.allows(match (basis.dialled, &basis.destination) {
             (Dialled::NextHop(address), _) => Target::NextHop(address),

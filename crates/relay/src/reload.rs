@@ -73,9 +73,9 @@ impl Reloads {
     pub fn apply(&self) {
         let place = self.file.display();
         match read(&self.file).and_then(|text| self.take_over(&text)) {
-            Ok(Taken { said, left }) => {
-                let said = if said.is_empty() { said } else { format!(": {said}") };
-                tracing::info!("{place}: taken over{said}");
+            Ok(Applied { report, left }) => {
+                let report = if report.is_empty() { report } else { format!(": {report}") };
+                tracing::info!("{place}: taken over{report}");
                 if !left.is_empty() {
                     tracing::warn!(
                         "{place}: {left}: takes effect after an upgrade (SIGUSR2) or a restart"
@@ -93,8 +93,8 @@ impl Reloads {
         let prepared = self.parts.iter().map(|part| part.prepare_watched());
         match prepared.collect::<Result<Vec<_>, _>>() {
             Ok(prepared) => match take_over_all(prepared) {
-                said if said.is_empty() => tracing::info!("revocations: taken over"),
-                said => tracing::info!("revocations: taken over: {said}"),
+                report if report.is_empty() => tracing::info!("revocations: taken over"),
+                report => tracing::info!("revocations: taken over: {report}"),
             },
             Err(error) => {
                 tracing::error!("{error}; nothing of it is taken over, what was in force stays");
@@ -108,13 +108,13 @@ impl Reloads {
         files.map(|file| (file.clone(), stamp(&file))).collect()
     }
 
-    fn take_over(&self, text: &str) -> Result<Taken, RelayError> {
+    fn take_over(&self, text: &str) -> Result<Applied, RelayError> {
         let parts = self.parts.iter().map(|part| part.prepare(text));
         let prepared: Vec<Prepared> = parts.collect::<Result<_, _>>()?;
-        let said = take_over_all(prepared);
+        let report = take_over_all(prepared);
         let live: Vec<&str> = self.parts.iter().flat_map(|part| part.live()).copied().collect();
         let left = changed(&self.begun_with, &text.parse().unwrap_or_default(), &live);
-        Ok(Taken { said, left: left.join(", ") })
+        Ok(Applied { report, left: left.join(", ") })
     }
 
     /// Applies the file anew whenever `shutdown` requests a reload, as by SIGHUP, and with `watch`
@@ -164,14 +164,14 @@ impl Reloads {
 
 /// Applies what was prepared, and returns the results.
 fn take_over_all(prepared: Vec<Prepared>) -> String {
-    let said: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
-    said.join("; ")
+    let report: Vec<String> = prepared.into_iter().filter_map(|take_over| take_over()).collect();
+    report.join("; ")
 }
 
 /// The result of applying a configuration.
-struct Taken {
-    /// The words of the parts.
-    said: String,
+struct Applied {
+    /// What the parts report.
+    report: String,
     /// Keys that differ from the start and that no part applies.
     left: String,
 }
@@ -227,12 +227,12 @@ mod tests {
     use crate::live_limits::LIMITS_KEYS;
     use crate::timeouts::LiveTimeouts;
 
-    fn told(old: &str, new: &str) -> String {
+    fn changed_keys(old: &str, new: &str) -> String {
         changed(&old.parse().unwrap(), &new.parse().unwrap(), &["grant", "routes"]).join(", ")
     }
 
     #[test]
-    fn limits_and_timeouts_that_sockets_have_from_their_start_are_named() {
+    fn fixed_limits_and_timeouts_are_listed() {
         let live: Vec<_> = LIMITS_KEYS.into_iter().chain(LiveTimeouts::KEYS).collect();
         let old = "[limits]\nsessions = 1\nbacklog = 5\n[limits.each_source]\nsessions = 3";
         let new = "[limits]\nsessions = 2\nrate = '8 Gbit/s'\n[timeouts]\nidle = '1 s'\nuser = '1 \
@@ -242,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reload_does_not_take_over_is_named() {
+    fn unapplied_reload_keys_are_named() {
         let old =
             "grant = 'a'\nworkers = 2\n[leg.dial]\nconnections = 2\n[routes]\ndefault = 'refuse'";
         let new = "grant = 'b'\noptimistic = true\n[leg.dial]\nconnections = 8\n[routes]\ndefault \
             = 'direct'";
-        assert_eq!(told(old, new), "`leg.dial.connections`, `optimistic`, `workers`");
-        assert_eq!(told(old, old), "");
-        assert_eq!(told("a = 1", "grants = 1\n[b]\nc = [1]"), "`a`, `b.c`, `grants`");
+        assert_eq!(changed_keys(old, new), "`leg.dial.connections`, `optimistic`, `workers`");
+        assert_eq!(changed_keys(old, old), "");
+        assert_eq!(changed_keys("a = 1", "grants = 1\n[b]\nc = [1]"), "`a`, `b.c`, `grants`");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A name is absolute: no search list of a host applies. It is looked up in the hosts file, then by
 //! the name servers of resolv.conf(5), on a thread of its own that never waits for one name while
-//! another is asked for. Answers are kept for their TTL.
+//! another is asked for. Answers are cached for their TTL.
 
 mod asker;
 mod table;
@@ -56,7 +56,7 @@ impl Lookups {
         Self { under_way: Arc::default(), most: MOST_LOOKUPS }
     }
 
-    /// Creates those of many askers that cannot be told apart: at most as many as are left to
+    /// Creates those of many askers that cannot be distinguished: at most as many as are left to
     /// others.
     pub(crate) fn of_many() -> Self {
         Self { under_way: Arc::default(), most: usize::MAX }
@@ -112,9 +112,9 @@ impl Resolver {
         match &self.0 {
             Source::Given(answer) => Ok(answer(name).into_iter().map(canonical).collect()),
             Source::System(_) => {
-                let (told, hears) = oneshot::channel();
-                self.want(Wanted { name: name.into(), lookups: lookups.clone(), told })?;
-                let answer = hears.await.map_err(io::Error::other)?;
+                let (reply, receiver) = oneshot::channel();
+                self.want(Wanted { name: name.into(), lookups: lookups.clone(), reply })?;
+                let answer = receiver.await.map_err(io::Error::other)?;
                 let found = answer.map_err(|why| io::Error::other(why.to_string()))?;
                 Ok(found.iter().copied().map(canonical).collect())
             }

@@ -20,8 +20,9 @@ pub fn read(file: &Path) -> Result<Vec<SignedRevocations>, RelayError> {
     let refused = |problem| RelayError::Revocations { path: file.to_owned(), problem };
     let text = read_text(file).map_err(refused)?;
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
-    let told = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    told.map(|(at, line)| line.parse().map_err(|error| refused(format!("line {at}: {error}"))))
+    let entries = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    entries
+        .map(|(at, line)| line.parse().map_err(|error| refused(format!("line {at}: {error}"))))
         .collect()
 }
 

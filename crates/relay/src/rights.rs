@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_keeps_what_its_configuration_takes_and_no_more() {
+    fn relay_capabilities_follow_its_configuration() {
         use Capability::{Bpf, NetAdmin, NetBindService};
         let plain = "listen = ['0.0.0.0:7000']\n";
         assert_eq!(relay(plain), []);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_takes_connections_off_their_way_may_configure_the_network() {
+    fn intercepting_gateway_keeps_net_admin() {
         let of = |text: &str| Rights::of_gateway(&GatewayConfig::parse(text).unwrap()).of_process;
         let forward = "direct = true
             [[forward]]
@@ -246,8 +246,8 @@ mod tests {
         let far = IdentityKey::from_entropy([4; 32]).public();
         let far = format!("far = {{ address = '192.0.2.9:7', identity = '{far}' }}\n");
         let packets = |port: u16| {
-            let taken = format!("{{ destinations = ['192.0.2.0/24:2000'], port = {port} }}");
-            format!("{forward}[[packet]]\n{far}tproxy = {taken}\n")
+            let tproxy = format!("{{ destinations = ['192.0.2.0/24:2000'], port = {port} }}");
+            format!("{forward}[[packet]]\n{far}tproxy = {tproxy}\n")
         };
         let raw = Capability::NetRaw;
         assert_eq!(of(&packets(1023)), [Capability::NetBindService, Capability::NetAdmin, raw]);
@@ -276,10 +276,11 @@ mod tests {
         assert_eq!(far("1024-65535"), (vec![NetAdmin, NetRaw], vec![NetRaw]));
         let low = [NetBindService, NetRaw].to_vec();
         assert_eq!(far("*"), (vec![NetBindService, NetAdmin, NetRaw], low.clone()));
-        let taken = "[[packet]]\ntproxy = { destinations = ['192.0.2.0/24:53'] }\n";
+        let section = "[[packet]]\ntproxy = { destinations = ['192.0.2.0/24:53'] }\n";
         let identity = IdentityKey::from_entropy([4; 32]).public();
-        let taken = format!("{taken}far = {{ address = '192.0.2.9:7', identity = '{identity}' }}");
-        assert_eq!(of(&taken), (vec![NetBindService, NetAdmin, NetRaw], low));
+        let section =
+            format!("{section}far = {{ address = '192.0.2.9:7', identity = '{identity}' }}");
+        assert_eq!(of(&section), (vec![NetBindService, NetAdmin, NetRaw], low));
         assert_eq!(of("[leg.dial]\nwarm = 4\n"), (vec![NetAdmin], vec![]));
         assert_eq!(of("[jumpstart]\n"), (vec![NetAdmin, Bpf], vec![Bpf]));
         let buffers = |bytes: u64| of(&format!("[leg.dial]\nsend_buffer = '{bytes} B'\n"));

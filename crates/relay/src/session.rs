@@ -133,7 +133,7 @@ impl Session {
     /// Continues where the pump has stopped, with a striped leg.
     async fn carry_striped(self, worker: &Worker, session_settings: &SessionSettings) -> Outcome {
         let (flow, destination) = (self.flow, self.destination);
-        let _kept = self.place;
+        let _held = self.place;
         // Bytes that wait to be coalesced must not wait for frames.
         [&self.upstream, &self.downstream].into_iter().for_each(Side::send_held_back);
         let carrying = async {

@@ -14,7 +14,7 @@ pub(crate) enum Phase {
     Running,
     /// The next process takes new sessions; open sessions have a long timeout.
     Retiring,
-    /// No new sessions are taken; open sessions go on.
+    /// No new sessions are accepted; open sessions go on.
     Draining,
     /// The process ends now; open sessions are cut.
     Stopping,
@@ -161,11 +161,11 @@ impl Shutdown {
 
 /// Returns a receiver of requests, including those made while the process started.
 fn with_earlier(orders: &watch::Sender<u32>) -> watch::Receiver<u32> {
-    let mut told = orders.subscribe();
-    if *told.borrow() > 0 {
-        told.mark_changed();
+    let mut receiver = orders.subscribe();
+    if *receiver.borrow() > 0 {
+        receiver.mark_changed();
     }
-    told
+    receiver
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upgrade_that_is_asked_for_during_the_start_is_not_lost() {
+    fn upgrade_request_during_start_is_not_lost() {
         let shutdown = Shutdown::new();
         // Parts of the process wait for its end before any waits for upgrades.
         let _phase = shutdown.watch();

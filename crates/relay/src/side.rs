@@ -58,7 +58,7 @@ impl Side<'_> {
     ///
     /// # Errors
     /// As [`Side::pause_reads`].
-    pub(crate) fn hear(&mut self) -> io::Result<()> {
+    pub(crate) fn enable_reads(&mut self) -> io::Result<()> {
         if matches!(self, Self::ReadPaused(..))
             && let Self::ReadPaused(paused, seal) = std::mem::replace(self, Self::Lost)
         {
@@ -76,7 +76,7 @@ impl Side<'_> {
     /// # Panics
     /// For a borrowed one: the caller's bug.
     pub(crate) fn into_connection(mut self) -> io::Result<Connection> {
-        self.hear()?;
+        self.enable_reads()?;
         match self {
             Self::ReadEnabled(connection) => Ok(connection),
             Self::Lost => Err(io::ErrorKind::NotConnected.into()),
@@ -151,9 +151,9 @@ impl Side<'_> {
 
     /// Reads the socket.
     ///
-    /// A read that leaves room in the buffer has emptied the socket, or has stopped before an
-    /// urgent byte. If it is empty, the runtime is told that it is no longer readable: that saves a
-    /// read that would return `WouldBlock`.
+    /// A read that leaves space in the buffer has emptied the socket, or has stopped before an
+    /// urgent byte. If it is empty, the runtime is informed that it is no longer readable: that
+    /// saves a read that would return `WouldBlock`.
     fn try_receive_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut received = None;
         let attempt = self.try_read_by(|| {
@@ -241,7 +241,7 @@ impl Side<'_> {
         }
     }
 
-    /// Passes an end of file on. `WouldBlock`: to be tried again when there is room to write.
+    /// Passes an end of file on. `WouldBlock`: to be tried again when there is space to write.
     pub(crate) fn try_end(&self, ending: Ending) -> io::Result<()> {
         if let Some(seal) = self.seal() {
             seal.end(|sealed| self.try_write_raw(sealed))?;
@@ -252,7 +252,7 @@ impl Side<'_> {
         }
     }
 
-    /// Runs `write`, which writes to the socket; `WouldBlock` when there is no room.
+    /// Runs `write`, which writes to the socket; `WouldBlock` when there is no space.
     pub(crate) fn try_write_by<T>(&self, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         match self {
             Self::Lent(connection) => connection.stream().try_io(Interest::WRITABLE, write),

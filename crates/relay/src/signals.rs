@@ -64,10 +64,10 @@ impl Shutdown {
                 }
             }
         }
-        let told = shutdown.clone();
+        let signalled = shutdown.clone();
         let watch = move || {
             for (signal, meaning, name) in waited_for {
-                runtime.spawn(told.clone().handle(signal, meaning, name));
+                runtime.spawn(signalled.clone().handle(signal, meaning, name));
             }
             runtime.block_on(std::future::pending::<()>());
         };
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_signal_that_is_waited_for_has_one_meaning() {
+    fn each_handled_signal_has_one_meaning() {
         let of = |wanted: &str| {
             let mut found = meanings().filter(|(_, _, name)| name == wanted);
             (found.next().map(|(_, meaning, _)| meaning), found.count())

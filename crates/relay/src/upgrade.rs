@@ -112,7 +112,7 @@ impl PassedSockets {
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
         self.pass_sockets(stream)
-            .and_then(|()| hear_ready(stream))
+            .and_then(|()| read_ready(stream))
             .map_err(|error| explained(&error, stream, "was not ready", limit))?;
         // Headers wait meanwhile: a new process that hangs must not keep them waiting for ever.
         stream.set_read_timeout(Some(JUDGEMENT_LIMIT))?;
@@ -134,7 +134,7 @@ impl PassedSockets {
 }
 
 /// Waits until the successor reports that it is ready.
-fn hear_ready(mut stream: &UnixStream) -> io::Result<()> {
+fn read_ready(mut stream: &UnixStream) -> io::Result<()> {
     let mut word = [0];
     stream.read_exact(&mut word)?;
     match word {
@@ -164,7 +164,7 @@ fn explained(error: &io::Error, stream: &UnixStream, lacks: &str, limit: Duratio
         }
         ErrorKind::UnexpectedEof => io::Error::other("the new process ended without a word"),
         // It has ended before it read what was sent, and may have sent the reason.
-        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => hear_ready(stream)
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => read_ready(stream)
             .err()
             .filter(|error| error.kind() == ErrorKind::Other)
             .unwrap_or_else(|| io::Error::other("the new process ended without a word")),
@@ -364,9 +364,9 @@ impl Successor {
         now: Timestamp,
         sighting: Sighting,
     ) -> Option<Result<(), GrantError>> {
-        let (answer, told) = oneshot::channel();
+        let (answer, received) = oneshot::channel();
         self.0.send(Question { sighting, now, answer }).ok()?;
-        told.await.ok()
+        received.await.ok()
     }
 }
 
@@ -401,8 +401,8 @@ fn ask(mut successor: &UnixStream, now: Timestamp, sighting: &Sighting) -> Resul
             now_ms: ms(now),
             tolerated_s: tradewind_grant::replay::SKEW.as_secs(),
         }),
-        // No process is left that could detect a replay. A late answer would be taken for the next
-        // question's.
+        // No process is left that could detect a replay. A late answer would be mistaken for the
+        // next question's.
         _ => {
             let _gone = successor.shutdown(Shutdown::Both);
             Err(GrantError::ReplayTableFull(0))
@@ -439,21 +439,21 @@ fn parse_question(question: &[u8; QUESTION_BYTES]) -> Sighting {
 mod tests {
     use super::*;
 
-    /// Returns why a successor is not taken, after `does` was called with its end of the socket.
-    fn not_taken(does: impl FnOnce(UnixStream) -> Option<UnixStream>) -> String {
+    /// Returns why a successor is rejected, after `does` was called with its end of the socket.
+    fn rejection(does: impl FnOnce(UnixStream) -> Option<UnixStream>) -> String {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let limit = Duration::from_millis(20);
         ours.set_read_timeout(Some(limit)).unwrap();
-        let _kept = does(theirs);
-        let error = hear_ready(&ours).unwrap_err();
+        let _open = does(theirs);
+        let error = read_ready(&ours).unwrap_err();
         crate::failure::plain(&explained(&error, &ours, "was not ready", limit))
     }
 
     #[test]
-    fn why_a_successor_is_not_taken_is_told_in_words() {
-        assert_eq!(not_taken(Some), "the new process was not ready within 20ms");
-        assert_eq!(not_taken(|_gone| None), "the new process ended without a word");
-        let declined = not_taken(|mut theirs| {
+    fn rejection_of_a_successor_has_a_reason() {
+        assert_eq!(rejection(Some), "the new process was not ready within 20ms");
+        assert_eq!(rejection(|_gone| None), "the new process ended without a word");
+        let declined = rejection(|mut theirs| {
             theirs
                 .write_all(&[&[handover::DECLINED][..], b"relay.toml: no\nsuch key"].concat())
                 .unwrap();
@@ -463,14 +463,14 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_that_ends_while_it_is_sent_sockets_is_told_with_its_reason() {
+    fn successor_that_ends_early_has_a_reason() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(&[&[handover::DECLINED][..], b"why"].concat()).unwrap();
         (&ours).write_all(b"unread").unwrap();
         drop(theirs);
         let error = (&ours).write_all(b"more").unwrap_err();
-        let told = explained(&error, &ours, "was not ready", START_LIMIT);
-        assert_eq!(told.to_string(), "the new process says: why");
+        let explanation = explained(&error, &ours, "was not ready", START_LIMIT);
+        assert_eq!(explanation.to_string(), "the new process says: why");
     }
 
     fn sighting(number: u8) -> Sighting {
@@ -483,7 +483,7 @@ mod tests {
 
     /// A successor that is late with one answer, and then continues as if nothing had happened.
     #[test]
-    fn a_judgement_that_comes_too_late_is_not_taken_for_the_next_one() {
+    fn late_verdict_is_not_mistaken_for_the_next() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let first = ask(&ours, Timestamp::ZERO, &sighting(1));
@@ -496,7 +496,7 @@ mod tests {
     /// Headers wait from before the successor has the table; a task that waits for one goes on with
     /// other work.
     #[tokio::test]
-    async fn a_successor_that_stands_still_keeps_nothing_but_headers_waiting() {
+    async fn stalled_successor_delays_only_headers() {
         let (successor, questions) = Successor::new();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let judged = successor.ask(Timestamp::ZERO, sighting(1));
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_successor_that_failed_is_told_that_there_is_none() {
+    async fn waiter_of_failed_successor_is_notified() {
         let (successor, questions) = Successor::new();
         let judged = successor.ask(Timestamp::ZERO, sighting(1));
         let fails = async { drop(questions) };

@@ -237,9 +237,9 @@ impl Worker {
 
     /// Waits until this worker takes no new sessions.
     pub(crate) async fn leaving(&self) {
-        let mut told = self.leaving.subscribe();
+        let mut receiver = self.leaving.subscribe();
         // The sender lives as long as the worker.
-        let _gone = told.wait_for(|leaving| *leaving).await;
+        let _gone = receiver.wait_for(|leaving| *leaving).await;
     }
 
     /// Waits until this worker serves no connection.
@@ -254,7 +254,7 @@ impl Worker {
     }
 }
 
-/// Returns true if `memory`, where it is limited, has room for another striped leg.
+/// Returns true if `memory`, where it is limited, has capacity for another striped leg.
 pub(crate) fn may_stripe_within(memory: Option<&Arc<Memory>>) -> bool {
     memory.is_none_or(|memory| memory.free() >= LEAST_TO_STRIPE)
 }
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_of_all_workers_are_evicted_in_one_order_and_counted() {
+    async fn eviction_order_spans_workers() {
         let limits = Limits { sessions: 2, unauthenticated: 2, ..Limits::default() };
         let limits = Arc::new(SharedLimits::new(&limits, limits.sessions, None));
         let workers = [(); 2].map(|()| Arc::new(Worker::new(Arc::clone(&limits))));

@@ -236,13 +236,13 @@ fn refuse_the_list(trap: Option<&Trap>) {
                     assert_eq!(status, "HTTP/1.1 403 Forbidden", "{why}: {body}");
                     // A grant cannot even name addresses that were never assigned.
                     let unnamed = body.starts_with("gateway: grant does not cover destination");
-                    // The address of a name is not told.
-                    let told = if answers.is_empty() {
+                    // The address of a name is not reported.
+                    let expected = if answers.is_empty() {
                         "which is never dialled"
                     } else {
                         "no address that may be dialled"
                     };
-                    let never = body.ends_with(told);
+                    let never = body.ends_with(expected);
                     assert!(never || (unnamed && answers.is_empty()), "{why}: {body}");
                     by_relay += u64::from(body.starts_with("relay 1 "));
                 }

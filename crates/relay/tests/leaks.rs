@@ -43,7 +43,7 @@ fn batch(address: SocketAddr, count: usize, bulk: &[u8]) {
             _ if index % 100 == 3 => echo_bulk(stream, bulk),
             // Resets with bytes in flight in both directions, some of them in pipes.
             _ => {
-                let _taken = stream.write_all(&bulk[..bulk.len() / 4]);
+                let _written = stream.write_all(&bulk[..bulk.len() / 4]);
                 reset(stream);
             }
         }
@@ -74,7 +74,7 @@ fn main_load(chain: &Chain, sessions: usize) {
 }
 
 #[test]
-fn ten_thousand_sessions_leave_no_descriptor_pipe_or_task_behind() {
+fn ten_thousand_sessions_leak_nothing() {
     let to = echo();
     let relays = (0..2).map(|_| {
         let mut config = relay_config();
@@ -92,10 +92,10 @@ fn ten_thousand_sessions_leave_no_descriptor_pipe_or_task_behind() {
     at_rest("the first sessions' end");
     let tasks: Vec<usize> = all.iter().map(|one| one.handle.tasks()).collect();
     // The only thing that a worker keeps are idle pipes, two descriptors each.
-    let kept = || all.iter().map(|one| 2 * one.handle.resting_pipes()).sum::<usize>();
+    let pooled = || all.iter().map(|one| 2 * one.handle.resting_pipes()).sum::<usize>();
     let (mut before, mut unchanged) = (usize::MAX, 0);
     wait_for("the peers' sockets to close", || {
-        let now = descriptors() - kept();
+        let now = descriptors() - pooled();
         unchanged = if std::mem::replace(&mut before, now) == now { unchanged + 1 } else { 0 };
         unchanged == 50
     });
@@ -113,6 +113,6 @@ fn ten_thousand_sessions_leave_no_descriptor_pipe_or_task_behind() {
             assert!(["ended", "broken"].contains(outcome), "{counted:?}");
         }
     }
-    wait_for("the last descriptor", || descriptors() - kept() <= before);
+    wait_for("the last descriptor", || descriptors() - pooled() <= before);
     assert!(all.iter().all(|one| one.handle.resting_pipes() <= 2 * 64));
 }

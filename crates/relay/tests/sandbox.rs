@@ -12,7 +12,7 @@ use tradewind_desired::Hop;
 use tradewind_net::sandbox;
 use tradewind_relay::{Gateway, Resolver};
 
-use support::names::{NameServer, Says};
+use support::names::{NameReply, NameServer};
 use support::{Running, gateway_config_text, identity, loopback, skipped, wait_for};
 
 /// Returns the number of filters of the thread with this status file; since Linux 5.9.
@@ -31,8 +31,8 @@ fn threads(name: &str) -> Vec<Option<u32>> {
 }
 
 #[test]
-fn threads_that_read_what_strangers_send_start_no_programs() {
-    let names = [("relay.example.com", Says::Address([127, 0, 0, 1]))];
+fn network_threads_start_no_programs() {
+    let names = [("relay.example.com", NameReply::Address([127, 0, 0, 1]))];
     let names = NameServer::new("sandbox", &names);
     // Threads that this one starts from now on are in it as well.
     sandbox::enter(&[], &[]).unwrap();

@@ -41,7 +41,7 @@ fn sessions(chain: &Chain, count: usize) {
                 wait_for("the leg to be striped", || {
                     chain.relays[1].handle.snapshot().striped_legs > 0
                 });
-                let _taken = stream.write_all(&bulk[..bulk.len() / 4]);
+                let _written = stream.write_all(&bulk[..bulk.len() / 4]);
                 reset(stream);
             }
             _ => reset(stream),
@@ -50,7 +50,7 @@ fn sessions(chain: &Chain, count: usize) {
 }
 
 #[test]
-fn striped_sessions_leave_no_descriptor_and_no_task_behind() {
+fn striped_sessions_leak_nothing() {
     let mut first = relay_config();
     first.leg.dial.connections = Connections::fixed(CONNECTIONS).unwrap();
     first.leg.dial.stripe_after = Bytes::new(0);
@@ -58,11 +58,11 @@ fn striped_sessions_leave_no_descriptor_and_no_task_behind() {
     let chain = Chain::of(relays, echo());
     let all: Vec<&Running> = chain.relays.iter().chain([&chain.gateway]).collect();
     // The only thing that a worker keeps are idle pipes, two descriptors each.
-    let kept = || all.iter().map(|one| 2 * one.handle.resting_pipes()).sum::<usize>();
+    let pooled = || all.iter().map(|one| 2 * one.handle.resting_pipes()).sum::<usize>();
     let settle = || {
         let (mut before, mut unchanged) = (usize::MAX, 0);
         wait_for("all to be at rest", || {
-            let now = descriptors() - kept();
+            let now = descriptors() - pooled();
             let open: u64 = all.iter().map(|one| one.handle.snapshot().open).sum();
             unchanged = if now == before && open == 0 { unchanged + 1 } else { 0 };
             before = now;

@@ -26,17 +26,11 @@ use tradewind_relay::{Gateway, Rights, Shutdown};
 
 type Test = fn(&Hosts);
 const TESTS: [(&str, Test); 5] = [
-    (
-        "a_transparent_gateway_keeps_the_clients_address_and_leaves_nothing_however_it_ends",
-        Hosts::check,
-    ),
-    ("a_transparent_gateway_is_upgraded_without_a_refused_connection", Hosts::check_upgrade),
-    ("a_connection_that_one_process_was_led_goes_on_at_the_next", Hosts::check_rules_that_change),
-    (
-        "new_connections_go_round_a_gateway_that_hangs_and_those_that_it_has_go_on_with_it",
-        Hosts::check_halt,
-    ),
-    ("what_a_relay_dials_through_the_gateway_is_not_taken_again", Hosts::check_loop),
+    ("tproxy_keeps_client_address_and_cleans_up", Hosts::check),
+    ("tproxy_upgrade_refuses_no_connection", Hosts::check_upgrade),
+    ("tproxy_connection_survives_a_rule_change", Hosts::check_rules_that_change),
+    ("hung_gateway_is_bypassed_by_new_connections", Hosts::check_halt),
+    ("relay_dials_are_not_intercepted_again", Hosts::check_loop),
 ];
 const CONFIG: &str = "TRADEWIND_TEST_GATEWAY_CONFIG";
 
@@ -334,9 +328,9 @@ impl Hosts {
             near.write_all(b"goes on").unwrap();
             let (mut far, _) = listener.accept().unwrap();
             patient(&far);
-            let mut told = [0; 7];
-            far.read_exact(&mut told).unwrap();
-            assert_eq!(&told, b"goes on");
+            let mut received = [0; 7];
+            far.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"goes on");
         };
         self.middle.run(change).unwrap();
     }
@@ -429,7 +423,7 @@ impl Hosts {
     }
 
     fn passes_through_the_gateway(&self, from: &Namespace, to: &str) {
-        let (client, server, told) = self.exchange(from, to);
+        let (client, server, received) = self.exchange(from, to);
         let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
         match (client.ip(), server.ip()) {
             (IpAddr::V4(client), IpAddr::V4(server)) => {
@@ -444,7 +438,7 @@ impl Hosts {
         }
         expected.extend([client.port().to_be_bytes(), server.port().to_be_bytes()].concat());
         expected.extend(b"hello");
-        let (peer, data) = told;
+        let (peer, data) = received;
         assert_eq!(data, expected, "the true client, then its data");
         assert!(["10.88.1.1", "fd88:1::1"].contains(&peer.ip().to_string().as_str()), "{peer}");
         // From another host the gateway's port may be the client's by chance; from its own it
@@ -468,11 +462,11 @@ impl Hosts {
         assert_eq!(ends.1.to_string(), to);
         stream.write_all(b"hello").unwrap();
         stream.shutdown(Half::Write).unwrap();
-        let mut told = Vec::new();
-        stream.read_to_end(&mut told).unwrap();
-        let split = told.iter().position(|byte| *byte == b'|').unwrap();
-        let peer = String::from_utf8(told[..split].to_vec()).unwrap().parse().unwrap();
-        (ends.0, ends.1, (peer, told[split + 1..].to_vec()))
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        let split = received.iter().position(|byte| *byte == b'|').unwrap();
+        let peer = String::from_utf8(received[..split].to_vec()).unwrap().parse().unwrap();
+        (ends.0, ends.1, (peer, received[split + 1..].to_vec()))
     }
 }
 
@@ -487,9 +481,9 @@ fn connect(from: &Namespace, to: &str) -> TcpStream {
 fn end_in_order(mut stream: TcpStream) {
     stream.write_all(b"still").unwrap();
     stream.shutdown(Half::Write).unwrap();
-    let mut told = Vec::new();
-    stream.read_to_end(&mut told).unwrap();
-    assert!(told.ends_with(b"still"), "{}", String::from_utf8_lossy(&told));
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert!(received.ends_with(b"still"), "{}", String::from_utf8_lossy(&received));
 }
 
 /// Sends the client the peer address, and all that was received.

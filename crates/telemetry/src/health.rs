@@ -3,7 +3,7 @@
 //! Readiness is a switch that the process sets, with a reason while it is off: starting, draining,
 //! a peer out of reach. Liveness is lost when the process reports a fault it cannot mend, or when a
 //! promised heartbeat is late: the telemetry thread would answer even if the data plane had
-//! stopped, so each of its workers must beat by itself.
+//! stopped, so each of its workers must send its own heartbeats.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ struct Heartbeat {
     last: Instant,
 }
 
-/// One worker's promise to beat; withdrawn when dropped.
+/// One worker's promise of heartbeats; withdrawn when dropped.
 #[derive(Debug)]
 pub struct Heart {
     health: Health,
@@ -81,7 +81,7 @@ impl Health {
         self.with(|state| state.not_ready = Some(reason.into()));
     }
 
-    /// Reports a fault that only a restart mends. The first one is kept.
+    /// Reports a fault that only a restart mends. The first one is stored.
     pub fn set_fault(&self, reason: impl Into<String>) {
         self.with(|state| {
             state.fault.get_or_insert_with(|| reason.into());
@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_process_lives_and_is_not_ready() {
+    fn new_process_is_live_and_not_ready() {
         let health = Health::new();
         assert_eq!(health.live(), Ok(()));
         assert_eq!(health.ready(), Err("starting".to_owned()));
     }
 
     #[test]
-    fn readiness_follows_the_switch_in_every_clone() {
+    fn clones_share_readiness() {
         let health = Health::new();
         let other = health.clone();
         health.set_ready();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_worker_ends_liveness_until_it_beats_or_leaves() {
+    fn missed_heartbeat_ends_liveness() {
         let health = Health::new();
         let patient = health.expect_heartbeats("worker 0", Duration::from_secs(60));
         let silent = health.expect_heartbeats("worker 1", Duration::from_secs(5));

@@ -1,8 +1,8 @@
 //! Rate limits of log lines that others can cause: a few are logged, the rest is counted.
 //!
-//! A stranger, a tenant or a health check can make a process log the same line as often as it
-//! likes. Such lines have a limit, of which each cause gets a share (`units::share`); the next line
-//! that is logged tells how many were left out before it.
+//! An unauthenticated peer, a tenant or a health check can make a process log the same line as
+//! often as it likes. Such lines have a limit, of which each cause gets a share (`units::share`);
+//! the next line that is logged tells how many were left out before it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -50,7 +50,7 @@ impl<K: Ord> LogLimit<K> {
         Self { begin: Instant::now(), state: Mutex::new(state) }
     }
 
-    /// Returns the lines that were left out before one that is told whatever the limit.
+    /// Returns the lines that were left out before one that is logged whatever the limit.
     pub fn admit_always(&self) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut state.left_out)
@@ -106,10 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_cannot_fill_the_log_or_silence_others() {
+    fn one_cause_cannot_fill_the_log() {
         let limit = LogLimit::new();
-        let told = (0..10_000).filter(|_| limit.admit_at(at(1), "flood").is_some()).count();
-        assert_eq!(told, LINES / 2);
+        let admitted = (0..10_000).filter(|_| limit.admit_at(at(1), "flood").is_some()).count();
+        assert_eq!(admitted, LINES / 2);
         assert_eq!(limit.admit_at(at(1), "other"), Some(10_000 - LINES as u64 / 2));
         assert_eq!(limit.admit_at(at(1), "other"), Some(0));
         assert_eq!(limit.admit_at(at(2), "flood"), None);

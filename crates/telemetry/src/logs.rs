@@ -193,7 +193,7 @@ mod tests {
     #[derive(Default)]
     struct Slow {
         is_full: bool,
-        taken: Vec<u8>,
+        written: Vec<u8>,
     }
 
     impl io::Write for Slow {
@@ -202,9 +202,9 @@ mod tests {
             if self.is_full {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let taken = bytes.len().min(3);
-            self.taken.extend_from_slice(&bytes[..taken]);
-            Ok(taken)
+            let written = bytes.len().min(3);
+            self.written.extend_from_slice(&bytes[..written]);
+            Ok(written)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -216,7 +216,7 @@ mod tests {
     fn nonblocking_descriptor_loses_nothing() {
         let mut slow = Slow::default();
         write_patiently(&mut slow, b"whole line\n").unwrap();
-        assert_eq!(slow.taken, b"whole line\n");
+        assert_eq!(slow.written, b"whole line\n");
     }
 
     /// A full disk.
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_loses_only_lines() {
+    fn full_disk_loses_only_lines() {
         let filter = EnvFilter::new("info");
         let queue = LineQueue::start("full", 1000, Full).unwrap();
         let lines = queue.clone();
@@ -286,20 +286,20 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_leaves_the_default() {
+    fn empty_variable_leaves_the_default() {
         assert_eq!(choose_filter(Some("".into()), "warn").unwrap().to_string(), "warn");
         assert_eq!(choose_filter(None, "error").unwrap().to_string(), "error");
     }
 
     #[test]
-    fn a_filter_that_cannot_be_read_is_named_with_its_origin() {
+    fn invalid_filter_is_named_with_its_origin() {
         let error = choose_filter(Some("info,=?=".into()), "info").unwrap_err().to_string();
         assert!(error.contains(FILTER_VARIABLE) && error.contains("`info,=?=`"), "{error}");
         assert!(!error.contains('\n'));
     }
 
     #[test]
-    fn a_format_prints_as_it_is_read() {
+    fn format_prints_as_it_is_read() {
         for name in ["text", "json"] {
             assert_eq!(name.parse::<LogFormat>().unwrap().to_string(), name);
         }

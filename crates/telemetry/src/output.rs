@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use crate::queue::LineOutput;
 
-/// The rotation of a file: its length when it is rotated, and the number of old files kept.
+/// The rotation of a file: its length when it is rotated, and the number of old files retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotation {
     /// Length in bytes at which the file is rotated.
     pub at_bytes: u64,
-    /// Files kept beside it, called `NAME.1` (the youngest), `NAME.2` and so on; at least 1.
+    /// Files retained beside it, called `NAME.1` (the youngest), `NAME.2` and so on; at least 1.
     pub keep: u32,
 }
 
@@ -79,7 +79,7 @@ impl LineFile {
         }
     }
 
-    /// Makes room for `more` bytes: rotates the file if it would become too long.
+    /// Makes space for `more` bytes: rotates the file if it would become too long.
     fn rotate_before(&mut self, more: usize) -> io::Result<()> {
         let Some(rotation) = self.rotation else { return Ok(()) };
         let bytes = self.current()?.bytes;
@@ -118,9 +118,9 @@ impl LineOutput for LineFile {
         while let Some(rotation) = self.rotation.filter(|_| !lines.is_empty()) {
             let first = line_end(lines, 0);
             self.rotate_before(first)?;
-            let room = rotation.at_bytes.saturating_sub(self.current()?.bytes);
+            let free = rotation.at_bytes.saturating_sub(self.current()?.bytes);
             let mut end = first;
-            while end < lines.len() && line_end(lines, end) as u64 <= room {
+            while end < lines.len() && line_end(lines, end) as u64 <= free {
                 end = line_end(lines, end);
             }
             self.append(&lines[..end])?;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_rotates_between_lines_and_keeps_so_many() {
+    fn file_rotates_between_lines() {
         let folder = Folder::new("rotation");
         let path = folder.0.join("a.log");
         fs::write(&path, "old\n").unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_opened_anew() {
+    fn moved_file_is_reopened() {
         let folder = Folder::new("moved");
         let path = folder.0.join("a.log");
         let mut file = LineFile::open(&path, append, None).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_takes_a_datagram_a_line() {
+    fn socket_gets_one_datagram_per_line() {
         let folder = Folder::new("socket");
         let path = folder.0.join("a.sock");
         let unix = UnixDatagram::bind(&path).unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+    fn parentheses_in_program_name_are_parsed() {
         assert_eq!(numbers_after_name("7 (a) b) c) S 1 2 3"), [0, 1, 2, 3]);
     }
 }

@@ -77,7 +77,7 @@ struct State {
 pub struct LineCounts {
     /// Lines that the output has written.
     pub written: u64,
-    /// Lines that found no room, or that the output refused.
+    /// Lines that did not fit, or that the output refused.
     pub dropped: u64,
 }
 
@@ -106,7 +106,7 @@ impl LineQueue {
     }
 
     /// Queues `line`, with a line feed added if it has none. Returns at once; false when there was
-    /// no room.
+    /// no space.
     pub fn put(&self, line: &[u8]) -> bool {
         let mut state = self.shared().lock();
         if state.waiting.len() + line.len() + 1 > self.shared().limit_bytes {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_the_output_refuses_are_counted() {
+    fn refused_lines_are_counted() {
         let queue = LineQueue::start("lines", 100, Refusing).unwrap();
         assert!(queue.put(b"first") && queue.put(b"second"));
         assert!(queue.flush(Duration::from_secs(60)));

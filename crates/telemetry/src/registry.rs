@@ -91,7 +91,7 @@ mod tests {
     use prometheus_client::metrics::counter::Counter;
 
     #[test]
-    fn a_new_registry_has_the_process_figures() {
+    fn registry_has_process_metrics() {
         let text = Registry::new("relay", "0.1.0").encode();
         for name in [
             "tradewind_build_info{program=\"relay\",version=\"0.1.0\"} 1",
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_counted_through_the_handle_that_was_kept() {
+    fn metrics_count_through_a_stored_handle() {
         let registry = Registry::new("relay", "0.1.0");
         let sessions = Counter::<u64>::default();
         registry.register(|r| r.register("sessions", "Sessions opened", sessions.clone()));

@@ -197,8 +197,8 @@ async fn serve_connection(stream: tokio::net::TcpStream, state: Arc<State>) {
 
 fn answer(request: &Request<Incoming>, state: &State) -> Response<Full<Bytes>> {
     if !is_asked_for(request, &state.hosts) {
-        let told = "answers under an address, localhost or a name in `metrics_hosts`\n";
-        return text(StatusCode::MISDIRECTED_REQUEST, told.to_owned());
+        let message = "answers under an address, localhost or a name in `metrics_hosts`\n";
+        return text(StatusCode::MISDIRECTED_REQUEST, message.to_owned());
     }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_host_is_not_answered() {
+    fn foreign_host_is_not_answered() {
         for host in [
             "127.0.0.1",
             "127.0.0.1:9464",

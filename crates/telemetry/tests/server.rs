@@ -69,7 +69,7 @@ fn other_paths_methods_and_garbage_are_refused() {
 }
 
 #[test]
-fn a_head_without_end_is_cut_off() {
+fn endless_head_is_cut_off() {
     let (server, _) = start(Health::new());
     let mut request = b"GET /metrics HTTP/1.1\r\n".to_vec();
     request.extend_from_slice(format!("X: {}\r\n", "y".repeat(64 * 1024)).as_bytes());
@@ -78,7 +78,7 @@ fn a_head_without_end_is_cut_off() {
 }
 
 #[test]
-fn a_head_answers_without_a_body() {
+fn head_request_has_no_body() {
     let (server, _) = start(Health::new());
     let answer =
         exchange(server.local_addr(), b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -97,7 +97,7 @@ fn silent_callers_delay_nobody() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn port_in_use_is_named() {
     let (server, registry) = start(Health::new());
     let error = serve(server.local_addr(), &[], registry, Health::new()).unwrap_err();
     assert!(matches!(error, TelemetryError::Listen { .. }));
@@ -105,7 +105,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn the_port_is_free_after_shutdown() {
+fn port_is_free_after_shutdown() {
     let (server, registry) = start(Health::new());
     let address = server.local_addr();
     assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));

@@ -15,11 +15,11 @@ pub(super) fn check_listeners(
 ) -> Result<(), ConfigError> {
     let own = of_both_families(own.1).map(|address| ((own.0.clone(), own.1), address));
     let all = own.chain(ports.into_iter().map(|port| (port.clone(), port.1)));
-    let Some([((other, taken), _), ((key, address), _)]) = first_clash(all) else {
+    let Some([((other, used), _), ((key, address), _)]) = first_clash(all) else {
         return Ok(());
     };
     let problem = format!(
-        "{address} is listened on twice: `{other}` has {taken} already; expected another address \
+        "{address} is listened on twice: `{other}` has {used} already; expected another address \
          or port for one of them"
     );
     Err(ConfigError::new(key, problem))

@@ -219,7 +219,7 @@ fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     }
 
     let mut fields: &'static [&'static str] = &[];
-    // It fails, since nothing is there to be read; by then it has told its fields.
+    // It fails, since nothing is there to be read; by then it has reported its fields.
     let _never = T::deserialize(Spy(&mut fields));
     fields
 }

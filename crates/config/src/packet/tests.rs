@@ -21,7 +21,7 @@ fn gateway(packets: &[String], endpoint: Option<&str>) -> Result<GatewayPackets,
 
 /// Returns the assumptions of the last `[[packet]]` with these keys beside its port, or why it, or
 /// one before it, is refused.
-fn told(packets: &[String]) -> Result<Assumed, String> {
+fn parse(packets: &[String]) -> Result<Assumed, String> {
     let packets = packets.iter().enumerate();
     let packet = |(port, keys)| format!("listen = '127.0.0.1:{port}'\nto = '10.0.0.7:1'\n{keys}");
     let packets: Vec<_> = packets.map(packet).collect();
@@ -30,24 +30,24 @@ fn told(packets: &[String]) -> Result<Assumed, String> {
 
 /// Returns the same for a `[[packet]]` with one relay and these further keys.
 fn assumed(keys: &str) -> Result<Assumed, String> {
-    told(&[format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
+    parse(&[format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3))])
 }
 
 #[test]
-fn what_can_be_no_path_is_refused_with_the_number_of_its_section() {
+fn invalid_path_is_refused_with_its_section() {
     let section = |relays: &[String]| format!("far = {}\nrelays = [{}]", hop(4), relays.join(", "));
-    assert!(told(&[section(&[hop(3), hop(5)])]).is_ok());
-    let twice = told(&[section(&[hop(3)]), section(&[hop(3), hop(3)])]).unwrap_err();
+    assert!(parse(&[section(&[hop(3), hop(5)])]).is_ok());
+    let twice = parse(&[section(&[hop(3)]), section(&[hop(3), hop(3)])]).unwrap_err();
     assert!(twice.starts_with("configuration, `packet[1].relays` (line 10): route"), "{twice}");
     assert!(twice.contains("expected no relay twice"), "{twice}");
-    let is_far = told(&[section(&[hop(4)])]).unwrap_err();
+    let is_far = parse(&[section(&[hop(4)])]).unwrap_err();
     assert!(is_far.contains("expected no relay twice"), "{is_far}");
-    let nowhere = told(&[section(&[hop(3).replace(":7001", ":0")])]).unwrap_err();
+    let nowhere = parse(&[section(&[hop(3).replace(":7001", ":0")])]).unwrap_err();
     assert!(nowhere.contains("expected a port from 1 to 65535"), "{nowhere}");
     let many: Vec<String> = (10..18).map(hop).collect();
-    let many = told(&[section(&many)]).unwrap_err();
+    let many = parse(&[section(&many)]).unwrap_err();
     assert!(many.contains("expected 1 to 8 relays"), "{many}");
-    let without = told(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
+    let without = parse(&[section(&[hop(3)]), format!("far = {}\nservice = 'caching'", hop(4))]);
     let without = without.unwrap_err();
     assert!(
         without.starts_with("configuration, `packet[1].relays` (line 6): missing"),
@@ -56,9 +56,9 @@ fn what_can_be_no_path_is_refused_with_the_number_of_its_section() {
 }
 
 #[test]
-fn a_far_gateway_that_is_miswritten_is_told_what_it_may_have() {
+fn misspelled_far_key_lists_the_expected() {
     let identity = IdentityKey::from_entropy([4; 32]).public();
-    let refused = |far: &str| told(&[format!("far = {far}")]).unwrap_err();
+    let refused = |far: &str| parse(&[format!("far = {far}")]).unwrap_err();
     let miswritten = refused(&format!("{{ adress = '192.0.2.4:7001', identity = '{identity}' }}"));
     assert!(miswritten.contains("unknown field `adress`, expected `address` or"), "{miswritten}");
     let nowhere = refused(&format!("{{ identity = '{identity}' }}"));
@@ -68,7 +68,7 @@ fn a_far_gateway_that_is_miswritten_is_told_what_it_may_have() {
 }
 
 #[test]
-fn a_neighbour_may_have_several_addresses() {
+fn neighbour_may_have_several_addresses() {
     let several = |addresses: &str| {
         let identity = IdentityKey::from_entropy([4; 32]).public();
         let text = format!(
@@ -122,16 +122,16 @@ fn groups_and_rendezvous_take_several_addresses() {
 }
 
 #[test]
-fn a_course_of_socks5_clients_has_no_entrance_of_its_own() {
+fn socks5_udp_has_no_listener() {
     let delivery = |keys: &str| {
         let section = format!("far = {}\nrelays = [{}]\n{keys}", hop(4), hop(3));
         let text = format!("socks5 = ['127.0.0.1:0']\n[socks5_udp]\n{section}");
         let config = GatewayConfig::parse(&text).map_err(|error| error.to_string())?;
         Ok::<_, String>(config.packets().unwrap().unwrap().socks5_udp.unwrap())
     };
-    let told = delivery("service = 'caching'\nbudget = '150 ms'").unwrap();
-    assert_eq!(told.carriage.service, Service::Caching);
-    assert_eq!(told.carriage.budget_ms, 150);
+    let parsed = delivery("service = 'caching'\nbudget = '150 ms'").unwrap();
+    assert_eq!(parsed.carriage.service, Service::Caching);
+    assert_eq!(parsed.carriage.budget_ms, 150);
     for (keys, expected) in [
         ("to = '10.0.0.7:1'", "`socks5_udp.to` (line 5): expected no `listen`, `to`"),
         ("service = 'rendezvous'", "`socks5_udp.service` (line 5): expected another service"),
@@ -152,11 +152,11 @@ fn two_sections_cannot_have_one_port() {
         let own = own.map(|own| format!("listen = '{own}'"));
         gateway(&packets, own.as_deref()).map(drop)
     };
-    let twice = |packet: usize, address: &str, other: &str, taken: &str| {
+    let twice = |packet: usize, address: &str, other: &str, used: &str| {
         let line = 4 * packet + 2;
         Err(format!(
             "configuration, `packet[{packet}].listen` (line {line}): {address} is listened on \
-             twice: `{other}.listen` has {taken} already; expected another address or port for \
+             twice: `{other}.listen` has {used} already; expected another address or port for \
              one of them"
         ))
     };
@@ -185,7 +185,7 @@ fn two_sections_cannot_have_one_device() {
 }
 
 #[test]
-fn a_device_for_everything_is_refused_and_half_of_it_is_not() {
+fn default_route_device_is_refused() {
     let check = |destinations: &str| {
         let text =
             format!("far = {}\ntun = {{ name = 'tw0', destinations = [{destinations}] }}", hop(4));
@@ -197,21 +197,21 @@ fn a_device_for_everything_is_refused_and_half_of_it_is_not() {
 }
 
 #[test]
-fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
+fn costs_and_coding_need_auto() {
     let auto = "service = 'auto'\nbudget = '150 ms'\n";
     assert_eq!(assumed(auto), Ok(Assumed::default()));
     let coding = "coding = { cross_stream = [1, 4], in_stream = [0, 1], within = '50 ms' }\n";
-    let told = assumed(&format!("{auto}{coding}")).unwrap();
+    let parsed = assumed(&format!("{auto}{coding}")).unwrap();
     let within = Duration::from_millis(50);
     let coded = BlockCoding { cross_stream: [1, 4], in_stream: [0, 1], within };
-    assert_eq!(told, Assumed { costs: None, coding: coded });
+    assert_eq!(parsed, Assumed { costs: None, coding: coded });
     let costs = "costs = { coding = 0.03, caching = 0.01, forwarding = 0.2 }\n";
-    let told = assumed(&format!("{auto}{coding}{costs}")).unwrap();
-    let told = (told.costs.map(|told| (told.coding.as_usd(), told.loss)), told.coding);
-    assert_eq!(told, (Some((0.03, Ratio::ZERO)), coded));
+    let parsed = assumed(&format!("{auto}{coding}{costs}")).unwrap();
+    let parsed = (parsed.costs.map(|costs| (costs.coding.as_usd(), costs.loss)), parsed.coding);
+    assert_eq!(parsed, (Some((0.03, Ratio::ZERO)), coded));
     let at_loss = costs.replace('}', ", loss = '2 %' }");
-    let told = assumed(&format!("{auto}{at_loss}")).unwrap();
-    assert_eq!(told.costs.map(|told| told.loss.as_f64()), Some(0.02));
+    let parsed = assumed(&format!("{auto}{at_loss}")).unwrap();
+    assert_eq!(parsed.costs.map(|costs| costs.loss.as_f64()), Some(0.02));
     for (keys, expected) in [
         (format!("service = 'caching'\n{costs}"), "costs` (line 7): expected only with"),
         (format!("service = 'coding'\n{coding}"), "coding` (line 7): expected only with"),
@@ -225,7 +225,7 @@ fn what_relays_charge_and_how_they_code_is_told_to_auto_alone() {
 }
 
 #[test]
-fn in_order_is_refused_where_nothing_comes_back() {
+fn in_order_needs_recovery() {
     for (keys, is_good) in [
         ("service = 'caching'", true),
         ("service = 'coding'", true),
@@ -234,8 +234,8 @@ fn in_order_is_refused_where_nothing_comes_back() {
         ("service = 'forwarding'\nways = 'relays'", false),
         ("service = 'direct'", false),
     ] {
-        let told = assumed(&format!("in_order = true\n{keys}"));
-        match told {
+        let parsed = assumed(&format!("in_order = true\n{keys}"));
+        match parsed {
             Ok(_) => assert!(is_good, "{keys}"),
             Err(why) => {
                 assert!(
@@ -248,7 +248,7 @@ fn in_order_is_refused_where_nothing_comes_back() {
 }
 
 #[test]
-fn mistake_in_a_packet_section_has_its_own_line() {
+fn packet_section_mistake_has_its_line() {
     let far = format!("far = {}", hop(4));
     let good = format!("listen = '127.0.0.1:1'\nto = '10.0.0.7:1'\n{far}");
     let refused = |keys: &str| gateway(&[good.clone(), keys.to_owned()], None).unwrap_err();

@@ -69,9 +69,9 @@ fn new_cast() -> Cast {
 /// Takes a length-prefixed part from the front.
 fn cut<'a>(data: &mut &'a [u8], most: usize) -> &'a [u8] {
     let Some((&length, rest)) = data.split_first() else { return &[] };
-    let (taken, rest) = rest.split_at(rest.len().min(usize::from(length)).min(most));
+    let (part, rest) = rest.split_at(rest.len().min(usize::from(length)).min(most));
     *data = rest;
-    taken
+    part
 }
 
 /// Checks that no bytes make a relay panic, and that two relays open what a gateway seals.

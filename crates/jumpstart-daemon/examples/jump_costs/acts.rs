@@ -16,7 +16,7 @@ use super::{median, timed};
 /// Number of routes that are set: the paper's PoP knows 34 others; a relay may know thousands of
 /// hosts.
 const ROUTES: u32 = 2000;
-/// Number of destinations that the program in the kernel knows: as many as are kept by default.
+/// Number of destinations that the program in the kernel knows: as many as are stored by default.
 const VALUES: u32 = 100_000;
 
 /// Prints both tables.

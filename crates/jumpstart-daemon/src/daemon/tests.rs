@@ -145,7 +145,7 @@ fn connections(count: u8) -> Vec<Sample> {
 }
 
 #[test]
-fn the_control_share_is_taken_once() {
+fn control_share_is_applied_once() {
     let place = Place::new("control");
     for (tells, all) in [(true, true), (false, false)] {
         let scene = Rc::new(Scene::default());
@@ -248,11 +248,11 @@ fn failed_removal_is_retried_unless_set_again() {
         Change::Renew { prefix, .. } => format!("renew {prefix}"),
         Change::Remove { prefix, .. } => format!("remove {prefix}"),
     };
-    let told: Vec<String> = scene.changes.take().iter().map(name).collect();
-    assert_eq!(told, ["remove 10.0.0.0/32", "remove 10.0.0.1/32", "set 10.0.0.0/32"]);
+    let changes: Vec<String> = scene.changes.take().iter().map(name).collect();
+    assert_eq!(changes, ["remove 10.0.0.0/32", "remove 10.0.0.1/32", "set 10.0.0.0/32"]);
     daemon.round(at(10));
-    let told: Vec<String> = scene.changes.take().iter().map(name).collect();
-    assert_eq!(told, ["renew 10.0.0.0/32"]);
+    let changes: Vec<String> = scene.changes.take().iter().map(name).collect();
+    assert_eq!(changes, ["renew 10.0.0.0/32"]);
 }
 
 #[test]

@@ -35,8 +35,8 @@ pub(crate) fn control(data: &[u8]) {
 fn carry_out(learner: &mut Learner, now: Timestamp, request: Request) {
     match request {
         Request::Explain { address } => {
-            let told = learner.explain(address, now);
-            assert!(told.is_none_or(|told| told.expires_in_s.is_finite()));
+            let explanation = learner.explain(address, now);
+            assert!(explanation.is_none_or(|explanation| explanation.expires_in_s.is_finite()));
         }
         Request::Flush { within } => {
             let _changes = learner.flush(within);

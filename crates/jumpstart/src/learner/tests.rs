@@ -58,7 +58,7 @@ fn history_keeps_weight_alpha() {
 }
 
 #[test]
-fn the_bounds_hold_and_a_greater_window_does_not_linger() {
+fn window_bounds_hold() {
     let mut learner = riptide(|_| {});
     assert_eq!(round(&mut learner, 0, &[5000]), Some(100));
     let known = learner.explain("10.0.0.1".parse().unwrap(), at(0)).unwrap();
@@ -99,7 +99,7 @@ fn value_expires_after_its_time_to_live() {
 }
 
 #[test]
-fn an_unchanged_value_is_renewed_and_not_set_again() {
+fn unchanged_value_is_renewed() {
     let mut learner = riptide(|_| {});
     round(&mut learner, 0, &[80]);
     learner.observe(&with_window(0, "10.0.0.1", 80));
@@ -126,7 +126,7 @@ fn destinations_are_hosts_lengths_or_named_prefixes() {
 }
 
 #[test]
-fn a_sudden_fall_is_followed_at_once_where_asked() {
+fn sudden_fall_is_followed_on_request() {
     let mut slow = riptide(|_| {});
     let mut fast = riptide(|config| config.fall_below = Some(share(0.5)));
     for learner in [&mut slow, &mut fast] {
@@ -213,7 +213,7 @@ fn idle_connection_does_not_confirm_its_path() {
 }
 
 #[test]
-fn a_handshake_over_another_path_starts_by_default() {
+fn handshake_over_another_path_starts_by_default() {
     let mut learner = paced();
     busy_round(&mut learner, 0);
     let remote = "10.0.0.1".parse().unwrap();
@@ -261,7 +261,7 @@ fn freeze_holds_rates_and_new_destinations_get_c_min() {
 }
 
 #[test]
-fn a_lost_first_flight_halves_the_next_window_and_its_rate() {
+fn first_flight_loss_halves_window_and_rate() {
     let mut learner = paced();
     busy_round(&mut learner, 0);
     learner.observe(&Sample {
@@ -315,7 +315,7 @@ fn rate_limited_jumps_do_not_lower_the_rate() {
 }
 
 #[test]
-fn strict_uses_half_lends_to_one_and_forgets_after_a_loss() {
+fn strict_mode_is_cautious() {
     let config = Config { control: Control::Connections(Ratio::ZERO), ..Config::of(Mode::Strict) };
     let mut learner = Learner::new(config);
     busy_round(&mut learner, 0);
@@ -480,7 +480,7 @@ fn destinations_above_the_limit_are_refused() {
 }
 
 #[test]
-fn the_bound_on_destinations_counts_each_once() {
+fn bound_on_destinations_counts_each_once() {
     let mut learner = riptide(|config| config.max_destinations = 4);
     let look = |learner: &mut Learner, now, hosts: std::ops::Range<u64>| {
         for host in hosts {
@@ -514,7 +514,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_samples_give_the_same_changes(windows in prop::collection::vec(1u32..200, 1..30)) {
+    fn same_samples_give_the_same_changes(windows in prop::collection::vec(1u32..200, 1..30)) {
         let run = || {
             let mut learner = paced();
             let mut all = Vec::new();

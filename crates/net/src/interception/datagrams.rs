@@ -13,7 +13,7 @@ use super::{Capture, OWN_MARK, is_fresh, watchdog};
 /// Bypasses connection tracking for datagrams that this host's gateway sends from foreign
 /// addresses. It intercepts nothing, and holds with or without heartbeats: a process that resumes
 /// after a halt may send before its first one.
-const KEPT_AWAY: &str = "fib saddr type != local notrack";
+const UNTRACKED: &str = "fib saddr type != local notrack";
 
 /// Length of UDP's header, which its length field includes.
 const UDP_HEADER: u16 = 8;
@@ -59,7 +59,7 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
     ]);
     let answers =
         capture.destinations.iter().map(|at| place("saddr", "sport", at)).collect::<Vec<_>>();
-    let mut leaving = vec![each(&answers, KEPT_AWAY)];
+    let mut leaving = vec![each(&answers, UNTRACKED)];
     if capture.local_output {
         let own = format!("meta mark {OWN_MARK:#x} return");
         let marks = format!("meta mark set {mark:#x}");
@@ -80,7 +80,8 @@ pub(super) fn take(capture: &Capture, mark: u32) -> Vec<String> {
 pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
     let come: Vec<String> = sources.iter().map(|at| place("daddr", "dport", at)).collect();
     let go: Vec<String> = sources.iter().map(|at| place("saddr", "sport", at)).collect();
-    let heard = format!("socket transparent 1 socket wildcard 0 meta mark set {mark:#x} accept");
+    let accept_replies =
+        format!("socket transparent 1 socket wildcard 0 meta mark set {mark:#x} accept");
     let felt = watchdog::OR_RETURN;
     let mut chains = watchdog::felt(mark).to_vec();
     chains.extend([
@@ -91,8 +92,14 @@ pub(super) fn answers(sources: &[Place], mark: u32) -> Vec<String> {
             "raw",
             &[felt.into(), each(&come, "socket transparent 1 socket wildcard 0 notrack")],
         ),
-        chain("arriving", "filter", "prerouting", "mangle", &[felt.into(), each(&come, &heard)]),
-        chain("leaving", "filter", "output", "raw", &[each(&go, KEPT_AWAY)]),
+        chain(
+            "arriving",
+            "filter",
+            "prerouting",
+            "mangle",
+            &[felt.into(), each(&come, &accept_replies)],
+        ),
+        chain("leaving", "filter", "output", "raw", &[each(&go, UNTRACKED)]),
     ]);
     chains
 }

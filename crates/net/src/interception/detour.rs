@@ -11,7 +11,7 @@
 //! (`watchdog`).
 //!
 //! The routes into the device carry the metrics of the routes that lead to the ranges without them,
-//! such as an initial window or a congestion control (`route::told`).
+//! such as an initial window or a congestion control (`route::metrics`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,13 +26,13 @@ use super::{KIND, KIND_BITS, MARK, Routing};
 use crate::error::{NetError, Result};
 use crate::nft::Table;
 use crate::route::kernel::Kernel;
-use crate::route::told::RouteMetrics;
+use crate::route::metrics::RouteMetrics;
 
 /// A deviation from the request to lead packets to a range into a device.
 #[derive(Debug)]
 pub enum Shortfall {
     /// The kernel does not accept a route's metrics on one into the device: connections get none.
-    Untold,
+    MetricsRefused,
     /// The packets are not led there.
     NotLed(NetError),
 }
@@ -40,7 +40,7 @@ pub enum Shortfall {
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Untold => f.write_str(
+            Self::MetricsRefused => f.write_str(
                 "the kernel does not take the metrics of routes there for a route into the device: \
                  connections are not told them",
             ),
@@ -110,17 +110,19 @@ impl Detour {
     /// Reads all routes.
     pub fn lead(&mut self, ranges: &[IpNet]) -> Result<Vec<(IpNet, Shortfall)>> {
         let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
-        let told = RouteMetrics::read(&mut self.kernel, &ranges)?;
-        let wanted: BTreeMap<_, _> = ranges.iter().flat_map(|range| told.within(*range)).collect();
+        let all_metrics = RouteMetrics::read(&mut self.kernel, &ranges)?;
+        let wanted: BTreeMap<_, _> =
+            ranges.iter().flat_map(|range| all_metrics.within(*range)).collect();
         let (table, mut shortfalls) = (self.routing.table(), Vec::new());
         for (prefix, metrics) in &wanted {
             if self.led.get(prefix) == Some(metrics) {
                 continue;
             }
             match self.kernel.lead(*prefix, (table, self.device), metrics.clone()) {
-                Ok(is_told) => {
+                Ok(has_metrics) => {
                     self.led.insert(*prefix, metrics.clone());
-                    shortfalls.extend((!is_told).then_some((*prefix, Shortfall::Untold)));
+                    shortfalls
+                        .extend((!has_metrics).then_some((*prefix, Shortfall::MetricsRefused)));
                 }
                 Err(error) => shortfalls.push((*prefix, Shortfall::NotLed(error))),
             }
@@ -333,7 +335,7 @@ mod tests {
                     assert_eq!(placed.unwrap(), Placed::Set);
                 }
             };
-            let is_told = |routes: &mut Routes, learn: Option<u32>, expected: [&str; 3]| {
+            let assert_route = |routes: &mut Routes, learn: Option<u32>, expected: [&str; 3]| {
                 follow(routes);
                 if let Some(segments) = learn {
                     assert_eq!(routes.set(prefix, windows(segments)).unwrap(), Placed::Set);
@@ -343,7 +345,7 @@ mod tests {
                     assert!(way.contains(part), "{part} in {way}");
                 }
             };
-            is_told(&mut routes, None, ["via 10.1.0.2 dev wa", "initcwnd 40", "congctl reno"]);
+            assert_route(&mut routes, None, ["via 10.1.0.2 dev wa", "initcwnd 40", "congctl reno"]);
             // The learner looks up routes as soon as it is notified of their changes.
             let is_set = AtomicBool::new(false);
             let detour = std::thread::scope(|scope| {
@@ -357,10 +359,18 @@ mod tests {
                 }
                 detour.join().unwrap()
             });
-            is_told(&mut routes, None, ["10.2.1.7 dev taken", "initcwnd 40", "congctl reno"]);
-            is_told(&mut routes, Some(60), ["10.2.1.7 dev taken", "initcwnd 60", "congctl reno"]);
+            assert_route(&mut routes, None, ["10.2.1.7 dev taken", "initcwnd 40", "congctl reno"]);
+            assert_route(
+                &mut routes,
+                Some(60),
+                ["10.2.1.7 dev taken", "initcwnd 60", "congctl reno"],
+            );
             namespace.run(|| drop(detour)).unwrap();
-            is_told(&mut routes, Some(70), ["via 10.1.0.2 dev wa", "initcwnd 70", "congctl reno"]);
+            assert_route(
+                &mut routes,
+                Some(70),
+                ["via 10.1.0.2 dev wa", "initcwnd 70", "congctl reno"],
+            );
         });
     }
 
@@ -374,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_named() {
+    fn missing_device_is_named() {
         let error = Detour::open("none84", &[net("192.0.2.0/24")]).unwrap_err();
         assert!(error.to_string().contains("none84"), "{error}");
     }

@@ -11,12 +11,12 @@ use crate::periodic::Periodic;
 /// nothing new.
 #[derive(Debug)]
 pub struct Keeper {
-    kept: Kept,
+    watchdogs: Watchdogs,
     _thread: Periodic,
 }
 
 /// The watchdogs of rules that may have been dropped.
-type Kept = Arc<Mutex<Vec<Weak<Watchdog>>>>;
+type Watchdogs = Arc<Mutex<Vec<Weak<Watchdog>>>>;
 
 impl Keeper {
     /// Starts a keeper that sends heartbeats while `goes_on` returns true, which is called once
@@ -29,8 +29,8 @@ impl Keeper {
         mut goes_on: impl FnMut() -> bool + Send + 'static,
         mut fails: impl FnMut(&NetError) + Send + 'static,
     ) -> Result<Self> {
-        let kept = Kept::default();
-        let all = Arc::clone(&kept);
+        let watchdogs = Watchdogs::default();
+        let all = Arc::clone(&watchdogs);
         let heartbeat = move || {
             if goes_on() {
                 for watchdog in living(&all) {
@@ -41,18 +41,24 @@ impl Keeper {
                 }
             }
         };
-        Ok(Self { kept, _thread: Periodic::start("interception", HEARTBEAT_INTERVAL, heartbeat)? })
+        Ok(Self {
+            watchdogs,
+            _thread: Periodic::start("interception", HEARTBEAT_INTERVAL, heartbeat)?,
+        })
     }
 
     /// Adds the rules of `watchdog`, for as long as they exist.
     pub fn keep(&self, watchdog: &Arc<Watchdog>) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(watchdog));
+        self.watchdogs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(watchdog));
     }
 }
 
 /// Returns the watchdogs whose rules still exist, and drops the others.
-fn living(kept: &Kept) -> Vec<Arc<Watchdog>> {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.retain(|watchdog| watchdog.strong_count() > 0);
-    kept.iter().filter_map(Weak::upgrade).collect()
+fn living(watchdogs: &Watchdogs) -> Vec<Arc<Watchdog>> {
+    let mut watchdogs = watchdogs.lock().unwrap_or_else(PoisonError::into_inner);
+    watchdogs.retain(|watchdog| watchdog.strong_count() > 0);
+    watchdogs.iter().filter_map(Weak::upgrade).collect()
 }

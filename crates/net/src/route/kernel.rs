@@ -268,8 +268,8 @@ impl Kernel {
         let asked = self.netlink.ask(&mut request, |answer| {
             let parsed =
                 NetlinkMessage::<RouteNetlinkMessage>::deserialize(answer).map(|m| m.payload);
-            if let Ok(NetlinkPayload::InnerMessage(told)) = parsed {
-                each(told);
+            if let Ok(NetlinkPayload::InnerMessage(message)) = parsed {
+                each(message);
             }
         });
         asked.map_err(|source| match source.raw_os_error() {
@@ -315,7 +315,7 @@ pub(crate) fn address(address: IpAddr) -> RouteAddress {
 
 /// Returns the prefix of a route; the default route has no address.
 pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
-    let told = route.attributes.iter().find_map(|attribute| match attribute {
+    let destination = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Destination(RouteAddress::Inet(four)) => Some(IpAddr::from(*four)),
         RouteAttribute::Destination(RouteAddress::Inet6(six)) => Some(IpAddr::from(*six)),
         _ => None,
@@ -325,7 +325,7 @@ pub(crate) fn prefix_of(route: &RouteMessage) -> Option<IpNet> {
         AddressFamily::Inet6 => IpAddr::from([0u16; 8]),
         _ => return None,
     };
-    IpNet::new(told.unwrap_or(unspecified), route.header.destination_prefix_length).ok()
+    IpNet::new(destination.unwrap_or(unspecified), route.header.destination_prefix_length).ok()
 }
 
 /// The initial windows of a route itself.
@@ -389,7 +389,8 @@ fn copy_of(base: RouteMessage, prefix: IpNet, windows: Windows, mark: Mark) -> R
         flags: if by_id { RouteFlags::empty() } else { base.header.flags & RouteFlags::Onlink },
         ..base.header
     };
-    copy.attributes = base.attributes.into_iter().filter_map(|kept| copied(kept, by_id)).collect();
+    copy.attributes =
+        base.attributes.into_iter().filter_map(|attribute| copied(attribute, by_id)).collect();
     copy.attributes.push(RouteAttribute::Destination(address(prefix.addr())));
     copy.attributes.push(RouteAttribute::Priority(mark.metric));
     copy.attributes.push(RouteAttribute::Metrics(metrics));

@@ -59,8 +59,8 @@ fn net(text: &str) -> IpNet {
 }
 
 #[test]
-fn a_copy_has_all_next_hops_and_metrics_of_its_original() {
-    in_namespace("a_copy_has_all_next_hops_and_metrics_of_its_original", |namespace, routes| {
+fn copy_has_next_hops_and_metrics() {
+    in_namespace("copy_has_next_hops_and_metrics", |namespace, routes| {
         assert_eq!(routes.set(net("10.9.1.2/32"), windows(80)).unwrap(), Placed::Set);
         let ecmp = shown(namespace, "-4");
         for part in
@@ -137,8 +137,8 @@ fn foreign_routes_are_unchanged() {
 }
 
 #[test]
-fn a_copy_is_never_below_its_original_however_often_it_is_set() {
-    let test = "a_copy_is_never_below_its_original_however_often_it_is_set";
+fn copy_is_never_below_its_original() {
+    let test = "copy_is_never_below_its_original";
     in_namespace(test, |namespace, routes| {
         ip(namespace, &["route replace 10.8.0.0/16 via 10.1.0.3 initcwnd 60 initrwnd 500"]);
         let (prefix, receive) = (net("10.8.1.1/32"), Some(Segments::new(100).unwrap()));
@@ -188,14 +188,14 @@ fn followed(routes: &mut Routes, prefix: &str) -> Option<Placed> {
 }
 
 #[test]
-fn a_copy_follows_its_original() {
-    in_namespace("a_copy_follows_its_original", |namespace, routes| {
+fn copy_follows_its_original() {
+    in_namespace("copy_follows_its_original", |namespace, routes| {
         routes.set(net("10.9.1.2/32"), windows(80)).unwrap();
         routes.set(net("192.0.2.1/32"), windows(30)).unwrap();
         // The kernel reports new links with a delay.
-        let heard = routes.heard().prefixes;
+        let changed = routes.read_changes().prefixes;
         let ours = [net("10.9.1.2/32"), net("192.0.2.1/32")];
-        assert!(!ours.iter().any(|prefix| heard.contains(prefix)), "our own changes are no news");
+        assert!(!ours.iter().any(|prefix| changed.contains(prefix)), "our own changes are no news");
         ip(namespace, &["route replace 10.9.0.0/16 via 10.2.0.9"]);
         assert_eq!(followed(routes, "10.9.1.2/32"), Some(Placed::Set));
         assert!(
@@ -353,8 +353,11 @@ fn copies_follow_the_rules_of_a_new_vpn() {
         }
         let marked = way(namespace, &[four, "mark", "51820"]);
         assert!(marked.contains("via 10.1.0.254 dev wa"), "{marked}");
-        let kept = way(namespace, &[inside]);
-        assert!(kept.contains("dev wa") && kept.contains("initcwnd 80"), "{kept}");
+        let inside_way = way(namespace, &[inside]);
+        assert!(
+            inside_way.contains("dev wa") && inside_way.contains("initcwnd 80"),
+            "{inside_way}"
+        );
         // And back.
         vpn_rules(namespace, "del");
         routes.follow();
@@ -398,7 +401,7 @@ fn no_copy_is_set_where_a_rule_suppresses_its_original() {
 #[test]
 fn other_link_changes_affect_no_route() {
     let mut links = Links::default();
-    let told = |flags| {
+    let link_with = |flags| {
         let mut link = LinkMessage::default();
         (link.header.index, link.header.flags) = (3, flags);
         link
@@ -413,7 +416,7 @@ fn other_link_changes_affect_no_route() {
         (LinkFlags::Multicast, false),
         (up, true),
     ] {
-        assert_eq!(links.has_turned(&told(flags)), turned, "{flags:?}");
+        assert_eq!(links.has_turned(&link_with(flags)), turned, "{flags:?}");
     }
 }
 

@@ -46,15 +46,15 @@ pub(super) struct ReceivedControl {
 /// Parses a received message's control messages.
 ///
 /// # Safety
-/// `header` was filled by recvmsg or recvmmsg, and its control pointer still points to the room
+/// `header` was filled by recvmsg or recvmmsg, and its control pointer still points to the buffer
 /// given there.
 pub(super) unsafe fn read(header: &libc::msghdr) -> ReceivedControl {
-    let mut told = ReceivedControl::default();
+    let mut received = ReceivedControl::default();
     // SAFETY: the caller's promise; CMSG_FIRSTHDR and CMSG_NXTHDR stay inside of what the kernel
     // filled.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !next.is_null() {
-        // SAFETY: not null, so it points to a whole header inside the room.
+        // SAFETY: not null, so it points to a whole header inside the buffer.
         let (message, data) = unsafe { (&*next, libc::CMSG_DATA(next)) };
         // 32 bits on some systems.
         let whole: usize = message.cmsg_len as _;
@@ -64,28 +64,28 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> ReceivedControl {
             (libc::SOL_UDP, libc::UDP_GRO) if length >= size_of::<libc::c_int>() => {
                 // SAFETY: the message holds an int, not necessarily aligned.
                 let segment = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                told.segment = usize::try_from(segment).ok().filter(|segment| *segment > 0);
+                received.segment = usize::try_from(segment).ok().filter(|segment| *segment > 0);
             }
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) if length >= size_of::<u32>() => {
                 // SAFETY: the message holds 32 bits, not necessarily aligned.
-                told.drops = Some(unsafe { data.cast::<u32>().read_unaligned() });
+                received.drops = Some(unsafe { data.cast::<u32>().read_unaligned() });
             }
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) if length >= size_of::<libc::timespec>() => {
                 // SAFETY: the message holds that structure, not necessarily aligned.
                 let came = unsafe { data.cast::<libc::timespec>().read_unaligned() };
                 let seconds = u64::try_from(came.tv_sec).unwrap_or(0);
                 let nanos = u32::try_from(came.tv_nsec).unwrap_or(0);
-                told.came = Some(Duration::new(seconds, nanos));
+                received.came = Some(Duration::new(seconds, nanos));
             }
             (libc::SOL_IP, libc::IP_ORIGDSTADDR) | (libc::SOL_IPV6, libc::IPV6_ORIGDSTADDR) => {
                 // SAFETY: the message holds an address of `length` bytes.
-                told.went_to = unsafe { address(data, length) };
+                received.went_to = unsafe { address(data, length) };
             }
             (libc::SOL_IP, libc::IP_PKTINFO) if length >= size_of::<libc::in_pktinfo>() => {
                 // SAFETY: the message holds that structure, not necessarily aligned.
                 let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
                 let at = Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr));
-                told.at = Some(at).filter(|at| !at.is_unspecified()).map(IpAddr::V4);
+                received.at = Some(at).filter(|at| !at.is_unspecified()).map(IpAddr::V4);
             }
             (libc::SOL_IPV6, libc::IPV6_PKTINFO) if length >= size_of::<libc::in6_pktinfo>() => {
                 // SAFETY: the message holds that structure, not necessarily aligned.
@@ -93,31 +93,31 @@ pub(super) unsafe fn read(header: &libc::msghdr) -> ReceivedControl {
                 let at = Ipv6Addr::from(info.ipi6_addr.s6_addr);
                 // For an IPv4 datagram at a socket of both families, IP_PKTINFO is more exact.
                 if at.to_ipv4_mapped().is_none() && !at.is_multicast() {
-                    told.at = Some(IpAddr::V6(at));
+                    received.at = Some(IpAddr::V6(at));
                 }
             }
             (libc::SOL_IP, libc::IP_TOS) if length >= 1 => {
                 // SAFETY: the message holds a byte.
-                told.dscp = Some(unsafe { data.read() } >> 2);
+                received.dscp = Some(unsafe { data.read() } >> 2);
             }
             (libc::SOL_IPV6, libc::IPV6_TCLASS) if length >= size_of::<libc::c_int>() => {
                 // SAFETY: the message holds an int, not necessarily aligned.
                 let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                told.dscp = u8::try_from(class >> 2).ok();
+                received.dscp = u8::try_from(class >> 2).ok();
             }
             (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT)
                 if length >= size_of::<libc::c_int>() =>
             {
                 // SAFETY: the message holds an int, not necessarily aligned.
                 let hops = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                told.hops = u8::try_from(hops).ok();
+                received.hops = u8::try_from(hops).ok();
             }
             _ => {}
         }
         // SAFETY: as above.
         next = unsafe { libc::CMSG_NXTHDR(header, next) };
     }
-    told
+    received
 }
 
 /// Parses an address of `length` bytes.
@@ -128,12 +128,12 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
     if length > size_of::<libc::sockaddr_storage>() {
         return None;
     }
-    // SAFETY: the storage is plain data with room for `length` bytes, which the caller promises
+    // SAFETY: the storage is plain data with space for `length` bytes, which the caller promises
     // readable.
     let ((), address) = unsafe {
-        SockAddr::try_init(|storage, room| {
+        SockAddr::try_init(|storage, space| {
             std::ptr::copy_nonoverlapping(data, storage.cast::<u8>(), length);
-            *room = length as libc::socklen_t;
+            *space = length as libc::socklen_t;
             Ok(())
         })
     }
@@ -148,12 +148,16 @@ pub(super) unsafe fn address(data: *const u8, length: usize) -> Option<SocketAdd
     })
 }
 
-/// Writes control messages into `room`: the segment size of a train of datagrams, and the source
+/// Writes control messages into `buffer`: the segment size of a train of datagrams, and the source
 /// address `from`, if given; returns their length.
-pub(super) fn write(room: &mut ControlBuffer, segment: Option<u16>, from: Option<IpAddr>) -> usize {
+pub(super) fn write(
+    buffer: &mut ControlBuffer,
+    segment: Option<u16>,
+    from: Option<IpAddr>,
+) -> usize {
     // SAFETY: plain data of C, for which all zeroes are a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_control = room.pointer();
+    header.msg_control = buffer.pointer();
     let mut length = 0;
     if let Some(segment) = segment {
         length += append(&mut header, length, (libc::SOL_UDP, libc::UDP_SEGMENT), segment);
@@ -190,7 +194,7 @@ fn append<T>(
     };
     assert!(before + space <= ControlBuffer::len(), "the room holds all that is written");
     header.msg_controllen = (before + space) as _;
-    // SAFETY: the room is aligned, each message ends on an aligned byte, and this one fits behind
+    // SAFETY: the buffer is aligned, each message ends on an aligned byte, and this one fits behind
     // those before it.
     unsafe {
         let message = header.msg_control.cast::<u8>().add(before).cast::<libc::cmsghdr>();

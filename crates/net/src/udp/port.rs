@@ -168,7 +168,7 @@ impl UdpPort {
     #[must_use]
     pub fn shortfall(&self, options: &UdpOptions) -> Option<String> {
         let granted = [self.socket.recv_buffer_size(), self.socket.send_buffer_size()];
-        told_shortfall(granted.map(|granted| granted.ok().map(|granted| granted / 2)), options)
+        describe_shortfall(granted.map(|granted| granted.ok().map(|granted| granted / 2)), options)
     }
 
     /// Returns the receive buffer that the kernel granted, in bytes as it counts them.
@@ -188,10 +188,10 @@ impl AsFd for UdpPort {
 #[must_use]
 pub fn shortfall_without_rights(options: &UdpOptions) -> Option<String> {
     let most = |limit| sysctl::get(limit).ok()?.parse().ok();
-    told_shortfall([RECEIVE_LIMIT, SEND_LIMIT].map(most), options)
+    describe_shortfall([RECEIVE_LIMIT, SEND_LIMIT].map(most), options)
 }
 
-fn told_shortfall(granted: [Option<usize>; 2], options: &UdpOptions) -> Option<String> {
+fn describe_shortfall(granted: [Option<usize>; 2], options: &UdpOptions) -> Option<String> {
     let [receive, send] = granted;
     let all = [("receive", receive, RECEIVE_LIMIT), ("send", send, SEND_LIMIT)];
     let short = all.into_iter().filter_map(|(which, granted, limit)| {
@@ -398,33 +398,34 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_are_not_granted_are_told_with_what_helps() {
+    fn buffer_shortfall_is_reported_with_the_remedy() {
         let (most, options) = large();
-        let told = without_rights(|| bind(&options).shortfall(&options)).unwrap();
-        assert!(told.contains(&format!("receive buffers of {most} bytes")), "{told}");
+        let shortfall = without_rights(|| bind(&options).shortfall(&options)).unwrap();
+        assert!(shortfall.contains(&format!("receive buffers of {most} bytes")), "{shortfall}");
         let wanted = options.buffer;
-        assert!(told.contains(&format!(", not {wanted} as wanted")), "{told}");
-        assert!(told.contains(&format!("net.core.rmem_max={wanted}")), "{told}");
+        assert!(shortfall.contains(&format!(", not {wanted} as wanted")), "{shortfall}");
+        assert!(shortfall.contains(&format!("net.core.rmem_max={wanted}")), "{shortfall}");
         let small = UdpOptions { buffer: 4096, ..options };
         assert_eq!(without_rights(|| bind(&small).shortfall(&small)), None);
     }
 
     #[test]
-    fn what_threads_without_rights_will_lack_is_told_before() {
+    fn unprivileged_shortfall_is_predicted() {
         let (_, options) = large();
-        let told = shortfall_without_rights(&options);
-        assert_eq!(told, without_rights(|| bind(&options).shortfall(&options)));
+        let shortfall = shortfall_without_rights(&options);
+        assert_eq!(shortfall, without_rights(|| bind(&options).shortfall(&options)));
     }
 
     #[test]
-    fn who_takes_a_socket_over_without_rights_keeps_its_large_buffers() {
+    fn adopted_socket_keeps_its_large_buffers() {
         let (_, options) = large();
         let port = bind(&options);
         if port.shortfall(&options).is_some() {
             return eprintln!("SKIPPED large buffers: needs CAP_NET_ADMIN");
         }
         let held = port.hold().unwrap();
-        let told = without_rights(|| UdpPort::adopt(held, &options).unwrap().shortfall(&options));
-        assert_eq!(told, None);
+        let shortfall =
+            without_rights(|| UdpPort::adopt(held, &options).unwrap().shortfall(&options));
+        assert_eq!(shortfall, None);
     }
 }

@@ -14,7 +14,7 @@ use super::train::{BUFFER, Buffer, Train, buffers};
 struct Message {
     from: Option<SocketAddr>,
     length: usize,
-    told: ReceivedControl,
+    control: ReceivedControl,
 }
 
 /// The metadata of a datagram.
@@ -42,7 +42,7 @@ pub struct Arrival {
 pub struct ReceiveBatch {
     buffers: Vec<Buffer>,
     names: Vec<libc::sockaddr_storage>,
-    rooms: Vec<ControlBuffer>,
+    control_buffers: Vec<ControlBuffer>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     messages: Vec<Message>,
@@ -68,7 +68,7 @@ impl ReceiveBatch {
         Self {
             buffers: buffers(messages),
             names: vec![name; messages],
-            rooms: vec![ControlBuffer::EMPTY; messages],
+            control_buffers: vec![ControlBuffer::EMPTY; messages],
             vectors: vec![nothing; messages],
             headers: vec![header; messages],
             messages: Vec::with_capacity(messages),
@@ -90,8 +90,8 @@ impl ReceiveBatch {
         self.used = 0;
         let count = self.headers.len() as libc::c_uint;
         let fd = port.as_fd().as_raw_fd();
-        // SAFETY: each header points to a name, a room and a vector of this batch, which live
-        // through the call.
+        // SAFETY: each header points to a name, a control buffer and a vector of this batch, which
+        // live through the call.
         let fetched = unsafe {
             libc::recvmmsg(
                 fd,
@@ -113,13 +113,13 @@ impl ReceiveBatch {
             let header = &self.headers[at];
             let length = header.msg_len as usize;
             let name_length = header.msg_hdr.msg_namelen as usize;
-            // SAFETY: the kernel filled header, name and room just now.
-            let (told, from) = unsafe {
+            // SAFETY: the kernel filled header, name and control buffer just now.
+            let (control, from) = unsafe {
                 let name = (&raw const self.names[at]).cast::<u8>();
                 (control::read(&header.msg_hdr), control::address(name, name_length))
             };
-            self.drops = told.drops.unwrap_or(self.drops);
-            self.messages.push(Message { from, length, told });
+            self.drops = control.drops.unwrap_or(self.drops);
+            self.messages.push(Message { from, length, control });
         }
         Ok(fetched)
     }
@@ -144,7 +144,7 @@ impl ReceiveBatch {
         for (message, buffer) in self.messages.iter().zip(&mut self.buffers) {
             let Some(from) = message.from else { continue };
             let (length, ReceivedControl { at, went_to, dscp, hops, came, segment, .. }) =
-                (message.length, message.told);
+                (message.length, message.control);
             let segment = segment.unwrap_or(length).max(1);
             let age = came.map(|came| self.fetched.saturating_sub(came));
             let arrival = Arrival { from, at, went_to, dscp, hops, age };
@@ -169,7 +169,7 @@ impl ReceiveBatch {
             header.msg_namelen = name_length;
             header.msg_iov = &raw mut self.vectors[at];
             header.msg_iovlen = 1;
-            header.msg_control = self.rooms[at].pointer();
+            header.msg_control = self.control_buffers[at].pointer();
             header.msg_controllen = ControlBuffer::len() as _;
             header.msg_flags = 0;
         }

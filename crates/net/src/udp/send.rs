@@ -3,7 +3,7 @@
 //!
 //! The kernel splits a super-packet into datagrams of one size, of which the last may be shorter.
 //! So a group ends with a shorter datagram, and a longer one begins the next; the order to one next
-//! hop is kept.
+//! hop is preserved.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -73,7 +73,7 @@ pub struct SendBatch {
     buffers: Vec<Buffer>,
     groups: Vec<Group>,
     places: [u16; PLACES],
-    rooms: Vec<ControlBuffer>,
+    control_buffers: Vec<ControlBuffer>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     limit: usize,
@@ -84,7 +84,7 @@ pub struct SendBatch {
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
-    /// Creates a batch with room for `groups` groups, 64 KB each.
+    /// Creates a batch with space for `groups` groups, 64 KB each.
     #[must_use]
     pub fn new(groups: usize) -> Self {
         let limit = groups.clamp(1, 1024);
@@ -92,7 +92,7 @@ impl SendBatch {
             buffers: buffers(limit),
             groups: Vec::with_capacity(limit),
             places: [NOBODY; PLACES],
-            rooms: vec![ControlBuffer::EMPTY; limit],
+            control_buffers: vec![ControlBuffer::EMPTY; limit],
             vectors: Vec::with_capacity(limit),
             headers: Vec::with_capacity(limit),
             limit,
@@ -132,8 +132,8 @@ impl SendBatch {
         let to = to.into();
         let place = place_of(to);
         let before = self.groups.len();
-        let Some(room) = self.push(to, length) else { return false };
-        if write(room) {
+        let Some(space) = self.push(to, length) else { return false };
+        if write(space) {
             return true;
         }
         self.datagrams -= 1;
@@ -163,8 +163,8 @@ impl SendBatch {
         let newest = usize::from(self.places[place]);
         let at = match self.groups.get(newest) {
             Some(group) if group.takes_train(to, segment, (count, length)) => {
-                let room = &mut self.buffers[newest][group.bytes..group.bytes + length];
-                room.copy_from_slice(train.bytes());
+                let space = &mut self.buffers[newest][group.bytes..group.bytes + length];
+                space.copy_from_slice(train.bytes());
                 newest
             }
             _ => {
@@ -190,7 +190,7 @@ impl SendBatch {
         self.is_full() && !newest.is_some_and(|group| group.takes(to, length))
     }
 
-    /// Returns whether there is no room for another group.
+    /// Returns whether there is no space for another group.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.groups.len() == self.limit
@@ -246,9 +246,9 @@ impl SendBatch {
         while done < self.groups.len() {
             let rest = &mut self.headers[done..];
             counts.calls += 1;
-            // SAFETY: each header points to a name, a room and a vector of this batch, which live
-            // through the call.
-            let taken = unsafe {
+            // SAFETY: each header points to a name, a control buffer and a vector of this batch,
+            // which live through the call.
+            let sent = unsafe {
                 libc::sendmmsg(
                     fd,
                     rest.as_mut_ptr(),
@@ -256,10 +256,10 @@ impl SendBatch {
                     libc::MSG_DONTWAIT,
                 )
             };
-            if let Ok(taken @ 1..) = usize::try_from(taken) {
-                let groups = &self.groups[done..done + taken];
+            if let Ok(sent @ 1..) = usize::try_from(sent) {
+                let groups = &self.groups[done..done + sent];
                 counts.sent += groups.iter().map(|group| group.count as u64).sum::<u64>();
-                done += taken;
+                done += sent;
                 continue;
             }
             let error = io::Error::last_os_error();
@@ -295,10 +295,10 @@ impl SendBatch {
     }
 
     fn send_singly(&mut self, port: &UdpPort, at: usize, counts: &mut SendCounts) {
-        let (group, room) = (&self.groups[at], &mut self.rooms[at]);
+        let (group, control_buffer) = (&self.groups[at], &mut self.control_buffers[at]);
         let train = &self.buffers[at][..group.bytes];
         let fd = port.as_fd().as_raw_fd();
-        let controls = control::write(room, None, group.to.from);
+        let controls = control::write(control_buffer, None, group.to.from);
         let mut send = |datagram: &[u8]| {
             counts.calls += 1;
             let (iov_base, iov_len) = (datagram.as_ptr().cast_mut().cast(), datagram.len());
@@ -309,10 +309,11 @@ impl SendBatch {
             header.msg_namelen = group.name.len();
             (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
             if controls > 0 {
-                (header.msg_control, header.msg_controllen) = (room.pointer(), controls as _);
+                (header.msg_control, header.msg_controllen) =
+                    (control_buffer.pointer(), controls as _);
             }
-            // SAFETY: the header points to a name, a room and a vector, whose bytes live through
-            // the call.
+            // SAFETY: the header points to a name, a control buffer and a vector, whose bytes live
+            // through the call.
             let sent = unsafe { libc::sendmsg(fd, &raw const header, libc::MSG_DONTWAIT) };
             if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error()) }
         };
@@ -356,8 +357,8 @@ impl SendBatch {
             header.msg_hdr.msg_iovlen = 1;
             let segment = (group.count > 1).then_some(group.segment as u16);
             if segment.is_some() || group.to.from.is_some() {
-                let length = control::write(&mut self.rooms[at], segment, group.to.from);
-                header.msg_hdr.msg_control = self.rooms[at].pointer();
+                let length = control::write(&mut self.control_buffers[at], segment, group.to.from);
+                header.msg_hdr.msg_control = self.control_buffers[at].pointer();
                 header.msg_hdr.msg_controllen = length as _;
             }
             self.headers.push(header);

@@ -42,8 +42,8 @@ pub(crate) fn limit(stream: &TcpStream) -> u64 {
     limit.map_or(u64::MAX, |rate| rate.as_bps() / 8)
 }
 
-pub(crate) fn told(program: &mut JumpStarts) -> Vec<ProgramEvent> {
+pub(crate) fn events(program: &mut JumpStarts) -> Vec<ProgramEvent> {
     let mut all = Vec::new();
-    program.hear(|told| all.push(told));
+    program.read_events(|event| all.push(event));
     all
 }

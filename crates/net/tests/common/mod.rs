@@ -18,7 +18,7 @@ pub(crate) const USUAL: u32 = 10;
 
 /// Reports that a test was skipped, past the capture of passing tests' output.
 pub(crate) fn skipped(why: &dyn std::fmt::Display) {
-    let _heard = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
+    let _written = std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
 
 pub(crate) fn dial(address: SocketAddr, options: &SocketOptions) -> TcpStream {

@@ -2,7 +2,7 @@
 //! that a relay's rules admit, before anything is dialled for it.
 //!
 //! Lines are JSON objects. They go through a [`LineQueue`], so that no worker ever waits for a file
-//! or a collector: lines that find no room are dropped and counted.
+//! or a collector: lines that do not fit are dropped and counted.
 
 mod record;
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_told_to_the_millisecond() {
+    fn time_has_milliseconds() {
         let time = Timestamp::from_nanos(1_795_179_600_007_900_000);
         assert_eq!(in_words(time), "2026-11-20T13:00:00.007Z");
     }

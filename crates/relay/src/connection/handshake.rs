@@ -114,9 +114,9 @@ impl Tls {
         hello: &[u8],
     ) -> Result<Connection, NotSealed> {
         let seal = Seal::accepted(self.accept()?);
-        seal.take_in(|room| {
-            let room = room.get_mut(..hello.len()).ok_or(io::ErrorKind::InvalidData)?;
-            room.copy_from_slice(hello);
+        seal.take_in(|space| {
+            let space = space.get_mut(..hello.len()).ok_or(io::ErrorKind::InvalidData)?;
+            space.copy_from_slice(hello);
             Ok(hello.len())
         })?;
         self.shake(stream, seal, &mut 0).await
@@ -139,7 +139,7 @@ impl Tls {
                 Ok(false) => {}
                 Err(error) => {
                     // The peer gets the alert, if it reads at all.
-                    let _told = seal.flush(|bytes| stream.try_write(bytes));
+                    let _flushed = seal.flush(|bytes| stream.try_write(bytes));
                     let _ended = tradewind_net::tcp::end_in_order_on_close(&stream);
                     return Err(error.into());
                 }
@@ -152,7 +152,7 @@ impl Tls {
             }
             loop {
                 stream.readable().await?;
-                match seal.take_in(|room| stream.try_read(room)) {
+                match seal.take_in(|space| stream.try_read(space)) {
                     Ok(0) => return Err(NotSealed::Ended),
                     Ok(count) => {
                         *received += count;

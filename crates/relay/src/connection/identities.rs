@@ -37,7 +37,7 @@ use tradewind_grant::{IdentityKey, IdentitySigner, PublicIdentity};
 use super::tickets::Tickets;
 use crate::RelayError;
 
-/// Most neighbours whose tickets are kept. Chosen: more than a relay dials; beyond, the first in
+/// Most neighbours whose tickets are stored. Chosen: more than a relay dials; beyond, the first in
 /// order is dropped.
 const MOST_NEIGHBOURS: usize = 1024;
 
@@ -225,7 +225,7 @@ fn verify(
     verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
 }
 
-/// Returns an error: TLS 1.2 is never agreed on.
+/// Returns an error: TLS 1.2 is never negotiated.
 fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("TLS 1.2 is not spoken here".to_owned()))
 }

@@ -145,13 +145,13 @@ impl Connection {
     fn poll_fill(&self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
-            let (room, mut received) = (buffer.remaining(), false);
+            let (space, mut received) = (buffer.remaining(), false);
             let attempt = self.stream.try_io(Interest::READABLE, || {
                 let count = tcp::receive_into(&self.stream, buffer)?;
                 received = true;
                 match count {
                     0 => Ok(()),
-                    count if count == room || tcp::holds_more(&self.stream) => Ok(()),
+                    count if count == space || tcp::holds_more(&self.stream) => Ok(()),
                     _ => Err(io::ErrorKind::WouldBlock.into()),
                 }
             });
@@ -174,11 +174,11 @@ impl Connection {
 
     /// Waits until the connection fails. An end of file is no failure.
     pub(crate) async fn failure(&self) -> io::Error {
-        let taken = self.stream.async_io(Interest::ERROR, || match self.stream.take_error()? {
+        let pending = self.stream.async_io(Interest::ERROR, || match self.stream.take_error()? {
             Some(error) => Ok(error),
             None => Err(io::ErrorKind::WouldBlock.into()),
         });
-        taken.await.unwrap_or_else(|error| error)
+        pending.await.unwrap_or_else(|error| error)
     }
 
     fn poll_flushed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

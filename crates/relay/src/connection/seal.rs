@@ -26,7 +26,7 @@ const RECORD_BYTES: usize = 16 * 1024;
 const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// Most bytes that one write takes. Chosen: as many as one read of a socket gives.
 const MOST_WRITE_BYTES: usize = 64 * 1024;
-/// Most unsent bytes with which more is taken: the last part of a handshake leaves with the data
+/// Most unsent bytes with which more is accepted: the last part of a handshake leaves with the data
 /// that follows it.
 const MOST_WAITING_BYTES: usize = 4096;
 /// The size of the shared buffer: a whole write with its records' overhead after the bytes that may
@@ -172,11 +172,11 @@ impl Seal {
     ) -> io::Result<usize> {
         let mut state = self.lock();
         let mut buffer = [0; HANDSHAKE_BYTES];
-        let room = HANDSHAKE_BYTES.saturating_sub(state.incoming.len());
-        if room == 0 {
+        let space = HANDSHAKE_BYTES.saturating_sub(state.incoming.len());
+        if space == 0 {
             return Err(io::Error::other("a handshake longer than any of ours"));
         }
-        let received = receive(&mut buffer[..room])?;
+        let received = receive(&mut buffer[..space])?;
         state.incoming.extend_from_slice(&buffer[..received]);
         Ok(received)
     }
@@ -251,15 +251,15 @@ impl Seal {
         if state.outgoing.waits() > MOST_WAITING_BYTES {
             state.outgoing.flush(&mut send)?;
         }
-        let mut taken = 0;
+        let mut accepted = 0;
         for part in parts {
-            let room = MOST_WRITE_BYTES - taken;
-            state.put(Want::Send(&part[..part.len().min(room)]))?;
-            taken += part.len().min(room);
+            let space = MOST_WRITE_BYTES - accepted;
+            state.put(Want::Send(&part[..part.len().min(space)]))?;
+            accepted += part.len().min(space);
         }
         match state.outgoing.flush(&mut send) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(taken),
+            _ => Ok(accepted),
         }
     }
 
@@ -395,11 +395,11 @@ impl State {
         };
         // After an error only its alert may be produced.
         while result.is_err() && end.wants_write() {
-            let told = match end {
+            let processed = match end {
                 End::Dialled(end) => step.take(end.process_tls_records(&mut [])),
                 End::Accepted(end) => step.take(end.process_tls_records(&mut [])),
             };
-            if told != Ok(false) {
+            if processed != Ok(false) {
                 break;
             }
         }
@@ -436,7 +436,7 @@ impl Step<'_> {
                 false
             }
             Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                self.outgoing.put(|room| match data.encode(room) {
+                self.outgoing.put(|space| match data.encode(space) {
                     Ok(written) => Ok(written),
                     Err(EncodeError::InsufficientSize(size)) => Err(Some(size.required_size)),
                     Err(EncodeError::AlreadyEncoded) => Err(None),
@@ -464,9 +464,9 @@ impl Step<'_> {
 
     /// Takes the data of a record.
     fn open(&mut self, payload: &[u8]) {
-        let room = &mut self.buffer[self.turned.opened..];
-        let fit = if self.opened.is_empty() { payload.len().min(room.len()) } else { 0 };
-        room[..fit].copy_from_slice(&payload[..fit]);
+        let space = &mut self.buffer[self.turned.opened..];
+        let fit = if self.opened.is_empty() { payload.len().min(space.len()) } else { 0 };
+        space[..fit].copy_from_slice(&payload[..fit]);
         self.turned.opened += fit;
         self.opened.extend_from_slice(&payload[fit..]);
     }
@@ -480,9 +480,9 @@ impl Step<'_> {
         match std::mem::replace(&mut self.want, Want::Nothing) {
             Want::Nothing => Ok(()),
             Want::Send(bytes) => {
-                self.outgoing.put(|room| traffic.encrypt(bytes, room).map_err(size))
+                self.outgoing.put(|space| traffic.encrypt(bytes, space).map_err(size))
             }
-            Want::End => self.outgoing.put(|room| traffic.queue_close_notify(room).map_err(size)),
+            Want::End => self.outgoing.put(|space| traffic.queue_close_notify(space).map_err(size)),
         }
     }
 }

@@ -75,7 +75,7 @@ async fn hello_of(far: &TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn both_ends_prove_their_identities_and_bytes_cross_in_any_pieces() {
+fn mutual_authentication_and_fragmented_data() {
     runtime().block_on(async {
         let (near, far) = pair(key(2).public()).await;
         let (mut near, mut far) = (near.unwrap(), far.unwrap());
@@ -117,7 +117,7 @@ fn both_ends_prove_their_identities_and_bytes_cross_in_any_pieces() {
 }
 
 #[test]
-fn neighbours_that_know_each_other_sign_no_more_until_one_of_them_is_another() {
+fn resumption_until_an_identity_changes() {
     runtime().block_on(async {
         let (dialling, accepting) = (Tls::new(&key(1)).unwrap(), Tls::new(&key(2)).unwrap());
         let expected = key(2).public();
@@ -160,7 +160,7 @@ fn neighbours_that_know_each_other_sign_no_more_until_one_of_them_is_another() {
 }
 
 #[test]
-fn a_connection_that_ends_without_a_word_is_an_error() {
+fn truncation_is_an_error() {
     runtime().block_on(async {
         let (near, far) = pair(key(2).public()).await;
         let (near, mut far) = (near.unwrap(), far.unwrap());
@@ -172,7 +172,7 @@ fn a_connection_that_ends_without_a_word_is_an_error() {
 }
 
 #[test]
-fn another_identity_than_expected_is_refused_and_both_sides_know() {
+fn unexpected_identity_is_refused() {
     runtime().block_on(async {
         let (near, far) = pair(key(3).public()).await;
         let (found, expected) = (key(2).public(), key(3).public());
@@ -193,8 +193,8 @@ fn relay(shutdown: &Shutdown) -> (Handle, std::thread::JoinHandle<()>) {
         OperatorKey::from_entropy([9; 32]).public(),
     );
     let relay = Relay::bind(&RelayConfig::parse(&text).unwrap()).unwrap();
-    let (handle, told) = (relay.handle(), shutdown.clone());
-    (handle, std::thread::spawn(move || relay.run(&told).unwrap()))
+    let (handle, stop) = (relay.handle(), shutdown.clone());
+    (handle, std::thread::spawn(move || relay.run(&stop).unwrap()))
 }
 
 /// Returns a header that identity 1 seals, for a destination that refuses connections.
@@ -220,7 +220,7 @@ fn header(relay: net::SocketAddr, nonce: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_header_on_the_connection_of_another_than_its_gateway_is_not_answered() {
+fn header_of_another_gateway_is_not_answered() {
     let shutdown = Shutdown::new();
     let (handle, thread) = relay(&shutdown);
     let address = handle.local_addrs()[0];

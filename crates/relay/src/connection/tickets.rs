@@ -45,7 +45,7 @@ impl ClientSessionStore for Tickets {
         None
     }
 
-    /// Does nothing: TLS 1.2 is never agreed on.
+    /// Does nothing: TLS 1.2 is never negotiated.
     fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {

@@ -4,8 +4,8 @@
 //! A session tries the next option only if no relay has begun to dial the destination: the dial of
 //! the first relay failed, or an authenticated reply says so. If that cannot be known (a relay that
 //! has the header does not reply), the session fails, since the destination might otherwise see it
-//! twice. Data that the application sends meanwhile is kept and sent again; beyond a bound no more
-//! is read from it until the outcome is known.
+//! twice. Data that the application sends meanwhile is retained and sent again; beyond a bound no
+//! more is read from it until the outcome is known.
 
 use std::sync::PoisonError;
 
@@ -45,7 +45,7 @@ pub(super) enum NotOpen {
     Failed {
         failure: Failure,
         /// The data to send on another path; `None` if no other path may be tried.
-        kept: Option<Vec<u8>>,
+        resend: Option<Vec<u8>>,
     },
     ApplicationGone(std::io::Error),
 }
@@ -53,13 +53,13 @@ pub(super) enum NotOpen {
 impl NotOpen {
     /// Returns a failure after which the destination may have been dialled.
     fn for_good(failure: Failure) -> Self {
-        Self::Failed { failure, kept: None }
+        Self::Failed { failure, resend: None }
     }
 
-    /// Returns a failure before any dial of the destination; `kept` is the data that the
+    /// Returns a failure before any dial of the destination; `resend` is the data that the
     /// application has sent.
-    fn before_dial(failure: Failure, kept: impl Into<Option<Vec<u8>>>) -> Self {
-        Self::Failed { failure, kept: kept.into() }
+    fn before_dial(failure: Failure, resend: impl Into<Option<Vec<u8>>>) -> Self {
+        Self::Failed { failure, resend: resend.into() }
     }
 }
 
@@ -137,16 +137,16 @@ impl GatewayService {
         mut leading: Vec<u8>,
     ) -> Result<OpenPath, NotOpen> {
         let routing = self.routes.current();
-        let ways = routing.ways(wanted.destination);
-        let order = order(ways, Some(wanted.destination), self.routes.now());
+        let options = routing.options(wanted.destination);
+        let order = order(options, Some(wanted.destination), self.routes.now());
         let Some((last, earlier)) = order.split_last() else {
             let message = format!("gateway: no route to {}", wanted.destination);
             let failure = Failure::new(Status::DestinationRefused, message);
             return Err(NotOpen::for_good(failure));
         };
         for index in earlier {
-            match self.open_way(wanted, &routing, &ways[*index], leading, true).await {
-                Err(NotOpen::Failed { failure, kept: Some(kept) }) => {
+            match self.open_option(wanted, &routing, &options[*index], leading, true).await {
+                Err(NotOpen::Failed { failure, resend: Some(resend) }) => {
                     let (flow, to) = (&wanted.listener.flow, wanted.destination);
                     limited!(
                         info,
@@ -157,24 +157,24 @@ impl GatewayService {
                         failure.message
                     );
                     self.routes.count_retry();
-                    leading = kept;
+                    leading = resend;
                 }
                 opened => return opened,
             }
         }
-        self.open_way(wanted, &routing, &ways[*last], leading, false).await
+        self.open_option(wanted, &routing, &options[*last], leading, false).await
     }
 
-    async fn open_way(
+    async fn open_option(
         &self,
         wanted: &Wanted<'_>,
         routing: &Routing,
-        way: &PathOption,
+        option: &PathOption,
         leading: Vec<u8>,
         has_next: bool,
     ) -> Result<OpenPath, NotOpen> {
-        note(|facts| facts.path = way.name());
-        match way {
+        note(|facts| facts.path = option.name());
+        match option {
             PathOption::Refuse => {
                 let message = format!("gateway: no route to {}", wanted.destination);
                 let failure = Failure::new(Status::DestinationRefused, message);
@@ -192,7 +192,7 @@ impl GatewayService {
         leading: Vec<u8>,
     ) -> Result<OpenPath, NotOpen> {
         let (dialling, also) = (Dialling::new(&|| {}), wanted.listener.named());
-        let is_local = |ip| self.own_host.holds(ip);
+        let is_local = |ip| self.local_host.holds(ip);
         // A client of a proxy gains this host's position in its network, so the destination is
         // checked against the policy, this host's addresses and its listeners.
         let check = Check {
@@ -234,7 +234,7 @@ impl GatewayService {
             self.reach(wanted, path, &header, leading, has_next).await?;
         let hops = path.route.hops();
         if reply.status == Status::Ok {
-            drop(up.take_kept());
+            drop(up.take_retained());
             path.unreached.forget(wanted.destination);
             let offer = Offer::of_dialled(&self.dialler, &hops[0], &header);
             let down = Direction::new(read_ahead.into_bytes());
@@ -256,8 +256,8 @@ impl GatewayService {
         if reply.dialled {
             Err(NotOpen::for_good(failure))
         } else {
-            let kept = again.map(|leading| [leading, up.take_kept()].concat());
-            Err(NotOpen::before_dial(failure, kept))
+            let resend = again.map(|leading| [leading, up.take_retained()].concat());
+            Err(NotOpen::before_dial(failure, resend))
         }
     }
 
@@ -272,20 +272,20 @@ impl GatewayService {
         has_next: bool,
     ) -> Result<Reached, NotOpen> {
         let hop = &path.route.hops()[0];
-        let mut taken = self.pools.as_ref().and_then(|pools| pools.take(&header.from, hop));
+        let mut pooled = self.pools.as_ref().and_then(|pools| pools.take(&header.from, hop));
         // Without a reply it is unknown whether the relay has received the header. A relay accepts
         // a header only once, but the relays of another path would accept another header.
         let (mut may_have_it, mut has_asked) = (false, false);
         loop {
-            let first = match taken.take() {
+            let first = match pooled.take() {
                 Some(warm) => First::Warm(warm),
                 None => match self.dial_first(wanted, &header.from, path, has_next).await? {
                     Ok(fresh) => First::Fresh(fresh),
                     Err(failure) => {
                         self.routes.names.suspect(hop.address);
                         self.blame(path, &failure);
-                        let kept = (!may_have_it).then_some(leading);
-                        return Err(NotOpen::before_dial(here(failure.of_overlay()), kept));
+                        let resend = (!may_have_it).then_some(leading);
+                        return Err(NotOpen::before_dial(here(failure.of_overlay()), resend));
                     }
                 },
             };
@@ -309,7 +309,7 @@ impl GatewayService {
                 Waited::Failed(failure) if first.is_untouched() => {
                     tracing::debug!("a warm connection was dead: {}", failure.message);
                     (may_have_it, has_asked) = (failure.status == Status::TimedOut, true);
-                    leading.extend(up.take_kept());
+                    leading.extend(up.take_retained());
                 }
                 Waited::Failed(failure) => {
                     self.blame(path, &failure);
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_destination_that_fails_is_not_the_paths_fault_and_a_leg_that_fails_is() {
+    fn only_leg_failures_blame_the_path() {
         let reply = |status, hop| Reply::failed(status, hop, "");
         for status in [Status::ConnectionRefused, Status::Unreachable, Status::TimedOut] {
             assert!(is_the_paths_fault(&reply(status, 0), 1, false), "{status}");
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dial_between_relays_that_was_given_up_early_is_nobodys_fault() {
+    fn early_cancelled_dial_blames_no_path() {
         let late = Reply::failed(Status::TimedOut, 0, "").before_dial();
         assert!(!is_the_paths_fault(&late, 1, true) && !is_the_last_legs_fault(&late, 1));
         assert!(is_the_paths_fault(&late, 1, false));

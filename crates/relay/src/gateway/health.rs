@@ -55,7 +55,7 @@ const FIRST_PROOF: Duration = Duration::from_secs(2);
 const LONGEST_PROOF: Duration = Duration::from_secs(60);
 /// A path that fails within so many of these times of becoming good became good too early.
 const RELAPSE_PROOFS: u32 = 5;
-/// The least round trip is taken over the last one to two of these spans, so that a path whose
+/// The least round trip is measured over the last one to two of these spans, so that a path whose
 /// route has become longer is not slow for ever. Chosen.
 const LOW_SPAN: Duration = Duration::from_secs(300);
 
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_path_is_known_within_a_second_or_three_round_trips_whenever_it_dies() {
+    fn dead_path_is_detected_in_time() {
         for rtt in [1, 20, 100, 200, 300, 333, 400, 600, 1000] {
             for phase in 0..40 {
                 let mut path = Path::new();
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_path_is_known_within_two_seconds() {
+    fn slow_path_is_detected_in_time() {
         for low in [1, 20, 100, 200, 300] {
             for phase in 0..40 {
                 let mut path = Path::new();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_hangs_alone_and_a_spike_change_nothing() {
+    fn lone_stall_and_spike_are_ignored() {
         let mut health = Health::new(Timestamp::ZERO);
         let at = |millis| Timestamp::ZERO + ms(millis);
         health.due(0, at(0));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn where_probes_begin_anew_their_dials_are_waited_for_as_well() {
+    fn restarted_probes_wait_for_their_dials() {
         let mut health = Health::new(Timestamp::ZERO);
         let at = |millis| Timestamp::ZERO + ms(millis);
         health.due(0, at(0));
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_that_this_host_could_not_send_say_nothing_of_the_path() {
+    fn unsent_probes_are_ignored() {
         let mut health = Health::new(Timestamp::ZERO);
         let at = |millis| Timestamp::ZERO + ms(millis);
         health.due(0, at(0));
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_comes_back_after_it_has_proven_itself_and_ever_later_if_it_flaps() {
+    fn flapping_path_recovers_ever_later() {
         let mut path = Path::new();
         path.run(ms(5000), Some(ms(50)));
         let mut proofs = Vec::new();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_far_above_its_alternative_is_slow_even_at_its_own_best() {
+    fn path_far_above_alternative_is_slow() {
         let mut path = Path::new();
         path.health.set_alternative(Some(ms(50)));
         path.until(State::Slow, Some(ms(300)));
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dial_is_waited_for_as_long_as_its_leg_takes_and_a_second_at_least() {
+    fn probe_dial_timeout_follows_the_leg() {
         let mut health = Health::new(Timestamp::ZERO);
         assert_eq!((health.dial_limit(), health.inner_dial_limit()), (ms(1000), ms(1000)));
         health.due(0, Timestamp::ZERO);
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_counts_at_once_and_a_longer_route_is_not_slow_for_ever() {
+    fn longer_route_is_not_slow_for_ever() {
         let mut path = Path::new();
         path.run(ms(5000), Some(ms(50)));
         path.health.failed(path.now, "dial 192.0.2.1:7000: connection refused");

@@ -8,8 +8,8 @@ use crate::resolver::Lookups;
 
 impl GatewayService {
     /// Returns the lookups that a client's names are counted among, and the client's place among
-    /// the clients that resolve names. Clients are told apart by listener and source; programs of
-    /// this host have one source, so those of a listener share one limit, which is larger.
+    /// the clients that resolve names. Clients are distinguished by listener and source; programs
+    /// of this host have one source, so those of a listener share one limit, which is larger.
     pub(super) fn lookups_of(
         &self,
         listener: &Listener,

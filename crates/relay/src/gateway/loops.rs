@@ -45,7 +45,10 @@ pub(super) fn without_loops(
 
 /// Refuses to intercept this host's own connections if a relay of `routes` is on this host: the
 /// relay's dials would be intercepted as well, without end.
-pub(super) fn check_own_host(entries: &[Tproxy], routes: &RouteTable) -> Result<(), RelayError> {
+pub(super) fn check_local_output(
+    entries: &[Tproxy],
+    routes: &RouteTable,
+) -> Result<(), RelayError> {
     let Some(index) = entries.iter().position(|tproxy| tproxy.local_output) else { return Ok(()) };
     let hops = routes.routes().flat_map(|route| match route {
         Route::Relays(hops) => hops.as_slice(),
@@ -69,7 +72,7 @@ mod tests {
     use tradewind_config::GatewayConfig;
 
     #[test]
-    fn what_can_be_bound_is_not_local_for_that() {
+    fn bindable_address_is_not_always_local() {
         let host = match Namespace::create() {
             Ok(host) => host,
             Err(error) => {
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn relay_on_the_host_whose_connections_are_taken_is_refused() {
+    fn local_output_with_local_relay_is_refused() {
         let identity = |seed| tradewind_grant::IdentityKey::from_entropy([seed; 32]).public();
         let (near, far) = (identity(7), identity(8));
         let config = |at: &str, own: bool| {
@@ -112,7 +115,7 @@ mod tests {
         };
         let check = |at, own| {
             let config = config(at, own);
-            check_own_host(&config.tproxy, &config.routes).map_err(|error| error.to_string())
+            check_local_output(&config.tproxy, &config.routes).map_err(|error| error.to_string())
         };
         let line = check("127.0.0.1:7000", true).unwrap_err();
         let expected =

@@ -107,7 +107,7 @@ impl Gateway {
         let public = keys::opening(config, &held)?.as_ref().map(IdentityKey::public);
         let routes = config.routes.clone();
         let routes = Arc::new(Routes::with_loopback(routes, false, config.allow_loopback)?);
-        loops::check_own_host(&config.tproxy, &config.routes)?;
+        loops::check_local_output(&config.tproxy, &config.routes)?;
         hopeless(config).for_each(|line| tracing::warn!("{line}"));
         let legs = Arc::new(Legs::new(&config.leg, &config.timeouts, additions.learned));
         try_options(&legs)?;
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_forward_that_leads_nowhere_is_told_at_the_start() {
+    fn forward_without_route_is_reported_at_start() {
         let text = "direct = true
             forward = [{ listen = '127.0.0.1:1', to = 'db.example.com:5432' },
                        { listen = '127.0.0.1:2', to = '192.0.2.7:80' }]

@@ -40,7 +40,7 @@ struct Known {
     /// The addresses at which it could not be dialled.
     failed: BTreeSet<SocketAddr>,
     /// True if it has been logged that the lookup failed.
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl Known {
@@ -48,7 +48,7 @@ impl Known {
     /// answer or has failed, and there is another address.
     fn found(&mut self, addresses: &[SocketAddr]) {
         let before = self.address;
-        self.is_told = false;
+        self.is_logged = false;
         self.failed.retain(|failed| addresses.contains(failed));
         if addresses.iter().all(|address| self.failed.contains(address)) {
             self.failed = before.into_iter().filter(|at| addresses.contains(at)).collect();
@@ -88,7 +88,7 @@ impl Names {
     fn missed(&self, name: &Destination, why: &str) -> bool {
         let mut known = self.lock();
         let known = known.entry(name.clone()).or_default();
-        if !std::mem::replace(&mut known.is_told, true) {
+        if !std::mem::replace(&mut known.is_logged, true) {
             tracing::warn!("relay {name}: {why}");
         }
         known.address.is_some()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_stays_until_its_address_goes_or_fails() {
+    fn relay_address_is_stable() {
         let mut known = Known::default();
         let mut now_at = |failed: Option<u8>, addresses: &[u8]| {
             known.failed.extend(failed.map(at));

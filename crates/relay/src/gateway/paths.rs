@@ -149,12 +149,12 @@ impl Routing {
             let path = RelayPath { hops, route, is_watched, health, unreached };
             paths.entry(key).or_insert_with(|| Arc::new(path));
         }
-        let way = |route: &Route| match route {
+        let option = |route: &Route| match route {
             Route::Refuse => PathOption::Refuse,
             Route::Direct => PathOption::Direct,
             Route::Relays(hops) => PathOption::Relays(Arc::clone(&paths[&key(hops)])),
         };
-        let rules = table.rules().map(|(_, routes)| routes.iter().map(way).collect()).collect();
+        let rules = table.rules().map(|(_, routes)| routes.iter().map(option).collect()).collect();
         let policy = direct_policy(&table);
         Ok(Self { table, policy, rules, paths })
     }
@@ -168,7 +168,7 @@ impl Routing {
     }
 
     /// Returns the options for `destination`, in the table's order of preference.
-    pub(super) fn ways(&self, destination: &Destination) -> &[PathOption] {
+    pub(super) fn options(&self, destination: &Destination) -> &[PathOption] {
         &self.rules[self.table.routes_to(destination).0]
     }
 
@@ -182,17 +182,21 @@ impl Routing {
     /// the destination is not measured.
     pub(super) fn compare(&self, now: Timestamp) {
         for path in self.paths.values().filter(|path| path.is_watched) {
-            let with_it = |ways: &&Vec<PathOption>| {
-                ways.iter()
-                    .any(|way| matches!(way, PathOption::Relays(other) if Arc::ptr_eq(path, other)))
+            let with_it = |options: &&Vec<PathOption>| {
+                options
+                    .iter()
+                    .any(|one| matches!(one, PathOption::Relays(other) if Arc::ptr_eq(path, other)))
             };
-            let others = self.rules.iter().filter(with_it).flatten().filter_map(|way| match way {
-                PathOption::Relays(other) if !Arc::ptr_eq(path, other) && path.ends_with(other) => {
-                    let mut health = other.health();
-                    (health.state(now) == State::Good).then(|| health.low()).flatten()
-                }
-                _ => None,
-            });
+            let others =
+                self.rules.iter().filter(with_it).flatten().filter_map(|option| match option {
+                    PathOption::Relays(other)
+                        if !Arc::ptr_eq(path, other) && path.ends_with(other) =>
+                    {
+                        let mut health = other.health();
+                        (health.state(now) == State::Good).then(|| health.low()).flatten()
+                    }
+                    _ => None,
+                });
             let least = others.min();
             path.health().set_alternative(least);
         }
@@ -222,12 +226,16 @@ fn direct_policy(table: &RouteTable) -> Policy {
     }
 }
 
-/// Returns the order in which to try `ways`: the table's order, but slow paths after good ones, and
-/// last those that are dead or recently could not reach `to`.
-pub(super) fn order(ways: &[PathOption], to: Option<&Destination>, now: Timestamp) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..ways.len()).collect();
-    if ways.len() > 1 {
-        order.sort_by_cached_key(|index| (ways[*index].rank(to, now), *index));
+/// Returns the order in which to try `options`: the table's order, but slow paths after good ones,
+/// and last those that are dead or recently could not reach `to`.
+pub(super) fn order(
+    options: &[PathOption],
+    to: Option<&Destination>,
+    now: Timestamp,
+) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..options.len()).collect();
+    if options.len() > 1 {
+        order.sort_by_cached_key(|index| (options[*index].rank(to, now), *index));
     }
     order
 }
@@ -350,44 +358,44 @@ mod tests {
     }
 
     #[test]
-    fn the_best_fit_path_is_tried_first_and_the_dead_last() {
+    fn paths_are_ordered_by_health() {
         let routes = Routes::new(table(&[&[1, 2], &[3]], true), false).unwrap();
         let routing = routes.current();
         let now = Timestamp::ZERO + Duration::from_secs(1);
-        let ways = routing.ways(&"198.51.100.1:80".parse().unwrap());
-        let path = |index: usize| match &ways[index] {
+        let options = routing.options(&"198.51.100.1:80".parse().unwrap());
+        let path = |index: usize| match &options[index] {
             PathOption::Relays(path) => path,
             other => panic!("{other:?}"),
         };
-        assert_eq!(order(ways, None, now), [0, 1, 2]);
+        assert_eq!(order(options, None, now), [0, 1, 2]);
         path(0).blame(now, "no route to host");
-        assert_eq!(order(ways, None, now), [1, 2, 0]);
+        assert_eq!(order(options, None, now), [1, 2, 0]);
         path(1).blame(now, "no route to host");
-        assert_eq!(order(ways, None, now), [2, 0, 1], "direct is the last resort");
+        assert_eq!(order(options, None, now), [2, 0, 1], "direct is the last resort");
     }
 
     #[test]
-    fn what_could_not_reach_a_destination_lately_is_tried_last_for_that_one() {
+    fn unreached_destination_lowers_a_path() {
         let routes = Routes::new(table(&[&[1, 2], &[3]], false), false).unwrap();
         let routing = routes.current();
         let to: Destination = "198.51.100.1:80".parse().unwrap();
-        let ways = routing.ways(&to);
-        let PathOption::Relays(first) = &ways[0] else { panic!("{:?}", ways[0]) };
+        let options = routing.options(&to);
+        let PathOption::Relays(first) = &options[0] else { panic!("{:?}", options[0]) };
         let now = Timestamp::ZERO + Duration::from_secs(1);
         first.unreached.note(&to, now);
-        assert_eq!(order(ways, Some(&to), now), [1, 0]);
-        assert_eq!(order(ways, Some(&"198.51.100.1:81".parse().unwrap()), now), [0, 1]);
-        assert_eq!(order(ways, None, now), [0, 1]);
+        assert_eq!(order(options, Some(&to), now), [1, 0]);
+        assert_eq!(order(options, Some(&"198.51.100.1:81".parse().unwrap()), now), [0, 1]);
+        assert_eq!(order(options, None, now), [0, 1]);
     }
 
     #[test]
-    fn round_trips_are_compared_only_between_paths_that_end_at_one_relay() {
+    fn round_trips_compare_only_same_last_relay() {
         for (other, expected) in [(&[4, 2][..], State::Slow), (&[3], State::Good)] {
             let routes = Routes::new(table(&[&[1, 2], other], false), false).unwrap();
             let routing = routes.current();
-            let ways = routing.ways(&"198.51.100.1:80".parse().unwrap());
+            let options = routing.options(&"198.51.100.1:80".parse().unwrap());
             let at = |millis| Timestamp::ZERO + Duration::from_millis(millis);
-            let paths = ways.iter().map(|way| match way {
+            let paths = options.iter().map(|option| match option {
                 PathOption::Relays(path) => path,
                 other => panic!("{other:?}"),
             });
@@ -405,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn health_outlives_a_reload_for_the_paths_that_remain() {
+    fn health_outlives_a_reload() {
         let routes = Routes::new(table(&[&[1], &[2]], false), false).unwrap();
         let now = Timestamp::ZERO + Duration::from_secs(1);
         for path in routes.current().paths() {
@@ -415,16 +423,16 @@ mod tests {
         routes.replace(routes.prepare(table(&[&[3], &[1]], true)).unwrap());
         let routing = routes.current();
         let to = "198.51.100.1:80".parse().unwrap();
-        assert_eq!(order(routing.ways(&to), None, now), [0, 2, 1], "the old path is still dead");
+        assert_eq!(order(routing.options(&to), None, now), [0, 2, 1], "the old path is still dead");
         assert_eq!(
-            order(old.ways(&to), None, now),
+            order(old.options(&to), None, now),
             [0, 1],
             "whoever holds the old table sees it whole"
         );
     }
 
     #[test]
-    fn a_path_without_alternative_is_never_blamed() {
+    fn only_path_is_never_blamed() {
         let routes = Routes::new(table(&[&[1]], false), false).unwrap();
         let routing = routes.current();
         let path = routing.paths().next().unwrap();

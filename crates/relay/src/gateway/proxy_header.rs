@@ -109,8 +109,8 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Progress<Option<ProxyHeader>>, Prox
         (_, other) => return Err(ProxyError::Family(other)),
     };
     let whole = PREFIX_BYTES + length;
-    let told = ends.map(|ends| ProxyHeader { ends, header: Some(bytes[..whole].to_vec()) });
-    Ok(Progress::Complete(told, whole))
+    let parsed = ends.map(|ends| ProxyHeader { ends, header: Some(bytes[..whole].to_vec()) });
+    Ok(Progress::Complete(parsed, whole))
 }
 
 /// Parses a line of version 1; `None` if the sender does not know the ends (UNKNOWN).
@@ -203,7 +203,7 @@ mod tests {
 
     fn complete(bytes: &[u8]) -> (Option<Ends>, usize) {
         match header(bytes) {
-            Ok(Progress::Complete(told, used)) => (told.map(|told| told.ends), used),
+            Ok(Progress::Complete(parsed, used)) => (parsed.map(|parsed| parsed.ends), used),
             Ok(Progress::Incomplete) => panic!("incomplete"),
             Err(error) => panic!("{error}"),
         }
@@ -211,7 +211,7 @@ mod tests {
 
     /// The specification's layout, byte by byte.
     #[test]
-    fn a_header_of_ipv4_is_what_the_specification_says() {
+    fn ipv4_header_matches_the_specification() {
         let ends = Ends {
             source: "192.0.2.7:5555".parse().unwrap(),
             destination: "198.51.100.1:443".parse().unwrap(),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_told_by_its_first_wrong_byte() {
+    fn wrong_byte_is_refused_at_once() {
         let good = Ends {
             source: "[2001:db8::1]:1".parse().unwrap(),
             destination: "[2001:db8::2]:2".parse().unwrap(),
@@ -244,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn one_who_speaks_for_itself_tells_nothing() {
+    fn local_command_has_no_addresses() {
         let mut local = SIGNATURE.to_vec();
         local.extend([0x20, 0, 0, 3, 1, 2, 3, b'd']);
         assert_eq!(complete(&local), (None, 19));
     }
 
     #[test]
-    fn a_line_of_version_1_is_read_and_passed_on_as_version_2() {
-        let told = |line: &str| match header(line.as_bytes()) {
-            Ok(Progress::Complete(told, used)) => (told, used),
+    fn version_1_is_forwarded_as_version_2() {
+        let parse = |line: &str| match header(line.as_bytes()) {
+            Ok(Progress::Complete(parsed, used)) => (parsed, used),
             Ok(Progress::Incomplete) => panic!("incomplete"),
             Err(error) => panic!("{error}"),
         };
@@ -261,15 +261,15 @@ mod tests {
             ("TCP4 192.0.2.7 198.51.100.1 5555 443", "192.0.2.7:5555", "198.51.100.1:443"),
             ("TCP6 2001:db8::1 ::1 1 65535", "[2001:db8::1]:1", "[::1]:65535"),
         ] {
-            let (found, used) = told(&format!("PROXY {words}\r\ndata"));
+            let (found, used) = parse(&format!("PROXY {words}\r\ndata"));
             let ends =
                 Ends { source: source.parse().unwrap(), destination: destination.parse().unwrap() };
             assert_eq!(used, words.len() + 8);
             assert_eq!(found.unwrap().into_header(), ends.to_header());
         }
         let unknown = "PROXY UNKNOWN whatever 1\r\n";
-        assert_eq!(told(&format!("{unknown}data")), (None, unknown.len()));
-        assert_eq!(told("PROXY UNKNOWN\r\n").0, None);
+        assert_eq!(parse(&format!("{unknown}data")), (None, unknown.len()));
+        assert_eq!(parse("PROXY UNKNOWN\r\n").0, None);
         for wrong in [
             "PROXY TCP4 192.0.2.7 198.51.100.1 5555 443\n",
             "PROXY TCP4 192.0.2.7 198.51.100.1 5555\r\n",
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_survives_with_whatever_else_it_tells(
+        fn header_with_tlvs_round_trips(
             source: SocketAddr,
             destination: SocketAddr,
             more in proptest::collection::vec(any::<u8>(), 0..600),
@@ -306,11 +306,11 @@ mod tests {
             for cut in 0..whole {
                 prop_assert!(matches!(header(&bytes[..cut]), Ok(Progress::Incomplete)), "{cut}");
             }
-            let told = bytes.clone();
+            let original = bytes.clone();
             bytes.extend(&data);
             prop_assert_eq!(complete(&bytes), (Some(ends), whole));
             let Ok(Progress::Complete(Some(passed_on), _)) = header(&bytes) else { panic!() };
-            prop_assert_eq!(passed_on.into_header(), told, "with all that it tells");
+            prop_assert_eq!(passed_on.into_header(), original, "with all that it tells");
         }
 
         #[test]

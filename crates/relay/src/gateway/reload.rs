@@ -6,7 +6,7 @@ use tradewind_config::GatewayConfig;
 use tradewind_grant::Sealer;
 
 use super::check_not_over;
-use super::loops::check_own_host;
+use super::loops::check_local_output;
 use super::session::GatewayService;
 use crate::RelayError;
 use crate::error::refused;
@@ -50,7 +50,7 @@ impl GatewayReloader {
     fn ready(&self, config: GatewayConfig) -> Result<Prepared, RelayError> {
         let service = Arc::clone(&self.0);
         // The interception rules stay as they were at the start.
-        check_own_host(&service.tproxy, &config.routes)?;
+        check_local_output(&service.tproxy, &config.routes)?;
         let prepare = |live: &LiveLimits| live.prepare(&config.limits, &config.timeouts);
         let limits = service.limits.as_ref().map(prepare).transpose()?;
         if service.needs_users && config.user.is_empty() {

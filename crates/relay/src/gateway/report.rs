@@ -142,10 +142,10 @@ pub(super) fn report(
     let only = to.map(|to| routing.table.routes_to(to).0);
     let rules = routing.table.rules().zip(&routing.rules).enumerate();
     let rules = rules.filter(|(index, _)| only.is_none_or(|only| only == *index)).map(
-        |(_, ((rule, _), ways))| {
-            let first = order(ways, to, now).first().copied();
-            let way = |(index, way): (usize, &PathOption)| {
-                let report = match way {
+        |(_, ((rule, _), options))| {
+            let first = order(options, to, now).first().copied();
+            let report_option = |(index, option): (usize, &PathOption)| {
+                let report = match option {
                     PathOption::Refuse => WayReport::plain("refuse", "the table refuses it"),
                     PathOption::Direct => {
                         WayReport::plain("direct", "without relays; never probed")
@@ -156,7 +156,7 @@ pub(super) fn report(
             };
             RuleReport {
                 destination: rule.map(ToString::to_string),
-                ways: ways.iter().enumerate().map(way).collect(),
+                ways: options.iter().enumerate().map(report_option).collect(),
             }
         },
     );

@@ -29,9 +29,9 @@ use crate::failure::{Failure, plain};
 use crate::head::{HeadError, ReadAhead};
 use crate::keys::{self, HeldKeys};
 use crate::live_limits::LiveLimits;
+use crate::local_host::LocalHost;
 use crate::local_ports::LocalPorts;
 use crate::opening::close_with;
-use crate::own_host::OwnHost;
 use crate::own_identities::OwnIdentities;
 use crate::pool::{Greeter, Pools};
 use crate::profile::Legs;
@@ -100,13 +100,13 @@ impl Listener {
 
 /// A client's request.
 struct Asked {
-    wish: Wish,
+    client_request: ClientRequest,
     /// The data to send to the destination before the client's: a PROXY header or nothing.
     leading: Vec<u8>,
 }
 
 /// The use that a client's connection is requested for.
-enum Wish {
+enum ClientRequest {
     /// A session to a destination.
     Session(Destination),
     /// An association for SOCKS5 datagrams, sent from this port of the client unless it is 0.
@@ -120,7 +120,7 @@ pub(super) struct GatewayService {
     pub(super) listeners: Vec<Listener>,
     pub(super) routes: Arc<Routes>,
     /// The addresses of this host, which direct routes must not lead to.
-    pub(super) own_host: OwnHost,
+    pub(super) local_host: LocalHost,
     /// The sealer of headers, shared by all workers; locked for a few keyed hashes at a time.
     pub(super) sealer: Option<Arc<Mutex<Sealer>>>,
     pub(super) dialler: Arc<Dialler>,
@@ -197,7 +197,7 @@ impl GatewayService {
         Ok(Self {
             listeners,
             routes,
-            own_host: OwnHost::open()?,
+            local_host: LocalHost::open()?,
             sealer,
             session_settings,
             limits,
@@ -230,17 +230,19 @@ impl Service for GatewayService {
         let application = Connection::plain(application);
         let (application, asked) =
             self.admit_session(application, listener, permit, &mut read_ahead).await?;
-        let Asked { wish, mut leading } = asked;
+        let Asked { client_request, mut leading } = asked;
         let (flow, worker) = (&listener.flow, permit.worker());
-        let destination =
-            match self.meet(wish, &application, listener, permit, &mut read_ahead).await {
-                Served::Tunnel(destination) => destination,
-                Served::Broken(outcome) => return Err(outcome),
-                Served::Over { word, outcome } => {
-                    close_with(application, worker, &word).await;
-                    return Err(outcome);
-                }
-            };
+        let destination = match self
+            .meet(client_request, &application, listener, permit, &mut read_ahead)
+            .await
+        {
+            Served::Tunnel(destination) => destination,
+            Served::Broken(outcome) => return Err(outcome),
+            Served::Over { word, outcome } => {
+                close_with(application, worker, &word).await;
+                return Err(outcome);
+            }
+        };
         note(|facts| {
             facts.flow = Some(flow.clone());
             facts.destination = Some(destination.clone());
@@ -289,23 +291,23 @@ impl Service for GatewayService {
 }
 
 /// Sends the application the reply that its path could not be opened. If it waits for no reply, or
-/// has been told that the path is open, its connection is reset instead.
+/// has been sent one that the path is open, its connection is reset instead.
 async fn refuse(
     application: Connection,
     listener: &Listener,
     worker: &Worker,
     failure: &Failure,
-    told: Answer,
+    answered: Answer,
 ) {
     match listener.kind {
-        // The application waits for no reply, so it can be told only by a reset.
+        // The application waits for no reply, so only a reset can report it.
         Kind::Forward { .. } | Kind::Tproxy { .. } => {}
-        _ if told == Answer::Optimistic => {}
+        _ if answered == Answer::Optimistic => {}
         Kind::Socks5(_) => {
             close_with(application, worker, &socks5::refused(failure)).await;
         }
         Kind::Connect(_) => {
-            let answer = http::refused(failure.status, failure.told());
+            let answer = http::refused(failure.status, failure.peer_message());
             close_with(application, worker, &answer).await;
         }
     }
@@ -331,7 +333,7 @@ impl GatewayService {
             }
         };
         if let Err(refusal) = permit.admit(None) {
-            let failure = here(Failure::new(Status::Overloaded, refusal.no_room()));
+            let failure = here(Failure::new(Status::Overloaded, refusal.rejection()));
             let (from, cause) = (application.remote(), Cause::Source(permit.source()));
             limited!(info, permit.worker().lines(), cause, "refused: {from}: {}", failure.message);
             refuse(application, listener, permit.worker(), &failure, Answer::Open).await;
@@ -350,13 +352,15 @@ impl GatewayService {
     ) -> Result<Asked, BadRequest> {
         let asking = async {
             let ends = client_of(application, listener, worker, read_ahead).await?;
-            let wish = match &listener.kind {
-                Kind::Forward { to } => Wish::Session(to.clone()),
-                Kind::Tproxy { .. } => Wish::Session(self.where_it_went(application)?),
+            let client_request = match &listener.kind {
+                Kind::Forward { to } => ClientRequest::Session(to.clone()),
+                Kind::Tproxy { .. } => ClientRequest::Session(self.where_it_went(application)?),
                 Kind::Socks5(_) => {
                     match self.request_by_socks5(application, worker, read_ahead).await? {
-                        socks5::Request::Connect(destination) => Wish::Session(destination),
-                        socks5::Request::Associate(port) => Wish::Association(port),
+                        socks5::Request::Connect(destination) => {
+                            ClientRequest::Session(destination)
+                        }
+                        socks5::Request::Associate(port) => ClientRequest::Association(port),
                     }
                 }
                 Kind::Connect(_) => {
@@ -366,13 +370,13 @@ impl GatewayService {
                         http::read_request(application, worker, read_ahead, limit).await?;
                     self.admit_request(application, &request).await?;
                     match request.target {
-                        Target::Tunnel(destination) => Wish::Session(destination),
-                        Target::Origin(_) => Wish::Requests(Box::new(request)),
+                        Target::Tunnel(destination) => ClientRequest::Session(destination),
+                        Target::Origin(_) => ClientRequest::Requests(Box::new(request)),
                     }
                 }
             };
             let leading = ends.filter(|_| listener.tells_client).map(ProxyHeader::into_header);
-            Ok(Asked { wish, leading: leading.unwrap_or_default() })
+            Ok(Asked { client_request, leading: leading.unwrap_or_default() })
         };
         let request_limit = self.timeouts().header();
         let late = || BadRequest {
@@ -389,18 +393,18 @@ impl GatewayService {
     /// Serves a request that is not for a session; for a session, returns its destination.
     async fn meet(
         &self,
-        wish: Wish,
+        client_request: ClientRequest,
         application: &Connection,
         listener: &Listener,
         permit: &Permit,
         read_ahead: &mut ReadAhead,
     ) -> Served {
-        match wish {
-            Wish::Session(destination) => Served::Tunnel(destination),
-            Wish::Association(port) => {
+        match client_request {
+            ClientRequest::Session(destination) => Served::Tunnel(destination),
+            ClientRequest::Association(port) => {
                 Box::pin(self.associate(application, port, listener, permit)).await
             }
-            Wish::Requests(first) => {
+            ClientRequest::Requests(first) => {
                 Box::pin(self.serve(application, listener, permit, *first, read_ahead)).await
             }
         }
@@ -496,7 +500,7 @@ impl GatewayService {
 }
 
 /// Returns the ends of a connection for a PROXY header. Trusted sources must send such a header;
-/// for others, the socket's addresses are taken.
+/// for others, the socket's addresses are used.
 async fn client_of(
     application: &Connection,
     listener: &Listener,
@@ -518,13 +522,13 @@ async fn client_of(
         return Ok(Some(ends.into()));
     }
     let (buffer_pool, most) = (&worker.buffer_pool, proxy_header::MOST_BYTES);
-    let told = read_ahead.read_head(application, buffer_pool, most, proxy_header::header).await;
-    let told = told.map_err(|error| {
+    let parsed = read_ahead.read_head(application, buffer_pool, most, proxy_header::header).await;
+    let parsed = parsed.map_err(|error| {
         let bad = bad_request(error, |_| Vec::new());
         BadRequest { line: format!("PROXY header: {}", bad.line), ..bad }
     })?;
-    note(|facts| facts.client = told.as_ref().map(|told| told.ends.source));
-    Ok(Some(told.unwrap_or_else(|| ends.into())))
+    note(|facts| facts.client = parsed.as_ref().map(|parsed| parsed.ends.source));
+    Ok(Some(parsed.unwrap_or_else(|| ends.into())))
 }
 
 /// Returns a refusal that sends no answer.
@@ -558,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_writes_no_lines_of_its_own_into_the_log() {
+    fn client_cannot_inject_log_lines() {
         let name = b"x\n2026-11-22T09:00:00Z  INFO forged\x1b[31m";
         let mut request = vec![5, 1, 0, 3, u8::try_from(name.len()).unwrap()];
         request.extend_from_slice(name);

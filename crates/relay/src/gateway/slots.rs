@@ -20,12 +20,12 @@ const MOST_FLOWS: usize = 1024;
 #[derive(Debug)]
 pub(super) struct FlowSlots {
     flows: Arc<Members<Source>>,
-    taken: Mutex<Taken>,
+    in_use: Mutex<InUse>,
 }
 
 /// The occupied slots, by source and number.
 #[derive(Debug, Default)]
-struct Taken {
+struct InUse {
     next: u64,
     held: BTreeMap<(Source, u64), Arc<Held>>,
 }
@@ -50,28 +50,28 @@ pub(super) struct Held {
 impl FlowSlots {
     pub(super) fn new() -> Self {
         let flows = Members::sharing(MOST_FLOWS, Share::default());
-        Self { flows, taken: Mutex::default() }
+        Self { flows, in_use: Mutex::default() }
     }
 
     /// Returns a slot for a flow of `source`, and whether another flow of that source was evicted
     /// for it; `None` if there is no free slot and that source has no flow to evict.
     pub(super) fn enter(self: &Arc<Self>, source: Source) -> Option<(FlowSlot, bool)> {
-        let mut taken = lock(&self.taken);
+        let mut in_use = lock(&self.in_use);
         let (place, has_evicted) = match self.flows.enter(source, None) {
             Some(place) => (place, false),
             None => {
-                let of_source = taken.held.range((source, 0)..=(source, u64::MAX));
+                let of_source = in_use.held.range((source, 0)..=(source, u64::MAX));
                 let oldest = of_source.min_by_key(|(_, held)| held.last());
                 let oldest = oldest.map(|(key, _)| *key)?;
-                taken.held.remove(&oldest)?.give_up();
+                in_use.held.remove(&oldest)?.give_up();
                 (self.flows.enter(source, None)?, true)
             }
         };
         let (last, place) = (Mutex::new(Instant::now()), Mutex::new(Some(place)));
         let held = Arc::new(Held { last, place, leave: Notify::new() });
-        let key = (source, taken.next);
-        taken.next += 1;
-        taken.held.insert(key, Arc::clone(&held));
+        let key = (source, in_use.next);
+        in_use.next += 1;
+        in_use.held.insert(key, Arc::clone(&held));
         Some((FlowSlot { slots: Arc::clone(self), key, held }, has_evicted))
     }
 }
@@ -84,7 +84,7 @@ impl FlowSlot {
 
 impl Drop for FlowSlot {
     fn drop(&mut self) {
-        lock(&self.slots.taken).held.remove(&self.key);
+        lock(&self.slots.in_use).held.remove(&self.key);
         lock(&self.held.place).take();
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn one_source_leaves_seats_to_others() {
+    fn one_source_leaves_slots_to_others() {
         let slots = Arc::new(FlowSlots::new());
         let held = full(&slots, source(1));
         assert_eq!(held.len(), MOST_FLOWS / 2);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_that_was_silent_longest_gives_up_its_seat() {
+    fn longest_idle_flow_is_evicted() {
         let slots = Arc::new(FlowSlots::new());
         let held = full(&slots, source(1));
         let touched = held.iter().enumerate().filter(|(place, _)| *place != 7);

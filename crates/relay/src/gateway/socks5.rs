@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_must_offer_the_method_that_is_wanted() {
+    fn greeting_must_offer_the_method() {
         for (method, other) in [(NO_AUTHENTICATION, PASSWORD), (PASSWORD, NO_AUTHENTICATION)] {
             let both = greeting(&[5, 2, 2, 0, 9], method);
             assert!(matches!(both, Ok(Progress::Complete((), 4))));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_and_a_password_are_read_to_their_last_byte() {
+    fn credentials_are_read_exactly() {
         let bytes = b"\x01\x03ann\x02\xff:rest";
         let Ok(Progress::Complete(shown, 8)) = credentials(bytes) else { panic!() };
         assert_eq!((shown.name.as_str(), &shown.password[..]), ("ann", &b"\xff:"[..]));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_addresses_and_names_are_read_to_their_last_byte() {
+    fn requests_are_read_exactly() {
         let v4 = [5, 1, 0, 1, 192, 0, 2, 7, 1, 187, 99];
         assert_eq!(complete(&v4), ("192.0.2.7:443".into(), 10));
         let mut v6 = vec![5, 1, 0, 4];
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_refused_with_its_code() {
+    fn unsupported_requests_have_their_code() {
         assert_eq!(request(&[5, 2, 0, 1]).err().unwrap().answer()[1], 7);
         assert_eq!(request(&[5, 1, 0, 9]).err().unwrap().answer()[1], 8);
         assert!(request(&[5, 1, 0, 1, 1, 2, 3, 4, 0, 0]).is_err());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_has_the_reply_code_that_fits() {
+    fn reply_code_of_each_cause() {
         let of = |status, message: &str| Failure::new(status, message);
         for (failure, expected) in [
             (of(Status::DestinationRefused, ""), 2),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_association_is_asked_for_with_a_port_and_datagrams_are_wrapped() {
+    fn associate_request_and_datagram_header() {
         let asked = request(&[5, 3, 0, 1, 0, 0, 0, 0, 0x15, 0xb3]);
         assert!(matches!(asked, Ok(Progress::Complete(Request::Associate(5555), 10))));
         let asked = request(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]);

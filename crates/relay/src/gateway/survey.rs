@@ -69,12 +69,12 @@ pub fn survey(
 /// Returns the paths to `to`, or all paths.
 fn asked_for(routes: &Routes, to: Option<&Destination>) -> Vec<Arc<RelayPath>> {
     let routing = routes.current();
-    let relayed = |way: &PathOption| match way {
+    let relayed = |option: &PathOption| match option {
         PathOption::Relays(path) => Some(Arc::clone(path)),
         PathOption::Direct | PathOption::Refuse => None,
     };
     match to {
-        Some(to) => routing.ways(to).iter().filter_map(relayed).collect(),
+        Some(to) => routing.options(to).iter().filter_map(relayed).collect(),
         None => routing.paths().map(Arc::clone).collect(),
     }
 }

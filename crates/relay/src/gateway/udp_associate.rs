@@ -4,7 +4,7 @@
 //! An association belongs to the connection that requested it, and ends with it. Its port serves
 //! only the one address that its client sends from. Each destination has a task and a flow of its
 //! own, however long it is idle: a server's reply after an hour is still delivered. If there is no
-//! room for another flow, the one that has been idle longest is evicted.
+//! capacity for another flow, the one that has been idle longest is evicted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,8 +111,8 @@ struct Client {
 impl Client {
     /// Returns whether a datagram from `source` is the client's own; the first one sets its port.
     fn sends_from(&mut self, source: SocketAddr) -> bool {
-        let is_own_host = source.ip().to_canonical() == self.ip;
-        is_own_host && *self.port.get_or_insert(source.port()) == source.port()
+        let is_client = source.ip().to_canonical() == self.ip;
+        is_client && *self.port.get_or_insert(source.port()) == source.port()
     }
 }
 
@@ -141,7 +141,7 @@ struct Association {
     /// Its record in the access log.
     record: Option<Arc<Record>>,
     /// The bytes that may still be queued.
-    room: Arc<Semaphore>,
+    queue_permits: Arc<Semaphore>,
     /// Longest lookup of a name.
     limit: Duration,
     socket: UdpSocket,
@@ -149,7 +149,7 @@ struct Association {
 
 impl GatewayService {
     /// Serves an association of the client of `application` until that connection ends; `port` is
-    /// the port that it says it will send from, or 0.
+    /// the port that it announced to send from, or 0.
     pub(super) async fn associate(
         &self,
         application: &Connection,
@@ -195,7 +195,7 @@ impl GatewayService {
             sealer: self.sealer.clone(),
             source: permit.source(),
             record: permit.record().cloned(),
-            room: Arc::new(Semaphore::new(MOST_WAITING_BYTES)),
+            queue_permits: Arc::new(Semaphore::new(MOST_WAITING_BYTES)),
             limit: self.dialler.limit(),
             socket,
         });
@@ -242,14 +242,14 @@ impl Association {
             talk.held.touch();
             // A datagram that exceeds the queue is lost, as in a socket.
             let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(length) {
-                let _lost = talk.datagrams.try_send((data.to_vec(), room));
+            if let Ok(permit) = Arc::clone(&self.queue_permits).try_acquire_many_owned(length) {
+                let _lost = talk.datagrams.try_send((data.to_vec(), permit));
             }
         }
     }
 
-    /// Opens a flow to another destination; if there is no room, the one that has been idle longest
-    /// is evicted. `None` if its source has no flow to evict.
+    /// Opens a flow to another destination; if there is no capacity, the one that has been idle
+    /// longest is evicted. `None` if its source has no flow to evict.
     fn begin(
         self: &Arc<Self>,
         to: &Destination,
@@ -308,7 +308,7 @@ impl Association {
         loop {
             tokio::select! {
                 datagram = waiting.recv() => match datagram {
-                    Some((datagram, _room)) => flow.send(&datagram)?,
+                    Some((datagram, _permit)) => flow.send(&datagram)?,
                     None => return Ok(()),
                 },
                 ready = answers.readable() => {
@@ -319,7 +319,7 @@ impl Association {
                             // If the client is gone, the reply is lost.
                             let wrapped = socks5::wrap(to, &datagram);
                             let length = datagram.len() as u64;
-                            self.record.iter().for_each(|kept| kept.moved(Goes::Down, length));
+                            self.record.iter().for_each(|record| record.moved(Goes::Down, length));
                             let _gone = self.socket.send_to(&wrapped, client).await;
                         }
                         None => ready.clear_ready(),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_outside_the_grant_are_not_looked_up() {
+    async fn ungranted_names_are_not_resolved() {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let asks = Arc::clone(&asked);
         let resolver = Resolver::by(move |name| {
@@ -436,7 +436,7 @@ mod tests {
             sealer: sealer(&["voice.example:5000", "10.0.0.0/8:*"]),
             source: Source::of([192, 0, 2, 1].into()),
             record: None,
-            room: Arc::new(Semaphore::new(1)),
+            queue_permits: Arc::new(Semaphore::new(1)),
             limit: Duration::from_secs(1),
             socket: UdpSocket::bind("127.0.0.1:0").await.unwrap(),
         };
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_clients_own_address_is_served() {
+    fn association_serves_only_its_client() {
         let ip: IpAddr = [192, 0, 2, 1].into();
         let from = |last: u8, port: u16| SocketAddr::from(([192, 0, 2, last], port));
         let mut client = Client { ip, port: None };

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_reached_is_remembered_for_a_while_and_within_bounds() {
+    fn unreached_memory_is_bounded() {
         let unreached = Unreached::default();
         let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
         let to = |port: usize| -> Destination { format!("198.51.100.1:{port}").parse().unwrap() };

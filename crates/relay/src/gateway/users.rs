@@ -16,7 +16,7 @@ use tradewind_config::users::{Hashed, User};
 /// free.
 const MOST_CHECKS: usize = 2;
 /// Most checks under way or waiting of one source. Chosen: a guesser can have few guesses pending,
-/// and others find room.
+/// and others are served.
 const MOST_OF_SOURCE: usize = 4;
 /// Most checks under way or waiting in all. Chosen: some seconds' worth.
 const MOST_WAITING: usize = 128;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_the_right_password_comes_in_and_nobody_else() {
+    fn only_right_passwords_are_accepted() {
         runtime().block_on(async {
             let users = users(2);
             for _ in 0..2 {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn users_that_are_replaced_come_in_by_their_new_passwords_alone() {
+    fn replaced_users_need_new_passwords() {
         runtime().block_on(async {
             let users = users(2);
             let ann = || users.admit(source(1), shown("ann", b"one"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_in_before_waits_for_nobody_who_guesses() {
+    fn known_password_does_not_wait_for_guesses() {
         runtime().block_on(async {
             let users = users(1);
             assert_eq!(users.admit(source(1), shown("ann", b"one")).await, Ok(()));

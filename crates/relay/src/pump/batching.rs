@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn rests_are_due_between_moves_that_follow_each_other_closely() {
+    fn close_moves_are_batched() {
         let at = Duration::from_micros;
         for whose in [Whose::Alone, Whose::InTurns] {
             assert!(!after(1000, 500).is_due(at(1201), whose), "a move by itself");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn where_several_move_in_turns_the_thread_rests_no_longer_than_it_works() {
+    fn pause_is_no_longer_than_the_work() {
         let at = Duration::from_micros;
         assert!(after(1000, 1000).is_due(at(1001), Whose::Alone));
         assert!(!after(1000, 1000).is_due(at(1049), Whose::InTurns));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_does_not_rest() {
+    fn lagging_worker_does_not_pause() {
         // A move that is over at the end of time is close to the next one, however slow the
         // machine.
         let close = || after(u64::MAX / 1000, 0);

@@ -132,7 +132,7 @@ mod tests {
 
     /// Returns the silence reported when the timer ends of a session that is no longer young, and
     /// has moved nothing since it was set.
-    async fn told(limits: IdleLimits, half_closed: bool) -> Option<Duration> {
+    async fn reported(limits: IdleLimits, half_closed: bool) -> Option<Duration> {
         let mut timer = pin!(sleep(Duration::ZERO));
         timer.as_mut().await;
         let mut watch = IdleWatch::new(limits, timer, false);
@@ -145,16 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn silence_without_a_limit_ends_no_session() {
+    fn no_idle_limit_ends_no_session() {
         let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
         runtime().block_on(async {
             let both = IdleLimits { open: Some(hour), half_closed: Some(minute) };
-            assert_eq!(told(both, false).await, Some(hour));
-            assert_eq!(told(both, true).await, Some(minute));
+            assert_eq!(reported(both, false).await, Some(hour));
+            assert_eq!(reported(both, true).await, Some(minute));
             let open = IdleLimits { open: Some(hour), half_closed: None };
-            assert_eq!((told(open, false).await, told(open, true).await), (Some(hour), None));
+            assert_eq!(
+                (reported(open, false).await, reported(open, true).await),
+                (Some(hour), None)
+            );
             let off = IdleLimits { open: None, half_closed: None };
-            assert_eq!((told(off, false).await, told(off, true).await), (None, None));
+            assert_eq!((reported(off, false).await, reported(off, true).await), (None, None));
         });
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Stopped {
 
 /// The state of a direction that the pump passes on.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct StoppedDirection {
     /// Bytes read from one socket, and not written to the other.
     pub(crate) raw: Bytes,
     /// The number of these that are not the flow's own.
@@ -36,9 +36,9 @@ pub(crate) struct Taken {
     pub(crate) over: bool,
 }
 
-impl Taken {
+impl StoppedDirection {
     /// Returns the bytes of the flow that were read from the one socket.
-    pub(crate) fn taken(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.moved + (self.raw.len() - self.overhead) as u64
     }
 }
@@ -56,7 +56,7 @@ impl Direction {
     ///
     /// # Errors
     /// When the kernel cannot read its pipe.
-    pub(crate) fn leave(self, io_context: IoContext<'_>) -> io::Result<Taken> {
+    pub(crate) fn leave(self, io_context: IoContext<'_>) -> io::Result<StoppedDirection> {
         // An end of file waits only if it has been enciphered already.
         let ended = self.ended || matches!(self.load, Load::End);
         let raw = match self.load {
@@ -74,6 +74,6 @@ impl Direction {
         io_context.counts.moved(raw.len() - overhead);
         let (meter, follower) = (self.meter, self.follower);
         follower.iter().for_each(|follower| follower.moved((raw.len() - overhead) as u64));
-        Ok(Taken { raw, overhead, moved, meter, follower, ended, over: self.ended })
+        Ok(StoppedDirection { raw, overhead, moved, meter, follower, ended, over: self.ended })
     }
 }

@@ -52,7 +52,7 @@ impl Pump<'_> {
         let down_ended = down.poll_move(cx, downstream, upstream, io_context, ending);
         let down_ended = down_ended.map_err(MoveError::of_down)?.is_ready();
         if downstream.is_read_paused() != was_paused && up.load_waits() {
-            // It was registered anew, and has lost that the other direction waits for room there.
+            // It was registered anew, and has lost that the other direction waits for space there.
             cx.waker().wake_by_ref();
         }
         if up_ended && down_ended {

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_moves_again_before_any_other_is_alone() {
+    fn repeated_mover_is_alone() {
         let yielding = Yielding::default();
         let (mut first, mut second) = (0, 0);
         assert_eq!(yielding.whose(&mut first), Whose::Alone);

@@ -33,9 +33,9 @@ impl RelayService {
         })?;
         let neighbour = warm::sender(bytes).ok_or(Outcome::Malformed)?;
         // An idle connection without a place could not get one for its session, even if there is
-        // room then. It may be evicted for a session, which is worth more than a connection that
-        // may be needed later.
-        let rest = permit.rest().map_err(|refusal| (refusal, refusal.no_room())).and_then(|()| {
+        // capacity then. It may be evicted for a session, which is worth more than a connection
+        // that may be needed later.
+        let rest = permit.rest().map_err(|refusal| (refusal, refusal.rejection())).and_then(|()| {
             let place = self.resting.enter(neighbour, Some(self.most_resting.load(Relaxed)));
             place.ok_or((Outcome::Full, "too many warm connections rest"))
         });
@@ -45,7 +45,7 @@ impl RelayService {
                 let refused = Reply::failed(Status::Overloaded, 0, why);
                 // The neighbour dials anew for each session then, whether it gets the reason or
                 // not.
-                let _heard = stream.write_all(&key.seal(&refused.before_dial())).await;
+                let _written = stream.write_all(&key.seal(&refused.before_dial())).await;
                 let _ended = tcp::end_in_order_on_close(stream);
                 return Err(outcome);
             }

@@ -84,7 +84,7 @@ impl RelayService {
         let asked = stream.try_clone()?;
         let (successor, questions) = Successor::new();
         let before = self.successor();
-        // Set first, since headers cannot be verified here once the table is taken out.
+        // Set first, since headers cannot be verified here once the table is removed.
         self.set_successor(Some(successor));
         let Some(table) = self.lock_verifier().hand_over() else {
             self.set_successor(before);

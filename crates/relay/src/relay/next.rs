@@ -31,7 +31,7 @@ enum NotOpened {
     /// The relay has acknowledged no byte of the session.
     Untouched {
         /// The data for it beyond the first flight, to be sent again.
-        kept: Vec<u8>,
+        resend: Vec<u8>,
         /// True if nothing at all was received, so that its acknowledgement may have been lost.
         was_silent: bool,
     },
@@ -53,7 +53,7 @@ impl From<Closed> for NotOpened {
 }
 
 impl RelayService {
-    /// Opens the path over `taken`, a warm connection, if there is one; otherwise, or if that
+    /// Opens the path over `pooled`, a warm connection, if there is one; otherwise, or if that
     /// proves dead, over a fresh one.
     ///
     /// Silence does not tell whether the next relay has the header. It accepts a header only once,
@@ -65,11 +65,11 @@ impl RelayService {
         header: &OpenHeader,
         next: &SealedHeader,
         mut leading: Vec<u8>,
-        mut taken: Option<Warm>,
+        mut pooled: Option<Warm>,
     ) -> Result<Opened, Closed> {
         let (mut may_have_it, mut has_asked) = (false, false);
         loop {
-            let warm = taken.take();
+            let warm = pooled.take();
             let is_warm = warm.is_some();
             let flight = if is_warm { leading.clone() } else { std::mem::take(&mut leading) };
             match self.open_next(upstream, worker, header, next, flight, warm).await {
@@ -80,8 +80,8 @@ impl RelayService {
                     opened.reply.dialled |= may_have_it || has_it;
                     return Ok(opened);
                 }
-                Err(NotOpened::Untouched { kept, was_silent }) => {
-                    leading.extend(kept);
+                Err(NotOpened::Untouched { resend, was_silent }) => {
+                    leading.extend(resend);
                     (may_have_it, has_asked) = (was_silent, true);
                 }
                 Err(NotOpened::Closed(Closed::Failed(failure, _))) if may_have_it => {
@@ -137,14 +137,14 @@ impl RelayService {
         };
         match waited {
             Waited::Replied(reply, read_ahead) => {
-                drop(up.take_kept());
+                drop(up.take_retained());
                 let connection = fresh.or(warm.map(|warm| warm.connection));
                 let downstream = connection.expect("the one or the other");
                 Ok(Opened { downstream, up, reply, read_ahead })
             }
             Waited::Failed(failure) => match warm.filter(Warm::is_untouched) {
                 Some(_) => Err(NotOpened::Untouched {
-                    kept: up.take_kept(),
+                    resend: up.take_retained(),
                     was_silent: failure.status == Status::TimedOut,
                 }),
                 // The header was sent; whether it arrived is unknown.

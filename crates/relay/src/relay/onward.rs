@@ -16,7 +16,7 @@ impl RelayService {
         let mut up = Direction::new(read_ahead.into_bytes());
         let admitted = || self.audit_log.iter().for_each(|log| log.tell(header));
         let dialling = Dialling::new(&admitted);
-        let (rules, is_local) = (self.rules.current(), |ip| self.own_host.holds(ip));
+        let (rules, is_local) = (self.rules.current(), |ip| self.local_host.holds(ip));
         let (grant, route) = (Some(&*header.grant), header.route.hops());
         let check = Check { grant, route, ..self.check(&rules, &is_local) };
         let (to, speaker) = (&header.destination, up.speaker());
@@ -61,8 +61,8 @@ impl RelayService {
         let hop = &header.route.hops()[header.hop + 1];
         let early = !read_ahead.is_empty();
         let leading = read_ahead.into_bytes();
-        let taken = self.pools.take(&next.from, hop);
-        let opening = self.open_warm_or_fresh(&upstream, worker, header, next, leading, taken);
+        let pooled = self.pools.take(&next.from, hop);
+        let opening = self.open_warm_or_fresh(&upstream, worker, header, next, leading, pooled);
         // On the heap: the last relay, where most sessions are, needs a tenth of its memory.
         let opened = Box::pin(opening).await;
         let Opened { downstream, up, reply, read_ahead } = match opened {

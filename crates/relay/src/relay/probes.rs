@@ -63,7 +63,8 @@ impl RelayService {
                         return Outcome::Forged;
                     };
                     let failure = Failure::from(refusal.cause.clone());
-                    let reply = Reply::failed(failure.status, hop, failure.told()).before_dial();
+                    let reply =
+                        Reply::failed(failure.status, hop, failure.peer_message()).before_dial();
                     close_with(upstream, worker, &key.seal(&reply)).await;
                     return Outcome::Failed(failure.status);
                 }
@@ -81,7 +82,7 @@ impl RelayService {
     ) -> Reply {
         let arrived = Instant::now();
         let failed = |failure: &Failure| {
-            Reply::failed(failure.status, header.hop, failure.told()).before_dial()
+            Reply::failed(failure.status, header.hop, failure.peer_message()).before_dial()
         };
         let next = match self.next_header(header) {
             Ok(Some(next)) => next,

@@ -44,7 +44,7 @@ impl RelayService {
         failure: Failure,
         dial: Dial,
     ) -> Outcome {
-        let failed = Reply::failed(failure.status, header.hop, failure.told());
+        let failed = Reply::failed(failure.status, header.hop, failure.peer_message());
         let reply = match dial {
             Dial::NotBegun => failed.before_dial(),
             Dial::PerhapsBegun => failed,
@@ -78,7 +78,7 @@ impl RelayService {
         Outcome::Failed(reply.status)
     }
 
-    /// Reports to the neighbour that there is no room, and for whom.
+    /// Reports to the neighbour that there is no capacity, and for whom.
     pub(super) async fn turn_away(
         &self,
         stream: Connection,
@@ -86,7 +86,7 @@ impl RelayService {
         header: &OpenHeader,
         refusal: Outcome,
     ) -> Outcome {
-        let failure = Failure::new(Status::Overloaded, refusal.no_room());
+        let failure = Failure::new(Status::Overloaded, refusal.rejection());
         self.fail(stream, worker, header, failure, Dial::NotBegun).await;
         refusal
     }

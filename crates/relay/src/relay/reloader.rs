@@ -30,9 +30,9 @@ static LIVE: LazyLock<Vec<&str>> = LazyLock::new(|| {
     own.into_iter().chain(LIMITS_KEYS).chain(LiveTimeouts::KEYS).collect()
 });
 
-/// Connections that may bring probes at a time, where there is room for `sessions`; each gateway
-/// gets its share of them. Chosen: an eighth, since they take no place among a gateway's sessions;
-/// a gateway has two for each path, and four while they are replaced.
+/// Connections that may bring probes at a time, where there is capacity for `sessions`; each
+/// gateway gets its share of them. Chosen: an eighth, since they take no place among a gateway's
+/// sessions; a gateway has two for each path, and four while they are replaced.
 pub(super) const fn most_probing(sessions: usize) -> usize {
     const LEAST: usize = 32;
     if sessions / 8 > LEAST { sessions / 8 } else { LEAST }

@@ -32,7 +32,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 /// Interval at which the host's files are checked for changes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Longest time for which a negative answer is kept, whatever its TTL, as long as the table of
+/// Longest time for which a negative answer is cached, whatever its TTL, as long as the table of
 /// lookups remembers failures; and the longest for an address.
 const NEGATIVE_TTL: Duration = FAILURE_MEMORY;
 const POSITIVE_TTL: Duration = Duration::from_secs(3600);
@@ -77,8 +77,8 @@ async fn serve(mut wanted: UnboundedReceiver<Wanted>, files: Files) {
     let mut lookups = JoinSet::new();
     loop {
         tokio::select! {
-            wish = wanted.recv() => match wish {
-                Some(wish) => table.want(Instant::now(), wish),
+            request = wanted.recv() => match request {
+                Some(request) => table.want(Instant::now(), request),
                 None => return,
             },
             Some(Ok((name, answer))) = lookups.join_next() => {

@@ -28,7 +28,7 @@ pub(super) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
 pub(super) struct Wanted {
     pub(super) name: Arc<str>,
     pub(super) lookups: Lookups,
-    pub(super) told: oneshot::Sender<Answer>,
+    pub(super) reply: oneshot::Sender<Answer>,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ enum Entry {
 ///
 /// Each is looked up once however many askers want it, and counts for one of them. An asker has no
 /// more lookups under way than its own limit, and than are free: so askers with names that no
-/// server answers for leave room for each other's.
+/// server answers for leave capacity for each other's.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     names: HashMap<Arc<str>, Entry>,
@@ -58,15 +58,15 @@ impl Table {
     /// Takes a request; it is answered at once if its name was not found a moment ago.
     pub(super) fn want(&mut self, now: Instant, wanted: Wanted) {
         self.forget(now);
-        let Wanted { name, lookups, told } = wanted;
+        let Wanted { name, lookups, reply } = wanted;
         match self.names.get_mut(&name) {
             Some(Entry::Failed(why)) => {
-                let _gone = told.send(Err(Arc::clone(why)));
+                let _gone = reply.send(Err(Arc::clone(why)));
             }
-            Some(Entry::UnderWay(_, waiting)) => waiting.push(told),
-            Some(Entry::Queued(waiting)) => waiting.push((lookups, told)),
+            Some(Entry::UnderWay(_, waiting)) => waiting.push(reply),
+            Some(Entry::Queued(waiting)) => waiting.push((lookups, reply)),
             None => {
-                self.names.insert(Arc::clone(&name), Entry::Queued(vec![(lookups, told)]));
+                self.names.insert(Arc::clone(&name), Entry::Queued(vec![(lookups, reply)]));
                 self.queue.push_back(name);
             }
         }
@@ -82,7 +82,7 @@ impl Table {
                 self.queue.remove(at);
                 continue;
             };
-            waiting.retain(|(_, told)| !told.is_closed());
+            waiting.retain(|(_, reply)| !reply.is_closed());
             if waiting.is_empty() {
                 self.names.remove(name);
                 self.queue.remove(at);
@@ -92,7 +92,7 @@ impl Table {
                 let payer = payer.clone();
                 payer.begin();
                 self.under_way += 1;
-                let waiting = std::mem::take(waiting).into_iter().map(|(_, told)| told).collect();
+                let waiting = std::mem::take(waiting).into_iter().map(|(_, reply)| reply).collect();
                 let name = self.queue.remove(at)?;
                 self.names.insert(Arc::clone(&name), Entry::UnderWay(payer, waiting));
                 return Some(name);
@@ -107,9 +107,9 @@ impl Table {
         let Some(Entry::UnderWay(payer, waiting)) = self.names.remove(name) else { return };
         self.under_way -= 1;
         payer.end();
-        for told in waiting {
+        for reply in waiting {
             // An asker that has given up gets no answer.
-            let _gone = told.send(answer.clone());
+            let _gone = reply.send(answer.clone());
         }
         if let Err(why) = answer {
             self.names.insert(Arc::clone(name), Entry::Failed(Arc::clone(why)));
@@ -132,12 +132,12 @@ impl Table {
 mod tests {
     use super::*;
 
-    type Hears = oneshot::Receiver<Answer>;
+    type Receiver = oneshot::Receiver<Answer>;
 
-    fn want(table: &mut Table, now: Instant, name: &str, lookups: &Lookups) -> Hears {
-        let (told, hears) = oneshot::channel();
-        table.want(now, Wanted { name: name.into(), lookups: lookups.clone(), told });
-        hears
+    fn want(table: &mut Table, now: Instant, name: &str, lookups: &Lookups) -> Receiver {
+        let (reply, receiver) = oneshot::channel();
+        table.want(now, Wanted { name: name.into(), lookups: lookups.clone(), reply });
+        receiver
     }
 
     fn started(table: &mut Table) -> Vec<Arc<str>> {
@@ -152,39 +152,39 @@ mod tests {
     fn name_is_looked_up_once_for_all_who_want_it() {
         let (mut table, now) = (Table::default(), Instant::now());
         let (one, other) = (Lookups::of_one(), Lookups::of_one());
-        let mut told = vec![want(&mut table, now, "a.test", &one)];
+        let mut replies = vec![want(&mut table, now, "a.test", &one)];
         assert_eq!(started(&mut table), ["a.test".into()]);
-        told.extend((0..30).map(|_| want(&mut table, now, "a.test", &one)));
-        told.push(want(&mut table, now, "a.test", &other));
+        replies.extend((0..30).map(|_| want(&mut table, now, "a.test", &one)));
+        replies.push(want(&mut table, now, "a.test", &other));
         assert!(started(&mut table).is_empty());
         assert!(other.rest() && !one.rest());
         table.done(now, &"a.test".into(), &found());
-        for mut told in told {
-            assert_eq!(told.try_recv().unwrap(), found());
+        for mut reply in replies {
+            assert_eq!(reply.try_recv().unwrap(), found());
         }
         assert!(one.rest() && table.names.is_empty());
     }
 
     #[test]
-    fn asker_with_dead_names_leaves_room_for_others() {
+    fn asker_with_dead_names_leaves_others_capacity() {
         let (mut table, now) = (Table::default(), Instant::now());
-        let mut told = Vec::new();
-        // Half as many again as there is room for, if each used its whole limit.
+        let mut replies = Vec::new();
+        // Half as many again as there is capacity for, if each used its whole limit.
         let askers: Vec<_> = (0..12).map(|_| Lookups::of_one()).collect();
         for (number, asker) in askers.iter().enumerate() {
             for name in 0..100 {
-                told.push(want(&mut table, now, &format!("{name}.dead-{number}.test"), asker));
+                replies.push(want(&mut table, now, &format!("{name}.dead-{number}.test"), asker));
             }
             let begun = started(&mut table).len();
             assert!(begun > 0, "asker {number} has its share");
         }
         assert!(table.under_way < MOST_LOOKUPS);
         let honest = Lookups::of_one();
-        let _told = want(&mut table, now, "healthy.test", &honest);
+        let _reply = want(&mut table, now, "healthy.test", &honest);
         assert_eq!(started(&mut table), ["healthy.test".into()]);
         // One whose own lookups are all stuck waits for its turn, and gets it.
         let stuck = &askers[0];
-        let _told = want(&mut table, now, "late.test", stuck);
+        let _reply = want(&mut table, now, "late.test", stuck);
         assert!(started(&mut table).is_empty());
         for name in 0..32 {
             table.done(now, &format!("{name}.dead-0.test").into(), &Err("silent".into()));
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn many_askers_that_are_taken_for_one_leave_as_much_to_others_as_they_have() {
+    fn shared_askers_leave_half_to_others() {
         let (mut table, now) = (Table::default(), Instant::now());
         let many = [Lookups::of_many(), Lookups::of_many()];
-        let mut told = Vec::new();
+        let mut replies = Vec::new();
         let mut begun = |asker: usize| {
             for name in 0..MOST_LOOKUPS {
                 let name = format!("{name}.dead-{asker}.test");
-                told.push(want(&mut table, now, &name, &many[asker]));
+                replies.push(want(&mut table, now, &name, &many[asker]));
             }
             started(&mut table).len()
         };
@@ -209,28 +209,28 @@ mod tests {
     }
 
     #[test]
-    fn name_that_was_not_found_is_remembered_for_a_moment() {
+    fn failed_lookup_is_cached_briefly() {
         let (mut table, now) = (Table::default(), Instant::now());
         let asker = Lookups::of_one();
-        let _told = want(&mut table, now, "a.test", &asker);
+        let _reply = want(&mut table, now, "a.test", &asker);
         started(&mut table);
         table.done(now, &"a.test".into(), &Err("no such name".into()));
         let later = now + FAILURE_MEMORY / 2;
-        let mut told = want(&mut table, later, "a.test", &asker);
-        assert_eq!(told.try_recv().unwrap(), Err("no such name".into()));
+        let mut reply = want(&mut table, later, "a.test", &asker);
+        assert_eq!(reply.try_recv().unwrap(), Err("no such name".into()));
         assert!(started(&mut table).is_empty());
-        let mut told = want(&mut table, now + FAILURE_MEMORY, "a.test", &asker);
-        assert!(told.try_recv().is_err());
+        let mut reply = want(&mut table, now + FAILURE_MEMORY, "a.test", &asker);
+        assert!(reply.try_recv().is_err());
         assert_eq!(started(&mut table), ["a.test".into()]);
     }
 
     #[test]
-    fn failures_are_remembered_within_a_bound() {
+    fn failure_cache_is_bounded() {
         let (mut table, now) = (Table::default(), Instant::now());
         let asker = Lookups::of_one();
         for name in 0..2 * MOST_FAILURES {
             let name = format!("{name}.test");
-            let _told = want(&mut table, now, &name, &asker);
+            let _reply = want(&mut table, now, &name, &asker);
             assert_eq!(table.next(), Some(name.as_str().into()));
             table.done(now, &name.into(), &Err("no such name".into()));
         }
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn wish_that_was_given_up_in_the_queue_is_dropped() {
+    fn cancelled_lookup_is_dropped_from_the_queue() {
         let (mut table, now) = (Table::default(), Instant::now());
         let asker = Lookups::of_one();
-        let told: Vec<_> =
+        let replies: Vec<_> =
             (0..40).map(|name| want(&mut table, now, &format!("{name}.test"), &asker)).collect();
         let begun = started(&mut table).len();
         assert!(begun < 40);
-        drop(told);
+        drop(replies);
         table.done(now, &"0.test".into(), &found());
         assert!(started(&mut table).is_empty());
         assert_eq!((table.queue.len(), table.names.len()), (0, begun - 1));

@@ -9,7 +9,7 @@ use crate::connection::tests::runtime;
 
 #[path = "../../tests/support/names.rs"]
 mod names;
-use names::{NameServer, Says};
+use names::{NameReply, NameServer};
 
 /// A name server, and a resolver that asks it.
 struct Server {
@@ -18,7 +18,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(test: &str, names: &[(&'static str, Says)]) -> Self {
+    fn new(test: &str, names: &[(&'static str, NameReply)]) -> Self {
         let names = NameServer::new(test, names);
         let (conf, hosts) = (names.conf.0.clone(), names.hosts.0.clone());
         let resolver = Resolver::reading(conf, hosts, names.port);
@@ -40,8 +40,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn dead_name_delays_no_other_name() {
-    let healthy = ("healthy.test", Says::Address([192, 0, 2, 1]));
-    let server = Server::new("dead", &[healthy, ("dead.test", Says::Nothing)]);
+    let healthy = ("healthy.test", NameReply::Address([192, 0, 2, 1]));
+    let server = Server::new("dead", &[healthy, ("dead.test", NameReply::Nothing)]);
     runtime().block_on(async {
         let asker = Lookups::of_one();
         let dead = async {
@@ -70,8 +70,8 @@ fn dead_name_delays_no_other_name() {
 }
 
 #[test]
-fn name_is_asked_for_once_by_many_and_then_kept() {
-    let server = Server::new("once", &[("a.test", Says::Address([192, 0, 2, 1]))]);
+fn lookups_are_shared_and_cached() {
+    let server = Server::new("once", &[("a.test", NameReply::Address([192, 0, 2, 1]))]);
     runtime().block_on(async {
         let asker = Lookups::of_one();
         let ask = || server.resolve("a.test", &asker);
@@ -85,8 +85,8 @@ fn name_is_asked_for_once_by_many_and_then_kept() {
 
 #[test]
 fn names_are_absolute() {
-    let typo = ("typo.example.corp.test", Says::Address([10, 9, 9, 9]));
-    let server = Server::new("absolute", &[typo, ("dest", Says::Address([192, 0, 2, 2]))]);
+    let typo = ("typo.example.corp.test", NameReply::Address([10, 9, 9, 9]));
+    let server = Server::new("absolute", &[typo, ("dest", NameReply::Address([192, 0, 2, 2]))]);
     runtime().block_on(async {
         let asker = Lookups::of_one();
         let why = server.resolve("typo.example", &asker).await.unwrap_err();
@@ -98,8 +98,8 @@ fn names_are_absolute() {
 }
 
 #[test]
-fn name_without_an_answer_is_not_asked_for_again_at_once() {
-    let names = [("dead.test", Says::Nothing), ("failing.test", Says::Failure)];
+fn unanswered_name_is_not_retried_at_once() {
+    let names = [("dead.test", NameReply::Nothing), ("failing.test", NameReply::Failure)];
     let server = Server::new("again", &names);
     runtime().block_on(async {
         let asker = Lookups::of_one();
@@ -115,7 +115,7 @@ fn name_without_an_answer_is_not_asked_for_again_at_once() {
 
 #[test]
 fn hosts_file_comes_first_and_is_read_again() {
-    let server = Server::new("hosts", &[("filed.test", Says::Address([192, 0, 2, 1]))]);
+    let server = Server::new("hosts", &[("filed.test", NameReply::Address([192, 0, 2, 1]))]);
     runtime().block_on(async {
         let asker = Lookups::of_one();
         assert_eq!(server.resolve("filed.test", &asker).await.unwrap(), ["192.0.2.9:80"]);
@@ -138,7 +138,7 @@ fn hosts_file_comes_first_and_is_read_again() {
 
 #[test]
 fn family_that_is_silent_holds_up_no_other() {
-    let server = Server::new("half", &[("half.test", Says::HalfAddress([192, 0, 2, 3]))]);
+    let server = Server::new("half", &[("half.test", NameReply::HalfAddress([192, 0, 2, 3]))]);
     runtime().block_on(async {
         // The least time of a whole lookup when one family stays silent.
         let within = Duration::from_secs(1);

@@ -24,8 +24,8 @@ pub(crate) async fn plain_pair() -> (TcpStream, Connection) {
 pub(crate) fn session(upstream: Connection, downstream: Connection) -> Session {
     let to = Destination::Address("192.0.2.1:1".parse().unwrap());
     let ends = (FlowId::new("test").unwrap(), to);
-    let way = || Direction::new(Vec::new());
-    Session::between(ends, (upstream, way()), (downstream, way()))
+    let direction = || Direction::new(Vec::new());
+    Session::between(ends, (upstream, direction()), (downstream, direction()))
 }
 
 /// Carries a session as a relay with default settings does.
@@ -40,9 +40,9 @@ pub(crate) async fn carry(session: Session) -> Outcome {
 }
 
 /// Both directions are blocked, and the download then drains; that registers the upload's socket
-/// anew, which must still report when there is room.
+/// anew, which must still report when there is space.
 #[test]
-fn a_direction_that_waits_for_room_goes_on_when_the_other_has_nothing_left() {
+fn blocked_direction_resumes_after_the_other_drains() {
     const BYTES: usize = 8 << 20;
     runtime().block_on(async {
         let (source, upstream) = plain_pair().await;

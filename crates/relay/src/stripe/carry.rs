@@ -1,7 +1,7 @@
 //! A session's two directions while at least one of its legs is striped.
 //!
 //! As in the pump, each direction holds at most one piece, and reads more only when the other side
-//! has room: a slow side stops the fast one. One task does all of it, and is woken by any of the
+//! has space: a slow side stops the fast one. One task does all of it, and is woken by any of the
 //! connections.
 
 mod linger;
@@ -22,7 +22,7 @@ use crate::access_log::Follower;
 use crate::buffer_pool::BUFFER_BYTES;
 use crate::counts::StripeCounts;
 use crate::memory::{Held, Memory};
-use crate::pump::{Broken, IdleLimits, IoContext, MoveError, Taken};
+use crate::pump::{Broken, IdleLimits, IoContext, MoveError, StoppedDirection};
 use crate::quota::Meter;
 use crate::session::SessionSettings;
 use crate::worker::Worker;
@@ -35,7 +35,7 @@ const PIECES: usize = 16;
 /// One direction.
 #[derive(Debug)]
 struct DirectionState {
-    /// Data read, and not taken by the other side.
+    /// Data read, and not accepted by the other side.
     piece: Bytes,
     meter: Option<Box<Meter>>,
     /// The record of its session; absent without an access log.
@@ -50,9 +50,9 @@ struct DirectionState {
 }
 
 impl DirectionState {
-    fn new(taken: Taken) -> Self {
-        let moved = taken.taken();
-        let Taken { meter, follower, ended, over, .. } = taken;
+    fn new(stopped: StoppedDirection) -> Self {
+        let moved = stopped.bytes_read();
+        let StoppedDirection { meter, follower, ended, over, .. } = stopped;
         Self { piece: Bytes::new(), meter, follower, moved, ended, over, starved: false }
     }
 
@@ -83,7 +83,7 @@ impl DirectionState {
                     self.follower.iter().for_each(Follower::ended);
                 })
             } else {
-                self.poll_take(cx, from, to.room(io_context.memory), io_context)
+                self.poll_take(cx, from, to.free(io_context.memory), io_context)
                     .map_err(MoveError::Taking)?
             };
             if step.is_pending() {
@@ -98,14 +98,14 @@ impl DirectionState {
         &mut self,
         cx: &mut Context<'_>,
         from: &mut End,
-        room: usize,
+        free: usize,
         io_context: IoContext<'_>,
     ) -> Poll<io::Result<()>> {
         self.starved = false;
         let mut most = io_context.memory.map_or(usize::MAX, |memory| memory.most());
-        most = most.min(room).min(BUFFER_BYTES);
+        most = most.min(free).min(BUFFER_BYTES);
         if most == 0 {
-            // The task is woken when there is room.
+            // The task is woken when there is space.
             return Poll::Pending;
         }
         if let Some(meter) = &mut self.meter {
@@ -152,8 +152,8 @@ impl<'a> Carry<'a> {
     /// Continues from the state that the pump passes on: each direction's remaining data, and the
     /// two sides.
     pub(crate) fn new(
-        (upstream, up): (End, Taken),
-        (downstream, down): (End, Taken),
+        (upstream, up): (End, StoppedDirection),
+        (downstream, down): (End, StoppedDirection),
         worker: &'a Worker,
         session_settings: &'a SessionSettings,
         memory: Option<&'a Arc<Memory>>,

@@ -20,7 +20,7 @@ use super::{CHUNK, LARGEST_WINDOW, LOOK, STALL};
 use crate::connection::Connection;
 use crate::memory::Memory;
 use crate::pacing_ramp::PacingRamp;
-use crate::pump::{Taken, acknowledged};
+use crate::pump::{StoppedDirection, acknowledged};
 use crate::side::Side;
 
 /// Longest time for the connections of a leg that is over to close in order.
@@ -76,10 +76,14 @@ pub(crate) struct Left {
 impl Left {
     /// Creates the state of the side from which `read` was read, and to which `written` was
     /// written.
-    pub(crate) fn between(read: &Taken, written: &Taken, ramp: Option<u16>) -> Self {
+    pub(crate) fn between(
+        read: &StoppedDirection,
+        written: &StoppedDirection,
+        ramp: Option<u16>,
+    ) -> Self {
         Self {
-            received: read.taken(),
-            given: written.taken(),
+            received: read.bytes_read(),
+            given: written.bytes_read(),
             raw: written.raw.clone(),
             finished: written.ended,
             ended: read.ended,
@@ -124,7 +128,7 @@ impl End {
 
     /// Returns the bytes that it takes now; if memory is short, only up to those that it then
     /// holds.
-    pub(super) fn room(&self, memory: Option<&Arc<Memory>>) -> usize {
+    pub(super) fn free(&self, memory: Option<&Arc<Memory>>) -> usize {
         match &self.striping {
             Some(striping)
                 if memory.is_some_and(|memory| memory.is_short())
@@ -169,11 +173,11 @@ impl End {
     /// have been striped, and be gone. A striped other end acknowledges the end of file, which may
     /// take long until it reads this one's there.
     fn is_over_without_frames(&self) -> bool {
-        let is_heard = |striping: &Striping| {
+        let is_complete = |striping: &Striping| {
             let has_begun = striping.stripe.other_start().is_some();
             !has_begun || striping.stripe.has_all() || striping.joined.is_empty()
         };
-        self.finished && self.ended && self.striping.as_deref().is_none_or(is_heard)
+        self.finished && self.ended && self.striping.as_deref().is_none_or(is_complete)
     }
 
     /// Returns the time at which `handle_timeout` is to be called, if nothing is received.
@@ -398,7 +402,7 @@ impl End {
         }
     }
 
-    /// Takes as much of `bytes` as it has room for.
+    /// Accepts as much of `bytes` as it has space for.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -495,8 +499,8 @@ impl End {
         }
         let start = striping.stripe.other_start();
         if self.ended && start.is_some_and(|start| start != self.received) {
-            let told = "frames of a direction that had ended before";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, told));
+            let problem = "frames of a direction that had ended before";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         if striping.stripe.is_cut() {
             return Err(io::Error::new(

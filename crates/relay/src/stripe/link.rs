@@ -168,7 +168,7 @@ impl FramedConnection {
         if *shut { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Returns true if no data taken without frames waits to be sent.
+    /// Returns true if no data accepted without frames waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.connection.seal().is_none_or(|seal| seal.waits() == 0)
     }
@@ -196,8 +196,8 @@ impl FramedConnection {
             if self.input.capacity() < LEAST_READ.min(most) {
                 self.input.reserve(READ_BYTES);
             }
-            let mut room = (&mut self.input).limit(most);
-            let read = pin!(self.connection.read_buf(&mut room)).poll(cx);
+            let mut space = (&mut self.input).limit(most);
+            let read = pin!(self.connection.read_buf(&mut space)).poll(cx);
             if read.is_pending() {
                 self.input = BytesMut::new();
             }
@@ -248,7 +248,7 @@ impl FramedConnection {
     pub(super) fn break_off(&mut self, cx: &mut Context<'_>) {
         if self.is_clear() {
             self.put(Frame::Reset);
-            let _told = self.poll_flush(cx);
+            let _flushed = self.poll_flush(cx);
         }
     }
 

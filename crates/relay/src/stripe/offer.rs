@@ -47,7 +47,7 @@ pub(crate) struct Joined {
     pub(super) connection: Resting,
     /// The bytes received on it.
     pub(super) input: Vec<u8>,
-    /// The permit of an accepted one, which is kept until this is dropped.
+    /// The permit of an accepted one, which is held until this is dropped.
     pub(super) permit: Option<oneshot::Sender<()>>,
 }
 
@@ -160,7 +160,7 @@ impl Offer {
         if dialling.failures < MOST_FAILURES {
             let (wanted, under_way) = (dialling.growth.wanted(), dialling.under_way);
             let lacking = wanted.saturating_sub(healthy + under_way);
-            // Stalled ones are kept, in case they recover, but only so many.
+            // Stalled ones are retained, in case they recover, but only so many.
             dialling.open(lacking.min((2 * wanted).saturating_sub(all + under_way)));
         }
     }
@@ -200,7 +200,7 @@ impl Dialling {
                     }
                 };
                 // The receiver is gone when the session is over.
-                let _heard = done.send(joined);
+                let _sent = done.send(joined);
             });
         }
     }
@@ -216,15 +216,15 @@ async fn join(
     let dialled = dialler.dial(&from, &hop, Speaker::Us).await;
     let mut connection = dialled.map_err(|failure| failure.message)?;
     let mut welcome = [0; WELCOME_BYTES];
-    let said = async {
+    let exchange = async {
         connection.write_all(&key.join(number)).await?;
         connection.read_exact(&mut welcome).await?;
         dialler.legs.to(hop.address).settled.apply(&connection)?;
         tcp::acknowledge_at_once(&connection)
     };
     let late = || Err(io::ErrorKind::TimedOut.into());
-    let said = timeout(dialler.limit(), said).await.unwrap_or_else(|_| late());
-    said.map_err(|error| crate::failure::plain(&error))?;
+    let exchange = timeout(dialler.limit(), exchange).await.unwrap_or_else(|_| late());
+    exchange.map_err(|error| crate::failure::plain(&error))?;
     if !key.is_welcome(number, &welcome) {
         return Err("the welcome is not that of the session's other end".to_owned());
     }
@@ -440,7 +440,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_join_is_good_once_and_only_while_its_session_lasts() {
+    fn join_is_valid_once_per_session() {
         let sessions = Arc::new(Sessions::default());
         let (one, other) = (reply_key(3), reply_key(4));
         let join = JoinKey::of(&one).join(1);
@@ -452,8 +452,8 @@ pub(super) mod tests {
         assert!(sessions.admit(&join, None).is_ok());
         assert!(is_forged(sessions.admit(&join, None)), "a second time");
         assert!(sessions.admit(&JoinKey::of(&one).join(2), Some(peer())).is_ok());
-        let stranger = IdentityKey::from_entropy([5; 32]).public();
-        assert!(is_forged(sessions.admit(&JoinKey::of(&one).join(3), Some(stranger))));
+        let other_identity = IdentityKey::from_entropy([5; 32]).public();
+        assert!(is_forged(sessions.admit(&JoinKey::of(&one).join(3), Some(other_identity))));
         let mut forged = JoinKey::of(&one).join(3);
         forged[4..20].copy_from_slice(&JoinKey::of(&other).join(3)[4..20]);
         assert!(is_forged(sessions.admit(&forged, None)), "sealed for another session");
@@ -463,7 +463,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_session_has_so_many_connections_at_a_time() {
+    fn session_connections_are_limited() {
         let sessions = Arc::new(Sessions::default());
         let key = JoinKey::of(&reply_key(3));
         let _offer = sessions.offer(&reply_key(3), peer(), member());

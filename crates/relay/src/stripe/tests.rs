@@ -23,7 +23,7 @@ const JOINED: u32 = 1;
 /// The bytes that the neighbour has sent when it joins.
 const SENT: u64 = 15;
 
-/// A session whose stream to the neighbour has ended: the end waits, enciphered, for room at the
+/// A session whose stream to the neighbour has ended: the end waits, enciphered, for space at the
 /// first connection.
 struct Stage {
     session: Session,
@@ -100,7 +100,7 @@ const END_HAS_COME: Frame =
 /// A stream in both directions: data of the other one, without frames, is still to be read at the
 /// first connection.
 #[test]
-fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
+fn blocked_end_before_join_is_the_last() {
     runtime().block_on(async {
         let Stage { session, sessions, mut neighbour, mut server, .. } = Stage::new().await;
         let play = async {
@@ -128,7 +128,7 @@ fn an_end_that_waits_for_room_when_a_connection_joins_is_followed_by_nothing() {
 
 /// A stream whose other direction had ended before: nothing else keeps the session open.
 #[test]
-fn an_end_that_waits_for_room_is_sent_before_the_session_is_over() {
+fn blocked_end_is_sent_before_the_session_ends() {
     runtime().block_on(async {
         let Stage { session, sessions, mut neighbour, mut server, filled } = Stage::new().await;
         let play = async {

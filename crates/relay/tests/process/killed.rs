@@ -96,11 +96,11 @@ pub(super) fn middle_killed() {
 }
 
 pub(super) fn killed_when_half_closed() {
-    let (told, is_told) = mpsc::channel::<()>();
+    let (notify, notified) = mpsc::channel::<()>();
     let (release, released) = mpsc::channel::<()>();
     let (to, served) = destination(move |mut stream| {
         let received = digest(&mut stream).unwrap().0;
-        told.send(()).unwrap();
+        notify.send(()).unwrap();
         released.recv().unwrap();
         (received, write_for_ever(&mut stream))
     });
@@ -108,7 +108,7 @@ pub(super) fn killed_when_half_closed() {
     let gateway = gateway(vec![process.hop.clone()], to);
     let mut stream = connect(gateway.address());
     send(&mut stream, b"all of it");
-    is_told.recv().unwrap();
+    notified.recv().unwrap();
     process.kill();
     release.send(()).unwrap();
     assert_reset(digest(&mut stream));

@@ -18,18 +18,18 @@ pub(super) fn reset_after(stream: &mut TcpStream) -> Duration {
 }
 
 pub(super) fn reload_of_a_policy() {
-    let (kept, dropped) = (echo(), echo());
+    let (allowed, dropped) = (echo(), echo());
     let log = Log::new("policy");
     let process = Process::start_by(log.command());
-    let to_kept = gateway(vec![process.hop.clone()], kept);
+    let to_allowed = gateway(vec![process.hop.clone()], allowed);
     let to_dropped = gateway(vec![process.hop.clone()], dropped);
-    let (mut stays, mut goes) = (connect(to_kept.address()), connect(to_dropped.address()));
+    let (mut stays, mut goes) = (connect(to_allowed.address()), connect(to_dropped.address()));
     ping(&mut stays).unwrap();
     ping(&mut goes).unwrap();
-    process.reload(&process.config.replace(ALL_DESTINATIONS, &only(kept)));
+    process.reload(&process.config.replace(ALL_DESTINATIONS, &only(allowed)));
     print!("ended {} ms after SIGHUP ... ", reset_after(&mut goes).as_millis());
     ping(&mut stays).unwrap();
-    ping(&mut connect(to_kept.address())).unwrap();
+    ping(&mut connect(to_allowed.address())).unwrap();
     assert_reset(ping(&mut connect(to_dropped.address())));
     log.wait_for(&["taken over", "1 session ended"]);
     assert_eq!(process.metric("tradewind_relay_sessions_total{outcome=\"revoked\"}"), Some(1.0));

@@ -29,16 +29,16 @@ pub(super) fn upgrade_of_a_relay() {
 pub(super) fn upgrade_of_a_gateway() {
     let relay = Running::relay(&relay_config());
     let process = Process::gateway(&relay.hop("relay"), echo());
-    let entrance = process.hop.address;
-    upgrade_under_load(process, entrance, "tradewind_gateway");
+    let listener = process.hop.address;
+    upgrade_under_load(process, listener, "tradewind_gateway");
 }
 
-/// Upgrades a process while sessions that it carries begin and end at `entrance`.
-pub(super) fn upgrade_under_load(mut process: Process, entrance: SocketAddr, kind: &str) {
-    let mut long = connect(entrance);
+/// Upgrades a process while sessions that it carries begin and end at `listener`.
+pub(super) fn upgrade_under_load(mut process: Process, listener: SocketAddr, kind: &str) {
+    let mut long = connect(listener);
     ping(&mut long).unwrap();
     let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let load: Vec<_> = (0..4).map(|_| short_sessions(entrance, &over, &count)).collect();
+    let load: Vec<_> = (0..4).map(|_| short_sessions(listener, &over, &count)).collect();
     let so_many_more = |many: usize| {
         let before = count.load(Relaxed);
         let ended = || load.iter().any(std::thread::JoinHandle::is_finished);
@@ -159,8 +159,8 @@ pub(super) fn upgrade_to_one_that_stops() {
     }
     // The header waits still, while open sessions went on.
     waiting[0].set_nonblocking(true).unwrap();
-    let told = waiting[0].peek(&mut [0]).unwrap_err();
-    assert_eq!(told.kind(), io::ErrorKind::WouldBlock);
+    let error = waiting[0].peek(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     drop(halted);
 }
 

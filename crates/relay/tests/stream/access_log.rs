@@ -64,7 +64,7 @@ fn relay_with_logs(folder: &Folder) -> RelayConfig {
 }
 
 #[test]
-fn a_session_is_told_of_at_gateway_and_relay_when_it_has_ended() {
+fn ended_session_is_logged_at_both_ends() {
     let folder = Folder::new("ended");
     let (to, served) = destination(|mut stream| {
         let received = digest(&mut stream).unwrap().0;
@@ -111,7 +111,7 @@ fn a_session_is_told_of_at_gateway_and_relay_when_it_has_ended() {
 }
 
 #[test]
-fn what_rules_refuse_is_not_in_the_audit_log() {
+fn refusals_by_rules_are_not_audited() {
     let folder = Folder::new("refused");
     let mut config = relay_with_logs(&folder);
     config.policy.destinations = vec!["127.0.0.1/32:*".parse().unwrap()];
@@ -136,7 +136,7 @@ fn what_rules_refuse_is_not_in_the_audit_log() {
 }
 
 #[test]
-fn a_log_says_who_ended_a_session_and_by_which_time_out() {
+fn log_names_the_cause_of_the_end() {
     let folder = Folder::new("why");
     let relay = Running::relay(&relay_with_logs(&folder));
     let mut config = gateway_config(route_over(std::slice::from_ref(&relay)));
@@ -146,9 +146,9 @@ fn a_log_says_who_ended_a_session_and_by_which_time_out() {
     let nobody = closed_port();
     config.forward = vec![forward(nobody.address), forward(echo())];
     let gateway = Running::gateway(&config);
-    let entrance = |index: usize| gateway.handle.local_addrs()[index];
+    let listener = |index: usize| gateway.handle.local_addrs()[index];
 
-    assert!(digest(&mut connect(entrance(0))).is_err());
+    assert!(digest(&mut connect(listener(0))).is_err());
     let line = &folder.lines("gateway", 1)[0];
     assert_eq!(
         (&line["outcome"], &line["ended_by"]),
@@ -158,14 +158,14 @@ fn a_log_says_who_ended_a_session_and_by_which_time_out() {
     let line = &folder.lines("relay", 1)[0];
     assert_eq!(line["outcome"], "connection_refused");
 
-    let mut silent = connect(entrance(1));
+    let mut silent = connect(listener(1));
     silent.write_all(b"ping").unwrap();
     assert!(digest(&mut silent).is_err());
     let line = &folder.lines("gateway", 2)[1];
     assert_eq!((&line["outcome"], &line["ended_by"]), (&"idle".into(), &"self".into()));
     assert_eq!((&line["timeout"], &line["bytes_down"]), (&"idle".into(), &4.into()));
 
-    let mut gone = connect(entrance(1));
+    let mut gone = connect(listener(1));
     gone.write_all(b"ping").unwrap();
     gone.read_exact(&mut [0; 4]).unwrap();
     reset(gone);
@@ -176,7 +176,7 @@ fn a_log_says_who_ended_a_session_and_by_which_time_out() {
 }
 
 #[test]
-fn of_sessions_that_end_in_order_one_in_so_many_is_told() {
+fn orderly_sessions_are_sampled() {
     let folder = Folder::new("sampled");
     let mut config = gateway_config(tradewind_desired::Route::Direct);
     let to = folder.0.join("gateway");
@@ -194,7 +194,7 @@ fn of_sessions_that_end_in_order_one_in_so_many_is_told() {
 }
 
 #[test]
-fn a_collector_that_takes_nothing_stops_no_session() {
+fn stalled_collector_stops_no_session() {
     let folder = Folder::new("stalled");
     // It exists and reads nothing: the kernel holds a few lines for it.
     let path = folder.0.join("collector");
@@ -245,7 +245,7 @@ fn http_server(body: &'static str) -> std::net::SocketAddr {
 }
 
 #[test]
-fn each_plain_request_of_a_connection_has_its_own_line() {
+fn each_plain_request_is_logged() {
     let folder = Folder::new("requests");
     let servers = [http_server("one"), http_server("twelve bytes")];
     let mut config = gateway_config(tradewind_desired::Route::Direct);

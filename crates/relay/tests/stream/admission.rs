@@ -28,7 +28,7 @@ fn echoes(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn idle_connections_at_other_workers_refuse_no_honest_session() {
+fn idle_flood_at_other_workers_is_evicted() {
     let mut config = relay_config();
     (config.workers, config.limits.unauthenticated) = (Some(8), 8);
     config.timeouts.header = TEST_TIMEOUT;
@@ -44,7 +44,7 @@ fn idle_connections_at_other_workers_refuse_no_honest_session() {
 }
 
 #[test]
-fn a_flood_refuses_no_session_that_takes_its_time() {
+fn flood_evicts_no_slow_session() {
     let mut config = open_relay_config();
     (config.workers, config.limits.unauthenticated) = (Some(2), 40);
     config.timeouts.header = TEST_TIMEOUT;
@@ -69,7 +69,7 @@ fn a_flood_refuses_no_session_that_takes_its_time() {
 }
 
 #[test]
-fn a_tenant_that_takes_all_it_gets_leaves_room_for_the_second() {
+fn greedy_tenant_leaves_capacity() {
     let mut config = relay_config();
     config.limits.sessions = 60;
     let relays = [Running::relay(&config)];

@@ -80,7 +80,7 @@ fn content_crosses_eight_relays_and_workers_on_two_threads() {
 }
 
 #[test]
-fn a_conversation_of_small_messages_crosses_a_chain_both_ways_without_splice() {
+fn small_messages_cross_without_splice() {
     let to = crate::support::echo();
     let chain = Chain::new(2, to);
     let mut stream = chain.connect();
@@ -94,7 +94,7 @@ fn a_conversation_of_small_messages_crosses_a_chain_both_ways_without_splice() {
 }
 
 #[test]
-fn a_destination_that_speaks_first_is_heard() {
+fn server_first_protocol_works() {
     let (to, _served) = destination(|mut stream| {
         stream.write_all(b"220 ready\r\n").unwrap();
         stream.read(&mut [0]).unwrap()
@@ -106,7 +106,7 @@ fn a_destination_that_speaks_first_is_heard() {
 }
 
 #[test]
-fn ipv6_is_carried_to_an_ipv6_destination_over_an_ipv6_relay() {
+fn ipv6_end_to_end() {
     let v6 = "[::1]:0".parse().unwrap();
     let bytes = content(400_000);
     let expected = (bytes.len(), hash(&bytes));

@@ -52,43 +52,43 @@ fn received(accepts: bool, sends: bool, bytes: &[u8]) -> (Vec<u8>, SocketAddr, S
 }
 
 #[test]
-fn a_destination_is_told_whose_connection_it_is_before_the_data() {
+fn destination_gets_the_proxy_header_first() {
     let (received, client, listener) = received(false, true, b"hello");
     assert_eq!(received, [header(client, listener), b"hello".to_vec()].concat());
 }
 
 #[test]
-fn a_trusted_source_speaks_for_its_client_and_is_believed() {
+fn trusted_source_sends_the_client_address() {
     let (client, server) = (SocketAddr::from((CLIENT, 5555)), "198.51.100.1:443".parse().unwrap());
-    let told = header(client, server);
-    let sent = [told.clone(), b"hello".to_vec()].concat();
+    let sent_header = header(client, server);
+    let sent = [sent_header.clone(), b"hello".to_vec()].concat();
     let (passed_on, ..) = received(true, true, &sent);
     assert_eq!(passed_on, sent, "passed on as it was told");
-    let (kept_back, ..) = received(true, false, &sent);
-    assert_eq!(kept_back, b"hello");
+    let (without_header, ..) = received(true, false, &sent);
+    assert_eq!(without_header, b"hello");
     let (untrusted, ..) = received(false, false, &sent);
     assert_eq!(untrusted, sent, "from others it is data");
 }
 
 #[test]
-fn a_trusted_source_may_speak_version_1_and_what_else_it_tells_is_passed_on() {
+fn trusted_version_1_and_tlvs_are_forwarded() {
     let (client, server) = (SocketAddr::from((CLIENT, 5555)), "198.51.100.1:443".parse().unwrap());
     let line = b"PROXY TCP4 192.0.2.77 198.51.100.1 5555 443\r\nhello";
     let (passed_on, ..) = received(true, true, line);
     assert_eq!(passed_on, [header(client, server), b"hello".to_vec()].concat());
-    let (kept_back, ..) = received(true, false, line);
-    assert_eq!(kept_back, b"hello");
+    let (without_header, ..) = received(true, false, line);
+    assert_eq!(without_header, b"hello");
     // Authority (TLV 2), in which balancers send the SNI of a client.
-    let mut told = header(client, server);
-    told[15] += 12;
-    told.extend(b"\x02\0\x09a.example");
-    let sent = [told, b"hello".to_vec()].concat();
+    let mut sent_header = header(client, server);
+    sent_header[15] += 12;
+    sent_header.extend(b"\x02\0\x09a.example");
+    let sent = [sent_header, b"hello".to_vec()].concat();
     let (passed_on, ..) = received(true, true, &sent);
     assert_eq!(passed_on, sent);
 }
 
 #[test]
-fn who_must_tell_its_client_and_does_not_is_closed() {
+fn missing_proxy_header_closes() {
     let listener = TcpListener::bind(loopback()).unwrap();
     let (gateway, _relays) = gateway(listener.local_addr().unwrap(), true, false);
     let mut stream = connect(gateway.address());
@@ -101,7 +101,7 @@ fn who_must_tell_its_client_and_does_not_is_closed() {
 }
 
 #[test]
-fn an_optimistic_client_hears_at_once_and_a_failure_is_a_reset() {
+fn optimistic_failure_is_a_reset() {
     let closed = closed_port();
     let relays = vec![Running::relay(&relay_config())];
     let mut config = gateway_config(route_over(&relays));

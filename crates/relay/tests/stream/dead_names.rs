@@ -8,7 +8,7 @@ use tradewind_desired::Route;
 use tradewind_grant::Extensions;
 use tradewind_relay::{Gateway, Relay, Resolver};
 
-use crate::support::names::{NameServer, Says};
+use crate::support::names::{NameReply, NameServer};
 use crate::support::{
     Running, connect, echo, gateway_config, grant_for, identity, loopback, operator, relay_config,
     route_over, wait_for,
@@ -45,9 +45,9 @@ fn status(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn sessions_to_a_dead_name_delay_no_other_name_of_the_grant() {
-    let healthy = ("healthy.test", Says::Address([127, 0, 0, 1]));
-    let names = NameServer::new("sessions", &[healthy, ("dead.test", Says::Nothing)]);
+fn dead_name_delays_no_other_name() {
+    let healthy = ("healthy.test", NameReply::Address([127, 0, 0, 1]));
+    let names = NameServer::new("sessions", &[healthy, ("dead.test", NameReply::Nothing)]);
     let (relay, gateway) = world(&names);
     let port = echo().port();
     let mut dead: Vec<_> = (0..30).map(|_| ask(&gateway, &format!("dead.test:{port}"))).collect();
@@ -62,8 +62,8 @@ fn sessions_to_a_dead_name_delay_no_other_name_of_the_grant() {
 }
 
 #[test]
-fn name_with_a_dot_at_its_end_is_reached_by_the_same_rule() {
-    let names = NameServer::new("dotted", &[("dest.test", Says::Address([127, 0, 0, 1]))]);
+fn trailing_dot_name_matches_the_rule() {
+    let names = NameServer::new("dotted", &[("dest.test", NameReply::Address([127, 0, 0, 1]))]);
     let (_relay, gateway) = world(&names);
     let port = echo().port();
     let mut stream = ask(&gateway, &format!("Dest.test.:{port}"));
@@ -88,11 +88,11 @@ fn dead_names(prefix: &str, count: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn dead_names_of_one_listener_of_a_gateway_delay_no_direct_name_of_another() {
+fn dead_names_of_one_listener_delay_no_other() {
     const DEAD: usize = 140;
     let dead = dead_names("dead", DEAD);
-    let mut names: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
-    names.push(("healthy.test", Says::Address([127, 0, 0, 1])));
+    let mut names: Vec<_> = dead.iter().map(|name| (*name, NameReply::Nothing)).collect();
+    names.push(("healthy.test", NameReply::Address([127, 0, 0, 1])));
     let names = NameServer::new("listeners", &names);
     let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
     let mut config = gateway_config(Route::Direct);
@@ -114,11 +114,11 @@ fn dead_names_of_one_listener_of_a_gateway_delay_no_direct_name_of_another() {
 }
 
 #[test]
-fn dead_names_of_one_program_delay_no_name_of_another_at_the_same_listener() {
+fn dead_names_of_one_program_delay_no_other() {
     const DEAD: usize = 64;
     let dead = dead_names("program", DEAD);
-    let mut names: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
-    names.push(("healthy.test", Says::Address([127, 0, 0, 1])));
+    let mut names: Vec<_> = dead.iter().map(|name| (*name, NameReply::Nothing)).collect();
+    names.push(("healthy.test", NameReply::Address([127, 0, 0, 1])));
     let names = NameServer::new("programs", &names);
     let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
     let mut config = gateway_config(Route::Direct);
@@ -134,11 +134,11 @@ fn dead_names_of_one_program_delay_no_name_of_another_at_the_same_listener() {
 }
 
 #[test]
-fn names_are_looked_up_for_a_gateway_whatever_grants_it_has() {
+fn lookup_limit_is_per_gateway() {
     const MOST: usize = 32;
     let dead = dead_names("grants", 2 * MOST + 20);
-    let mut known: Vec<_> = dead.iter().map(|name| (*name, Says::Nothing)).collect();
-    known.push(("healthy.test", Says::Address([127, 0, 0, 1])));
+    let mut known: Vec<_> = dead.iter().map(|name| (*name, NameReply::Nothing)).collect();
+    known.push(("healthy.test", NameReply::Address([127, 0, 0, 1])));
     let names = NameServer::new("grants", &known);
     let resolver = Resolver::reading(names.conf.0.clone(), names.hosts.0.clone(), names.port);
     let mut config: RelayConfig = relay_config();

@@ -29,7 +29,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn a_draining_relay_takes_nothing_new_and_ends_when_its_last_session_does() {
+fn drain_ends_with_the_last_session() {
     let (mut chain, mut stream) = with_session(Duration::from_secs(600));
     let relay = chain.relays.remove(0);
     let metrics = relay.handle.metrics_addr().unwrap();
@@ -48,7 +48,7 @@ fn a_draining_relay_takes_nothing_new_and_ends_when_its_last_session_does() {
 }
 
 #[test]
-fn a_session_that_outlives_the_drain_deadline_is_reset() {
+fn drain_deadline_resets_sessions() {
     let (mut chain, mut stream) = with_session(Duration::from_millis(50));
     let relay = chain.relays.remove(0);
     let handle = relay.handle.clone();
@@ -60,7 +60,7 @@ fn a_session_that_outlives_the_drain_deadline_is_reset() {
 }
 
 #[test]
-fn a_second_order_stops_a_draining_relay_at_once() {
+fn second_signal_stops_a_drain() {
     for has_begun_to_drain in [false, true] {
         let (mut chain, mut stream) = with_session(Duration::from_secs(600));
         let relay = chain.relays.remove(0);

@@ -60,7 +60,7 @@ fn upload(mut stream: TcpStream, ready: impl Fn()) -> Vec<u8> {
     assert!(matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{error}");
     let mut answer = Vec::new();
     // The write has got the error already.
-    let _told = stream.read_to_end(&mut answer);
+    let _read = stream.read_to_end(&mut answer);
     answer
 }
 
@@ -118,10 +118,10 @@ fn early_answer_arrives_over_striped_legs() {
 fn fill_and_reset(mut stream: TcpStream) -> Vec<u8> {
     let block = content(MOST_SENT);
     stream.set_nonblocking(true).unwrap();
-    let (mut taken, mut idle_rounds) = (0, 0);
-    while idle_rounds < 20 && taken < block.len() {
-        match stream.write(&block[taken..]) {
-            Ok(count) => (taken, idle_rounds) = (taken + count, 0),
+    let (mut written, mut idle_rounds) = (0, 0);
+    while idle_rounds < 20 && written < block.len() {
+        match stream.write(&block[written..]) {
+            Ok(count) => (written, idle_rounds) = (written + count, 0),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                 idle_rounds += 1;
@@ -129,10 +129,10 @@ fn fill_and_reset(mut stream: TcpStream) -> Vec<u8> {
             }
         }
     }
-    assert!(taken < block.len(), "all of it found room");
+    assert!(written < block.len(), "all of it found room");
     let left = usize::try_from(tcp::unacknowledged(&stream).unwrap().as_u64()).unwrap();
     reset(stream);
-    block[..taken - left].to_vec()
+    block[..written - left].to_vec()
 }
 
 /// Reads until the reset, and compares with the bytes in flight by then.
@@ -150,7 +150,7 @@ const MOST_SENT: usize = 100 << 20;
 
 /// Each side of a session in which every buffer is full resets; the other reads only then.
 #[test]
-fn what_was_on_the_way_arrives_before_the_reset() {
+fn in_flight_data_arrives_before_the_reset() {
     let (to, served) = destination(fill_and_reset);
     let chain = Chain::new(2, to);
     let mut stream = chain.connect();

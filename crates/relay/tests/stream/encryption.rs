@@ -123,13 +123,13 @@ fn seen_on_the_wire(plain: bool) -> Vec<[bool; 5]> {
 }
 
 #[test]
-fn the_wire_shows_neither_content_nor_destination_nor_who_is_who() {
+fn wire_hides_content_and_identities() {
     assert_eq!(seen_on_the_wire(false), [[false; 5]; 2]);
     assert_eq!(seen_on_the_wire(true), [[true; 5]; 2], "plain legs show what a tap looks for");
 }
 
 #[test]
-fn a_forged_end_in_between_is_a_reset_and_no_end() {
+fn forged_fin_is_a_reset() {
     let relay = Running::relay(&relay_config());
     let tap = Tap::before(relay.address());
     let mut config = gateway_config(Route::Relays(vec![tap.hop(&relay, "relay")]));
@@ -146,7 +146,7 @@ fn a_forged_end_in_between_is_a_reset_and_no_end() {
 }
 
 /// Returns the answer that a client of a gateway gets for a path over `relay`.
-fn told(relay: &Running, plain: bool) -> String {
+fn client_answer(relay: &Running, plain: bool) -> String {
     let mut config = gateway_config(Route::Relays(vec![relay.hop("relay")]));
     if plain {
         config.leg = plain_legs();
@@ -156,9 +156,9 @@ fn told(relay: &Running, plain: bool) -> String {
 }
 
 #[test]
-fn two_sides_that_differ_say_so_both_and_carry_nothing() {
+fn encryption_mismatch_is_reported_by_both() {
     let encrypted = Running::relay(&listening(Encryption::Tls));
-    let line = told(&encrypted, true);
+    let line = client_answer(&encrypted, true);
     let expected = format!(
         "gateway: next relay {}: wants TLS, which this side does not speak",
         encrypted.address()
@@ -167,7 +167,7 @@ fn two_sides_that_differ_say_so_both_and_carry_nothing() {
     wait_for("its account", || encrypted.handle.snapshot().outcome("no_tls") == 1);
 
     let plain = Running::relay(&listening(Encryption::None));
-    let line = told(&plain, false);
+    let line = client_answer(&plain, false);
     let expected =
         format!("gateway: next relay {}: speaks no TLS, which this side wants", plain.address());
     assert!(line.starts_with(&expected), "{line}");
@@ -175,14 +175,14 @@ fn two_sides_that_differ_say_so_both_and_carry_nothing() {
 }
 
 #[test]
-fn a_listener_for_either_takes_both_and_one_of_its_own_differs_from_the_others() {
+fn listener_accepts_either_encryption() {
     let mut config = listening(Encryption::Either);
     config.listen = vec![loopback(), "[::1]:0".parse().unwrap()];
     config.leg.at =
         vec![tradewind_config::LegAt { address: config.listen[1], encryption: Encryption::None }];
     let relay = Running::relay(&config);
     for plain in [false, true] {
-        let line = told(&relay, plain);
+        let line = client_answer(&relay, plain);
         assert!(line.contains("dial 127.0.0.1:9: connection refused"), "{line}");
     }
     let at = Hop { address: relay.handle.local_addrs()[1], ..relay.hop("relay") };
@@ -193,7 +193,7 @@ fn a_listener_for_either_takes_both_and_one_of_its_own_differs_from_the_others()
 }
 
 #[test]
-fn a_relay_with_another_key_than_expected_answers_nothing() {
+fn unexpected_relay_key_gets_no_answer() {
     let mut config = relay_config();
     config.timeouts.header = Duration::from_millis(100);
     let relay = Running::relay(&config);

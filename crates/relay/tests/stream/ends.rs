@@ -29,7 +29,7 @@ fn is_reset(error: &io::Error) -> bool {
 }
 
 #[test]
-fn the_source_ends_first_and_still_gets_its_whole_answer() {
+fn half_close_by_the_source() {
     let (to, served) = destination(|mut stream| {
         let received = digest(&mut stream).unwrap();
         send(&mut stream, &content(LENGTH));
@@ -45,7 +45,7 @@ fn the_source_ends_first_and_still_gets_its_whole_answer() {
 }
 
 #[test]
-fn the_destination_ends_first_and_still_gets_the_whole_content() {
+fn half_close_by_the_destination() {
     let (to, served) = destination(|mut stream| {
         send(&mut stream, b"go on");
         digest(&mut stream).unwrap()
@@ -60,7 +60,7 @@ fn the_destination_ends_first_and_still_gets_the_whole_content() {
 }
 
 #[test]
-fn both_sides_end_at_once_without_a_byte() {
+fn both_ends_close_without_data() {
     let (to, served) = destination(|mut stream| {
         stream.shutdown(Half::Write).unwrap();
         digest(&mut stream).unwrap().0
@@ -75,7 +75,7 @@ fn both_sides_end_at_once_without_a_byte() {
 }
 
 #[test]
-fn a_source_that_ends_and_closes_before_the_path_is_open_is_delivered_in_full() {
+fn data_sent_before_the_path_opens_is_delivered() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let chain = Chain::new(2, to);
     let mut stream = chain.connect();
@@ -86,7 +86,7 @@ fn a_source_that_ends_and_closes_before_the_path_is_open_is_delivered_in_full() 
 }
 
 #[test]
-fn a_reset_by_the_source_reaches_the_destination_as_a_reset() {
+fn source_reset_is_forwarded() {
     let (ready, is_ready) = mpsc::channel();
     let (to, served) = destination(move |mut stream| {
         stream.read_exact(&mut [0; 5]).unwrap();
@@ -104,7 +104,7 @@ fn a_reset_by_the_source_reaches_the_destination_as_a_reset() {
 }
 
 #[test]
-fn a_reset_by_the_destination_reaches_the_source_as_a_reset() {
+fn destination_reset_is_forwarded() {
     let (to, served) = destination(|mut stream| {
         stream.read_exact(&mut [0; 5]).unwrap();
         reset(stream);
@@ -119,7 +119,7 @@ fn a_reset_by_the_destination_reaches_the_source_as_a_reset() {
 }
 
 #[test]
-fn a_reset_by_a_source_that_has_ended_reaches_the_silent_destination() {
+fn source_reset_after_half_close_is_forwarded() {
     let (ready, is_ready) = mpsc::channel();
     let (to, served) = destination(move |mut stream| {
         let received = digest(&mut stream).unwrap();
@@ -138,11 +138,11 @@ fn a_reset_by_a_source_that_has_ended_reaches_the_silent_destination() {
 }
 
 #[test]
-fn a_reset_by_a_destination_that_has_ended_reaches_the_silent_source() {
-    let (go_on, told) = mpsc::channel::<()>();
+fn destination_reset_after_half_close_is_forwarded() {
+    let (go_on, notified) = mpsc::channel::<()>();
     let (to, served) = destination(move |mut stream| {
         send(&mut stream, b"all of it");
-        told.recv().unwrap();
+        notified.recv().unwrap();
         reset(stream);
     });
     let chain = Chain::new(2, to);
@@ -156,7 +156,7 @@ fn a_reset_by_a_destination_that_has_ended_reaches_the_silent_source() {
 }
 
 #[test]
-fn a_reset_in_the_midst_of_bulk_data_never_looks_like_its_end() {
+fn reset_during_bulk_is_not_an_end() {
     let (begin, begun) = mpsc::channel();
     let (to, served) = destination(move |mut stream| {
         begin.send(()).unwrap();
@@ -173,7 +173,7 @@ fn a_reset_in_the_midst_of_bulk_data_never_looks_like_its_end() {
 }
 
 #[test]
-fn a_reset_by_the_source_is_seen_while_the_destination_does_not_read() {
+fn source_reset_passes_a_stalled_reader() {
     let (release, released) = mpsc::channel::<()>();
     let (to, served) = destination(move |mut stream| {
         released.recv().unwrap();
@@ -189,7 +189,7 @@ fn a_reset_by_the_source_is_seen_while_the_destination_does_not_read() {
 }
 
 #[test]
-fn a_reset_by_a_destination_that_never_read_frees_the_source() {
+fn reset_by_stalled_destination_is_forwarded() {
     let (release, released) = mpsc::channel::<()>();
     let (to, served) = destination(move |stream| {
         released.recv().unwrap();
@@ -210,15 +210,15 @@ fn a_reset_by_a_destination_that_never_read_frees_the_source() {
     closed(&chain);
 }
 
-/// Writes until the path takes no more, and returns the bytes taken.
+/// Writes until the path takes no more, and returns the bytes written.
 fn fill(stream: &mut TcpStream) -> usize {
     let block = content(1 << 16);
     stream.set_nonblocking(true).unwrap();
-    let (mut taken, mut idle_rounds) = (0, 0);
+    let (mut written, mut idle_rounds) = (0, 0);
     while idle_rounds < 20 {
-        match stream.write(&block[taken % block.len()..]) {
+        match stream.write(&block[written % block.len()..]) {
             Ok(count) => {
-                taken += count;
+                written += count;
                 idle_rounds = 0;
             }
             Err(error) => {
@@ -228,11 +228,11 @@ fn fill(stream: &mut TcpStream) -> usize {
             }
         }
     }
-    taken
+    written
 }
 
 #[test]
-fn a_destination_that_does_not_read_stops_the_source_and_then_gets_everything() {
+fn backpressure_loses_nothing() {
     let (release, released) = mpsc::channel::<()>();
     let (to, served) = destination(move |mut stream| {
         released.recv().unwrap();
@@ -245,16 +245,16 @@ fn a_destination_that_does_not_read_stops_the_source_and_then_gets_everything() 
     config.leg.dial.send_buffer = Some(BUFFER);
     let gateway = Running::gateway(&config);
     let mut stream = connect(gateway.address());
-    let taken = fill(&mut stream);
+    let written = fill(&mut stream);
     // Four kernel buffers on each of three processes, one pipe each, and the ends' own buffers.
-    assert!(taken < 32 << 20, "{taken} bytes vanished into a path that nobody reads");
+    assert!(written < 32 << 20, "{written} bytes vanished into a path that nobody reads");
     release.send(()).unwrap();
     stream.set_nonblocking(false).unwrap();
     patient(&stream);
     stream.shutdown(Half::Write).unwrap();
     let block = content(1 << 16);
-    let sent: Vec<u8> = block.iter().cycle().take(taken).copied().collect();
-    assert_eq!(served.join().unwrap(), (taken, hash(&sent)));
+    let sent: Vec<u8> = block.iter().cycle().take(written).copied().collect();
+    assert_eq!(served.join().unwrap(), (written, hash(&sent)));
 }
 
 const BUFFER: tradewind_units::Bytes = tradewind_units::Bytes::new(256 * 1024);
@@ -266,7 +266,7 @@ fn bounded(mut config: tradewind_config::RelayConfig) -> tradewind_config::Relay
 }
 
 #[test]
-fn a_source_that_dribbles_and_a_destination_that_sips_lose_nothing() {
+fn small_writes_and_reads_lose_nothing() {
     let bytes = content(3000);
     let expected = (bytes.len(), hash(&bytes));
     let (to, served) = destination(|stream| {
@@ -284,7 +284,7 @@ fn a_source_that_dribbles_and_a_destination_that_sips_lose_nothing() {
 }
 
 #[test]
-fn a_session_in_which_nothing_moves_is_reset_after_its_limit() {
+fn idle_session_is_reset() {
     let (to, served) = destination(|mut stream| digest(&mut stream));
     let mut config = relay_config();
     config.timeouts.idle = Some(Duration::from_millis(200));
@@ -296,7 +296,7 @@ fn a_session_in_which_nothing_moves_is_reset_after_its_limit() {
 }
 
 #[test]
-fn a_half_closed_session_in_which_nothing_moves_is_reset_after_its_own_limit() {
+fn idle_half_closed_session_is_reset() {
     let (release, released) = mpsc::channel::<()>();
     let (to, served) = destination(move |mut stream| {
         let received = digest(&mut stream).unwrap();

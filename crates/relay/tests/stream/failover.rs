@@ -89,7 +89,7 @@ fn impostor(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> (Hop, Arc<A
 }
 
 #[test]
-fn probes_find_every_leg_and_the_first_path_is_taken() {
+fn probes_measure_legs_and_first_path_is_used() {
     let relays = vec![relay(), relay(), relay()];
     let routes = vec![route_over(&relays), over(&relays[2], "other"), Route::Direct];
     let gateway = Running::gateway(&config(routes, echo()));
@@ -107,7 +107,7 @@ fn probes_find_every_leg_and_the_first_path_is_taken() {
 }
 
 #[test]
-fn a_path_that_dies_is_left_and_taken_again_once_it_is_proven() {
+fn dead_path_is_left_and_used_again() {
     let first = relay();
     let (address, second) = (first.address(), relay());
     let mut own = relay_config();
@@ -137,7 +137,7 @@ fn a_path_that_dies_is_left_and_taken_again_once_it_is_proven() {
 }
 
 #[test]
-fn a_session_whose_first_relay_is_down_goes_on_at_once_and_loses_nothing() {
+fn session_fails_over_from_a_dead_first_relay() {
     let down = closed_port();
     let gone =
         Hop { name: "gone".parse().unwrap(), address: down.address, identity: identity().public() };
@@ -151,7 +151,7 @@ fn a_session_whose_first_relay_is_down_goes_on_at_once_and_loses_nothing() {
 }
 
 #[test]
-fn what_the_client_sent_before_a_relay_refused_reaches_the_next_path() {
+fn early_data_is_resent_on_the_next_path() {
     // The first relay is reached and its reply says that nothing was dialled: the next hop is down.
     let down = closed_port();
     let gone =
@@ -165,11 +165,11 @@ fn what_the_client_sent_before_a_relay_refused_reaches_the_next_path() {
 }
 
 #[test]
-fn a_leg_between_relays_that_is_silent_is_given_up_in_time_where_there_is_another_path() {
+fn silent_leg_fails_over_in_time() {
     // It accepts and sends nothing: a handshake there never ends, and the relay itself would wait
     // for an hour.
-    let (told, _untold) = mpsc::channel();
-    let (hole, _) = impostor(move |stream| told.send(stream).unwrap_or_default());
+    let (accepted, _streams) = mpsc::channel();
+    let (hole, _) = impostor(move |stream| accepted.send(stream).unwrap_or_default());
     let mut patient = relay_config();
     patient.timeouts.dial = Duration::from_secs(3600);
     patient.leg.dial.encryption = Some(Encryption::Tls);
@@ -182,7 +182,7 @@ fn a_leg_between_relays_that_is_silent_is_given_up_in_time_where_there_is_anothe
 }
 
 #[test]
-fn a_policy_that_refuses_before_the_dial_lets_the_next_path_try() {
+fn refusal_before_dial_fails_over() {
     let mut strict = relay_config();
     strict.policy.destinations.clear();
     let relays = [Running::relay(&strict), relay()];
@@ -195,7 +195,7 @@ fn a_policy_that_refuses_before_the_dial_lets_the_next_path_try() {
 }
 
 #[test]
-fn a_destination_that_was_dialled_is_never_dialled_again_over_another_path() {
+fn dialled_destination_is_not_retried() {
     let nobody = closed_port();
     let relays = [relay(), relay()];
     let routes = vec![over(&relays[0], "first"), over(&relays[1], "second"), Route::Direct];
@@ -208,7 +208,7 @@ fn a_destination_that_was_dialled_is_never_dialled_again_over_another_path() {
 }
 
 #[test]
-fn a_relay_that_falls_silent_with_the_header_is_not_trusted_to_have_dialled_nothing() {
+fn silent_relay_may_have_dialled() {
     // It takes the header and closes: perhaps it has dialled, perhaps not.
     let (hop, _) = impostor(|mut stream| {
         let _header = stream.read(&mut [0; 2048]);
@@ -234,19 +234,19 @@ fn a_relay_that_falls_silent_with_the_header_is_not_trusted_to_have_dialled_noth
 }
 
 #[test]
-fn more_than_is_kept_is_never_sent_twice() {
+fn data_beyond_the_retained_is_not_resent() {
     // The impostor reads everything and answers nothing; with 200 kB sent the session must not
     // move.
-    let (told, heard) = mpsc::channel();
+    let (notify, notified) = mpsc::channel();
     let (hop, _) = impostor(move |mut stream| {
-        let told = told.clone();
+        let notify = notify.clone();
         std::thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             let mut sum = 0;
             while let Ok(read @ 1..) = stream.read(&mut buffer) {
                 sum += read;
                 if sum > 200_000 {
-                    let _gone = told.send(());
+                    let _gone = notify.send(());
                     return;
                 }
             }
@@ -260,21 +260,21 @@ fn more_than_is_kept_is_never_sent_twice() {
     let gateway = Running::gateway(&config);
     let mut stream = connect(gateway.address());
     stream.write_all(&content(400_000)).unwrap();
-    heard.recv().unwrap();
+    notified.recv().unwrap();
     let mut rest = Vec::new();
     assert!(stream.read_to_end(&mut rest).is_err() || rest.is_empty());
     assert_eq!(second.handle.snapshot().outcome("ended"), 0);
 }
 
 #[test]
-fn a_new_table_is_taken_over_while_sessions_go_on_and_a_bad_one_is_refused() {
+fn route_table_reload_keeps_sessions() {
     let relays = [relay(), relay()];
     let gateway_config = config(vec![over(&relays[0], "first")], echo());
     let gateway = tradewind_relay::Gateway::bind(&gateway_config).unwrap();
     let reloader = gateway.reloader();
     let (handle, shutdown) = (gateway.handle(), tradewind_relay::Shutdown::new());
-    let told = shutdown.clone();
-    let serving = std::thread::spawn(move || gateway.run(&told).unwrap());
+    let stop = shutdown.clone();
+    let serving = std::thread::spawn(move || gateway.run(&stop).unwrap());
     let mut old = connect(handle.local_addrs()[0]);
     old.write_all(b"before").unwrap();
     old.read_exact(&mut [0; 6]).unwrap();
@@ -307,7 +307,7 @@ fn a_new_table_is_taken_over_while_sessions_go_on_and_a_bad_one_is_refused() {
 }
 
 #[test]
-fn a_survey_needs_no_running_gateway() {
+fn survey_needs_no_running_gateway() {
     let relays = vec![relay(), relay()];
     let down = closed_port();
     let gone =
@@ -322,7 +322,7 @@ fn a_survey_needs_no_running_gateway() {
 }
 
 #[test]
-fn a_relay_that_drains_is_soon_rid_of_probes() {
+fn drain_ends_probes() {
     let relays = [relay(), relay()];
     let routes = vec![over(&relays[0], "first"), over(&relays[1], "second")];
     let gateway = Running::gateway(&config(routes, echo()));
@@ -340,7 +340,7 @@ pub(super) fn command(program: &str, arguments: &str) -> bool {
 }
 
 #[test]
-fn a_path_whose_packets_vanish_is_left_and_its_sessions_go_on_once_they_pass_again() {
+fn blackholed_path_is_left_and_sessions_resume() {
     let namespace = match tradewind_net::netns::Namespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(&error),
@@ -379,7 +379,7 @@ fn a_path_whose_packets_vanish_is_left_and_its_sessions_go_on_once_they_pass_aga
 }
 
 #[test]
-fn a_path_that_becomes_slow_is_left_and_taken_again() {
+fn slow_path_is_left_and_used_again() {
     let (first, second) = (relay(), relay());
     // A delay between gateway and relay.
     let delay_ms = Arc::new(AtomicUsize::new(0));

@@ -172,7 +172,7 @@ impl Proxy {
         let input = input.to_vec();
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = curl.wait_with_output().unwrap();
-        let _told = writer.join().unwrap();
+        let _written = writer.join().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {error}");
         output.stdout
@@ -180,7 +180,7 @@ impl Proxy {
 }
 
 #[test]
-fn curl_with_http_proxy_fetches_from_two_hosts_over_one_connection() {
+fn curl_fetches_from_two_hosts() {
     let body = content(700_000);
     let (one, other) = (Server::of(body.clone()), Server::of(body.clone()));
     let proxy = Proxy::new();
@@ -303,34 +303,34 @@ fn smuggled_requests_reach_no_server() {
 }
 
 #[test]
-fn heads_that_are_slow_long_or_ill_formed_are_told() {
+fn bad_heads_get_error_responses() {
     let server = Server::of(b"hello".to_vec());
     let relays = vec![Running::relay(&relay_config())];
     let mut config = config(&relays);
     config.timeouts.header = Duration::from_millis(300);
     let gateway = Running::gateway(&config);
-    let told = |bytes: &[u8]| {
+    let answer_to = |bytes: &[u8]| {
         let mut stream = connect(gateway.address());
         let _gone = stream.write_all(bytes);
         rest(&mut stream).unwrap_or_default()
     };
     let to = server.address;
-    let slow = told(b"CONNECT a.example:443 HTTP/1.1\r\nHost:");
+    let slow = answer_to(b"CONNECT a.example:443 HTTP/1.1\r\nHost:");
     assert!(slow.starts_with("HTTP/1.1 408 "), "{slow}");
-    assert_eq!(told(b""), "", "who says nothing hears nothing");
-    let bare = told(format!("CONNECT {to} HTTP/1.1\nHost: {to}\n\n").as_bytes());
+    assert_eq!(answer_to(b""), "", "who says nothing hears nothing");
+    let bare = answer_to(format!("CONNECT {to} HTTP/1.1\nHost: {to}\n\n").as_bytes());
     assert!(bare.starts_with("HTTP/1.1 400 "), "{bare}");
     let long = format!("CONNECT {to} HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(70_000));
-    let long = told(long.as_bytes());
+    let long = answer_to(long.as_bytes());
     assert!(long.starts_with("HTTP/1.1 431 "), "{long}");
-    let trace = told(format!("TRACE http://{to}/ HTTP/1.1\r\n\r\n").as_bytes());
+    let trace = answer_to(format!("TRACE http://{to}/ HTTP/1.1\r\n\r\n").as_bytes());
     assert!(trace.starts_with("HTTP/1.1 405 ") && trace.contains("\r\nAllow: CONNECT"), "{trace}");
-    let own = told(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    let own = answer_to(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
     assert!(own.starts_with("HTTP/1.1 400 ") && own.contains("http://"), "{own}");
 }
 
 #[test]
-fn a_ticket_of_twelve_kilobytes_and_empty_lines_before_it_are_taken() {
+fn large_head_after_empty_lines_is_accepted() {
     let (to, served) = destination(|mut stream| rest(&mut stream).unwrap());
     let proxy = Proxy::new();
     let mut stream = proxy.connect();
@@ -343,7 +343,7 @@ fn a_ticket_of_twelve_kilobytes_and_empty_lines_before_it_are_taken() {
 }
 
 #[test]
-fn a_server_that_answers_early_is_heard_and_the_connection_ends() {
+fn early_response_is_forwarded() {
     let (to, served) = destination(|mut stream| {
         let head = read_head(&mut stream).unwrap();
         stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig").unwrap();
@@ -362,7 +362,7 @@ fn a_server_that_answers_early_is_heard_and_the_connection_ends() {
 }
 
 #[test]
-fn an_expectation_is_the_servers_to_meet_or_refuse() {
+fn expect_continue_is_forwarded() {
     let refuses = destination(|mut stream| {
         let head = read_head(&mut stream).unwrap();
         stream.write_all(b"HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -389,7 +389,7 @@ fn an_expectation_is_the_servers_to_meet_or_refuse() {
 }
 
 #[test]
-fn an_upgrade_does_not_go_on() {
+fn http_upgrade_is_not_forwarded() {
     let server = Server::of(b"hello".to_vec());
     let proxy = Proxy::new();
     let mut stream = proxy.connect();
@@ -400,7 +400,7 @@ fn an_upgrade_does_not_go_on() {
 }
 
 #[test]
-fn a_response_that_is_cut_is_a_reset_and_one_without_length_is_not() {
+fn truncated_response_is_a_reset() {
     for (head, is_whole) in [("Content-Length: 10\r\n", false), ("", true)] {
         let (to, _served) = destination(move |mut stream| {
             read_head(&mut stream).unwrap();
@@ -417,7 +417,7 @@ fn a_response_that_is_cut_is_a_reset_and_one_without_length_is_not() {
 }
 
 #[test]
-fn a_kept_connection_that_its_server_has_ended_is_replaced() {
+fn stale_server_connection_is_replaced() {
     let listener = TcpListener::bind(loopback()).unwrap();
     let to = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
@@ -438,7 +438,7 @@ fn a_kept_connection_that_its_server_has_ended_is_replaced() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_told_in_one_line() {
+fn unreachable_server_gives_one_line() {
     let nobody = closed_port();
     let proxy = Proxy::new();
     let mut stream = proxy.connect();
@@ -450,7 +450,7 @@ fn a_server_that_cannot_be_reached_is_told_in_one_line() {
 }
 
 #[test]
-fn a_tunnel_may_follow_plain_requests() {
+fn tunnel_may_follow_plain_requests() {
     let server = Server::of(b"hello".to_vec());
     let proxy = Proxy::new();
     let (mut stream, to) = (proxy.connect(), server.address);
@@ -464,7 +464,7 @@ fn a_tunnel_may_follow_plain_requests() {
 }
 
 #[test]
-fn a_gateway_that_ends_does_not_wait_for_connections_at_rest() {
+fn shutdown_ignores_idle_client_connections() {
     let server = Server::of(b"hello".to_vec());
     let proxy = Proxy::new();
     let mut stream = proxy.connect();

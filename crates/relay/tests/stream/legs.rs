@@ -20,7 +20,7 @@ fn profile(text: &str) -> LegProfile {
 }
 
 /// Returns the output of `ss` on the connections to `address`, one line each.
-pub(crate) fn told_of(address: SocketAddr) -> Vec<String> {
+pub(crate) fn ss_lines(address: SocketAddr) -> Vec<String> {
     let filter = format!("dst {address}");
     let output = Command::new("ss").args(["-tinHO", "state", "established", &filter]).output();
     let output = output.expect("ss, of iproute2, is there");
@@ -28,7 +28,7 @@ pub(crate) fn told_of(address: SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn each_leg_gets_the_initial_window_of_its_profile() {
+fn initial_window_of_each_leg() {
     if let Err(error) = InitialWindows::attach() {
         skipped(&error);
         return;
@@ -45,13 +45,13 @@ fn each_leg_gets_the_initial_window_of_its_profile() {
     stream.write_all(b"ping").unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
     for (address, expected) in [(chain.relays[1].address(), " cwnd:2800 "), (to, " cwnd:77 ")] {
-        let told = told_of(address);
-        assert!(told.iter().any(|line| line.contains(expected)), "{expected}: {told:?}");
+        let lines = ss_lines(address);
+        assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
     }
 }
 
 #[test]
-fn a_pacing_cap_is_lifted_after_its_round_trips_and_stays_without_them() {
+fn pacing_cap_is_lifted_after_its_rtts() {
     let bytes = content(3_000_000);
     for (rtts, lifted) in [("", false), ("\npacing_rtts = 1", true)] {
         let (to, served) = destination(|mut stream| {
@@ -68,11 +68,11 @@ fn a_pacing_cap_is_lifted_after_its_round_trips_and_stays_without_them() {
         let mut stream = crate::support::connect(gateway.address());
         stream.write_all(&bytes).unwrap();
         stream.read_exact(&mut [0]).unwrap();
-        let is_capped = || told_of(to).iter().any(|line| line.contains("bps/400000000bps"));
+        let is_capped = || ss_lines(to).iter().any(|line| line.contains("bps/400000000bps"));
         if lifted {
             wait_for("the cap to be lifted", || !is_capped());
         } else {
-            assert!(is_capped(), "{:?}", told_of(to));
+            assert!(is_capped(), "{:?}", ss_lines(to));
         }
         drop(stream);
         assert!(served.join().unwrap() == bytes, "other content arrived than was sent");
@@ -80,7 +80,7 @@ fn a_pacing_cap_is_lifted_after_its_round_trips_and_stays_without_them() {
 }
 
 #[test]
-fn a_pacing_cap_stays_until_something_was_sent() {
+fn pacing_cap_stays_until_something_was_sent() {
     /// Many round trips at the cap's rate.
     const BULK: usize = 4 << 20;
     let (to, served) = destination(|mut stream| {
@@ -94,11 +94,11 @@ fn a_pacing_cap_stays_until_something_was_sent() {
     config.leg.dial = profile("pacing_rate = '400 Mbit/s'\npacing_rtts = 1");
     let gateway = Running::gateway(&config);
     let mut stream = crate::support::connect(gateway.address());
-    let is_capped = || told_of(to).iter().any(|line| line.contains("bps/400000000bps"));
+    let is_capped = || ss_lines(to).iter().any(|line| line.contains("bps/400000000bps"));
     wait_for("the capped connection", is_capped);
     // Longer than the default for an unknown round trip.
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(is_capped(), "{:?}", told_of(to));
+    assert!(is_capped(), "{:?}", ss_lines(to));
     stream.write_all(&vec![7; BULK]).unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
     wait_for("the cap to be lifted", || !is_capped());
@@ -117,7 +117,7 @@ fn syns_with_data() -> u64 {
 }
 
 #[test]
-fn headers_travel_in_the_syn_and_a_destination_that_speaks_first_is_heard() {
+fn fast_open_and_server_first() {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(&error),

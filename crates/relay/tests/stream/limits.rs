@@ -36,9 +36,9 @@ fn open_session(chain: &Chain) -> TcpStream {
     stream
 }
 
-/// Checks that a relay has room for `most`, replies `expected` to the next, and has room again
-/// afterwards.
-fn assert_room(limits: Limits, most: usize, outcome: &str, expected: &str) {
+/// Checks that a relay has capacity for `most`, replies `expected` to the next, and has capacity
+/// again afterwards.
+fn assert_limit(limits: Limits, most: usize, outcome: &str, expected: &str) {
     let to = echo();
     let chain = Chain::of(vec![relay_with(limits)], to);
     let relay = &chain.relays[0];
@@ -54,19 +54,19 @@ fn assert_room(limits: Limits, most: usize, outcome: &str, expected: &str) {
 }
 
 #[test]
-fn one_session_too_many_is_told_so() {
+fn session_limit_is_reported() {
     let limits = Limits { sessions: 8, each_gateway: sessions(8), ..Limits::default() };
-    assert_room(limits, 8, "full", "the sessions are all in use");
+    assert_limit(limits, 8, "full", "the sessions are all in use");
 }
 
 #[test]
-fn one_session_too_many_of_a_source_is_told_so() {
+fn source_session_limit_is_reported() {
     let limits = Limits { each_source: sessions(3), ..Limits::default() };
-    assert_room(limits, 3, "source_full", "the sessions of this source are all in use");
+    assert_limit(limits, 3, "source_full", "the sessions of this source are all in use");
 }
 
 #[test]
-fn a_grants_sessions_are_limited_without_a_word_in_the_grant() {
+fn default_grant_session_limit() {
     let limits = Limits { each_grant: sessions(2), ..Limits::default() };
     let chain = Chain::of(vec![relay_with(limits)], echo());
     let _open: Vec<_> = (0..2).map(|_| open_session(&chain)).collect();
@@ -89,7 +89,7 @@ fn connect_and_end(gateway: &Running, to: SocketAddr) -> String {
 }
 
 #[test]
-fn a_trusted_source_is_not_bound() {
+fn trusted_source_is_unlimited() {
     let limits = Limits {
         each_source: sessions(1),
         trusted_sources: vec!["127.0.0.0/8:*".parse().unwrap()],
@@ -113,7 +113,7 @@ fn assert_waits(limits: Limits, bytes: usize) {
 }
 
 #[test]
-fn a_rate_is_kept_by_all_by_each_source_and_by_each_grant() {
+fn rate_limits_hold() {
     // Five times the burst of a tenth of a second.
     let rate = Some(Bandwidth::from_mbps(16.0).unwrap());
     let share = Share { rate, ..Share::default() };
@@ -127,7 +127,7 @@ fn a_rate_is_kept_by_all_by_each_source_and_by_each_grant() {
 }
 
 #[test]
-fn sessions_that_share_a_rate_get_equal_parts() {
+fn shared_rate_is_fair() {
     let rate = Some(Bandwidth::from_mbps(16.0).unwrap());
     let chains: Vec<_> = (0..2).map(|_| counting_destination()).collect();
     let relay = relay_with(Limits { rate, ..Limits::default() });
@@ -229,7 +229,7 @@ fn route_over_one(relay: &Running) -> Route {
 }
 
 #[test]
-fn with_little_memory_slow_receivers_still_get_every_byte() {
+fn little_memory_loses_no_bytes() {
     let relay = relay_with(Limits { memory: Some(Bytes::new(1_000_000)), ..Limits::default() });
     let runs: Vec<_> = (0..4).map(|_| SlowReceivers::new(&relay, 1, 12_000_000)).collect();
     // No receiver reads, so the relay holds as much as it may.
@@ -238,7 +238,7 @@ fn with_little_memory_slow_receivers_still_get_every_byte() {
 }
 
 #[test]
-fn what_one_grant_or_source_holds_is_limited() {
+fn held_memory_is_limited_per_member() {
     let share = Share { memory: Some(Bytes::new(1_000_000)), ..Share::default() };
     let all = Some(Bytes::new(64_000_000));
     for (limits, binds_others) in [

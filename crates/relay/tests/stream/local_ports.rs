@@ -22,7 +22,7 @@ fn take_all(to: SocketAddr) -> Vec<TcpStream> {
 }
 
 #[test]
-fn a_relay_without_an_address_of_ipv6_is_not_one_without_a_local_port() {
+fn missing_ipv6_is_not_port_exhaustion() {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(&error),
@@ -38,8 +38,9 @@ fn a_relay_without_an_address_of_ipv6_is_not_one_without_a_local_port() {
         sysctl::set("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
         let (status, body) = connect_through(&gateway, "[::1]:9");
         assert_eq!(status, "HTTP/1.1 502 Bad Gateway", "{body}");
-        let told = format!("relay 1 ({}): dial [::1]:9: network is unreachable\n", relay.address());
-        assert_eq!(body, told);
+        let expected =
+            format!("relay 1 ({}): dial [::1]:9: network is unreachable\n", relay.address());
+        assert_eq!(body, expected);
         let metrics = get(relay.handle.metrics_addr().unwrap(), "/metrics");
         assert!(metrics.contains("tradewind_relay_local_ports_exhausted_total 0\n"), "{metrics}");
     };
@@ -47,7 +48,7 @@ fn a_relay_without_an_address_of_ipv6_is_not_one_without_a_local_port() {
 }
 
 #[test]
-fn a_name_without_a_local_port_left_goes_the_next_path() {
+fn exhausted_ports_fail_over() {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(&error),
@@ -72,8 +73,8 @@ fn a_name_without_a_local_port_left_goes_the_next_path() {
         config.grant = Some(grant.sign(&operator()).unwrap());
         let gateway = Running::gateway(&config);
         sysctl::set("net.ipv4.ip_local_port_range", "61000 61015").unwrap();
-        let taken = take_all(to);
-        assert!((1..=16).contains(&taken.len()), "{}", taken.len());
+        let used = take_all(to);
+        assert!((1..=16).contains(&used.len()), "{}", used.len());
         let mut stream = connect(gateway.address());
         write!(stream, "CONNECT db.example.com:{} HTTP/1.1\r\n\r\n", to.port()).unwrap();
         let mut status = [0; 12];
@@ -85,7 +86,7 @@ fn a_name_without_a_local_port_left_goes_the_next_path() {
 }
 
 #[test]
-fn a_relay_without_a_local_port_left_says_so_and_goes_on_when_there_is_one() {
+fn exhausted_ports_are_reported_and_recover() {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(&error),
@@ -100,15 +101,15 @@ fn a_relay_without_a_local_port_left_says_so_and_goes_on_when_there_is_one() {
         config.connect = vec![loopback()];
         let gateway = Running::gateway(&config);
         sysctl::set("net.ipv4.ip_local_port_range", "61000 61015").unwrap();
-        let taken = take_all(to);
-        assert!((1..=16).contains(&taken.len()), "{}", taken.len());
+        let used = take_all(to);
+        assert!((1..=16).contains(&used.len()), "{}", used.len());
         let (status, body) = connect_through(&gateway, &to.to_string());
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable", "{body}");
         let why = "no local port is left for that address (net.ipv4.ip_local_port_range)";
         assert_eq!(body, format!("relay 1 ({}): dial {to}: {why}\n", relay.address()));
         let metrics = get(relay.handle.metrics_addr().unwrap(), "/metrics");
         assert!(metrics.contains("tradewind_relay_local_ports_exhausted_total 1\n"), "{metrics}");
-        drop(taken);
+        drop(used);
         wait_for("a port", || {
             let mut stream = connect(gateway.address());
             write!(stream, "CONNECT {to} HTTP/1.1\r\n\r\n").unwrap();

@@ -46,7 +46,7 @@ fn carries(gateway: &Running) -> bool {
 }
 
 #[test]
-fn a_relay_is_found_by_its_name_and_again_where_it_has_moved() {
+fn relay_name_follows_a_move() {
     let key = identity();
     let relay = relay_at("127.0.0.1", 0, &key);
     let port = relay.address().port();
@@ -62,7 +62,7 @@ fn a_relay_is_found_by_its_name_and_again_where_it_has_moved() {
 }
 
 #[test]
-fn a_name_that_leads_to_somebody_else_leads_nowhere_and_another_address_is_tried() {
+fn wrong_identity_tries_the_next_address() {
     let (key, other) = (identity(), identity());
     let relay = relay_at("127.0.0.1", 0, &key);
     let impostor = relay_at("127.0.0.3", relay.address().port(), &other);
@@ -74,7 +74,7 @@ fn a_name_that_leads_to_somebody_else_leads_nowhere_and_another_address_is_tried
 }
 
 #[test]
-fn a_name_without_address_is_told_and_found_later() {
+fn unresolved_relay_name_is_reported_and_retried() {
     let relay = relay_at("127.0.0.1", 0, &identity());
     let meaning = Meaning::default();
     let gateway = gateway(&relay, &meaning);

@@ -41,7 +41,7 @@ fn user(name: &str, password: &[u8]) -> User {
 }
 
 /// Speaks SOCKS5 with a name and a password, and returns the gateway's answer to them.
-fn say(stream: &mut TcpStream, name: &str, password: &str) -> Vec<u8> {
+fn authenticate(stream: &mut TcpStream, name: &str, password: &str) -> Vec<u8> {
     let (name_bytes, password_bytes) = (name.len() as u8, password.len() as u8);
     let message = [&[5, 2, 0, 2, 1, name_bytes], name.as_bytes(), &[password_bytes]].concat();
     stream.write_all(&[&message, password.as_bytes()].concat()).unwrap();
@@ -51,11 +51,11 @@ fn say(stream: &mut TcpStream, name: &str, password: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_socks5_client_with_the_right_password_is_carried_and_others_are_not() {
+fn socks5_passwords() {
     let (proxy, to) = (Proxy::new(), echo());
     for _ in 0..2 {
         let mut stream = connect(proxy.socks5());
-        assert_eq!(say(&mut stream, "ann", "correct horse"), [5, 2, 1, 0]);
+        assert_eq!(authenticate(&mut stream, "ann", "correct horse"), [5, 2, 1, 0]);
         let SocketAddr::V4(v4) = to else { panic!() };
         let request = [&[5, 1, 0, 1][..], &v4.ip().octets(), &to.port().to_be_bytes()].concat();
         stream.write_all(&[&request[..], b"hi"].concat()).unwrap();
@@ -65,7 +65,7 @@ fn a_socks5_client_with_the_right_password_is_carried_and_others_are_not() {
     }
     for (name, password) in [("ann", "wrong"), ("eve", "correct horse"), ("", "")] {
         let mut stream = connect(proxy.socks5());
-        assert_eq!(say(&mut stream, name, password), [5, 2, 1, 1], "{name}");
+        assert_eq!(authenticate(&mut stream, name, password), [5, 2, 1, 1], "{name}");
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "closed");
     }
     let mut stream = connect(proxy.socks5());
@@ -86,16 +86,16 @@ fn lines_of_the_access_log_name_the_user() {
     (config.socks5, config.connect) = (vec![loopback()], vec![loopback()]);
     config.user = vec![user("ann", b"correct horse")];
     let gateway = Running::gateway(&config);
-    let entrance = |index: usize| gateway.handle.local_addrs()[index];
-    let mut stream = connect(entrance(0));
-    assert_eq!(say(&mut stream, "ann", "correct horse"), [5, 2, 1, 0]);
+    let listener = |index: usize| gateway.handle.local_addrs()[index];
+    let mut stream = connect(listener(0));
+    assert_eq!(authenticate(&mut stream, "ann", "correct horse"), [5, 2, 1, 0]);
     let SocketAddr::V4(v4) = to else { panic!() };
     let request = [&[5, 1, 0, 1][..], &v4.ip().octets(), &to.port().to_be_bytes()].concat();
     stream.write_all(&request).unwrap();
     stream.read_exact(&mut [0; 10]).unwrap();
     drop(stream);
     assert_eq!(folder.lines("gateway", 1)[0]["user"], "ann");
-    let mut stream = connect(entrance(1));
+    let mut stream = connect(listener(1));
     // `ann:correct horse`.
     let shown = "Proxy-Authorization: Basic YW5uOmNvcnJlY3QgaG9yc2U=";
     stream.write_all(format!("CONNECT {to} HTTP/1.1\r\n{shown}\r\n\r\n").as_bytes()).unwrap();
@@ -107,21 +107,21 @@ fn lines_of_the_access_log_name_the_user() {
 }
 
 #[test]
-fn users_are_taken_over_at_a_reload_and_open_sessions_go_on() {
+fn users_reload_keeps_sessions() {
     let mut config = gateway_config(Route::Direct);
     config.socks5 = vec![loopback()];
     config.user = vec![user("ann", b"correct horse")];
     let gateway = Gateway::bind(&config).unwrap();
     let reloader = gateway.reloader();
     let gateway = Running::gateway_of(gateway);
-    let says = |name, password| say(&mut connect(gateway.address()), name, password);
+    let log_in = |name, password| authenticate(&mut connect(gateway.address()), name, password);
     let (right, wrong) = ([5, 2, 1, 0], [5, 2, 1, 1]);
     let mut open = connect(gateway.address());
-    assert_eq!(say(&mut open, "ann", "correct horse"), right);
+    assert_eq!(authenticate(&mut open, "ann", "correct horse"), right);
     config.user = vec![user("ann", b"new"), user("bob", b"two")];
     reloader.apply(&config).unwrap();
-    assert_eq!(says("ann", "correct horse"), wrong);
-    assert_eq!((says("ann", "new"), says("bob", "two")), (right.to_vec(), right.to_vec()));
+    assert_eq!(log_in("ann", "correct horse"), wrong);
+    assert_eq!((log_in("ann", "new"), log_in("bob", "two")), (right.to_vec(), right.to_vec()));
     let SocketAddr::V4(to) = echo() else { panic!() };
     let request = [&[5, 1, 0, 1][..], &to.ip().octets(), &to.port().to_be_bytes()].concat();
     open.write_all(&[&request[..], b"hi"].concat()).unwrap();
@@ -138,7 +138,7 @@ fn users_are_taken_over_at_a_reload_and_open_sessions_go_on() {
 }
 
 #[test]
-fn users_of_a_proxy_that_is_open_to_others_are_not_all_taken_away() {
+fn reload_cannot_remove_all_users() {
     let mut config = gateway_config(Route::Direct);
     config.connect = vec!["0.0.0.0:0".parse().unwrap()];
     config.expose = true;
@@ -156,7 +156,7 @@ fn users_of_a_proxy_that_is_open_to_others_are_not_all_taken_away() {
 }
 
 #[test]
-fn an_http_client_with_the_right_password_is_carried_and_others_are_not() {
+fn http_proxy_passwords() {
     let (proxy, to) = (Proxy::new(), echo());
     let ask = |first: &str, fields: &str| {
         let mut stream = connect(proxy.connect());
@@ -195,7 +195,7 @@ fn an_http_client_with_the_right_password_is_carried_and_others_are_not() {
 }
 
 #[test]
-fn curl_with_a_password_works_over_both_proxies_and_is_told_where_it_is_wrong() {
+fn curl_passwords_over_both_proxies() {
     let (proxy, server) = (Proxy::new(), crate::http_proxy::empty_server());
     let curl = |password: &str, arguments: &[&str]| {
         let status = Command::new("curl")

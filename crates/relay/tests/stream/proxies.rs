@@ -62,7 +62,7 @@ fn socks_open(stream: &mut TcpStream, to: SocketAddr) -> u8 {
 }
 
 #[test]
-fn a_socks5_client_hears_that_its_path_is_open_and_sends_over_it() {
+fn socks5_connect_carries_data() {
     let bytes = content(700_000);
     let expected = (bytes.len(), hash(&bytes));
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
@@ -74,7 +74,7 @@ fn a_socks5_client_hears_that_its_path_is_open_and_sends_over_it() {
 }
 
 #[test]
-fn a_socks5_client_reaches_an_ipv6_destination() {
+fn socks5_client_reaches_an_ipv6_destination() {
     let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
     let proxy = Proxy::new();
     let mut stream = connect(proxy.socks5());
@@ -82,14 +82,14 @@ fn a_socks5_client_reaches_an_ipv6_destination() {
 }
 
 #[test]
-fn a_socks5_client_hears_that_its_destination_refused() {
+fn socks5_reports_a_refused_destination() {
     let nobody = closed_port();
     let proxy = Proxy::new();
     assert_eq!(socks_open(&mut connect(proxy.socks5()), nobody.address), 5);
 }
 
 #[test]
-fn a_socks5_client_hears_that_the_overlay_refused_and_not_its_destination() {
+fn socks5_reports_an_overlay_refusal() {
     let nobody = closed_port();
     let mut relay = Running::relay(&relay_config()).hop("gone");
     relay.address = nobody.address;
@@ -100,7 +100,7 @@ fn a_socks5_client_hears_that_the_overlay_refused_and_not_its_destination() {
 }
 
 #[test]
-fn a_socks5_client_hears_that_its_destination_gave_no_answer_in_time() {
+fn socks5_reports_a_destination_timeout() {
     let full = crate::support::FullBacklog::new();
     let mut relay = relay_config();
     relay.timeouts.dial = std::time::Duration::from_millis(300);
@@ -112,7 +112,7 @@ fn a_socks5_client_hears_that_its_destination_gave_no_answer_in_time() {
 }
 
 #[test]
-fn a_socks5_client_that_sends_everything_at_once_loses_nothing() {
+fn pipelined_socks5_client_loses_nothing() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let proxy = Proxy::new();
     let mut stream = connect(proxy.socks5());
@@ -126,7 +126,7 @@ fn a_socks5_client_that_sends_everything_at_once_loses_nothing() {
 /// A relay's reply that a path is open travels with the destination's first data; here there is
 /// none.
 #[test]
-fn a_client_that_sends_early_hears_that_its_path_is_open_while_the_destination_is_silent() {
+fn early_client_gets_the_reply() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let proxy = Proxy::new();
     let mut stream = connect(proxy.socks5());
@@ -140,7 +140,7 @@ fn a_client_that_sends_early_hears_that_its_path_is_open_while_the_destination_i
 }
 
 #[test]
-fn a_client_of_another_protocol_is_turned_away() {
+fn foreign_protocol_is_rejected() {
     let proxy = Proxy::new();
     let mut stream = connect(proxy.socks5());
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -153,7 +153,7 @@ fn a_client_of_another_protocol_is_turned_away() {
 }
 
 #[test]
-fn a_connect_client_that_sends_early_loses_nothing() {
+fn early_connect_client_loses_nothing() {
     let (to, served) = destination(|mut stream| digest(&mut stream).unwrap());
     let proxy = Proxy::new();
     let mut stream = connect(proxy.connect());
@@ -211,7 +211,7 @@ fn curl_works_unchanged() {
 }
 
 #[test]
-fn a_direct_route_lends_nobody_this_hosts_place_in_its_network() {
+fn direct_route_hides_local_networks() {
     let mut config = gateway_config(tradewind_desired::Route::Direct);
     config.socks5 = vec![loopback()];
     config.allow_loopback = false;
@@ -226,7 +226,7 @@ fn a_direct_route_lends_nobody_this_hosts_place_in_its_network() {
 }
 
 #[test]
-fn a_direct_route_needs_no_relay() {
+fn direct_route_needs_no_relay() {
     let mut config = gateway_config(tradewind_desired::Route::Direct);
     config.socks5 = vec![loopback()];
     (config.identity, config.grant) = (None, None);

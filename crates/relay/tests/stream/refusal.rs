@@ -42,14 +42,14 @@ fn keep_closed(address: SocketAddr) -> tokio::net::TcpSocket {
 }
 
 #[test]
-fn strangers_that_dawdle_lock_nobody_out() {
+fn slow_unauthenticated_peers_block_nobody() {
     let mut config = relay_config();
     config.limits.unauthenticated = 8;
     let relay = Running::relay(&config);
     let address = relay.address();
-    let mut dawdlers: Vec<_> = (0..50).map(|_| connect(address)).collect();
-    for dawdler in &mut dawdlers {
-        let _reset = dawdler.write_all(b"T");
+    let mut peers: Vec<_> = (0..50).map(|_| connect(address)).collect();
+    for peer in &mut peers {
+        let _reset = peer.write_all(b"T");
     }
     let chain = Chain::of(vec![relay], echo());
     for _ in 0..20 {
@@ -59,11 +59,11 @@ fn strangers_that_dawdle_lock_nobody_out() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"there and back");
     }
-    drop(dawdlers);
+    drop(peers);
 }
 
 #[test]
-fn a_refused_dial_names_the_hop_and_the_cause_all_the_way_back() {
+fn refused_dial_names_hop_and_cause() {
     let relays: Vec<_> = (0..3).map(|_| Running::relay(&relay_config())).collect();
     let gateway = connect_gateway(route_over(&relays));
     let nobody = closed_port();
@@ -78,18 +78,18 @@ fn a_refused_dial_names_the_hop_and_the_cause_all_the_way_back() {
 }
 
 #[test]
-fn a_relay_that_is_down_is_named_by_the_one_before_it() {
+fn dead_relay_is_named_by_its_neighbour() {
     let mut relays: Vec<_> = (0..2).map(|_| Running::relay(&relay_config())).collect();
     let route = route_over(&relays);
     let (first, second) = (relays[0].address(), relays[1].address());
     relays.truncate(1);
-    let _kept = keep_closed(second);
+    let _held = keep_closed(second);
     let (_, body) = connect_through(&connect_gateway(route), "127.0.0.1:9");
     assert_eq!(body, format!("relay 1 ({first}): dial {second}: connection refused\n"));
 }
 
 #[test]
-fn a_first_relay_that_is_down_is_named_by_the_gateway() {
+fn dead_first_relay_is_named_by_the_gateway() {
     let relays = vec![Running::relay(&relay_config())];
     let (route, address) = (route_over(&relays), relays[0].address());
     drop(relays);
@@ -98,7 +98,7 @@ fn a_first_relay_that_is_down_is_named_by_the_gateway() {
 }
 
 #[test]
-fn a_policy_that_allows_nothing_refuses_every_destination() {
+fn empty_policy_refuses_everything() {
     let mut config = relay_config();
     config.policy.destinations.clear();
     let relays = vec![Running::relay(&config)];
@@ -109,7 +109,7 @@ fn a_policy_that_allows_nothing_refuses_every_destination() {
 }
 
 #[test]
-fn loopback_is_never_dialled_unless_the_relay_says_so() {
+fn loopback_needs_a_rule() {
     let mut config = relay_config();
     config.policy.allow_loopback = false;
     let relays = vec![Running::relay(&config)];
@@ -119,7 +119,7 @@ fn loopback_is_never_dialled_unless_the_relay_says_so() {
 }
 
 #[test]
-fn a_relay_never_dials_itself() {
+fn relay_never_dials_itself() {
     let mut config = relay_config();
     config.listen = vec!["0.0.0.0:0".parse().unwrap()];
     let relay = Running::relay(&config);
@@ -132,7 +132,7 @@ fn a_relay_never_dials_itself() {
 }
 
 #[test]
-fn a_next_hop_outside_the_relays_policy_is_refused() {
+fn next_hop_outside_policy_is_refused() {
     let mut config = relay_config();
     config.policy.next_hops.clear();
     let relays = vec![Running::relay(&config), Running::relay(&relay_config())];
@@ -142,7 +142,7 @@ fn a_next_hop_outside_the_relays_policy_is_refused() {
 }
 
 #[test]
-fn a_destination_outside_the_grant_does_not_leave_the_gateway() {
+fn ungranted_destination_stays_at_the_gateway() {
     let relays = vec![Running::relay(&relay_config())];
     let (_, body) = connect_through(&connect_gateway(route_over(&relays)), "198.51.100.1:80");
     assert_eq!(body, "gateway: grant does not cover destination 198.51.100.1:80\n");
@@ -150,14 +150,14 @@ fn a_destination_outside_the_grant_does_not_leave_the_gateway() {
 }
 
 #[test]
-fn a_gateway_without_a_route_says_so() {
+fn missing_route_is_reported() {
     let (status, body) = connect_through(&connect_gateway(Route::Refuse), "127.0.0.1:9");
     assert_eq!(status, "HTTP/1.1 403 Forbidden");
     assert_eq!(body, "gateway: no route to 127.0.0.1:9\n");
 }
 
 #[test]
-fn a_relay_with_another_identity_than_the_routes_is_not_believed() {
+fn wrong_relay_identity_is_refused() {
     let mut config = relay_config();
     config.timeouts.header = Duration::from_millis(100);
     let relay = Running::relay(&config);
@@ -200,7 +200,7 @@ pub(super) fn sealer() -> Sealer {
 }
 
 #[test]
-fn probes_of_one_gateway_do_not_take_all_the_room() {
+fn probe_quota_per_gateway() {
     let mut config = relay_config();
     config.limits.sessions = 64;
     let relays = vec![Running::relay(&config)];
@@ -236,7 +236,7 @@ fn answer_to(relay: &Running, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_header_is_accepted_once_and_its_replay_is_refused_with_a_reply() {
+fn replayed_header_is_refused() {
     let relays = vec![Running::relay(&relay_config())];
     let bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
     assert_eq!(answer_to(&relays[0], &bytes)[6], Status::Ok as u8);
@@ -245,7 +245,7 @@ fn a_header_is_accepted_once_and_its_replay_is_refused_with_a_reply() {
 }
 
 #[test]
-fn a_replay_to_another_worker_is_refused_as_well() {
+fn replay_to_another_worker_is_refused() {
     let mut config = relay_config();
     config.workers = Some(2);
     let relays = vec![Running::relay(&config)];
@@ -255,7 +255,7 @@ fn a_replay_to_another_worker_is_refused_as_well() {
 }
 
 #[test]
-fn an_old_header_is_refused_for_its_time() {
+fn old_header_is_refused_for_its_time() {
     let relays = vec![Running::relay(&relay_config())];
     let bytes = header(&mut sealer(), &relays, 1, Duration::from_secs(45));
     assert_eq!(answer_to(&relays[0], &bytes)[6], Status::ClockSkew as u8);
@@ -263,7 +263,7 @@ fn an_old_header_is_refused_for_its_time() {
 }
 
 #[test]
-fn an_expired_grant_is_refused() {
+fn expired_grant_is_refused() {
     let relays = vec![Running::relay(&relay_config())];
     let key = identity();
     let now = unix_now();
@@ -292,9 +292,9 @@ fn forged_headers_get_no_answer_and_are_counted() {
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     assert_eq!(answer_to(&relays[0], &bytes), b"");
-    let stranger = grant::OperatorKey::from_entropy([77; 32]);
+    let other_operator = grant::OperatorKey::from_entropy([77; 32]);
     let key = identity();
-    let grant = grant_for(key.public()).unverified().clone().sign(&stranger).unwrap();
+    let grant = grant_for(key.public()).unverified().clone().sign(&other_operator).unwrap();
     let mut sealer = Sealer::new(key, grant).unwrap();
     let bytes = header(&mut sealer, &relays, 2, Duration::ZERO);
     assert_eq!(answer_to(&relays[0], &bytes), b"");
@@ -302,7 +302,7 @@ fn forged_headers_get_no_answer_and_are_counted() {
 }
 
 #[test]
-fn what_is_no_header_is_not_answered_and_counted() {
+fn invalid_header_gets_no_answer() {
     let mut config = relay_config();
     config.timeouts.header = Duration::from_millis(100);
     let relay = Running::relay(&config);
@@ -315,7 +315,7 @@ fn what_is_no_header_is_not_answered_and_counted() {
 }
 
 #[test]
-fn a_header_that_comes_too_slowly_is_closed_at_its_deadline() {
+fn slow_header_is_closed_at_deadline() {
     let mut config = relay_config();
     config.timeouts.header = Duration::from_millis(100);
     let relays = vec![Running::relay(&config)];
@@ -327,7 +327,7 @@ fn a_header_that_comes_too_slowly_is_closed_at_its_deadline() {
 }
 
 #[test]
-fn a_header_in_many_pieces_with_data_behind_it_loses_nothing() {
+fn fragmented_header_loses_no_data() {
     let relays = vec![Running::relay(&relay_config())];
     let mut bytes = header(&mut sealer(), &relays, 1, Duration::ZERO);
     bytes.extend(b"early bird");
@@ -343,7 +343,7 @@ fn a_header_in_many_pieces_with_data_behind_it_loses_nothing() {
 }
 
 #[test]
-fn of_connections_that_show_no_header_the_oldest_makes_room() {
+fn oldest_without_header_is_evicted() {
     let mut config = relay_config();
     config.limits.unauthenticated = 3;
     let relays = vec![Running::relay(&config)];
@@ -359,7 +359,7 @@ fn of_connections_that_show_no_header_the_oldest_makes_room() {
 }
 
 #[test]
-fn connections_that_show_no_header_end_after_their_time() {
+fn connections_without_header_time_out() {
     let mut config = relay_config();
     config.timeouts.header = Duration::from_millis(300);
     let relay = Running::relay(&config);
@@ -368,7 +368,7 @@ fn connections_that_show_no_header_end_after_their_time() {
 }
 
 #[test]
-fn a_grant_opens_no_more_sessions_than_it_says() {
+fn grant_session_limit() {
     let relays = vec![Running::relay(&relay_config())];
     let key = identity();
     let mut grant = grant_for(key.public()).unverified().clone();
@@ -397,7 +397,7 @@ fn a_grant_opens_no_more_sessions_than_it_says() {
 }
 
 #[test]
-fn a_name_without_address_is_named() {
+fn unresolved_name_is_reported() {
     let relays = vec![Running::relay(&relay_config())];
     let key = identity();
     let mut grant = grant_for(key.public()).unverified().clone();
@@ -428,7 +428,7 @@ fn mute_listener(address: SocketAddr) -> (TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
-fn a_name_whose_first_address_is_silent_is_reached_at_its_next_one() {
+fn silent_address_falls_back_to_the_next() {
     let to = echo();
     let silent = SocketAddr::new([127, 0, 0, 3].into(), to.port());
     let _held = mute_listener(silent);
@@ -450,7 +450,7 @@ fn a_name_whose_first_address_is_silent_is_reached_at_its_next_one() {
 }
 
 #[test]
-fn a_port_forward_whose_path_fails_is_reset() {
+fn failed_port_forward_is_reset() {
     let nobody = closed_port();
     let chain = Chain::new(2, nobody.address);
     assert!(digest(&mut chain.connect()).is_err());

@@ -49,7 +49,7 @@ fn planned() -> (Plan, Flow) {
 }
 
 #[test]
-fn a_plan_with_both_relays_in_one_region_is_carried() {
+fn intra_region_plan_is_carried() {
     let (plan, flow) = planned();
     let bytes = content(3_000_000);
     let sent = hash(&bytes);

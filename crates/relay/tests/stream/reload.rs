@@ -28,7 +28,7 @@ fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_session_ends_when_its_next_hop_is_allowed_no_more() {
+fn revoked_next_hop_ends_the_session() {
     let config = relay_config();
     let (first, reloader) = reloadable(&config);
     let chain = Chain::of(vec![first, Running::relay(&relay_config())], echo());
@@ -48,7 +48,7 @@ fn a_session_ends_when_its_next_hop_is_allowed_no_more() {
 }
 
 #[test]
-fn a_striped_session_ends_with_all_its_connections_when_it_is_allowed_no_more() {
+fn revoked_striped_session_ends() {
     let config = relay_config();
     let (relay, reloader) = reloadable(&config);
     let (to, served) = destination(|mut stream| {
@@ -89,7 +89,7 @@ fn gateway_granted(relays: &[Running], life: Duration, age: Option<Duration>) ->
 }
 
 #[test]
-fn a_session_ends_with_its_grant_or_at_its_greatest_age() {
+fn session_ends_with_grant_or_max_age() {
     let relays = [Running::relay(&relay_config())];
     let (hour, moment) = (Duration::from_secs(3600), Duration::from_secs(2));
     let lasting = gateway_granted(&relays, hour, Some(hour));
@@ -116,25 +116,25 @@ fn open_session(chain: &Chain) -> std::io::Result<TcpStream> {
 }
 
 #[test]
-fn a_relays_lower_limits_keep_open_sessions_and_refuse_new_ones() {
+fn lower_relay_limits_keep_open_sessions() {
     let config = relay_config();
     let (relay, reloader) = reloadable(&config);
     let chain = Chain::of(vec![relay], echo());
     let mut open: Vec<_> = (0..3).map(|_| open_session(&chain).unwrap()).collect();
     let outcome = |name| chain.relays[0].handle.snapshot().outcome(name);
     let mut changed = config.clone();
-    let told = |sessions| Share { sessions: NonZeroU32::new(sessions), ..Share::default() };
-    changed.limits.each_gateway = told(2);
+    let share = |sessions| Share { sessions: NonZeroU32::new(sessions), ..Share::default() };
+    changed.limits.each_gateway = share(2);
     assert_eq!(reloader.apply(&changed).unwrap(), 0);
     assert!(open_session(&chain).is_err());
     wait_for("the count", || outcome("gateway_full") == 1);
-    changed.limits.each_gateway = told(9);
+    changed.limits.each_gateway = share(9);
     changed.limits.sessions = 3;
     assert_eq!(reloader.apply(&changed).unwrap(), 0);
     assert!(open_session(&chain).is_err());
     wait_for("the count", || outcome("full") == 1);
     changed.limits.sessions = 8;
-    changed.limits.each_source = told(1);
+    changed.limits.each_source = share(1);
     assert_eq!(reloader.apply(&changed).unwrap(), 0);
     open.push(open_session(&chain).unwrap());
     assert!(open_session(&chain).is_err(), "the source has its one session");
@@ -145,7 +145,7 @@ fn a_relays_lower_limits_keep_open_sessions_and_refuse_new_ones() {
 }
 
 #[test]
-fn a_relays_other_timeouts_bind_new_sessions() {
+fn relay_timeouts_apply_to_new_sessions() {
     let config = relay_config();
     let (relay, reloader) = reloadable(&config);
     let chain = Chain::of(vec![relay], echo());
@@ -165,7 +165,7 @@ fn a_relays_other_timeouts_bind_new_sessions() {
 }
 
 #[test]
-fn a_gateways_lower_limits_keep_open_sessions_and_refuse_new_ones() {
+fn lower_gateway_limits_keep_open_sessions() {
     let mut config = gateway_config(route_over(&[]));
     config.forward = vec![forward(echo())];
     let gateway = Gateway::bind(&config).unwrap();
@@ -185,7 +185,7 @@ fn a_gateways_lower_limits_keep_open_sessions_and_refuse_new_ones() {
 }
 
 #[test]
-fn a_striped_session_keeps_the_idle_limit_that_it_began_with() {
+fn striped_session_keeps_its_idle_limit() {
     let config = relay_config();
     let (relay, reloader) = reloadable(&config);
     let mut gateway = gateway_config(route_over(std::slice::from_ref(&relay)));
@@ -250,7 +250,7 @@ fn seen_after_a_slow_dial(
 }
 
 #[test]
-fn a_destination_that_is_allowed_no_more_once_it_is_dialled_sees_nothing() {
+fn destination_revoked_during_dial_sees_nothing() {
     let seen = seen_after_a_slow_dial(
         relay_config(),
         |config| config.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()],
@@ -260,7 +260,7 @@ fn a_destination_that_is_allowed_no_more_once_it_is_dialled_sees_nothing() {
 }
 
 #[test]
-fn a_next_hop_that_is_allowed_no_more_once_it_is_dialled_sees_no_header() {
+fn next_hop_revoked_during_dial_sees_no_header() {
     let mut config = relay_config();
     config.policy.next_hops = vec!["127.0.0.0/8:*".parse().unwrap()];
     config.policy.destinations = vec!["192.0.2.0/24:*".parse().unwrap()];

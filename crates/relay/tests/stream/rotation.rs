@@ -61,10 +61,10 @@ impl Reloadable<GatewayConfig, GatewayReloader> {
 
 /// Returns the route over these relays with their current identities.
 fn routes(relays: &[ReloadableRelay]) -> RouteTable {
-    let hop = |(at, told): (usize, &ReloadableRelay)| Hop {
+    let hop = |(at, relay): (usize, &ReloadableRelay)| Hop {
         name: format!("relay-{}", at + 1).parse().unwrap(),
-        address: told.running.address(),
-        identity: told.config.identity.as_ref().unwrap().public(),
+        address: relay.running.address(),
+        identity: relay.config.identity.as_ref().unwrap().public(),
     };
     let route = Route::Relays(relays.iter().enumerate().map(hop).collect());
     RouteTable::new(Vec::new(), route).unwrap()
@@ -140,8 +140,8 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
             ping(&mut lasting).unwrap();
         };
         some_sessions();
-        for told in &mut relays {
-            told.adds(&identity());
+        for relay in &mut relays {
+            relay.adds(&identity());
             some_sessions();
         }
         gateway.config.routes = routes(&relays);
@@ -156,8 +156,8 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
         some_sessions();
         gateway.config.previous_identity = None;
         gateway.reloads();
-        for told in &mut relays {
-            told.forgets_previous();
+        for relay in &mut relays {
+            relay.forgets_previous();
             some_sessions();
         }
         drop(is_over);
@@ -171,12 +171,12 @@ fn assert_rotates(leg: impl Fn(&mut tradewind_desired::LegProfile), used: Used) 
 }
 
 #[test]
-fn sessions_succeed_throughout_a_rotation_of_identities() {
+fn rotation_keeps_sessions_working() {
     assert_rotates(|_| {}, |_| Vec::new());
 }
 
 #[test]
-fn sessions_over_warm_connections_succeed_throughout_a_rotation_of_identities() {
+fn rotation_keeps_warm_sessions_working() {
     // At the gateway and at the first relay, under either identity of the connections: fewer are
     // idle than are used in each step.
     assert_rotates(
@@ -186,7 +186,7 @@ fn sessions_over_warm_connections_succeed_throughout_a_rotation_of_identities() 
 }
 
 #[test]
-fn striped_sessions_succeed_throughout_a_rotation_of_identities() {
+fn rotation_keeps_striped_sessions_working() {
     assert_rotates(
         |leg| {
             leg.connections = Connections::fixed(2).unwrap();

@@ -53,7 +53,7 @@ fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
 }
 
 #[test]
-fn whatever_a_scanner_sends_is_answered_by_silence() {
+fn scanner_gets_no_answer() {
     let long = vec![0x5a; 20_000];
     let record = [&[0; 32][..], &[22, 3, 1, 1, 0], &[0; 256]].concat();
     let join = [b"TWJ\x01".as_slice(), &[3; 36]].concat();
@@ -83,7 +83,7 @@ fn whatever_a_scanner_sends_is_answered_by_silence() {
 }
 
 #[test]
-fn a_first_flight_is_answered_by_its_relay_alone() {
+fn first_flight_is_bound_to_its_relay() {
     let relay = Running::relay(&config(Encryption::Tls));
     let other = Running::relay(&config(Encryption::Tls));
     let key = FirstFlightKey::of(&relay.hop("relay").identity);
@@ -101,7 +101,7 @@ fn a_first_flight_is_answered_by_its_relay_alone() {
 }
 
 #[test]
-fn a_connection_that_sends_nothing_is_closed_in_order() {
+fn silent_connection_is_closed_in_order() {
     let relay = Running::relay(&config(Encryption::Tls));
     assert_eq!(answer(relay.address(), b""), (Vec::new(), true));
     let half = connect(relay.address());
@@ -112,24 +112,24 @@ fn a_connection_that_sends_nothing_is_closed_in_order() {
 }
 
 #[test]
-fn a_real_tls_client_sees_no_certificate_and_no_alert() {
+fn openssl_sees_no_certificate_or_alert() {
     let relay = Running::relay(&config(Encryption::Tls));
     let mut command = Command::new("openssl");
     let to = relay.address().to_string();
     command.args(["s_client", "-connect", &to, "-tls1_3", "-enable_server_rpk", "-msg"]);
     let output = |command: &mut Command| command.stdin(Stdio::null()).output();
-    let told = match output(&mut command) {
-        Ok(told) => told,
+    let printed = match output(&mut command) {
+        Ok(printed) => printed,
         Err(error) => return skipped(&format!("openssl: {error}")),
     };
     // Versions before 3.2 have no raw public keys.
-    let told = if String::from_utf8_lossy(&told.stderr).contains("nknown option") {
+    let printed = if String::from_utf8_lossy(&printed.stderr).contains("nknown option") {
         let mut command = Command::new("openssl");
         output(command.args(["s_client", "-connect", &to, "-tls1_3", "-msg"])).unwrap()
     } else {
-        told
+        printed
     };
-    let text = [told.stdout, told.stderr].concat();
+    let text = [printed.stdout, printed.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert!(text.contains("ClientHello"), "it has asked: {text}");
     assert!(!text.contains("<<<"), "it was answered: {text}");

@@ -98,12 +98,12 @@ fn converse(mut stream: TcpStream, length: usize, disturb: impl FnOnce()) {
 fn converse_until(mut stream: TcpStream, disturb: impl FnOnce()) {
     let disturbed = Arc::new(AtomicBool::new(false));
     let mut reader = stream.try_clone().unwrap();
-    let told = Arc::clone(&disturbed);
+    let is_disturbed = Arc::clone(&disturbed);
     let sender = std::thread::spawn(move || {
         let (part, mut sent) = (content(1_000_003), Vec::new());
         let mut left = 4;
         while left > 0 {
-            if told.load(SeqCst) {
+            if is_disturbed.load(SeqCst) {
                 left -= 1;
             }
             stream.write_all(&part).unwrap();
@@ -119,7 +119,7 @@ fn converse_until(mut stream: TcpStream, disturb: impl FnOnce()) {
 }
 
 #[test]
-fn the_stream_is_the_same_over_any_number_of_connections() {
+fn stream_is_intact_over_any_connections() {
     for number in 1..=8 {
         let relays = [striping(fixed(number), 0), striping(fixed(number), 300_000), relay_config()];
         let relays: Vec<_> = relays.iter().map(Running::relay).collect();
@@ -154,7 +154,7 @@ fn the_stream_is_the_same_over_any_number_of_connections() {
 }
 
 #[test]
-fn a_gateway_stripes_its_leg_too_and_a_relay_does_it_on_both_sides_at_once() {
+fn striping_on_both_sides_of_a_relay() {
     let relays = vec![Running::relay(&striping(fixed(3), 0)), Running::relay(&relay_config())];
     let mut config = gateway_config(crate::support::route_over(&relays));
     config.forward = vec![forward(echo())];
@@ -172,7 +172,7 @@ fn a_gateway_stripes_its_leg_too_and_a_relay_does_it_on_both_sides_at_once() {
 }
 
 #[test]
-fn a_short_session_opens_no_further_connection() {
+fn short_session_is_not_striped() {
     let chain = Chain::of(
         vec![Running::relay(&striping(fixed(8), 1 << 20)), Running::relay(&relay_config())],
         echo(),
@@ -183,7 +183,7 @@ fn a_short_session_opens_no_further_connection() {
 }
 
 #[test]
-fn a_connection_that_is_killed_costs_no_byte() {
+fn killed_connection_loses_no_bytes() {
     // The first is the one on which the session began.
     for (number, victim) in [(2, 0), (2, 1), (4, 0), (4, 2), (8, 7)] {
         let world = Proxied::new(&striping(fixed(number), 0), echo());
@@ -195,7 +195,7 @@ fn a_connection_that_is_killed_costs_no_byte() {
 }
 
 #[test]
-fn a_connection_that_stalls_costs_no_byte() {
+fn stalled_connection_loses_no_bytes() {
     let world = Proxied::new(&striping(fixed(3), 0), echo());
     converse_until(world.striped(3), || {
         world.wait_for_bytes_on_all();
@@ -209,7 +209,7 @@ fn a_connection_that_stalls_costs_no_byte() {
 }
 
 #[test]
-fn when_all_connections_die_the_receiver_sees_a_reset_and_no_end() {
+fn loss_of_all_connections_is_a_reset() {
     let (to, receiver) = destination(|mut stream| digest(&mut stream));
     let world = Proxied::new(&striping(fixed(3), 0), to);
     let mut stream = world.connect();
@@ -229,7 +229,7 @@ fn when_all_connections_die_the_receiver_sees_a_reset_and_no_end() {
 }
 
 #[test]
-fn a_reset_of_either_peer_reaches_the_other() {
+fn striped_reset_is_forwarded() {
     // The application resets, then the destination does.
     let (to, receiver) = destination(|mut stream| digest(&mut stream));
     let world = Proxied::new(&striping(fixed(3), 0), to);
@@ -252,7 +252,7 @@ fn a_reset_of_either_peer_reaches_the_other() {
 }
 
 #[test]
-fn each_direction_ends_by_itself_in_either_order() {
+fn directions_end_independently() {
     const LENGTH: usize = 3_000_000;
     // The application ends first, and is answered afterwards.
     let (to, answering) = destination(|mut stream| {
@@ -292,7 +292,7 @@ fn each_direction_ends_by_itself_in_either_order() {
 }
 
 #[test]
-fn a_receiver_that_does_not_read_stops_the_sender_within_the_limit_of_memory() {
+fn striped_backpressure_bounds_memory() {
     let mut first = striping(fixed(4), 0);
     first.limits.memory = Some(Bytes::new(4_000_000));
     let (to, slow) = destination(|stream| stream);
@@ -302,7 +302,7 @@ fn a_receiver_that_does_not_read_stops_the_sender_within_the_limit_of_memory() {
     let mut stream = chain.connect();
     stream.set_write_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
     let (chunk, mut sent) = (content(1 << 16), 0u64);
-    // The timeout shows that nothing more is taken.
+    // The timeout shows that nothing more is accepted.
     while sent < 1 << 30
         && let Ok(count) = stream.write(&chunk)
     {
@@ -320,7 +320,7 @@ fn a_receiver_that_does_not_read_stops_the_sender_within_the_limit_of_memory() {
 }
 
 #[test]
-fn where_further_connections_are_refused_the_session_goes_on_with_one() {
+fn refused_joins_leave_one_connection() {
     let first = striping(fixed(4), 0);
     let mut last = relay_config();
     last.limits.each_source.sessions = NonZeroU32::new(1);
@@ -329,7 +329,7 @@ fn where_further_connections_are_refused_the_session_goes_on_with_one() {
 }
 
 #[test]
-fn further_connections_are_some_of_those_that_the_grant_may_have() {
+fn joins_count_against_the_grant() {
     let mut last = relay_config();
     last.limits.each_grant.sessions = NonZeroU32::new(2);
     let relays = vec![Running::relay(&striping(fixed(4), 0)), Running::relay(&last)];
@@ -337,19 +337,19 @@ fn further_connections_are_some_of_those_that_the_grant_may_have() {
     converse(chain.connect(), 5_000_000, || {});
     let last = &chain.relays[1].handle;
     wait_for("the sessions' end", || last.snapshot().open == 0);
-    let told = last.snapshot();
-    assert!(told.outcome("grant_full") >= 2, "{told:?}");
-    assert!(told.outcome("joined") <= 1, "{told:?}");
+    let snapshot = last.snapshot();
+    assert!(snapshot.outcome("grant_full") >= 2, "{snapshot:?}");
+    assert!(snapshot.outcome("joined") <= 1, "{snapshot:?}");
 }
 
 #[test]
-fn an_adaptive_leg_begins_with_two_connections() {
+fn adaptive_leg_begins_with_two_connections() {
     let world = Proxied::new(&striping(Connections::Adaptive, 0), echo());
     converse(world.striped(2), 1_000_000, || {});
 }
 
 #[test]
-fn what_waits_beyond_a_gap_stays_within_its_share_of_the_memory() {
+fn reordered_data_is_within_its_share() {
     const LIMIT: u64 = 32_000_000;
     let mut second = relay_config();
     second.limits.memory = Some(Bytes::new(LIMIT));
@@ -378,7 +378,7 @@ fn what_waits_beyond_a_gap_stays_within_its_share_of_the_memory() {
 }
 
 #[test]
-fn a_draining_relay_lets_a_striped_session_end() {
+fn drain_lets_striped_session_end() {
     for draining in 0..2 {
         let config = |mut config: RelayConfig| {
             config.timeouts.drain = std::time::Duration::from_secs(600);

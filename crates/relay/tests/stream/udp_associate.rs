@@ -113,7 +113,7 @@ fn received(client: &UdpSocket) -> Vec<u8> {
 }
 
 #[test]
-fn datagrams_of_a_socks5_client_go_to_several_destinations_and_back() {
+fn socks5_udp_to_several_destinations() {
     let gateway = gateway(Some(Sockets::default()));
     let (_stream, reply) = associate(&gateway);
     let (client, to) = (client(reply), [echo(), echo()]);
@@ -141,7 +141,7 @@ fn fragments_and_datagrams_of_others_go_nowhere() {
 }
 
 #[test]
-fn an_association_ends_with_its_connection() {
+fn association_ends_with_its_connection() {
     let sockets = Sockets::default();
     let open = Arc::clone(&sockets.0);
     let gateway = gateway(Some(sockets));
@@ -161,7 +161,7 @@ fn an_association_ends_with_its_connection() {
 }
 
 #[test]
-fn an_association_has_a_bounded_number_of_destinations() {
+fn association_has_a_bounded_number_of_destinations() {
     const MOST: usize = 64;
     let sockets = Sockets::default();
     let open = Arc::clone(&sockets.0);
@@ -184,7 +184,7 @@ fn an_association_has_a_bounded_number_of_destinations() {
 }
 
 #[test]
-fn an_association_without_a_packet_plane_is_refused_as_a_command() {
+fn associate_without_packet_plane_is_refused() {
     let gateway = gateway(None);
     let (mut stream, reply) = associate(&gateway);
     assert_eq!(reply[..2], [5, 7]);
@@ -226,7 +226,7 @@ impl AsFd for SlowSocket {
 }
 
 #[test]
-fn bytes_that_wait_in_an_association_are_bounded() {
+fn queued_association_bytes_are_bounded() {
     const DATAGRAM: usize = 50_000;
     const MOST_BYTES: usize = 1 << 20;
     let (is_open, sent) = (Arc::<AtomicBool>::default(), 2 * MOST_BYTES / DATAGRAM);
@@ -262,7 +262,7 @@ fn bytes_that_wait_in_an_association_are_bounded() {
 }
 
 #[test]
-fn an_association_has_a_line_in_the_access_log_at_its_end() {
+fn association_is_logged_at_its_end() {
     let folder = Folder::new("association");
     let mut config = gateway_config(Route::Direct);
     config.socks5 = vec![loopback()];

@@ -23,7 +23,7 @@ use tradewind_units::Segments;
 
 use crate::drain::get;
 use crate::failover::command;
-use crate::legs::told_of;
+use crate::legs::ss_lines;
 use crate::refusal::sealer;
 use crate::support::{
     Chain, Running, apart, content, echo, forward, gateway_config, identity, loopback,
@@ -48,20 +48,20 @@ fn converse(chain: &Chain) {
 fn wait_for_rest(chain: &Chain) {
     wait_for("a connection at rest", || {
         let open = |relay: usize| chain.relays[relay].handle.snapshot().open;
-        (open(0), open(1)) == (0, 1) && told_of(chain.relays[1].address()).len() == 1
+        (open(0), open(1)) == (0, 1) && ss_lines(chain.relays[1].address()).len() == 1
     });
 }
 
 /// Returns the local port of the only connection to `address`.
 fn only_port(address: SocketAddr) -> String {
-    let told = told_of(address);
-    assert_eq!(told.len(), 1, "{told:?}");
-    let local = told[0].split_whitespace().nth(2).unwrap();
+    let lines = ss_lines(address);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let local = lines[0].split_whitespace().nth(2).unwrap();
     local.rsplit(':').next().unwrap().to_owned()
 }
 
 #[test]
-fn a_session_travels_on_the_connection_that_rested() {
+fn session_uses_the_warm_connection() {
     apart(|| {
         let chain = chain(&relay_config(), echo());
         converse(&chain);
@@ -71,7 +71,7 @@ fn a_session_travels_on_the_connection_that_rested() {
         let mut stream = chain.connect();
         stream.write_all(&[7; 5000]).unwrap();
         stream.read_exact(&mut [0; 5000]).unwrap();
-        let line = told_of(second).into_iter().find(|line| line.contains(&format!(":{port} ")));
+        let line = ss_lines(second).into_iter().find(|line| line.contains(&format!(":{port} ")));
         let line = line.expect("the connection that rested is still there");
         let sent = line.split_once(" bytes_sent:").unwrap().1.split(' ').next().unwrap();
         assert!(sent.parse::<u64>().unwrap() > 5000, "{line}");
@@ -82,7 +82,7 @@ fn a_session_travels_on_the_connection_that_rested() {
 }
 
 #[test]
-fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
+fn excess_warm_connections_are_refused() {
     apart(|| {
         let mut second = relay_config();
         second.limits.resting = 0;
@@ -95,10 +95,10 @@ fn a_neighbour_that_keeps_too_many_is_dialled_for_each_session() {
     });
 }
 
-/// A connection that were kept while there is no room for its session would be rejected with it
-/// later, when there is room.
+/// A connection that were retained while there is no capacity for its session would be rejected
+/// with it later, when there is capacity.
 #[test]
-fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
+fn full_relay_keeps_no_warm_connection() {
     apart(|| {
         let mut second = relay_config();
         second.limits.sessions = 2;
@@ -111,7 +111,7 @@ fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
             stream
         };
         let one = converse_on();
-        wait_for("a connection at rest", || told_of(chain.relays[1].address()).len() == 2);
+        wait_for("a connection at rest", || ss_lines(chain.relays[1].address()).len() == 2);
         let other = converse_on();
         wait_for("a hello to be refused", || chain.relays[1].handle.snapshot().outcome("full") > 0);
         drop((one, other));
@@ -122,7 +122,7 @@ fn a_relay_that_is_full_keeps_no_connection_without_a_seat() {
 }
 
 #[test]
-fn a_gateway_keeps_connections_to_first_relays_as_well() {
+fn gateway_has_warm_connections() {
     apart(|| {
         let relays = [Running::relay(&relay_config())];
         let mut config = gateway_config(route_over(&relays));
@@ -140,11 +140,11 @@ fn a_gateway_keeps_connections_to_first_relays_as_well() {
         drop(exchange(b"ping"));
         wait_for("a connection at rest", || {
             let open = (gateway.handle.snapshot().open, relays[0].handle.snapshot().open);
-            open == (0, 1) && told_of(relay).len() == 1
+            open == (0, 1) && ss_lines(relay).len() == 1
         });
         let port = only_port(relay);
         let _open = exchange(&[7; 5000]);
-        let line = told_of(relay).into_iter().find(|line| line.contains(&format!(":{port} ")));
+        let line = ss_lines(relay).into_iter().find(|line| line.contains(&format!(":{port} ")));
         let line = line.expect("the connection that rested is still there");
         let sent = line.split_once(" bytes_sent:").unwrap().1.split(' ').next().unwrap();
         assert!(sent.parse::<u64>().unwrap() > 5000, "{line}");
@@ -156,7 +156,7 @@ fn a_gateway_keeps_connections_to_first_relays_as_well() {
 }
 
 #[test]
-fn connections_keep_their_window_where_they_rest_at_either_end() {
+fn warm_connections_keep_their_window() {
     const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
     let dialling: fn(&mut RelayConfig) = |relay| relay.leg.dial.warm = NonZeroU16::new(1);
     let accepting: fn(&mut RelayConfig) =
@@ -177,7 +177,7 @@ fn connections_keep_their_window_where_they_rest_at_either_end() {
 }
 
 #[test]
-fn a_survey_changes_no_setting() {
+fn survey_changes_no_setting() {
     const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
     apart(|| {
         if let Err(error) = sysctl::set(SETTING, "1") {
@@ -194,7 +194,7 @@ fn a_survey_changes_no_setting() {
 
 /// The address named as the next relay may be any host's.
 #[test]
-fn no_connection_is_kept_ready_for_a_relay_that_has_never_answered() {
+fn no_warm_connection_to_an_unknown_relay() {
     apart(|| {
         let listener = TcpListener::bind(loopback()).unwrap();
         let hop = Hop {
@@ -220,7 +220,7 @@ fn no_connection_is_kept_ready_for_a_relay_that_has_never_answered() {
 }
 
 #[test]
-fn a_relay_that_is_started_again_costs_no_session() {
+fn relay_restart_loses_no_session() {
     apart(|| {
         let mut second = relay_config();
         let mut chain = chain(&second, echo());
@@ -239,7 +239,7 @@ fn a_relay_that_is_started_again_costs_no_session() {
 }
 
 #[test]
-fn a_relay_that_drains_does_not_wait_for_connections_at_rest() {
+fn drain_ignores_warm_connections() {
     apart(|| {
         let mut chain = chain(&relay_config(), echo());
         converse(&chain);
@@ -363,7 +363,7 @@ fn die_in_silence(relays: Vec<RelayConfig>, warm: Option<NonZeroU16>) {
     while last.vanished.load(Ordering::SeqCst) < 4 {
         let _turn = last.turn.lock().unwrap();
         let mut stream = crate::support::connect(gateway.address());
-        // More than one read and less than is kept: no byte may be lost or sent twice.
+        // More than one read and less than is retained: no byte may be lost or sent twice.
         stream.write_all(&sent).unwrap();
         let mut answer = vec![0; sent.len()];
         stream.read_exact(&mut answer).unwrap();
@@ -375,7 +375,7 @@ fn die_in_silence(relays: Vec<RelayConfig>, warm: Option<NonZeroU16>) {
 }
 
 #[test]
-fn a_connection_that_died_in_silence_costs_no_session() {
+fn silently_dead_warm_connection_is_replaced() {
     let mut first = relay_config();
     first.leg.dial = plain_legs().dial;
     first.leg.dial.warm = NonZeroU16::new(1);
@@ -383,7 +383,7 @@ fn a_connection_that_died_in_silence_costs_no_session() {
 }
 
 #[test]
-fn nor_does_a_gateways_own() {
+fn silently_dead_gateway_connection_is_replaced() {
     apart(|| die_in_silence(Vec::new(), NonZeroU16::new(1)));
 }
 
@@ -405,7 +405,7 @@ fn reply_to_session(address: SocketAddr, sealer: &mut Sealer, hops: &[Hop], numb
 }
 
 #[test]
-fn a_relay_that_fell_silent_with_the_header_may_have_dialled_and_no_other_path_is_tried() {
+fn silent_relay_with_header_is_not_retried() {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(&error),

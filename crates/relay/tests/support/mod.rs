@@ -37,13 +37,13 @@ pub fn relay_loopback() -> SocketAddr {
 /// be given the port of a listener that is gone.
 pub struct ClosedPort {
     pub address: SocketAddr,
-    _taken: tokio::net::TcpSocket,
+    _bound: tokio::net::TcpSocket,
 }
 
 pub fn closed_port() -> ClosedPort {
-    let taken = tokio::net::TcpSocket::new_v4().unwrap();
-    taken.bind(loopback()).unwrap();
-    ClosedPort { address: taken.local_addr().unwrap(), _taken: taken }
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind(loopback()).unwrap();
+    ClosedPort { address: bound.local_addr().unwrap(), _bound: bound }
 }
 
 /// An address that answers nothing: the queue of its listener is full.
@@ -234,8 +234,8 @@ impl Running {
     pub fn relay_of(relay: Relay) -> Self {
         let (handle, identity) = (relay.handle(), relay.identity());
         let shutdown = Shutdown::new();
-        let told = shutdown.clone();
-        let thread = std::thread::spawn(move || relay.run(&told).unwrap());
+        let stop = shutdown.clone();
+        let thread = std::thread::spawn(move || relay.run(&stop).unwrap());
         Self { handle, shutdown, identity: Some(identity), thread: Some(thread) }
     }
 
@@ -246,8 +246,8 @@ impl Running {
     pub fn gateway_of(gateway: Gateway) -> Self {
         let (handle, identity) = (gateway.handle(), gateway.identity());
         let shutdown = Shutdown::new();
-        let told = shutdown.clone();
-        let thread = std::thread::spawn(move || gateway.run(&told).unwrap());
+        let stop = shutdown.clone();
+        let thread = std::thread::spawn(move || gateway.run(&stop).unwrap());
         Self { handle, shutdown, identity, thread: Some(thread) }
     }
 
@@ -466,7 +466,7 @@ pub fn wait_for(what: &str, mut event: impl FnMut() -> bool) {
 
 /// Reports that a test did not run, past the capture of tests that pass.
 pub fn skipped(why: &dyn std::fmt::Display) {
-    let _heard = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
+    let _written = io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes());
 }
 
 /// Runs a test in a network of its own, where it may change settings, if this process may create

@@ -28,7 +28,7 @@ impl Drop for Scratch {
 
 /// The answer of a server to a question for addresses of IPv4.
 #[derive(Clone, Copy)]
-pub enum Says {
+pub enum NameReply {
     /// This address, and none of IPv6.
     Address([u8; 4]),
     /// The same, and no answer for IPv6.
@@ -48,10 +48,10 @@ pub struct NameServer {
 
 impl NameServer {
     /// Starts a server of these names; `test` distinguishes the files of several in one process.
-    pub fn new(test: &str, names: &[(&'static str, Says)]) -> Self {
+    pub fn new(test: &str, names: &[(&'static str, NameReply)]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        let names: BTreeMap<&str, Says> = names.iter().copied().collect();
+        let names: BTreeMap<&str, NameReply> = names.iter().copied().collect();
         let (asks, asked) = mpsc::channel();
         std::thread::spawn(move || {
             let mut buffer = [0; 512];
@@ -62,8 +62,8 @@ impl NameServer {
                 if asks.send((name.clone(), kind)).is_err() {
                     return;
                 }
-                let says = names.get(name.as_str()).copied().unwrap_or(Says::NoSuchName);
-                if let Some(answer) = answer(&query[..end + 4], kind, says) {
+                let reply = names.get(name.as_str()).copied().unwrap_or(NameReply::NoSuchName);
+                if let Some(answer) = answer(&query[..end + 4], kind, reply) {
                     socket.send_to(&answer, from).unwrap();
                 }
             }
@@ -93,13 +93,15 @@ fn name_of(query: &[u8]) -> (String, usize) {
 }
 
 /// Returns the answer to a `query` that ends with its question; `None` is silence.
-fn answer(query: &[u8], kind: u16, says: Says) -> Option<Vec<u8>> {
-    let (code, address) = match says {
-        Says::Nothing => return None,
-        Says::HalfAddress(_) if kind != A => return None,
-        Says::Address(address) | Says::HalfAddress(address) => (0, (kind == A).then_some(address)),
-        Says::NoSuchName => (3, None),
-        Says::Failure => (2, None),
+fn answer(query: &[u8], kind: u16, reply: NameReply) -> Option<Vec<u8>> {
+    let (code, address) = match reply {
+        NameReply::Nothing => return None,
+        NameReply::HalfAddress(_) if kind != A => return None,
+        NameReply::Address(address) | NameReply::HalfAddress(address) => {
+            (0, (kind == A).then_some(address))
+        }
+        NameReply::NoSuchName => (3, None),
+        NameReply::Failure => (2, None),
     };
     let mut answer = query.to_vec();
     answer[2..4].copy_from_slice(&[0x81, 0x80 | code]);

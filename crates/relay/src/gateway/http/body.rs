@@ -84,14 +84,14 @@ impl Body {
             let rest = &input[used..];
             used += match self.state {
                 State::Length(left) => {
-                    let (taken, left) = self.put(rest, left, output);
+                    let (consumed, left) = self.put(rest, left, output);
                     self.state = if left == 0 { State::Over } else { State::Length(left) };
-                    taken
+                    consumed
                 }
                 State::Data(left) => {
-                    let (taken, left) = self.put(rest, left, output);
+                    let (consumed, left) = self.put(rest, left, output);
                     self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
-                    taken
+                    consumed
                 }
                 State::UntilEnd => self.put(rest, u64::MAX, output).0,
                 line => {
@@ -124,16 +124,16 @@ impl Body {
 
     /// Writes at most `left` bytes of `rest`, and returns how many, and how many are left then.
     fn put(&self, rest: &[u8], left: u64, output: &mut Vec<u8>) -> (usize, u64) {
-        let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let consumed = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if self.in_chunks {
             // Writing to a vector cannot fail.
-            let _taken = write!(output, "{taken:x}\r\n");
+            let _written = write!(output, "{consumed:x}\r\n");
         }
-        output.extend_from_slice(&rest[..taken]);
+        output.extend_from_slice(&rest[..consumed]);
         if self.in_chunks {
             output.extend_from_slice(b"\r\n");
         }
-        (taken, left - taken as u64)
+        (consumed, left - consumed as u64)
     }
 
     fn put_end(&self, output: &mut Vec<u8>) {
@@ -186,12 +186,12 @@ mod tests {
     fn passed(mut body: Body, input: &[u8], size: usize) -> Result<(Vec<u8>, usize), HttpError> {
         let (mut output, mut used) = (Vec::new(), 0);
         for piece in input.chunks(size) {
-            let taken = body.pass(piece, &mut output)?;
-            used += taken;
+            let consumed = body.pass(piece, &mut output)?;
+            used += consumed;
             if body.is_over() {
                 return Ok((output, input.len() - used));
             }
-            assert_eq!(taken, piece.len());
+            assert_eq!(consumed, piece.len());
         }
         body.end(&mut output)?;
         Ok((output, 0))
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_two_readers_may_read_in_two_ways_are_refused() {
+    fn ambiguous_chunks_are_refused() {
         for wrong in [
             &b"\r\n"[..],
             b"-1\r\n",
@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_body_is_the_same_in_any_pieces(
+        fn fragmented_body_is_the_same(
             content in proptest::collection::vec(any::<u8>(), 0..300),
             first in 1usize..40,
             second in 1usize..40,
@@ -271,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_read_alike_in_any_pieces(
+        fn arbitrary_bytes_parse_alike_in_any_pieces(
             bytes in "[0-9a-f;\r\n xA:-]{0,60}",
             size in 1usize..20,
         ) {

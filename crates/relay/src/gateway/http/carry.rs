@@ -2,7 +2,7 @@
 //! response is returned.
 //!
 //! Request and response are forwarded at the same time, so that a server may answer early, and a
-//! client may wait for an interim response (100). The connection to a server is kept for the next
+//! client may wait for an interim response (100). The connection to a server is reused for the next
 //! request to the same one.
 
 use std::future::{pending, poll_fn};
@@ -77,7 +77,7 @@ struct Server {
 }
 
 /// The connections that may be reused after a response.
-struct Kept {
+struct Reusable {
     client: bool,
     server: bool,
 }
@@ -86,7 +86,7 @@ struct Kept {
 enum Trouble {
     /// The path is not open, or the server does not answer: the client is sent an error.
     Failed(Failure),
-    /// The server's kept connection ended before any byte of a response.
+    /// The server's idle connection ended before any byte of a response.
     Stale(Failure),
     /// The client sent an invalid request.
     Malformed(HttpError),
@@ -135,7 +135,7 @@ pub(in crate::gateway) async fn read_request(
 impl Client<'_> {
     /// Carries `first` and the requests that follow it.
     pub(in crate::gateway) async fn serve(&mut self, first: Request) -> Served {
-        let (mut request, mut kept) = (first, None);
+        let (mut request, mut idle) = (first, None);
         loop {
             let origin = match &request.target {
                 Target::Tunnel(destination) => return Served::Tunnel(destination.clone()),
@@ -143,7 +143,7 @@ impl Client<'_> {
             };
             let record = self.record.map(|record| record.of_next_request());
             let over = recorded(record.clone(), async {
-                match self.exchange(&request, &origin, &mut kept).await {
+                match self.exchange(&request, &origin, &mut idle).await {
                     Ok(true) => None,
                     Ok(false) => Some(Served::in_order(Vec::new(), Outcome::Ended)),
                     Err(trouble) => Some(self.tell(&origin, trouble)),
@@ -180,7 +180,7 @@ impl Client<'_> {
                 let why = &failure.message;
                 limited!(warn, lines, self.cause(), %flow, "flow of {from} to {to} failed: {why}");
                 note(|facts| facts.failed(failure.status, &failure.message));
-                let word = refused(failure.status, failure.told());
+                let word = refused(failure.status, failure.peer_message());
                 Served::in_order(word, Outcome::Failed(failure.status))
             }
             Trouble::Malformed(error) => {
@@ -227,7 +227,7 @@ impl Client<'_> {
         &mut self,
         request: &Request,
         origin: &Origin,
-        kept: &mut Option<Server>,
+        idle: &mut Option<Server>,
     ) -> Result<bool, Trouble> {
         let mut body = request.body();
         let mut flight = request.to_origin(origin);
@@ -235,7 +235,7 @@ impl Client<'_> {
         self.read_ahead.use_up(used);
         let buffer_pool = &self.worker.buffer_pool;
         let is_same = |server: &Server| server.destination == origin.destination;
-        if let Some(mut server) = kept.take() {
+        if let Some(mut server) = idle.take() {
             // A request with side effects that may have arrived must not be sent again over another
             // connection.
             if request.is_repeatable() && is_same(&server) && server.is_quiet(buffer_pool) {
@@ -249,7 +249,7 @@ impl Client<'_> {
                 match answered {
                     Err(Trouble::Stale(_)) => {}
                     Err(trouble) => return Err(trouble),
-                    Ok(after) => return Ok(after.settle(server, kept).await),
+                    Ok(after) => return Ok(after.settle(server, idle).await),
                 }
             } else {
                 server.end().await;
@@ -257,7 +257,7 @@ impl Client<'_> {
         }
         let mut server = self.open(origin, flight).await?;
         let after = self.answer(request, &mut server, &mut body, false).await?;
-        Ok(after.settle(server, kept).await)
+        Ok(after.settle(server, idle).await)
     }
 
     /// Opens the path to a server; `flight` is sent over it first.
@@ -283,7 +283,7 @@ impl Client<'_> {
         leg.settled.apply(&downstream).map_err(|error| failed(error.source))?;
         let rest = up.leave(worker.up_context()).map_err(failed)?;
         downstream.write_all(&rest.raw).await.map_err(failed)?;
-        count(Goes::Up, rest.taken());
+        count(Goes::Up, rest.bytes_read());
         let (read_ahead, destination) = (ReadAhead::of(down.into_leading()), destination.clone());
         Ok(Server { connection: downstream, read_ahead, destination })
     }
@@ -295,7 +295,7 @@ impl Client<'_> {
         server: &mut Server,
         body: &mut Body,
         is_reused: bool,
-    ) -> Result<Kept, Trouble> {
+    ) -> Result<Reusable, Trouble> {
         let Self { service, application, worker, read_ahead, meters: [up, down], memory, .. } =
             self;
         let (moved, sent) = (AtomicU64::new(0), AtomicBool::new(body.is_over()));
@@ -351,11 +351,11 @@ impl Served {
     }
 }
 
-impl Kept {
+impl Reusable {
     /// Keeps the server's connection or closes it; returns whether the client's may be reused.
-    async fn settle(self, server: Server, kept: &mut Option<Server>) -> bool {
+    async fn settle(self, server: Server, idle: &mut Option<Server>) -> bool {
         if self.server && self.client {
-            *kept = Some(server)
+            *idle = Some(server)
         } else {
             server.end().await
         }
@@ -379,7 +379,7 @@ impl Server {
             self.connection.end().await
         };
         // The connection is dropped whether the other end has acknowledged that or not.
-        let _heard = timeout(PARTING_TIME, ending).await;
+        let _result = timeout(PARTING_TIME, ending).await;
     }
 }
 
@@ -390,7 +390,7 @@ async fn respond(
     to: &Connection,
     may_go_on: impl Fn() -> bool,
     is_reused: bool,
-) -> Result<Kept, Trouble> {
+) -> Result<Reusable, Trouble> {
     let is_new = request.is_http_11();
     let mut is_first = true;
     let response = loop {
@@ -432,7 +432,7 @@ async fn respond(
     from.take(&mut body, &mut flight).map_err(wrong)?;
     from.give(&flight, to).await.map_err(Trouble::ClientGone)?;
     match from.pass(&mut body, to).await {
-        Ok(()) => Ok(Kept { client, server }),
+        Ok(()) => Ok(Reusable { client, server }),
         Err(Fault::Giving(error)) => Err(Trouble::ClientGone(error)),
         Err(Fault::Taking(error)) => Err(Trouble::Cut(plain(&error))),
         Err(Fault::Malformed(error)) => Err(Trouble::Cut(error.to_string())),

@@ -16,7 +16,7 @@ use crate::head::Progress;
 pub(in crate::gateway) const MOST_BYTES: usize = 64 * 1024;
 /// Most fields of a head. Chosen: far above any that programs send.
 pub(super) const MOST_FIELDS: usize = 200;
-/// Longest word that is accepted as a method, so that other protocols are told from HTTP at once.
+/// Longest word that is accepted as a method, so that other protocols are recognised at once.
 const MOST_METHOD_BYTES: usize = 24;
 /// Longest part of a target that is shown in an error.
 const MOST_SHOWN_BYTES: usize = 100;

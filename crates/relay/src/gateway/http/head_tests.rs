@@ -38,7 +38,7 @@ fn response(text: &str, is_of_head: bool) -> Result<Response, HttpError> {
 }
 
 #[test]
-fn a_request_is_read_to_its_empty_line_and_no_further() {
+fn request_ends_at_its_empty_line() {
     let bytes = b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\nhello";
     let Ok(Progress::Complete(request, used)) = read(bytes) else { panic!() };
     assert_eq!(request.target, Target::Tunnel("example.com:443".parse().unwrap()));
@@ -57,7 +57,7 @@ fn addresses_of_both_families_are_targets() {
 }
 
 #[test]
-fn a_long_head_is_read_and_empty_lines_before_it_are_skipped() {
+fn long_head_after_empty_lines_is_read() {
     let ticket = "Y".repeat(12_000);
     let head = format!(
         "\r\n\r\nCONNECT a.example:1 HTTP/1.1\r\nProxy-Authorization: Negotiate {ticket}\r\n\r\n"
@@ -66,7 +66,7 @@ fn a_long_head_is_read_and_empty_lines_before_it_are_skipped() {
 }
 
 #[test]
-fn other_protocols_methods_and_versions_are_told_so() {
+fn other_protocols_and_methods_are_refused() {
     assert_eq!(read(&[22, 3, 1, 2, 0, 1, 0, 1, 252]).err(), Some(HttpError::NotHttp));
     assert_eq!(refusal("SSH-2.0-x\r\n"), HttpError::NotHttp);
     assert_eq!(refusal("PRI * HTTP/2.0\r\n\r\n"), HttpError::Version);
@@ -87,7 +87,7 @@ fn other_protocols_methods_and_versions_are_told_so() {
 }
 
 #[test]
-fn secrets_in_a_refused_url_are_not_repeated() {
+fn refused_url_hides_secrets() {
     for url in ["http://ci:SECRET@a.example/x", "https://a.example/x?key=SECRET"] {
         let refused = refusal(&format!("GET {url} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
         assert!(matches!(refused, HttpError::Target(_)), "{url}");
@@ -96,7 +96,7 @@ fn secrets_in_a_refused_url_are_not_repeated() {
 }
 
 #[test]
-fn lines_and_fields_that_two_readers_may_read_in_two_ways_are_refused() {
+fn ambiguous_heads_are_refused() {
     let get = |fields: &str| refusal(&format!("GET http://a.example/ HTTP/1.1\r\n{fields}\r\n"));
     assert_eq!(refusal("GET http://a.example/ HTTP/1.1\n"), HttpError::BareNewline);
     assert_eq!(get("A: b\nC: d\r\n"), HttpError::BareNewline);
@@ -140,7 +140,7 @@ fn lines_and_fields_that_two_readers_may_read_in_two_ways_are_refused() {
 }
 
 #[test]
-fn a_request_goes_on_in_origin_form_without_what_concerns_the_proxy() {
+fn request_is_forwarded_in_origin_form() {
     let text = sent_on(
         "GET http://Www.example.com:8080/a?b=c HTTP/1.1\r\nHost: other.example\r\nAccept: */*\r\n\
          Proxy-Connection: keep-alive\r\nConnection: keep-alive, X-Own\r\nX-Own: 1\r\n\
@@ -183,7 +183,7 @@ fn credentials_are_read_from_basic_alone() {
 }
 
 #[test]
-fn framing_is_written_anew_whatever_connection_names() {
+fn framing_headers_are_rewritten() {
     let post = "POST http://a.example/ HTTP/1.1\r\n";
     let text = sent_on(&format!(
         "{post}Content-Length: 5\r\nConnection: Content-Length, Host\r\nExpect: \
@@ -196,32 +196,32 @@ fn framing_is_written_anew_whatever_connection_names() {
 }
 
 #[test]
-fn a_response_ends_where_its_status_and_framing_say() {
-    let told = |text: &str, is_of_head| {
+fn response_framing_follows_the_status() {
+    let parsed = |text: &str, is_of_head| {
         let response = response(text, is_of_head).unwrap();
         let head = |new| String::from_utf8(response.to_client(new, true).unwrap()).unwrap();
         (response.framing, head(true), head(false))
     };
     let ok = "HTTP/1.1 200 OK\r\n";
-    let (framing, new, old) = told(&format!("{ok}Transfer-Encoding: chunked\r\n\r\n"), false);
+    let (framing, new, old) = parsed(&format!("{ok}Transfer-Encoding: chunked\r\n\r\n"), false);
     assert_eq!(framing, Framing::Chunked);
     assert!(new.contains("Transfer-Encoding: chunked") && !old.contains("Transfer-Encoding"));
-    let (framing, new, old) = told(&format!("{ok}\r\n"), false);
+    let (framing, new, old) = parsed(&format!("{ok}\r\n"), false);
     assert_eq!(framing, Framing::UntilEnd);
     assert!(new.contains("Transfer-Encoding: chunked") && !old.contains("Transfer-Encoding"));
-    let (framing, new, _) = told(&format!("{ok}Content-Length: 7\r\n\r\n"), true);
+    let (framing, new, _) = parsed(&format!("{ok}Content-Length: 7\r\n\r\n"), true);
     assert_eq!(framing, Framing::None);
     assert!(new.contains("Content-Length: 7"));
     for status in ["100 Continue", "103 Early Hints", "204 No Content"] {
         let (framing, new, _) =
-            told(&format!("HTTP/1.1 {status}\r\nContent-Length: 7\r\nLink: x\r\n\r\n"), false);
+            parsed(&format!("HTTP/1.1 {status}\r\nContent-Length: 7\r\nLink: x\r\n\r\n"), false);
         assert_eq!(framing, Framing::None);
         assert_eq!(new, format!("HTTP/1.1 {status}\r\nLink: x\r\n\r\n"));
     }
-    let (framing, new, _) = told("HTTP/1.1 304 Not Modified\nContent-Length: 7\n\n", false);
+    let (framing, new, _) = parsed("HTTP/1.1 304 Not Modified\nContent-Length: 7\n\n", false);
     assert_eq!((framing, new.contains("Content-Length: 7")), (Framing::None, true));
-    let kept = response("HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n", false).unwrap();
-    assert!(!kept.keeps_alive());
+    let old_version = response("HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n", false).unwrap();
+    assert!(!old_version.keeps_alive());
     for wrong in [
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nContent-Length: 8\r\n\r\n",

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_has_the_status_that_fits() {
+    fn status_of_each_cause() {
         let first_line = |answer: Vec<u8>| {
             let text = String::from_utf8(answer).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_shows_nothing_that_moves_a_terminals_cursor() {
+    fn answer_has_no_control_characters() {
         let escape = HttpError::Target("\x1b[31mred:80".into()).answer();
         let body = String::from_utf8(escape).unwrap();
         let (_, body) = body.split_once("\r\n\r\n").unwrap();

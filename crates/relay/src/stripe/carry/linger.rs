@@ -35,7 +35,7 @@ impl DirectionState {
             } else if self.ended || self.over {
                 return Poll::Ready(true);
             } else {
-                match self.poll_take(cx, from, to.room(io_context.memory), io_context) {
+                match self.poll_take(cx, from, to.free(io_context.memory), io_context) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Pending if !self.starved => return Poll::Pending,
                     Poll::Pending | Poll::Ready(Err(_)) => return Poll::Ready(true),
@@ -100,19 +100,19 @@ impl Carry<'_> {
     fn linger_round(&mut self, cx: &mut Context<'_>, error: &Broken) -> Option<(bool, (u64, u64))> {
         let now = self.now();
         let Self { upstream, downstream, up, down, worker, memory, .. } = self;
-        let (way, from, to, io_context) = match error {
+        let (direction, from, to, io_context) = match error {
             Broken::Upstream(_) => (up, upstream, downstream, worker.up_context()),
             _ => (down, downstream, upstream, worker.down_context()),
         };
         // It has failed; data that its connections still hold is delivered.
         while matches!(from.drive_in(cx, now), Ok(true)) {}
         to.drive_in(cx, now).ok()?;
-        let rest = way.poll_rest(cx, from, to, io_context.within(*memory));
+        let rest = direction.poll_rest(cx, from, to, io_context.within(*memory));
         if rest == Poll::Ready(false) {
             return None;
         }
         to.drive_out(cx, now).ok()?;
-        let progress = (way.moved, to.counts().unacknowledged);
+        let progress = (direction.moved, to.counts().unacknowledged);
         let delivered = rest.is_ready() && to.is_delivered();
         self.account();
         Some((delivered, progress))

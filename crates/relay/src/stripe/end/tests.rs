@@ -56,7 +56,7 @@ async fn drive_until(end: &mut End, holds: impl Fn(&End) -> bool) {
 /// The dialling side ends its direction before a connection has joined there: this side sees the
 /// join first.
 #[tokio::test]
-async fn an_end_that_comes_after_the_join_does_not_take_the_other_direction_away() {
+async fn end_after_join_leaves_the_other_direction() {
     let (mut end, mut far_first, mut far_joined) = striped(b"all of it").await;
     for frame in [Frame::Start(9), Frame::End(9)] {
         far_joined.write_all(&written(frame)).await.unwrap();
@@ -68,7 +68,7 @@ async fn an_end_that_comes_after_the_join_does_not_take_the_other_direction_away
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_within_a_frame_has_died() {
+async fn end_within_a_frame_is_a_failure() {
     let (mut end, mut far_first, mut far_joined) = striped(b"").await;
     far_joined.write_all(&written(Frame::Start(0))).await.unwrap();
     far_first.write_all(&written(Frame::Known)).await.unwrap();

@@ -8,12 +8,12 @@ use tradewind_telemetry::{LogLimit, limited};
 
 /// The kernel's knowledge of this host's addresses.
 #[derive(Debug)]
-pub(crate) struct OwnHost {
+pub(crate) struct LocalHost {
     addresses: LocalAddresses,
     lines: LogLimit<()>,
 }
 
-impl OwnHost {
+impl LocalHost {
     pub(crate) fn open() -> Result<Self, NetError> {
         Ok(Self { addresses: LocalAddresses::open()?, lines: LogLimit::new() })
     }

@@ -92,7 +92,7 @@ fn banner_through(gateway: &Running, target: &str) -> Vec<u8> {
 }
 
 #[test]
-fn addresses_of_the_own_host_are_refused_by_relay_and_gateway() {
+fn local_host_addresses_are_refused() {
     in_namespace(|host| {
         set(
             host,
@@ -131,7 +131,7 @@ fn addresses_of_the_own_host_are_refused_by_relay_and_gateway() {
 }
 
 #[test]
-fn an_address_of_the_own_host_is_reached_when_a_rule_names_it() {
+fn local_host_address_with_a_rule_is_reached() {
     in_namespace(|host| {
         set(host, &["link add left type veth peer name right", "link set left up"]);
         set(host, &["addr add 93.184.216.7/24 dev left"]);
@@ -154,16 +154,16 @@ fn an_address_of_the_own_host_is_reached_when_a_rule_names_it() {
 /// Returns a resolver for one address, and the names that it looked up.
 fn resolver_for(ip: &str) -> (Resolver, Arc<Mutex<Vec<String>>>) {
     let (ip, asked): (IpAddr, Arc<Mutex<Vec<String>>>) = (ip.parse().unwrap(), Arc::default());
-    let told = Arc::clone(&asked);
+    let looked_up = Arc::clone(&asked);
     let resolver = Resolver::by(move |name| {
-        told.lock().unwrap().push(name.to_owned());
+        looked_up.lock().unwrap().push(name.to_owned());
         vec![ip]
     });
     (resolver, asked)
 }
 
 #[test]
-fn a_name_grant_opens_no_private_network() {
+fn name_grant_opens_no_private_network() {
     in_namespace(|host| {
         let server = Namespace::create().unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), server.as_raw_fd());
@@ -196,7 +196,7 @@ fn a_name_grant_opens_no_private_network() {
 }
 
 #[test]
-fn a_name_outside_the_policy_is_not_resolved() {
+fn name_outside_the_policy_is_not_resolved() {
     let (resolver, asked) = resolver_for("10.9.0.77");
     let config = allowing(&["*.other.example:443", "10.0.0.0/8:443"]);
     let relay = Running::relay_of(Relay::bind(&config).unwrap().with_resolver(resolver));
@@ -211,7 +211,7 @@ fn a_name_outside_the_policy_is_not_resolved() {
 }
 
 #[test]
-fn a_name_outside_the_grant_does_not_leave_the_gateway() {
+fn name_outside_the_grant_does_not_leave_the_gateway() {
     let relay = Running::relay(&relay_config());
     let route = route_over(std::slice::from_ref(&relay));
     let gateway = Running::gateway(&granted(route, &["10.9.0.0/24:443", "*.example.com:443"]));
@@ -221,7 +221,7 @@ fn a_name_outside_the_grant_does_not_leave_the_gateway() {
 }
 
 #[test]
-fn a_name_that_nobody_was_given_is_told_as_one_that_is_not_there() {
+fn ungranted_name_looks_nonexistent() {
     let answers = |ips: Vec<IpAddr>| {
         let resolver = Resolver::by(move |_| ips.clone());
         let relay = Relay::bind(&allowing(&INTERNET)).unwrap().with_resolver(resolver);
@@ -239,7 +239,7 @@ fn a_name_that_nobody_was_given_is_told_as_one_that_is_not_there() {
 }
 
 #[test]
-fn a_name_that_cannot_be_dialled_is_told_without_its_address() {
+fn undialable_name_hides_its_address() {
     let nobody = crate::support::closed_port();
     let ip = nobody.address.ip();
     let resolver = Resolver::by(move |_| vec![ip]);
@@ -254,7 +254,7 @@ fn a_name_that_cannot_be_dialled_is_told_without_its_address() {
 
 /// The answers of relays and gateways to requests for a relay as a destination.
 #[test]
-fn a_relay_is_no_destination_of_relays_or_gateways() {
+fn relays_are_refused_as_destinations() {
     let mut last = relay_config();
     last.policy.next_hops.clear();
     let second = Running::relay(&last);
@@ -278,8 +278,8 @@ fn a_relay_is_no_destination_of_relays_or_gateways() {
         let target = relays[1].address().to_string();
         let (status, body) = connect_through(gateway, &target);
         assert_eq!(status, FORBIDDEN, "{body}");
-        let told = format!("{target} is a relay, which may be the next hop of a route");
-        assert!(body.contains(&told), "{body}");
+        let expected = format!("{target} is a relay, which may be the next hop of a route");
+        assert!(body.contains(&expected), "{body}");
     }
     assert_eq!(
         relays[1].handle.snapshot().accepted,
@@ -297,7 +297,7 @@ fn loopback_with_port() -> SocketAddr {
 }
 
 #[test]
-fn what_is_beside_a_relay_is_reached() {
+fn neighbour_of_a_relay_is_reached() {
     let relays = [relay_config(), relay_config()].map(|config| Running::relay(&config));
     let gateway = Running::gateway(&granted(route_over(&relays), &["127.0.0.0/8:*"]));
     let mut stream: TcpStream = connect(gateway.address());

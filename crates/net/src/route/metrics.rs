@@ -1,5 +1,5 @@
 //! The metrics that routes set on their connections (`ip route`: `initcwnd`, `congctl`, `quickack`
-//! and so on), to be kept when connections are routed another way.
+//! and so on), to be retained when connections are routed another way.
 //!
 //! Learned values ([`crate::route`]) are not included: their maker follows the new routes itself.
 
@@ -35,9 +35,9 @@ impl RouteMetrics {
     /// # Cost
     /// Reads all routes.
     pub(crate) fn read(kernel: &mut Kernel, ranges: &[IpNet]) -> Result<Self> {
-        let mut told = Self::default();
-        kernel.each(|route| told.add(ranges, &route))?;
-        Ok(told)
+        let mut metrics = Self::default();
+        kernel.each(|route| metrics.add(ranges, &route))?;
+        Ok(metrics)
     }
 
     fn add(&mut self, ranges: &[IpNet], route: &RouteMessage) {
@@ -53,20 +53,20 @@ impl RouteMetrics {
     /// Returns the metrics of connections to `range`, and to the parts of it whose metrics differ
     /// from those around them: `range` first, and each part after the one that contains it.
     pub(crate) fn within(&self, range: IpNet) -> Vec<Part> {
-        let all = || self.0.iter().map(|(prefix, (_, told))| (prefix, told));
+        let all = || self.0.iter().map(|(prefix, (_, metrics))| (prefix, metrics));
         let around = all().filter(|(prefix, _)| prefix.contains(&range));
         let over = around.max_by_key(|(prefix, _)| prefix.prefix_len());
-        let mut parts = vec![(range, over.map(|(_, told)| told.clone()).unwrap_or_default())];
+        let mut parts = vec![(range, over.map(|(_, metrics)| metrics.clone()).unwrap_or_default())];
         // Prefixes are ordered by address and length, so the innermost enclosing one is the last
         // that contains it.
         let mut around = vec![0];
-        for (prefix, told) in all().filter(|(at, _)| range.contains(*at) && **at != range) {
+        for (prefix, metrics) in all().filter(|(at, _)| range.contains(*at) && **at != range) {
             while around.last().is_some_and(|part| !parts[*part].0.contains(prefix)) {
                 around.pop();
             }
-            if around.last().is_some_and(|part| parts[*part].1 != *told) {
+            if around.last().is_some_and(|part| parts[*part].1 != *metrics) {
                 around.push(parts.len());
-                parts.push((*prefix, told.clone()));
+                parts.push((*prefix, metrics.clone()));
             }
         }
         parts
@@ -151,10 +151,10 @@ mod tests {
             elsewhere,
             learned,
         ];
-        let told = |range: &str| {
-            let (range, mut told) = (net(range), RouteMetrics::default());
-            routes.iter().for_each(|route| told.add(&[range], route));
-            told.within(range)
+        let parts_of = |range: &str| {
+            let (range, mut metrics) = (net(range), RouteMetrics::default());
+            routes.iter().for_each(|route| metrics.add(&[range], route));
+            metrics.within(range)
         };
         let around = vec![window(20), RouteMetric::Lock(1 << 13)];
         let expected = vec![
@@ -162,10 +162,10 @@ mod tests {
             (net("10.2.4.0/24"), vec![]),
             (net("10.2.4.4/32"), vec![RouteMetric::CcAlgo("reno".into())]),
         ];
-        assert_eq!(told("10.2.0.0/16"), expected);
-        assert_eq!(told("10.9.0.0/16"), [(net("10.9.0.0/16"), vec![window(10)])]);
-        assert_eq!(told("2001:db8::/32"), [(net("2001:db8::/32"), vec![])]);
-        let all = told("0.0.0.0/0");
+        assert_eq!(parts_of("10.2.0.0/16"), expected);
+        assert_eq!(parts_of("10.9.0.0/16"), [(net("10.9.0.0/16"), vec![window(10)])]);
+        assert_eq!(parts_of("2001:db8::/32"), [(net("2001:db8::/32"), vec![])]);
+        let all = parts_of("0.0.0.0/0");
         assert_eq!(all.len(), 4, "{all:?}");
     }
 }
